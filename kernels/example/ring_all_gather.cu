@@ -1,6 +1,6 @@
 // Ring all-gather: every rank starts with a chunk of its own and ends with those of all ranks.
 //
-// In step s a rank hands a chunk on to its right neighbour, with a signal behind the data on the
+// In step s a rank hands a chunk on to its right neighbour, with a signal after the data on the
 // same QP. It is the chunk that reached it in step s - 1, in step 0 its own. The rank then waits
 // for the signal of its left neighbour. One warp. A rank may call again when all ranks have used
 // what they gathered; `call` counts from 1.

@@ -128,7 +128,7 @@ WV_DEVICE uint32_t finished_of(const MoeContext& moe, uint32_t newest) {
   return finished;
 }
 
-/// Writes to the board which calls have ended. One thread, behind a release fence of system scope:
+/// Writes to the board which calls have ended. One thread, after a release fence of system scope:
 /// what the phases of these calls did before the word pairs with the acquire load of the host,
 /// which then writes views and resets QPs.
 WV_DEVICE void publish_finished(const MoeContext& moe) {
@@ -185,7 +185,7 @@ struct Wanted {
 /// Waits while this rank exchanges with no other. The wait ends at the deadline, when a suspect
 /// sends a word, or when the host finds another rank or prepares a change. `alone` is the host's
 /// word at the begin. Calls of such a rank are of no use to any rank, and a view that takes it back
-/// begins behind all of them. Ranks that have not made as many would have to, before anything else
+/// begins after all of them. Ranks that have not made as many would have to, before anything else
 /// changes. So it makes few. Calls before the newest view are those that it is itself behind, and
 /// do not wait. One thread.
 WV_DEVICE_COLD void keep_pace(const Call& call, const Wanted& wanted, bool alone) {

@@ -28,7 +28,7 @@ WV_DEVICE MoeSignal* signal_of(const MoeContext& moe, uint32_t peer, uint32_t i)
 /// Places of the four phases in `MoeHandle::phase`.
 enum Phase : uint32_t { DISPATCH_SEND, DISPATCH_RECEIVE, COMBINE_SEND, COMBINE_RECEIVE };
 
-/// What all threads of a phase share. Made after the barrier behind `begin`, so the handle says
+/// What all threads of a phase share. Made after the barrier after `begin`, so the handle says
 /// which call it is.
 struct Call {
   MoeContext& moe;
@@ -88,7 +88,7 @@ struct Call {
   /// after the next barrier.
   WV_DEVICE bool runs() const { return platform::load_relaxed(&handle.stopped) == 0; }
   /// Whether `peer` is a member of the call's epoch, this rank included. Steady after the first
-  /// barrier behind `begin_peers`.
+  /// barrier after `begin_peers`.
   WV_DEVICE bool is_member(uint32_t peer) const { return handle.peers[peer].member != 0; }
   /// Whether rows go to `peer` and are awaited from it: a member that the caller has not masked.
   WV_DEVICE bool is_active(uint32_t peer) const { return handle.peers[peer].active != 0; }

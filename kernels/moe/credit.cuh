@@ -23,7 +23,7 @@ WV_DEVICE bool enter_peer(const Call& call, uint32_t peer) {
   return open;
 }
 
-/// Drops the guard, if the phase has one: nothing is posted to `peer` any more. One thread, behind
+/// Drops the guard, if the phase has one: nothing is posted to `peer` any more. One thread, after
 /// all that have posted.
 WV_DEVICE void leave_peer(const Call& call, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
@@ -218,7 +218,7 @@ WV_DEVICE_COLD Status control(const Call& call, const PeerQp& qp, uint32_t peer,
 /// The host clears all of it (`Board::clear_peer`) under three conditions. `peer` is in no view
 /// that a call needs, it is closed, and no kernel holds a guard of it. A call that runs has the
 /// view of its number, so the host waits for the end of those that have `peer`. A call that ends
-/// `aborted` may have a number behind the change for which it was held, and the view before it. The
+/// `aborted` may have a number after the change for which it was held, and the view before it. The
 /// host does not wait for its end, which comes when the program calls its combine. So it needs a
 /// guard. It gets none from before the clearing until a later view opens the peer.
 WV_DEVICE bool may_note(const Call& call, uint32_t peer) {
@@ -231,7 +231,7 @@ WV_DEVICE_COLD void mark_skipped(const Call& call, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
   const uint32_t i = call.index;
   const uint32_t skip_end =
-      state.skip_first[i] + SETS * state.skip_number[i];  // first call behind the run
+      state.skip_first[i] + SETS * state.skip_number[i];  // first call after the run
   const uint32_t last = state.last[i];
   const bool sent = has_sent(call, state);
   const bool extends = state.skip_number[i] != 0 && (!sent || newer(skip_end, last));
@@ -258,7 +258,7 @@ WV_DEVICE_COLD void renew(const Call& call, uint32_t peer) {
   for (uint32_t kind = 0; kind < SIGNALS_PER_PEER / SETS; ++kind) {
     const Call one = call.words_of(kind, call.call);
     const uint32_t skip_end = state.skip_first[one.index] + SETS * state.skip_number[one.index];
-    // Behind data that was sent later, a run says nothing that the data word does not.
+    // After data that was sent later, a run says nothing that the data word does not.
     if (has_sent(one, state) && !newer(skip_end, state.last[one.index])) {
       state.skip_number[one.index] = 0;
     }

@@ -32,7 +32,7 @@ WV_DEVICE void look_for_readers(const Call& call) {
 }
 
 /// The tag of the shape with which `peer` has sent this call, in the header of its first row. One
-/// thread, behind the data word of a peer that has sent rows.
+/// thread, after the data word of a peer that has sent rows.
 WV_DEVICE_COLD uint32_t tag_from(const Call& call, uint32_t peer) {
   // Acquire. The rows of the peer: pairs with the order that its QP keeps between them and the word
   // that this thread has read.

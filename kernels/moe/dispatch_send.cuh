@@ -139,11 +139,11 @@ WV_DEVICE void stage(const Call& call, const DispatchSendParams& p, uint32_t tok
   pack_token(call, p, token, at, slice);
 }
 
-/// Marks that a thread looks at together, of tokens behind one another.
+/// Marks that a thread looks at together, of tokens one after another.
 inline constexpr uint32_t MARKS = 8;
 
 /// Gives the tokens that go to `peer` their rows at that peer, in the order of the tokens: it
-/// counts the marks before a token. Whole block, behind a barrier after `mark_ranks`.
+/// counts the marks before a token. Whole block, after a barrier after `mark_ranks`.
 WV_DEVICE uint32_t number_rows(const Call& call, uint32_t peer) {
   const uint64_t at = uint64_t{peer} * call.moe.max_tokens;
   const uint32_t tokens = call.handle.tokens;
@@ -158,7 +158,7 @@ WV_DEVICE uint32_t number_rows(const Call& call, uint32_t peer) {
       const bool goes = first + k < tokens && marks[k] != NONE;
       marks[k] = goes ? count++ : NONE;
     }
-    const Place place = Block{}.sum(count);  // behind all loads of the block
+    const Place place = Block{}.sum(count);  // after all loads of the block
     for (uint32_t k = 0; k < MARKS; ++k) {
       if (marks[k] == NONE) continue;
       const uint32_t row = rows + place.before + marks[k];

@@ -136,7 +136,7 @@ WV_DEVICE void cast_to_fp8(const Call& call, uint64_t slot, uint64_t x, Slice sl
   const uint32_t vectors = moe.hidden / VECTOR;
   const auto store = [&](const Batch& batch, uint32_t k, const Elements& elements,
                          const GroupScale& scale) {
-    if (!batch.has(k)) return;  // whole groups, behind the end of the row
+    if (!batch.has(k)) return;  // whole groups, after the end of the row
     const uint32_t at = batch.at(k);
     codes[at] = quantize(elements, scale.inverse);
     if (at % GROUP_LANES != 0) return;
@@ -214,7 +214,7 @@ WV_DEVICE void deliver_scales(const Call& call, const DispatchReceiveParams& p, 
   const MoeShape& shape = call.shape();
   const uint32_t words = shape.scale_bytes / 4;
   const auto* const from = reinterpret_cast<const uint32_t*>(slot + shape.scales_at);
-  // By expert one word of all rows lies behind the other, as matrix products want them.
+  // By expert one word of all rows lies after the other, as matrix products want them.
   const bool across = shape.format == MoeFormat::fp8 && call.moe.layout != MoeLayout::rank_major;
   const uint64_t rows = across ? uint64_t{call.ranks()} * shape.max_tokens : 1;
   const uint64_t start = place / rows * words * rows + place % rows;

@@ -1,5 +1,5 @@
-// The ways in which the words of a signal get to a peer. Each puts them behind the data that they
-// stand for, and behind earlier words on the same QP. The team has chosen one of three strategies
+// The ways in which the words of a signal get to a peer. Each puts them after the data that they
+// stand for, and after earlier words on the same QP. The team has chosen one of three strategies
 // for all ranks, by the promises of the devices (`MoeContext::order`). A peer whose memory can be
 // reached gets stores instead.
 //
@@ -22,7 +22,7 @@ namespace wv::moe {
 struct There {
   PeerWindow slots, signals;
   /// Whether this rank stores into the peer's memory itself. Never into one of the two only: words
-  /// keep behind data, and all words of a peer in their order.
+  /// keep after data, and all words of a peer in their order.
   bool direct;
 
   WV_DEVICE There(const Call& call, uint32_t peer)
@@ -35,7 +35,7 @@ struct There {
   }
 };
 
-/// What goes to a peer behind the rows that have been posted already: the last rows, then the data
+/// What goes to a peer after the rows that have been posted already: the last rows, then the data
 /// signal. The same for all lanes, but for `rows` and `active`.
 struct Tail {
   Put rows;
@@ -72,7 +72,7 @@ WV_DEVICE_ONCE Posted write_control(const PeerQp& qp, RemoteAddr to, const Contr
   return signal(Thread{}, qp, to, words, options);
 }
 
-/// The device places writes in the order of one QP: words are inline writes behind the data.
+/// The device places writes in the order of one QP: words are inline writes after the data.
 ///
 /// Needs: RC in order (IBTA), the signals' keys strict, signals and rows in the same memory.
 struct InlineWrite {
@@ -89,12 +89,12 @@ struct InlineWrite {
   }
 };
 
-/// The device keeps atomics, but not writes, behind everything that was posted before. So words are
+/// The device keeps atomics, but not writes, after everything that was posted before. So words are
 /// unconditional swaps. Each is seen whole, and may be seen twice without harm.
 ///
 /// Needs masked atomics of 8 bytes.
 struct Swap {
-  /// Whole warp: lane 0 the credit, lane 1 the data word behind it.
+  /// Whole warp: lane 0 the credit, lane 1 the data word after it.
   WV_DEVICE_ONCE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
     if (tail.any) {
       PostOptions held{for_own_hca(call), false};

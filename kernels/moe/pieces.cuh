@@ -18,7 +18,7 @@ struct Pieces {
   enum class Of {
     /// A token each.
     tokens,
-    /// The rows that go back, which lie behind one another on both sides: as many as fit each.
+    /// The rows that go back, which lie one after another on both sides: as many as fit each.
     returned,
     /// The row of an expert each: of choice i mod top_k of received row i / top_k, if it lives
     /// here.

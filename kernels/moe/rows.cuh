@@ -26,7 +26,7 @@ struct Batch {
 
   WV_DEVICE uint32_t at(uint32_t k) const { return first + 32 * k; }
   WV_DEVICE bool has(uint32_t k) const { return at(k) < vectors; }
-  /// Bytes loaded for vector `k`: the last one of the row stands for those behind it, so that no
+  /// Bytes loaded for vector `k`: the last one of the row stands for those after it, so that no
   /// load hangs on a branch.
   WV_DEVICE uint32_t source(uint32_t k) const { return has(k) ? at(k) : vectors - 1; }
 };

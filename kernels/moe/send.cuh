@@ -1,4 +1,4 @@
-// The send phases' common part: wait for a credit, put rows, put the data signal behind them.
+// The send phases' common part: wait for a credit, put rows, put the data signal after them.
 #pragma once
 
 #include "begin.cuh"
@@ -105,11 +105,11 @@ struct Turn {
   }
 };
 
-/// Posts the pieces, and behind them the signal, as the layer's strategy has it. Whole warp.
+/// Posts the pieces, and after them the signal, as the layer's strategy has it. Whole warp.
 WV_DEVICE Posted post_rows(const Call& call, const Way& way, uint32_t peer, const Pieces& pieces,
                            Tail* tail) {
   // The last pieces share their doorbell with the signal, so groups of 32 lanes are posted one step
-  // behind.
+  // late.
   Ticket last{0};
   for (uint32_t base = 0; base < pieces.count; base += 32) {
     const Turn turn(call, way, peer, pieces, base);
@@ -129,7 +129,7 @@ WV_DEVICE Posted post_rows(const Call& call, const Way& way, uint32_t peer, cons
   return posted.ticket.index != 0 ? posted : Posted{posted.status, last};
 }
 
-/// Stores the pieces, and behind them the signal. Whole warp.
+/// Stores the pieces, and after them the signal. Whole warp.
 WV_DEVICE_ONCE Posted store_rows(const Call& call, const Way& way, uint32_t peer,
                                  const Pieces& pieces, const Tail& tail) {
   constexpr Warp warp;
@@ -142,7 +142,7 @@ WV_DEVICE_ONCE Posted store_rows(const Call& call, const Way& way, uint32_t peer
   return direct::signal<false>(warp, tail.signal.addr, tail.words);
 }
 
-/// Sends `count` rows to `peer` as `pieces`, then the data signal behind them. Whole warp.
+/// Sends `count` rows to `peer` as `pieces`, then the data signal after them. Whole warp.
 ///
 /// The credit has come, and the phase holds a guard. A QP that refuses work ends in `failed`; the
 /// call then counts as not sent, since its data word is missing.

@@ -18,7 +18,7 @@ WV_DEVICE uint64_t slot_of(const Call& call, uint32_t source, uint32_t row) {
 /// Rows of a tile: one for each bit of a word.
 inline constexpr uint32_t TILE_ROWS = 32;
 
-/// Up to `TILE_ROWS` received rows of one source, behind one another.
+/// Up to `TILE_ROWS` received rows of one source, one after another.
 struct Tile {
   uint32_t number;
   uint32_t source;
@@ -58,7 +58,7 @@ struct Choices {
     return width == 32 ? ~0u : ((1u << width) - 1) << lane() / width * width;
   }
   /// Calls `body(row)` for the rows of a tile, spread over the warps of the block; the row is that
-  /// of this lane, and may lie behind those that the tile has. Whole warp.
+  /// of this lane, and may lie after those that the tile has. Whole warp.
   template <class Body>
   WV_DEVICE void for_rows(const Tile& tile, Body body) const {
     const uint32_t together = 32 / width;
@@ -84,7 +84,7 @@ WV_DEVICE void read_headers(const Call& call, const Tile& tile) {
   choices.for_rows(tile, [&](uint32_t in_tile) {
     const bool has = in_tile < tile.rows;
     const bool exists = has && k < top_k;
-    // Lanes behind the rows or the choices load what others do, so that no load hangs on a branch.
+    // Lanes after the rows or the choices load what others do, so that no load hangs on a branch.
     const uint32_t row = tile.first + (has ? in_tile : 0), choice = exists ? k : 0;
     const uint64_t at = uint64_t{tile.source} * moe.max_tokens + row;
     const auto* const header = reinterpret_cast<const uint32_t*>(slot_of(call, tile.source, row));
@@ -129,7 +129,7 @@ struct ExpertRows {
 };
 
 /// Counts the rows of a tile that go to each local expert, and numbers them from 0 in their order.
-/// `MoePick::row` holds the number until `spread`. Whole block, behind `read_headers` of the tile.
+/// `MoePick::row` holds the number until `spread`. Whole block, after `read_headers` of the tile.
 WV_DEVICE void count_picks(const Call& call, const Tile& tile) {
   WV_SHARED(ExpertRows, rows);
   const MoeContext& moe = call.moe;

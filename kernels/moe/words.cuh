@@ -59,7 +59,7 @@ inline constexpr uint32_t RENEWAL = 1u << 28;
 /// Whether a call is one of the two, one of each set, that do so.
 WV_DEVICE bool renews(uint32_t call) { return ((call ^ RENEWAL / 2) & (RENEWAL - 1)) < SETS; }
 
-/// What travels behind the payload: one inline write, words 0 and 1 of the signal.
+/// What travels after the payload: one inline write, words 0 and 1 of the signal.
 struct DataSignal {
   uint64_t data, credit;
   /// Where they lie in it. NVRTC has no `offsetof` that is constant.

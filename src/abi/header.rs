@@ -98,7 +98,7 @@ pub fn constant_items(constants: Vec<Constant>) -> Vec<Item> {
     constants.into_iter().map(render).collect()
 }
 
-/// A header: `items` in the C++ namespace `namespace`, behind `includes` with their brackets or quotes. Structs need `<cstddef>`
+/// A header: `items` in the C++ namespace `namespace`, after `includes` with their brackets or quotes. Structs need `<cstddef>`
 /// and `<cstdint>`, which `<warpverbs/abi.h>` includes. The first line says `origin`: where the definitions are.
 #[must_use]
 pub fn file(origin: &str, namespace: &str, includes: &[&str], items: Vec<Item>) -> String {

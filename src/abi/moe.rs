@@ -141,7 +141,7 @@ abi_struct! {
         pub started: u32,
         /// Written by kernels: the last call all phases of which have ended, or that is closed.
         pub finished: u32,
-        /// Written by kernels: number of times that `fault` was written so far, behind it.
+        /// Written by kernels: number of times that `fault` was written so far, after it.
         pub faults: u32,
         /// Written by kernels: the same number, before `fault` is written. Equal numbers around a read: the read is whole.
         pub faults_begun: u32,
@@ -242,7 +242,7 @@ abi_struct! {
         pub layout: MoeLayout,
         /// What combine sends back.
         pub returns: MoeReturns,
-        /// How signals are kept behind data.
+        /// How signals are kept after data.
         pub order: MoeOrder,
         /// Expert slots that a rank has room for: length of the expert dimension of the outputs.
         pub max_local_experts: u32,

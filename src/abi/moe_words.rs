@@ -102,11 +102,11 @@ abi_enum! {
 }
 
 abi_enum! {
-    /// How a data signal is kept behind its data.
+    /// How a data signal is kept after its data.
     pub enum MoeOrder {
         /// An inline write on the same QP: where the device places writes in order.
         INLINE_WRITE / inline_write = 0,
-        /// An unconditional swap on the same QP: where atomics are ordered behind writes but writes not among themselves.
+        /// An unconditional swap on the same QP: where atomics are ordered after writes but writes not among themselves.
         SWAP / swap = 1,
         /// The data is complete before the signal is posted: anywhere.
         FLUSH / flush = 2,

@@ -10,7 +10,7 @@ abi_const! {
     pub const MIN_DEPTH: u32 = 256;
     /// Greatest depth of a send queue, WQEBBs: half the range of the 16-bit WQE counter.
     pub const MAX_DEPTH: u32 = 32768;
-    /// Most bytes of one inline put: what fits into one WQEBB behind control, address and inline header.
+    /// Most bytes of one inline put: what fits into one WQEBB after control, address and inline header.
     pub const MAX_INLINE_BYTES: u32 = 28;
     /// Most bytes of one put. PRM "max_msg_sz" of an RC QP.
     pub const MAX_PUT_BYTES: u32 = 1 << 30;
@@ -87,7 +87,7 @@ abi_struct! {
         pub atomics: u32,
         /// Reserved, zero.
         pub reserved0: u32,
-        /// A word of host memory that a kernel sets to 1 behind `err`. By it the host need not look at QPs that work. The QPs to 64
+        /// A word of host memory that a kernel sets to 1 after `err`. By it the host need not look at QPs that work. The QPs to 64
         /// peers share one word. Null: no host looks.
         pub failed: DevicePtr<u32>,
         /// Reserved, zero.
@@ -112,7 +112,7 @@ abi_struct! {
         /// `Status` of the first failure that was seen; sticky until recovery.
         pub err: Status,
         /// vendor_err_synd << 8 | syndrome of the error CQE behind `err`, big-endian fields already swapped. A cause only if `err`
-        /// is `cqe_error`: with `flushed` it is that of a WQE behind the one that failed.
+        /// is `cqe_error`: with `flushed` it is that of a WQE after the one that failed.
         pub syndrome: u32,
         /// CQEs taken from the CQ, with MODE_WIDE_CQ.
         pub cq_consumed: u64,

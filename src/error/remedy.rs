@@ -422,7 +422,7 @@ const NOT_PERMITTED: u32 = 800;
 const NOT_SUPPORTED: u32 = 801;
 const SYSTEM_NOT_READY: u32 = 802;
 
-/// What to do when a call was refused; printed behind the reason, with a semicolon before it.
+/// What to do when a call was refused; printed after the reason, with a semicolon before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remedy<'a> {
     /// The function, or the command by name.

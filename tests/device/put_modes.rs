@@ -207,7 +207,7 @@ fn indices_pass_2_to_the_16_and_2_to_the_32_and_2_to_the_47() {
     }
 }
 
-/// 100 puts are rung before the NIC runs the first. The one at `fail_at` fails and the NIC flushes those behind it, all before any
+/// 100 puts are rung before the NIC runs the first. The one at `fail_at` fails and the NIC flushes those after it, all before any
 /// thread looks. Returns the result of a wait after that, and the syndrome.
 fn failure_seen_late(mode: u32, fail_at: u64) -> (Status, u32, u64, u64) {
     let ring = Ring::new(256, 100, 0, mode);

@@ -1,4 +1,4 @@
-//! Counters: WRITEs that count at the receiver, behind their bytes, by the NIC and by copies.
+//! Counters: WRITEs that count at the receiver, after their bytes, by the NIC and by copies.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -243,7 +243,7 @@ fn a_counter_goes_on_with_the_same_life_of_a_peer_and_then_is_final() {
             peer = a.engine.connect(&address).unwrap();
             let _there = b.engine.accept(HANG).expect("it has connected again");
         }
-        // A life that ends under way: behind the word of that nothing of it comes.
+        // A life that ends under way: after the word of that nothing of it comes.
         let many = pages(&a, &b, 0..64).repeat(100);
         let _cut_off = peer.submit(&many, &counting(4)).unwrap();
         drop(a);

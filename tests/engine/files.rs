@@ -98,7 +98,7 @@ fn one(own: &End, peer: &Peer, operation: Operation) -> (Outcome, Option<Cause>)
     (outcome, report.first.and_then(|first| first.cause))
 }
 
-/// The file of `place` has lost all behind `kept`, in whole pages `gone`. Everything that is there is used, and nothing else.
+/// The file of `place` has lost all after `kept`, in whole pages `gone`. Everything that is there is used, and nothing else.
 fn uses(own: &End, peer: &Peer, place: &Place, sound: Operation, gone: u64, syndrome: u8) {
     let done = (Outcome::Done, None);
     if gone > 0 {

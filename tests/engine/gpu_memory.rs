@@ -231,7 +231,7 @@ fn a_slice_of_gpu_memory_whose_qp_fails_goes_on_another_and_not_by_a_copy() {
     assert!(both.engine(0).statistics().retried > 0);
 }
 
-/// Counters and notices that follow bytes from memory of a GPU to memory of a GPU come behind them.
+/// Counters and notices that follow bytes from memory of a GPU to memory of a GPU come after them.
 pub(crate) fn counts_and_tells_behind_bytes(both: &Both) {
     let counter = both.engine(1).counter(3).unwrap();
     let counting = Options::default().with_counter(Some(3));
@@ -349,7 +349,7 @@ fn a_prepared_transfer_of_gpu_memory_is_posted_by_the_nic() {
     assert_eq!(slices, both.engine(0).statistics().slices.posted);
 }
 
-/// Of a GPU that shows writes behind a flush.
+/// Of a GPU that shows writes after a flush.
 fn flushed() -> (Both, Arc<Posed>) {
     let posed = Posed::unordered();
     let gpu: Arc<dyn Gpu> = Arc::<Posed>::clone(&posed);

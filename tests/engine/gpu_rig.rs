@@ -199,7 +199,7 @@ impl Posed {
         })
     }
 
-    /// One that shows writes behind a flush by the host.
+    /// One that shows writes after a flush by the host.
     pub(crate) fn unordered() -> Arc<Self> {
         Self::new(RdmaSupport {
             write_ordering: WriteOrdering::None,

@@ -1,4 +1,4 @@
-//! Transfers that are cancelled or meet their deadline while the HCA gets no answer. Behind a grace their QPs are flushed and
+//! Transfers that are cancelled or meet their deadline while the HCA gets no answer. After a grace their QPs are flushed and
 //! reset at both ends, and the other transfers of these QPs go on.
 
 use std::time::Duration;

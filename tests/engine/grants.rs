@@ -307,7 +307,7 @@ fn what_cannot_be_granted_or_taken_is_refused() {
     }
     let none = refused(to_a.grant(b.at(0), 8, Rights::Read, Some(Duration::ZERO)));
     assert_eq!(none, EngineError::TimeToLive);
-    // A time that ends behind the last instant is none.
+    // A time that ends after the last instant is none.
     let grant = to_a
         .grant(end - 1, 1, Rights::Read, Some(Duration::MAX))
         .unwrap();

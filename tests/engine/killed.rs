@@ -54,7 +54,7 @@ struct Load {
     thread: JoinHandle<(Arc<Peer>, u64, Sums)>,
 }
 
-/// A process with an engine: its region has the parts that come from each process, and behind them those for each.
+/// A process with an engine: its region has the parts that come from each process, and after them those for each.
 struct Member {
     number: usize,
     own: Arc<End>,
@@ -213,7 +213,7 @@ impl Member {
     }
 }
 
-/// Writes the same vector over and over, and counts the outcomes. Behind the first failure nothing more is submitted.
+/// Writes the same vector over and over, and counts the outcomes. After the first failure nothing more is submitted.
 fn write_until(
     own: &End,
     peer: &Peer,

@@ -17,7 +17,7 @@ use warpverbs::internal::engine::{
 
 use crate::rig::{End, LOOPBACK, SHORT, Side, config, connect, device, listens};
 
-/// As these variables say, by their names behind `WARPVERBS_`.
+/// As these variables say, by their names after `WARPVERBS_`.
 pub(crate) fn of(name: &str, set: &[(&str, &str)]) -> EngineConfig {
     let variable = |asked: &str| {
         let asked = asked.strip_prefix("WARPVERBS_").unwrap();
@@ -117,7 +117,7 @@ fn inline_says_which_writes_carry_their_bytes_as_they_are_when_posted() {
 fn chain_says_how_many_wqes_a_worker_takes_behind_one_doorbell() {
     let many: Vec<Operation> = (0..64).map(|nth| write(nth << 12, nth << 13, 64)).collect();
     for chain in [1usize, 16, 64] {
-        // A worker takes two chains at a time. The first is refused, and nothing behind the second was handed out.
+        // A worker takes two chains at a time. The first is refused, and nothing after the second was handed out.
         let report = refused(&[("ENGINE_CHAIN", &chain.to_string())], 0, &many);
         let failed = |status: &&OperationStatus| **status == OperationStatus::Failed;
         assert_eq!(

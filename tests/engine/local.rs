@@ -74,7 +74,7 @@ fn vectors_longer_than_a_call_and_across_regions_arrive_by_either_path() {
     for path in PATHS {
         let mut random = fastrand::Rng::with_seed(seed);
         let (a, b, [to_b, _]) = pair(path, MIB);
-        // A second region here, behind the first only by chance.
+        // A second region here, after the first only by chance.
         let more = Arc::new(HostMemory::new(MIB).unwrap());
         a.engine.register(&more).unwrap();
         let fill = |seed| {

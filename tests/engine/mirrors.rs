@@ -49,7 +49,7 @@ fn mapped(gpu: &dyn Gpu, bytes: usize) -> (HostMemory, u64) {
     (memory.unwrap(), address)
 }
 
-/// Starts the kernel that waits for the word, and compares what is behind each of its values.
+/// Starts the kernel that waits for the word, and compares what is after each of its values.
 #[expect(unsafe_code, reason = "a kernel")]
 fn watch(gpu: &dyn Gpu, params: &ConformanceParams) -> Event {
     let spec = launch("wv_test_conformance_watch", 1, 1, 1);
@@ -64,7 +64,7 @@ fn a_kernel_waits(path: EnginePath) {
     let gpu = test_gpu();
     let bytes = PAGES * PAGE;
     let (memory, address) = mapped(&*gpu, usize::try_from(bytes + 8).unwrap());
-    // The word lies behind the data, in the same mapping.
+    // The word lies after the data, in the same mapping.
     let config = |name| config(name).with_engine_path(path).with_slice(4096);
     let b = End::over(HcaConfig::default(), config("b"), memory);
     let a = End::new(config("a"), bytes);

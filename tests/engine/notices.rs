@@ -1,4 +1,4 @@
-//! Notices: delivered once, in order, behind the transfer that they were sent with, whatever becomes of that or of the connection.
+//! Notices: delivered once, in order, after the transfer that they were sent with, whatever becomes of that or of the connection.
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -1,5 +1,5 @@
 //! Runs of two engines whose HCA loses, doubles and delays packets, or fails WQEs, while transfers are cancelled and meet
-//! deadlines. Each transfer is concluded once, what is done is right byte for byte, and nothing is written behind a conclusion.
+//! deadlines. Each transfer is concluded once, what is done is right byte for byte, and nothing is written after a conclusion.
 
 use std::time::Duration;
 

@@ -556,7 +556,7 @@ fn an_operation_that_counts_is_one_slice_or_is_refused() {
         address,
         bytes: 100,
     };
-    // Three that follow each other, and one behind a gap.
+    // Three that follow each other, and one after a gap.
     let list = || {
         let all = [(1, 0), (2, 100), (3, 200), (4, 1000)];
         List(all.map(|(number, at)| region(number, at)).into())

@@ -238,7 +238,7 @@ fn a_cancelled_transfer_whose_qp_fails_is_tried_no_more() {
     a.hca.set_faults(&late.parse::<FaultSpec>().unwrap());
     let id = to_b.write(a.at(0), b.at(0), 8).unwrap();
     a.engine.cancel(id).unwrap();
-    // It had failed before, was not posted yet, or was posted and has failed behind the cancel.
+    // It had failed before, was not posted yet, or was posted and has failed after the cancel.
     let outcome = a.concluded(id);
     let report = a.engine.report(id).unwrap();
     assert!(

@@ -157,7 +157,7 @@ fn workers_that_have_no_room_count_how_long() {
         a.engine.release(id).unwrap();
         !a.engine.statistics().slices.stalled.is_zero()
     });
-    // The last turn of a worker may be behind the conclusion.
+    // The last turn of a worker may be after the conclusion.
     until("it stalls no more", || {
         let [one, other] = [(); 2].map(|()| a.engine.statistics().slices.stalled);
         one == other

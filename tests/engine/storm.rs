@@ -2,7 +2,7 @@
 //! connections break. Transfers are cancelled or late, and grants are revoked under them.
 //!
 //! Whatever happens, an engine keeps its word. Each transfer is concluded once, and what is done is right byte for byte. Nothing is
-//! written behind a conclusion, and nothing behind a revocation. Each notice comes once, in order. Every slice is accounted for, and
+//! written after a conclusion, and nothing after a revocation. Each notice comes once, in order. Every slice is accounted for, and
 //! in the end the HCAs have what they had before.
 
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ const TILE: u64 = 48_000;
 const TRANSFERS: u64 = 32;
 /// So many run at a time.
 const RUNNING: usize = 6;
-/// What a tile is filled with at once behind the conclusion of its transfer.
+/// What a tile is filled with at once after the conclusion of its transfer.
 const CANARY: u8 = 0xc7;
 /// Tries of a connection whose commands may fail. Each fault is one command.
 const TRIES: u32 = 40;
@@ -59,7 +59,7 @@ struct Storm {
     accepted: HashMap<[usize; 2], Peer>,
     /// Tiles that must be canaries, by engine.
     canaries: Vec<(usize, u64)>,
-    /// By sender and receiver: notices that were sent alone, and behind transfers.
+    /// By sender and receiver: notices that were sent alone, and after transfers.
     alone: HashMap<[usize; 2], Vec<u64>>,
     behind: HashMap<[usize; 2], Vec<Sent>>,
     next_notice: u64,
@@ -239,7 +239,7 @@ impl Storm {
         };
         if grant.is_some() && self.random.bool() {
             self.revoke(&mut running);
-            // Behind this the memory is the owner's alone.
+            // After this the memory is the owner's alone.
             self.cover(to, tile);
             running.is_revoked = true;
         }

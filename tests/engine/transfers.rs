@@ -204,7 +204,7 @@ fn a_cancel_and_a_deadline_end_a_transfer_once_and_the_buffers_are_quiet() {
         assert_eq!(report.first, None);
         let is_whole = report.bytes_landed == 64 * MIB - 1;
         assert_eq!(outcome == Outcome::Done, is_whole, "{report:?}");
-        // Behind the conclusion nothing lands: bytes that the test writes now stay.
+        // After the conclusion nothing lands: bytes that the test writes now stay.
         b.memory.write(0, &[0xca; 4096]).unwrap();
         b.memory.write(64 * MIB - 4096, &[0xca; 4096]).unwrap();
         a.engine.cancel(id).unwrap();

@@ -242,7 +242,7 @@ fn a_rail_that_is_slow_begins_its_time_anew_with_each_completion() {
     let config = |name| config(name).with_qps(1).with_slice(4096).with_chain(1);
     let [a, b] = ["a", "b"].map(|name| End::new(config(name), 1 << 20));
     let [to_b, _to_a] = connect(&a, &b);
-    // Of 64 completions eight come at a time, and those behind them later.
+    // Of 64 completions eight come at a time, and those after them later.
     let late = (1..8).map(|nth| format!("cqe=delay#{}:{}ms", 8 * nth, 40 * nth));
     let late = late.collect::<Vec<_>>().join(",");
     a.hca.set_faults(&late.parse().unwrap());

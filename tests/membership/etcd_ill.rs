@@ -16,7 +16,7 @@ use crate::etcd::{DEADLINE, SHORT, disturbs_nobody, over, over_url};
 use crate::fleet::{Fleet, Plan, Point, Rank};
 
 const TTL: Duration = SHORT.lease_ttl;
-/// A rank that dies while etcd is ill is dropped so many times to live of a lease behind that.
+/// A rank that dies while etcd is ill is dropped so many times to live of a lease after that.
 const MOST_LEASES: u32 = 4;
 
 /// A newcomer that goes sooner makes its slot wait, twice as long each time.

@@ -85,7 +85,7 @@ fn a_write_beside_the_window_raises_a_qp_event_and_parts_and_unites_two() {
     fleet.end();
 }
 
-/// Puts a word to `peer` behind the end of window 0, by a window that says that it is longer.
+/// Puts a word to `peer` after the end of window 0, by a window that says that it is longer.
 fn put_beside(team: &Team, peer: u32) {
     let gpu = team.gpu().as_ref();
     let tables = read::<TeamContext>(gpu, team.context_addr(), 1)[0];

@@ -227,7 +227,7 @@ fn two_ranks_that_have_no_rail_in_common_part_and_all_others_go_round() {
     fleet.until("the two alone are parted", |rank| {
         rank.group().view().is_some_and(|view| between(&view))
     });
-    // A pair that has lost a rail learns of it by its own words, maybe behind that view.
+    // A pair that has lost a rail learns of it by its own words, maybe after that view.
     fleet.until("all others go round what is down", |rank| {
         let team = rank.moe.team();
         let goes_round = |peer: u32, out: [u32; 2]| {

@@ -296,7 +296,7 @@ fn an_aborted_peer_is_healthy_and_works_again_when_the_abort_is_cleared() {
             (report.aborted, report.status, report.hca.state),
             (true, Status::OK, QpState::RTS)
         );
-        // The word is looked at before the deadline, which only ends the kernel behind it.
+        // The word is looked at before the deadline, which only ends the kernel after it.
         let put = Put {
             deadline: Duration::from_millis(500),
             ..Put::new(peer, 4)

@@ -523,7 +523,7 @@ fn attempts_are_counted_beyond_32_bits_and_end_with_an_error() {
             pair.fail(0);
             pair.fail(1);
         }
-        // The last one, and nothing behind it.
+        // The last one, and nothing after it.
         pair.meet_and_talk(0);
         assert_eq!(pair.attempt(0), u64::MAX - 1);
         for rank in [0, 1] {

@@ -53,7 +53,7 @@ fn a_rank_that_never_answers_is_named_and_the_others_connect_meanwhile() {
     let setup = setup(4);
     let hcas = Hcas::new(&setup);
     let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
-    // Rank 3 says its name, and nothing behind that.
+    // Rank 3 says its name, and nothing after that.
     let store = Arc::clone(&fleet.store);
     let silent = Rank::alone(fleet.joining(3, 1), hcas.of(3), store).unwrap();
     silent.team.hello().unwrap();

@@ -1,4 +1,4 @@
-//! Signals behind data, and waits for them: two kernels on two HCAs.
+//! Signals after data, and waits for them: two kernels on two HCAs.
 
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 

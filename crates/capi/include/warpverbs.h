@@ -48,7 +48,7 @@
 // Kind of a window: for anything, signals too. Writes to it are seen in the order in which they come.
 #define WV_WINDOW_ANY 0
 
-// Kind of a window: for data that is read only behind a signal in a window of kind WV_WINDOW_ANY, or behind a completion. Writes
+// Kind of a window: for data that is read only after a signal in a window of kind WV_WINDOW_ANY, or after a completion. Writes
 // to it may overtake each other on PCIe, so no kernel polls it.
 #define WV_WINDOW_DATA 1
 
@@ -322,7 +322,7 @@
 // State of a rail: its QPs have failed often, and none is connected again while another rail carries slices.
 #define WV_RAIL_RESTS 1
 
-// State of a rail: behind a rest one QP is connected again, and the others if that one does not fail.
+// State of a rail: after a rest one QP is connected again, and the others if that one does not fail.
 #define WV_RAIL_PROBES 2
 
 // Instead of the number of a rail: copies within the machine.
@@ -2038,7 +2038,7 @@ enum wv_status wv_engine_release(const struct wv_engine *engine,
                                  struct wv_transfer transfer)
 WV_NOEXCEPT;
 
-// Sends a notice of `bytes` bytes, at most WV_NOTICE_BYTES, to the peer's program, behind those sent before. It arrives once. If
+// Sends a notice of `bytes` bytes, at most WV_NOTICE_BYTES, to the peer's program, after those sent before. It arrives once. If
 // this connection ends before, it comes over a later connection of the same two lives. WV_WOULD_BLOCK: the peer's inbox had no
 // room for `wait_ms`, because its program took no notice; nothing was sent.
 //
@@ -2115,7 +2115,7 @@ enum wv_status wv_engine_counter_mirror(const struct wv_engine *engine,
                                         struct wv_mirror **mirror)
 WV_NOEXCEPT;
 
-// Gives a mirror back: behind this its word is not written. NULL is allowed.
+// Gives a mirror back: after this its word is not written. NULL is allowed.
 enum wv_status wv_mirror_destroy(struct wv_mirror *mirror) WV_NOEXCEPT;
 
 // Gets the counts of an engine since it was opened. Never waits.

@@ -129,7 +129,7 @@ pub unsafe extern "C" fn wv_engine_counter_mirror(
         room("word", word)?;
         room("mirror", mirror)?;
         let counter = counter(engine, id)?;
-        // SAFETY: the caller's promise: nothing uses the word behind the end of the mirror.
+        // SAFETY: the caller's promise: nothing uses the word after the end of the mirror.
         let memory = unsafe { HostMemory::over(word.cast(), 8, None) }?;
         let made = counter.mirror(&Arc::new(memory), 0)?;
         // SAFETY: checked above.
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn wv_engine_counter_mirror(
     })
 }
 
-/// Gives a mirror back: behind this its word is not written. NULL is allowed.
+/// Gives a mirror back: after this its word is not written. NULL is allowed.
 #[unsafe(no_mangle)]
 pub extern "C" fn wv_mirror_destroy(mirror: *mut wv_mirror) -> wv_status {
     guard(|| wv_mirror::take_back("mirror", mirror))

@@ -1,4 +1,4 @@
-//! Notices of host engines: messages for the program of a peer, alone or behind a transfer.
+//! Notices of host engines: messages for the program of a peer, alone or after a transfer.
 
 // UNSAFETY: functions with C names, and pointers from C.
 #![expect(unsafe_code, reason = "the C ABI")]
@@ -58,7 +58,7 @@ sized!(wv_notice {
     peer
 });
 
-/// Sends a notice of `bytes` bytes, at most WV_NOTICE_BYTES, to the peer's program, behind those sent before. It arrives once. If
+/// Sends a notice of `bytes` bytes, at most WV_NOTICE_BYTES, to the peer's program, after those sent before. It arrives once. If
 /// this connection ends before, it comes over a later connection of the same two lives. WV_WOULD_BLOCK: the peer's inbox had no
 /// room for `wait_ms`, because its program took no notice; nothing was sent.
 ///

@@ -25,7 +25,7 @@ pub(crate) unsafe trait Struct: Copy {
     const BORDERS: &'static [usize];
 }
 
-/// Implements [`Struct`] for a struct with these fields behind `size`: all of them, without padding, or it does not compile.
+/// Implements [`Struct`] for a struct with these fields after `size`: all of them, without padding, or it does not compile.
 macro_rules! sized {
     ($name:ident { $($field:ident),* $(,)? }) => {
         const _: () = {
@@ -77,7 +77,7 @@ unsafe fn size_of_given<T: Struct>(name: &str, pointer: *const T) -> Result<usiz
     ))
 }
 
-/// A struct from C. Fields behind its `size` are zero.
+/// A struct from C. Fields after its `size` are zero.
 ///
 /// # Safety
 /// Null, or the address of as many bytes as its `size` says, if that is at most [`MOST`]. No thread changes them meanwhile.
@@ -186,7 +186,7 @@ mod tests {
             c: 3,
         };
         assert_eq!(new(&given(24)).unwrap(), given(24));
-        // Of an older header: what lies behind its size is not looked at.
+        // Of an older header: what lies after its size is not looked at.
         assert_eq!(new(&given(16)).unwrap(), New { c: 0, ..given(16) });
         assert_eq!(
             new(&given(12)).unwrap(),

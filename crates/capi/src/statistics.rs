@@ -76,7 +76,7 @@ sized!(wv_engine_statistics {
 pub const WV_RAIL_WORKS: u32 = 0;
 /// State of a rail: its QPs have failed often, and none is connected again while another rail carries slices.
 pub const WV_RAIL_RESTS: u32 = 1;
-/// State of a rail: behind a rest one QP is connected again, and the others if that one does not fail.
+/// State of a rail: after a rest one QP is connected again, and the others if that one does not fail.
 pub const WV_RAIL_PROBES: u32 = 2;
 
 /// A rail of an engine: a port of an RDMA device, and the counts of its QPs. WV_INIT first.

@@ -15,7 +15,7 @@ use crate::team::{pointer, wv_team};
 
 /// Kind of a window: for anything, signals too. Writes to it are seen in the order in which they come.
 pub const WV_WINDOW_ANY: u32 = 0;
-/// Kind of a window: for data that is read only behind a signal in a window of kind WV_WINDOW_ANY, or behind a completion. Writes
+/// Kind of a window: for data that is read only after a signal in a window of kind WV_WINDOW_ANY, or after a completion. Writes
 /// to it may overtake each other on PCIe, so no kernel polls it.
 pub const WV_WINDOW_DATA: u32 = 1;
 /// Kind of a window: for what this rank sends. No peer gets a key of it, and none can write it.

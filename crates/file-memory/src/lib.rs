@@ -1,6 +1,6 @@
 //! Memory of this process that lies in files which may become shorter.
 //!
-//! Whoever may write a file can truncate it, also while a program has it mapped. Then the pages behind its new end are gone, and the
+//! Whoever may write a file can truncate it, also while a program has it mapped. Then the pages after its new end are gone, and the
 //! next load or store there ends the process with SIGBUS. A library that copies such memory for others is to get an error instead.
 //!
 //! [`Mappings`] find such memory. [`copy`] lets the kernel copy: `process_vm_readv` and `process_vm_writev` on

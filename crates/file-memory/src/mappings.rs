@@ -11,7 +11,7 @@ pub struct Mappings(Option<Vec<Mapping>>);
 #[derive(Debug)]
 struct Mapping {
     first: u64,
-    /// Behind its last address.
+    /// After its last address.
     end: u64,
     line: String,
 }

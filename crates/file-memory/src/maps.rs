@@ -8,7 +8,7 @@ use rustix::fs::{SealFlags, fcntl_get_seals, major, minor};
 /// A line of `/proc/self/maps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapLine<'a> {
-    /// Its first address, and the one behind its last.
+    /// Its first address, and the one after its last.
     pub first: u64,
     /// See `first`.
     pub end: u64,

@@ -26,7 +26,7 @@
 //!   The number of blocks is an argument ([`Options::blocks`]): cooperative kernels of the ranks need the other SMs.
 //! - **One look per thread, one WQE per block.** Each thread of a block polls the doorbells of one QP. Then all threads together
 //!   copy what each WQE moves, with several loads in flight.
-//! - **A fence behind each WQE.** ConnectX places the bytes of a WQE before those of the next one of the same QP. The runtime's
+//! - **A fence after each WQE.** ConnectX places the bytes of a WQE before those of the next one of the same QP. The runtime's
 //!   signals depend on it. One system fence per WQE keeps that without knowing which WQE is a signal.
 //! - **Doorbells are words of the GPU's memory.** Each UAR page has a twin in that memory. The `map_mmio` of [`Gpuhca::for_rank`]
 //!   gives kernels the twin in place of the page. What a host rings in the page, softhca's engine carries over.
@@ -148,7 +148,7 @@ pub struct Gpuhca {
     /// Last: what the kernel and softhca use, until both have let go.
     shared: Arc<Shared>,
     _memory: Vec<DeviceMemory>,
-    /// Behind the kernel's end. None: it has not ended.
+    /// After the kernel's end. None: it has not ended.
     persistent: Option<Persistent>,
     /// Multiprocessors of the GPU; none on the CPU.
     multiprocessors: Option<u32>,

@@ -192,7 +192,7 @@ fn posters_that_publish_too_early_or_use_a_slot_too_early_are_caught() {
     hca.stop().unwrap();
 }
 
-/// Puts 4 KiB, and a signal behind them if `at_signal`; whether bytes are missing when the signal has come, or when the put is
+/// Puts 4 KiB, and a signal after them if `at_signal`; whether bytes are missing when the signal has come, or when the put is
 /// complete.
 fn told_too_early(bench: &Bench, at_signal: bool) -> bool {
     const BYTES: u64 = 4096;

@@ -9,7 +9,7 @@
 //! let own = cust::stream::Stream::new(cust::stream::StreamFlags::DEFAULT, None)?;
 //! let gpu = gpu(&context)?;
 //! let stream = unsafe { stream(gpu.as_ref(), &own) }?;
-//! let _launch = Launch::new("wv_example", 1, 32).with_stream(Some(&*stream)); // behind what is in `own`
+//! let _launch = Launch::new("wv_example", 1, 32).with_stream(Some(&*stream)); // after what is in `own`
 //! # Ok(())
 //! # }
 //! ```
@@ -60,7 +60,7 @@ pub fn gpu(context: &Context) -> Result<Arc<dyn Gpu>, GpuError> {
     Ok(gpu)
 }
 
-/// A stream. Kernels that Warpverbs launches in it run behind the program's earlier work in it.
+/// A stream. Kernels that Warpverbs launches in it run after the program's earlier work in it.
 ///
 /// # Errors
 ///

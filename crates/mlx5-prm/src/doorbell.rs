@@ -53,7 +53,7 @@ pub mod uar {
 /// The 8 bytes that ring a send queue: `next_index << 8` and `qpn << 8`, both big-endian. The result is a host-order word for one
 /// 8-byte store on a little-endian machine.
 ///
-/// `next_index` is the index behind the last WQE posted. Software may also store the first 8 bytes of its last WQE.
+/// `next_index` is the index after the last WQE posted. Software may also store the first 8 bytes of its last WQE.
 #[must_use]
 pub const fn doorbell_value(next_index: u16, qpn: u32) -> u64 {
     let first = ((next_index as u32) << 8).to_be_bytes();

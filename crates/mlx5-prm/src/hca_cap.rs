@@ -122,7 +122,7 @@ layout! {
         log_max_eq / with_log_max_eq / set_log_max_eq @ 0x0fc : 4,
         /// `mkc` may name a key that discards and fills.
         dump_fill_mkey / with_dump_fill_mkey / set_dump_fill_mkey @ 0x0f8 : 1,
-        /// Indirect keys that may lie behind one another.
+        /// Indirect keys that may lie one after another.
         max_indirection / with_max_indirection / set_max_indirection @ 0x100 : 8,
         /// Keys of one entity size are possible.
         fixed_buffer_size / with_fixed_buffer_size / set_fixed_buffer_size @ 0x108 : 1,
@@ -164,7 +164,7 @@ layout! {
         num_ports / with_num_ports / set_num_ports @ 0x1b8 : 8,
         /// log2 of the longest message.
         log_max_msg / with_log_max_msg / set_log_max_msg @ 0x1c3 : 5,
-        /// RC queue pairs may be set to place reads and writes out of order, atomics behind them.
+        /// RC queue pairs may be set to place reads and writes out of order, atomics after them.
         dp_ordering_ooo_rw_rc / with_dp_ordering_ooo_rw_rc / set_dp_ordering_ooo_rw_rc @ 0x1ca : 1,
         /// Number of traffic classes.
         max_tc / with_max_tc / set_max_tc @ 0x1cc : 4,
@@ -180,7 +180,7 @@ layout! {
         umr_modify_atomic_disabled / with_umr_modify_atomic_disabled / set_umr_modify_atomic_disabled @ 0x208 : 1,
         /// UMR WQEs cannot change indirect keys.
         umr_indirect_mkey_disabled / with_umr_indirect_mkey_disabled / set_umr_indirect_mkey_disabled @ 0x209 : 1,
-        /// Fence that the WQE behind a UMR needs: 0 strong, 1 small, 2 none.
+        /// Fence that the WQE after a UMR needs: 0 strong, 1 small, 2 none.
         umr_fence / with_umr_fence / set_umr_fence @ 0x20a : 2,
         /// Signature errors can drain.
         drain_sigerr / with_drain_sigerr / set_drain_sigerr @ 0x20f : 1,

@@ -90,7 +90,7 @@ impl Mkc {
 layout! {
     /// Input of `CREATE_MKEY`.
     ///
-    /// Behind it comes the translation list, in entries of 16 bytes.
+    /// After it comes the translation list, in entries of 16 bytes.
     pub struct CreateMkeyIn[0x110] {
         /// `CREATE_MKEY`.
         opcode / with_opcode / set_opcode @ 0x00 : 16,

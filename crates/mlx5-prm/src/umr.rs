@@ -1,6 +1,6 @@
 //! UMR WQEs: a send WQE that changes a memory key, and the lists that such keys consist of.
 //!
-//! Source: PRM "User-Mode Memory Registration"; `struct mlx5_wqe_umr_*` in rdma-core's mlx5dv.h. Behind the control segment
+//! Source: PRM "User-Mode Memory Registration"; `struct mlx5_wqe_umr_*` in rdma-core's mlx5dv.h. After the control segment
 //! (whose `imm` is the key) come an [`UmrCtrlSeg`] of 48 bytes and a memory key context of 64 (see [`crate::mkey::Mkc`]). The new
 //! list follows in units of 64 bytes: inline, or where a data segment says.
 

@@ -143,7 +143,7 @@ pub struct RaddrSeg {
     pub reserved: Be32,
 }
 
-/// Address vector of a datagram, the segment behind the control segment of each WQE of a UD queue pair.
+/// Address vector of a datagram, the segment after the control segment of each WQE of a UD queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct DatagramSeg {
@@ -197,7 +197,7 @@ impl DatagramSeg {
     }
 }
 
-/// The segment behind the control segment of each WQE of an XRC initiator.
+/// The segment after the control segment of each WQE of an XRC initiator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct XrcSeg {
@@ -213,7 +213,7 @@ pub struct XrcSeg {
 pub struct SrqNextSeg {
     /// Zero.
     pub reserved0: [u8; 2],
-    /// Index of the WQE behind this one in the list.
+    /// Index of the WQE after this one in the list.
     pub next_wqe_index: Be16,
     /// Signature, if the queue asks for it.
     pub signature: u8,

@@ -71,7 +71,7 @@ pub enum Wire {
         row_bytes: usize,
         /// Bytes of its scales.
         scale_bytes: usize,
-        /// Whether it is FP8, whose scales by expert lie one word of all rows behind the other.
+        /// Whether it is FP8, whose scales by expert lie one word of all rows after the other.
         fp8: bool,
     },
     /// Given as BF16, it arrives as FP8 with a scale for each 128 channels.

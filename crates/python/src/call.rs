@@ -276,7 +276,7 @@ fn combine_output(of: ReceiveBackArguments) -> CombineOutput {
 
 // Each launch is sound for two reasons. The package checks dtype, shape, strides and device of every tensor against the layer's shape
 // before it passes addresses; of the tensors that it passes as they are, a `Form` does. And `used` keeps the tensors until the launch
-// has ended. It is dropped behind a later launch of the same handle, which runs behind this one, or behind the wait in `drop`.
+// has ended. It is dropped after a later launch of the same handle, which runs after this one, or after the wait in `drop`.
 #[pymethods]
 impl Call {
     fn dispatch_send(
@@ -430,7 +430,7 @@ impl Call {
         })
     }
 
-    /// Ends the call behind its dispatch, without a combine.
+    /// Ends the call after its dispatch, without a combine.
     fn abandon(&self, py: Python<'_>, stream: usize) -> PyResult<Event> {
         self.launch(py, stream, py.None(), Kind::Abandon, |stream, call| {
             // SAFETY: as above.

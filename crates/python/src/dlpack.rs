@@ -60,7 +60,7 @@ struct Tensor {
     byte_offset: u64,
 }
 
-/// DLManagedTensor of dlpack.h, and behind it what only the deleter knows.
+/// DLManagedTensor of dlpack.h, and after it what only the deleter knows.
 #[repr(C)]
 struct Managed {
     tensor: Tensor,

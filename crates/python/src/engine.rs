@@ -81,7 +81,7 @@ pub(crate) struct Mirror(Mutex<Option<Held<warpverbs::engine::Mirror>>>);
 
 #[pymethods]
 impl Mirror {
-    /// Behind this the word is not written. Once more does nothing.
+    /// After this the word is not written. Once more does nothing.
     fn close(&self) {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mirror = held.take();
@@ -434,7 +434,7 @@ impl Engine {
         let counter = self.counter(py, id)?;
         let owner: Box<dyn Any + Send + Sync> = Box::new(owner);
         let word = ptr::with_exposed_provenance_mut(address);
-        // SAFETY: as in `register`: the mirror holds the owner, and writes nothing behind its end.
+        // SAFETY: as in `register`: the mirror holds the owner, and writes nothing after its end.
         let memory = unsafe { HostMemory::over(word, 8, Some(owner)) };
         let memory = Arc::new(memory.map_err(|error| error.raise(py))?);
         let mirror = counter.mirror(&memory, 0);

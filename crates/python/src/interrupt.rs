@@ -45,7 +45,7 @@ impl Drop for Lent {
         if !self.0 {
             TOLD.set(false);
             RAISED.set(None);
-            // The thread ends behind the call that it makes.
+            // The thread ends after the call that it makes.
             ASKING.set(None);
         }
     }
@@ -72,7 +72,7 @@ pub(crate) fn look() {
     }
 }
 
-/// What has ended the call, once: the calls of the store behind it tell other ranks of the failure.
+/// What has ended the call, once: the calls of the store after it tell other ranks of the failure.
 fn untold() -> Option<StoreError> {
     let cause = RAISED.with_borrow(|raised| raised.as_ref().map(PyErr::to_string))?;
     (!TOLD.replace(true)).then_some(StoreError::Interrupted { cause })

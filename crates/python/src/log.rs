@@ -218,7 +218,7 @@ impl Subscriber for ToPython {
     fn exit(&self, _: &Id) {}
 }
 
-/// The message of an event, and its other fields behind it.
+/// The message of an event, and its other fields after it.
 #[derive(Debug, Default)]
 struct Words(String);
 

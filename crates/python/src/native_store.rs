@@ -8,7 +8,7 @@ use warpverbs::team::{AroundStore, Store, StoreAnswer, StoreCall, StoreError, Te
 
 use crate::interrupt::{self, SIGNALS};
 
-/// Longest call of the store behind a signal: it tells other ranks that this one gives up.
+/// Longest call of the store after a signal: it tells other ranks that this one gives up.
 const LAST: Duration = Duration::from_millis(500);
 
 /// Calls of a thread that has come from Python end with a signal. Those of the library's own threads are those of `store`.

@@ -42,7 +42,7 @@ impl Meeting {
     /// No rank needs it any more. The place in the store is that of one team: a rank has entered it by a number that it drew from the
     /// store, and neither it nor a later process of it draws that number again. So no rank comes later, or comes back. A rank that is
     /// still joining has not been counted. One that names founders who do not name it waits for their offers in vain, so it needs no
-    /// key either. A member is counted behind its last call ([`BringUpStore::leave`]). One that ended without a close is never
+    /// key either. A member is counted after its last call ([`BringUpStore::leave`]). One that ended without a close is never
     /// counted, and its team's keys stay.
     pub(crate) fn leave(&self, members: u32) {
         match self.map.leave(members) {

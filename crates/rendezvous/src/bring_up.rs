@@ -88,7 +88,7 @@ const NO_NAMES: &str = ".";
 const VALUES: &str = "value/";
 /// Place of the number of handles that have left.
 const LEFT: &str = "left";
-/// Behind the nonce of a value, and of a removal.
+/// After the nonce of a value, and of a removal.
 const VALUE: char = '.';
 const REMOVED: char = '-';
 
@@ -115,7 +115,7 @@ impl BringUpStore {
     /// Ends the use of the map by this handle: later calls are refused. The last of `handles` handles that leaves deletes what they have
     /// set, and returns true. `handles` are all that ever use these keys of the map, and all of them name the same number.
     ///
-    /// No handle misses what is deleted. A handle is counted once, behind its last call: those that begin later are refused, and where
+    /// No handle misses what is deleted. A handle is counted once, after its last call: those that begin later are refused, and where
     /// a call still runs, of another thread or one that this call interrupts, the handle is not counted. The sum is `handles` only when
     /// each has been counted, so then none asks any more. Where a handle is never counted, as that of a process that was killed, all
     /// keys stay.

@@ -402,8 +402,8 @@ impl Store for FileStore {
         check_look(keys, below)?;
         let mut wanted: BTreeSet<String> = keys.iter().map(|&key| key.to_owned()).collect();
         let tries = self.tries();
-        // Held over the whole look, its list of keys too. So the revision of the look is behind all that it finds and before what
-        // other threads find later. A key that came behind the list has no revision of this look.
+        // Held over the whole look, its list of keys too. So the revision of the look is after all that it finds and before what
+        // other threads find later. A key that came after the list has no revision of this look.
         let mut looks = self.looks();
         if let Some(below) = below {
             self.keys_below(below, &mut wanted)?;
@@ -533,7 +533,7 @@ impl Store for FileStore {
         };
         let is_mine = |found: &Found| matches!(&found.content, Content::Leased(record, _) if record.id() == id);
         self.beat(&record)?;
-        // Looked at behind the beat: a rank that takes the key later finds that the lease lives.
+        // Looked at after the beat: a rank that takes the key later finds that the lease lives.
         Ok(is_mine(&self.find(key, &self.tries())?))
     }
 
@@ -592,7 +592,7 @@ impl FileStore {
 }
 
 impl Found {
-    /// Its room has ended: no version comes behind a removal.
+    /// Its room has ended: no version comes after a removal.
     fn is_over(&self) -> bool {
         self.newest.exists && matches!(self.content, Content::Removed)
     }

@@ -16,7 +16,7 @@
 //!    the scratch file is `.done` now, and else it was not.
 //! 5. It removes its scratch file.
 //!
-//! **End.** The removal of a key is a version behind which no writer makes another. A process that finds it ends the room: it renames
+//! **End.** The removal of a key is a version after which no writer makes another. A process that finds it ends the room: it renames
 //! the scratch file of the removal to `.done` if it exists, moves the room to the scratch directory, and deletes it there. Then it
 //! removes the home and the folders above it as far as they are empty. A key that is set again gets a new home by one rename, which
 //! fails where a home holds a room. The upper half of a room's first number is random. So no path of an ended room comes back: a
@@ -30,7 +30,7 @@
 //! - A room is moved away only if its newest version is a removal. No process adds to that one, so nothing that was set is lost. A
 //!   link that reaches a room which is being deleted is no change: its writer finds the path closed, and no `.done`.
 //! - In the room n the files n and n + 1 are never removed. A process removes only what is below the number in the path that it
-//!   uses. So of the links to n + 1 one succeeds while the room is called n, and it is the change behind n. A later one finds no
+//!   uses. So of the links to n + 1 one succeeds while the room is called n, and it is the change after n. A later one finds no
 //!   path. That one system call makes the change: a writer that is killed has made it or not.
 //! - The kernel looks up the directory of a path first, and works in it then. So a link by the path n may reach the room when it
 //!   has a later name. The rooms n and n + 1 have the file n + 1; in a later one the link succeeds, and its file is a stray. No
@@ -47,7 +47,7 @@
 //!
 //! **NFS.** The server makes a rename or a link in one step. If its answer is lost, the client asks again. If the first request
 //! made the link, the second finds the file, or the path closed. The number of links of the scratch file then shows that the link
-//! was made. What a client looks up may be as old as its caches. But the server makes links and renames. It gives the list behind a
+//! was made. What a client looks up may be as old as its caches. But the server makes links and renames. It gives the list after a
 //! link, since the client itself has changed that directory. A number above n + 1 in the list counts as a closed path. So with
 //! caches no change is lost and none is made twice. A handle sees changes as late as its client's caches let it, and never goes
 //! back on a key. What [`Store`](super::Store) promises of two keys needs a mount with `actimeo=0,lookupcache=none`.
@@ -67,9 +67,9 @@ use file_lease::LeaseRecord;
 
 /// Where files are written before they get their name, and where beats are.
 const SCRATCH: &str = ".new";
-/// Behind the name of a scratch file: its change was made.
+/// After the name of a scratch file: its change was made.
 const DONE: &str = ".done";
-/// Behind the last name of a key: its home.
+/// After the last name of a key: its home.
 pub(super) const HOME: &str = "@";
 /// Most bytes of the name of a scratch file.
 const MAX_SCRATCH: usize = 128;
@@ -181,7 +181,7 @@ impl Keys {
     }
 
     /// The newest version of `key`, none older than this handle has found before this call. A room that has ended holds no older
-    /// one than the room that came behind it.
+    /// one than the room that came after it.
     pub(super) fn newest(&self, key: &str, tries: &Tries) -> Result<Newest, StoreError> {
         let least = self.seen().get(key).copied().unwrap_or(0);
         let is_old = |found: &Newest| {
@@ -250,7 +250,7 @@ impl Keys {
         Ok(Newest::default())
     }
 
-    /// Makes the version behind `newest`, which has a room and is no removal. `false`: another writer did, or the room has ended.
+    /// Makes the version after `newest`, which has a room and is no removal. `false`: another writer did, or the room has ended.
     pub(super) fn add(
         &self,
         key: &str,

@@ -132,7 +132,7 @@ pub struct LeaseId(pub u64);
 /// **Revisions.** Each change of a key gives the key a revision greater than all before it. In memory and in an etcd a revision
 /// is of the whole store, and all handles see the same ones. In a directory the handle that looks gives the number when it first
 /// sees the change. The number means nothing to another handle, except to those made from it by [`Store::bounded`]. No look
-/// misses a change behind the revision that it asks for.
+/// misses a change after the revision that it asks for.
 pub trait Store: Send + Sync + Debug {
     /// Another handle on the same store, with the same leases and revisions, whose calls end within `bound`, and within
     /// [`MAX_BOUND`] in any case.
@@ -224,7 +224,7 @@ pub trait Store: Send + Sync + Debug {
     /// Returns when something may have changed, at latest after `timeout`. May return early.
     fn wait_for_change(&self, timeout: Duration);
 
-    /// Waits until the key of `watch` has changed behind the revision `since`, or was removed behind it, at most for `timeout`. A
+    /// Waits until the key of `watch` has changed after the revision `since`, or was removed after it, at most for `timeout`. A
     /// second wait for a watch goes on where the first one was. An etcd is asked once for as long as its answer lasts, which is
     /// the `timeout` with which it was opened. `since` does not decrease from one wait to the next.
     ///

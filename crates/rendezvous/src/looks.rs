@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// `store`, whose first read by `kind` lasts longer than `MS`, and behind which `then` is done.
+    /// `store`, whose first read by `kind` lasts longer than `MS`, and after which `then` is done.
     fn late(
         store: &Arc<dyn Store>,
         kind: &'static str,

@@ -177,7 +177,7 @@ impl Map {
         }
     }
 
-    /// Keys that were set behind `revision`.
+    /// Keys that were set after `revision`.
     fn later(&self, revision: u64) -> impl Iterator<Item = &String> {
         let behind = (Bound::Excluded(revision), Bound::Unbounded);
         self.by_revision.range(behind).map(|(_, key)| key)

@@ -182,7 +182,7 @@ fn judge(
     let Some((state, started)) = state_and_start(&stat) else {
         return Seen::Unknown;
     };
-    // The file describes its first thread, behind which others may go on.
+    // The file describes its first thread, after which others may go on.
     if !matches!(state, "Z" | "X") {
         return Seen::Runs { started };
     }

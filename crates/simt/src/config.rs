@@ -67,7 +67,7 @@ pub struct LaunchConfig {
     /// Seed of the schedule. 0 is the plain order, which is the fastest; any other value picks threads at random. With one
     /// worker, the same seed gives the same schedule (as long as the memory that threads poll behaves the same).
     pub seed: u64,
-    /// Whether the lanes of a warp wait for each other behind parts that kernels mark (`simt_diverge`, `simt_reconverge`). The
+    /// Whether the lanes of a warp wait for each other after parts that kernels mark (`simt_diverge`, `simt_reconverge`). The
     /// compiler nvcc makes them wait so behind divergent branches and loops. Default false: the marks do nothing.
     pub reconverge: bool,
     /// Stack of one CUDA thread in bytes, 8 KiB..=8 MiB. Default 32 KiB, 128 KiB in builds with a sanitizer.

@@ -4,7 +4,7 @@
 //! run it together. BSYNC holds each of them until all noted lanes that have not exited have come. Some code is right only when a
 //! lane gets past a BSYNC while others of its warp still spin before it. Such code hangs on a GPU.
 //!
-//! Kernels mark such parts: `simt_diverge` in front, `simt_reconverge` behind (`wv::platform::Divergence`). Without
+//! Kernels mark such parts: `simt_diverge` in front, `simt_reconverge` after (`wv::platform::Divergence`). Without
 //! `LaunchConfig::reconverge` both do nothing. With it:
 //!
 //! - A lane at the front of a part waits for every lane of its warp that may still come. Such a lane comes, or does something

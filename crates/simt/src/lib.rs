@@ -12,7 +12,7 @@
 //!   different operations. Lanes beyond the end of a partial warp may be named. A shuffle from a lane outside the mask gives
 //!   all ones.
 //! - Lanes run in no lock-step at all: code that relies on convergence without `__syncwarp` fails here, at some seed. With
-//!   [`LaunchConfig::reconverge`] lanes wait for each other behind the parts that kernels mark as divergent. Code that does not
+//!   [`LaunchConfig::reconverge`] lanes wait for each other after the parts that kernels mark as divergent. Code that does not
 //!   bear convergence then fails: lanes that hold something would wait for lanes that spin for it. `__activemask` is refused at
 //!   compile time, as are static `__shared__` variables (`SIMT_SHARED` instead).
 //! - Memory is that of the CPU: orders weaker than x86's cannot be seen, scopes make no difference.

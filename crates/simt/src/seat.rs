@@ -26,7 +26,7 @@ struct Line([u8; 128]);
 /// Lines of static shared memory, in front of the dynamic one: `kStaticShared` of include/simt/keywords.h, in lines.
 const STATIC_LINES: usize = 32;
 
-/// What shared memory holds when a block starts, and what lies behind its end.
+/// What shared memory holds when a block starts, and what lies after its end.
 const FRESH: Line = Line([0xa5; 128]);
 
 /// Room for one block.
@@ -44,7 +44,7 @@ pub(crate) struct Seat {
     warps: Box<[Warp]>,
     threads: Box<[Thread]>,
     stacks: Box<[SlabStack]>,
-    /// Static shared memory, then dynamic; the unused tail and a whole line behind it stay `FRESH`.
+    /// Static shared memory, then dynamic; the unused tail and a whole line after it stay `FRESH`.
     shared: Box<[UnsafeCell<Line>]>,
 }
 

@@ -161,7 +161,7 @@ impl SlabStack {
 
     /// Whether the canary is whole.
     pub(crate) fn is_intact(self) -> bool {
-        // SAFETY: as in `write_canary`; volatile, since an overflow wrote behind the compiler's back.
+        // SAFETY: as in `write_canary`; volatile, since an overflow wrote after the compiler's back.
         self.canary()
             .all(|word| unsafe { word.read_volatile() } == Self::word(word as usize))
     }

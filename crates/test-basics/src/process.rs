@@ -16,7 +16,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Runs this ignored test alone, with a variable that says what the process is to be. It answers by lines behind `said: `.
+    /// Runs this ignored test alone, with a variable that says what the process is to be. It answers by lines after `said: `.
     pub fn start(test: &str, (variable, value): (&str, &str)) -> Self {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", test, "--ignored", "--nocapture"])

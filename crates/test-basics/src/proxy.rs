@@ -116,7 +116,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Passes on what has arrived, each part when its time has come, also behind a client that has given up.
+    /// Passes on what has arrived, each part when its time has come, also after a client that has given up.
     fn pass_on(&self, waits: &Receiver<(Instant, Vec<u8>)>, server: &mut TcpStream) {
         while let Ok((arrived, bytes)) = waits.recv() {
             let mut state = self.state();

@@ -15,11 +15,11 @@
 //   driver N                   13000 for CUDA 13.0, which also says which PTX can be read
 //   memory BYTES [N]           of device N or of each
 //   reuse                      an allocation gets the address of one as long that was freed, if there is one
-//   bases N                    allocations begin N bytes behind a page
+//   bases N                    allocations begin N bytes after a page
 //   page BYTES                 the granule of registrations and DMA-BUFs; default the machine's
 //   no-uva                     the device has pinned memory at another address than the host
 //   jit-log TEXT               what the compiler of PTX says when it refuses
-//   refuse CALL CODE [N [M]]   the Nth call of this function and the M - 1 behind it are refused; default all
+//   refuse CALL CODE [N [M]]   the Nth call of this function and the M - 1 after it are refused; default all
 //   refuse-on D CALL CODE [N [M]]   the same of the calls that are for device D, or made in its context
 //   refuse-any N CODE          the Nth call of any function is refused, counted from when this line is new
 //   dmabuf FLAGS CODE          DMA-BUFs with these flags are refused: 1 for those across PCIe, 0 for the others
@@ -152,7 +152,7 @@ static void read_file(void) {
     close(fd);
 }
 
-/// The next line from `*at` on that begins with `word`; what stands behind the word goes into `rest`.
+/// The next line from `*at` on that begins with `word`; what stands after the word goes into `rest`.
 static bool next_line(const char **at, const char *word, char *rest, size_t room) {
     size_t length = strlen(word);
     while (**at) {
@@ -319,7 +319,7 @@ static unsigned counted(const char *call, CUdevice device, unsigned *on_it) {
     return 0;
 }
 
-/// Whether the `nth` call of a function is refused by the words behind `refuse`; with which code.
+/// Whether the `nth` call of a function is refused by the words after `refuse`; with which code.
 static bool refuses(const char *words, const char *call, unsigned nth, int *code) {
     char name[128];
     unsigned first = 1, count = UINT32_MAX;
@@ -769,7 +769,7 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr addr, size_t by
         if (sscanf(rest, "%llu %d", &only, &code) == 2 && only == flags) return leave(code);
     }
     if (addr != one->mapped) {
-        // A descriptor begins at its first byte: these pages get one of their own, and with it all behind them.
+        // A descriptor begins at its first byte: these pages get one of their own, and with it all after them.
         uint64_t rest = one->mapped + one->mapped_bytes - addr;
         int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
         if (fd < 0 || ftruncate(fd, (off_t)rest) || pwrite(fd, (void *)addr, rest, 0) != (ssize_t)rest)

@@ -192,7 +192,7 @@ struct GuardPutParams {
   uint32_t count;
   /// Words under one guard; 0: one guard for all, refreshed before each word.
   uint32_t each;
-  /// How often the words are put, one round behind the other, unless `stop` comes before.
+  /// How often the words are put, one round after the other, unless `stop` comes before.
   uint32_t rounds;
   /// Zero.
   uint32_t reserved;
@@ -423,7 +423,7 @@ static_assert(offsetof(OpsWqeParams, status) == 24);
 struct NoPollParams {
   /// The team of this rank.
   TeamContext *team;
-  /// Source at offset 0, 8 bytes for each thread; target of the same offset behind `dst_offset`.
+  /// Source at offset 0, 8 bytes for each thread; target of the same offset after `dst_offset`.
   Window window;
   /// Byte offset of the targets at the peer.
   uint64_t dst_offset;
@@ -463,7 +463,7 @@ inline constexpr uint32_t CONFORMANCE_PUT = 0x1;
 /// put_value of the item's 4, 12 or 28 bytes, which the kernel knows.
 inline constexpr uint32_t CONFORMANCE_PUT_VALUE = 0x2;
 
-/// put_signal: items, and the number of the round behind them.
+/// put_signal: items, and the number of the round after them.
 inline constexpr uint32_t CONFORMANCE_PUT_SIGNAL = 0x3;
 
 /// signal: the number of the round.

@@ -1,4 +1,4 @@
-// The peer of a conformance test: waits for signals and reads the data behind them.
+// The peer of a conformance test: waits for signals and reads the data after them.
 #include <warpverbs/wait.cuh>
 
 #include "abi.h"

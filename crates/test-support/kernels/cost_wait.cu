@@ -3,7 +3,7 @@
 
 namespace {
 
-/// Waits for the word at the start of the window, then reads the data behind it: plain loads, as a
+/// Waits for the word at the start of the window, then reads the data after it: plain loads, as a
 /// user's kernel has them, which must not take the non-coherent path.
 template <class Scope, class Q>
 WV_DEVICE wv::Status wait_and_read(Scope scope, const Q& qp, const uint8_t* window,

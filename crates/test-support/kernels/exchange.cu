@@ -21,7 +21,7 @@ extern "C" __global__ void exchange(ExchangeParams p) {
   wv::Status status = wv::open_qp(wv::peer_qp(team, other, 0), &qp);
   if (wv::Warp{}.any(!inside)) status = wv::Status::invalid;
 
-  // One doorbell for the 32 puts and the signal behind them.
+  // One doorbell for the 32 puts and the signal after them.
   if (status == wv::Status::ok) {
     status = wv::put_signal(wv::Warp{}, qp, put, signal, uint64_t{1}, {deadline}).status;
   }

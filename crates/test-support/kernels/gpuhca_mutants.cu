@@ -8,7 +8,7 @@ extern "C" __global__ void gpuhca_completes_early(gpuhca::GpuhcaParams p) {
 }
 WV_EXPORT(gpuhca_completes_early)
 
-// Moves the bytes of a long put behind its signal.
+// Moves the bytes of a long put after its signal.
 extern "C" __global__ void gpuhca_data_late(gpuhca::GpuhcaParams p) {
   gpuhca::run<gpuhca::Defect::data_late>(p);
 }

@@ -132,7 +132,7 @@ WV_DEVICE void put_and_publish(const wv::PutWordsParams& p, Publish publish) {
 
 }  // namespace
 
-// Reserves behind the search for ring space and not in the branch that has the claim, so lanes wait
+// Reserves after the search for ring space and not in the branch that has the claim, so lanes wait
 // for each other with their claims.
 extern "C" __global__ void wv_test_mutant_meets_with_claim(wv::PutWordsParams p) {
   put_and_publish(p, [](const auto& qp, uint64_t index) { wv::sq::publish(qp, index, 1); });
@@ -188,7 +188,7 @@ WV_EXPORT(wv_test_mutant_rings_held)
 namespace {
 
 /// Threads 0 and 1 put one word each. Thread 0 has the token, follows the batches, rings; then it
-/// waits until thread 1 has published behind it, and parks by `park(qp, end, flag)`.
+/// waits until thread 1 has published after it, and parks by `park(qp, end, flag)`.
 template <class Park>
 WV_DEVICE void park_late(const wv::PutWordsParams& p, Park park) {
   Words<wv::Qp<Sharing::shared>> words(p);

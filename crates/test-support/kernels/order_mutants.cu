@@ -95,7 +95,7 @@ extern "C" __global__ void wv_test_order_source_too_early(wv::PutWordsParams p) 
 }
 WV_EXPORT(wv_test_order_source_too_early)
 
-// Waits for a word that a peer writes behind a payload of 15 words, and reads the first of these.
+// Waits for a word that a peer writes after a payload of 15 words, and reads the first of these.
 // `ticket` says how: 0 right, 1 without a fence, 2 by a non-coherent load, 3 without a fence and
 // after a first look, 4 with the fence before the wait.
 extern "C" __global__ void wv_test_order_reader(wv::WaitParams p) {

@@ -63,8 +63,8 @@ WV_DEVICE bool is_active(uint32_t thread, uint32_t every) {
 
 }  // namespace
 
-// Warps put a word per active lane and a signal behind: the number of the round, to the word of the
-// warp behind all target words. `wait_every`: see is_active. `done`: the ticket.
+// Warps put a word per active lane and then a signal: the number of the round, to the word of the
+// warp after all target words. `wait_every`: see is_active. `done`: the ticket.
 extern "C" __global__ void wv_test_defect_warp_signal(wv::PutWordsParams p) {
   Words<Shared> words(p);
   const uint64_t all = uint64_t{wv::grid_threads()} * p.count;

@@ -1,4 +1,4 @@
-// Two kernels play ping-pong: data of all lanes, and a signal of 16 bytes behind it on the same QP.
+// Two kernels play ping-pong: data of all lanes, and a signal of 16 bytes after it on the same QP.
 #include <warpverbs/wait.cuh>
 
 #include "abi.h"

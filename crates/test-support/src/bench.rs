@@ -14,7 +14,7 @@ use crate::pair::{Pair, Setup};
 use crate::table::{Cell, Shape};
 use crate::words::{DEADLINE_NS, word};
 
-/// Bytes of a window's source; as many for targets behind it, and the signals behind those.
+/// Bytes of a window's source; as many for targets after it, and the signals after those.
 pub const HALF: u64 = 1 << 17;
 /// Where the signals are.
 pub const SIGNALS: u64 = 2 * HALF;

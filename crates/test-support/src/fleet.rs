@@ -63,7 +63,7 @@ impl Setup {
     }
 }
 
-/// An adversary. Under the checker of memory order it repeats no bytes. The checker would take bytes that come again behind their
+/// An adversary. Under the checker of memory order it repeats no bytes. The checker would take bytes that come again after their
 /// signal for a slot that is used too early. All else is as late and as odd.
 pub fn adversary(seed: u64) -> Adversary {
     Adversary {

@@ -116,7 +116,7 @@ impl<'a> Thing<'a> {
         things
     }
 
-    /// The word behind `name`, if the line has that.
+    /// The word after `name`, if the line has that.
     fn option(&self, name: &str) -> Option<&'a str> {
         let at = self.words.iter().position(|word| *word == name)?;
         self.words.get(at + 1).copied()

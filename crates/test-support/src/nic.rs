@@ -58,7 +58,7 @@ pub struct Behaviour {
     pub follow: Follow,
     /// Seed of its pauses.
     pub seed: u64,
-    /// The WQE with this index fails with `syndrome` and those behind it are flushed.
+    /// The WQE with this index fails with `syndrome` and those after it are flushed.
     pub fail_at: Option<u64>,
 }
 

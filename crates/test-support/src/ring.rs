@@ -39,7 +39,7 @@ pub struct Ring {
     base: u64,
     mode: u32,
     control: DeviceMemory,
-    /// The doorbell register; behind it the mailbox.
+    /// The doorbell register; after it the mailbox.
     register: DeviceMemory,
     /// The CQEs of a wide CQ.
     cqes: DeviceMemory,

@@ -56,7 +56,7 @@ impl Pair {
         Self::of_words(words, &config, None)
     }
 
-    /// Source words of a window, and target words behind them.
+    /// Source words of a window, and target words after them.
     pub fn words(&self) -> usize {
         usize::try_from(self.setup.window / 16).unwrap()
     }

@@ -91,7 +91,7 @@ abi_struct! {
     pub struct PrimitiveTime {
         /// Device clock before the first one, ns.
         pub start_ns: u64,
-        /// Device clock behind the last one, ns.
+        /// Device clock after the last one, ns.
         pub end_ns: u64,
         /// What the last one gave.
         pub value: u64,
@@ -101,7 +101,7 @@ abi_struct! {
 abi_struct! {
     /// A chain of `count` operations of one thread.
     pub struct PrimitiveParams {
-        /// Device memory: a word that is zero, and 128 bytes behind it the target of stores.
+        /// Device memory: a word that is zero, and 128 bytes after it the target of stores.
         pub words: DevicePtr<u64>,
         /// A word of host memory.
         pub host: DevicePtr<u64>,

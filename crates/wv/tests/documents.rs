@@ -64,7 +64,7 @@ fn code(text: &str) -> Vec<String> {
     found
 }
 
-/// The commands of `wv` in a line of code, each as the words behind `wv`. `./x demo` hands its words to `wv demo`.
+/// The commands of `wv` in a line of code, each as the words after `wv`. `./x demo` hands its words to `wv demo`.
 fn commands(line: &str) -> Vec<Vec<&str>> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let mut found = Vec::new();

@@ -216,7 +216,7 @@ fn patterns_move_memory_of_a_gpu_which_its_copies_fill_and_compare() {
             assert!(text.contains(told) && !text.contains("no GPU"), "{text}");
             assert_eq!(report["memory"]["here"]["in_process"], false);
             assert_eq!(report["compared"], peers << 23);
-            // Each end is filled before the rounds and this one behind them for each READ of a peer; what has come is read once.
+            // Each end is filled before the rounds and this one after them for each READ of a peer; what has come is read once.
             let copied: u64 = fake
                 .calls("cuMemcpyAsync")
                 .iter()

@@ -35,7 +35,7 @@ fn p2p(runtime: &Path, options: &[&str]) -> Command {
 struct Server {
     child: Child,
     place: String,
-    /// What it prints behind its place.
+    /// What it prints after its place.
     out: BufReader<ChildStdout>,
 }
 
@@ -337,7 +337,7 @@ fn a_client_that_sends_a_byte_now_and_then_is_ended() {
             }
         });
         let mut said = String::new();
-        // A reset behind what it has said is an end, too.
+        // A reset after what it has said is an end, too.
         let _ = BufReader::new(&stream).read_line(&mut said);
         let _ = stream.shutdown(Shutdown::Both);
         said

@@ -75,15 +75,15 @@ const FIGURES: &[(&str, &[Source])] = &[
 
 /// What makes figures.
 enum Source {
-    /// Words behind `wv`, which takes `--json FILE`.
+    /// Words after `wv`, which takes `--json FILE`.
     Bench(&'static str),
-    /// Words behind `wv`, which takes `--json` and prints it. Of each list of times the file has number, median, 99% and largest.
+    /// Words after `wv`, which takes `--json` and prints it. Of each list of times the file has number, median, 99% and largest.
     Chaos(&'static str),
     /// A command whose lines are the figures.
     Lines(&'static str),
     /// A module of the Python package whose lines are the figures.
     Python(&'static str),
-    /// Words behind `./x sass`.
+    /// Words after `./x sass`.
     Sass(&'static str),
     /// The last lines of the last `./x test`, which takes too long to be started for figures.
     LastTest,

@@ -73,7 +73,7 @@ fn cells(row: &str) -> impl Iterator<Item = &str> {
     row.split('|').map(str::trim).filter(|cell| words(cell) > 0)
 }
 
-/// What stands behind the mark of a list item.
+/// What stands after the mark of a list item.
 fn item(line: &str) -> Option<&str> {
     let (mark, rest) = line.split_once(' ')?;
     let number = mark.strip_suffix('.').unwrap_or_default();

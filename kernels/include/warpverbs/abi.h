@@ -38,7 +38,7 @@ inline constexpr uint32_t MIN_DEPTH = 0x100;
 /// Greatest depth of a send queue, WQEBBs: half the range of the 16-bit WQE counter.
 inline constexpr uint32_t MAX_DEPTH = 0x8000;
 
-/// Most bytes of one inline put: what fits into one WQEBB behind control, address and inline header.
+/// Most bytes of one inline put: what fits into one WQEBB after control, address and inline header.
 inline constexpr uint32_t MAX_INLINE_BYTES = 0x1c;
 
 /// Most bytes of one put. PRM "max_msg_sz" of an RC QP.
@@ -135,7 +135,7 @@ struct alignas(128) QpContext {
   uint32_t atomics;
   /// Reserved, zero.
   uint32_t reserved0;
-  /// A word of host memory that a kernel sets to 1 behind `err`. By it the host need not look at QPs that work. The QPs to 64
+  /// A word of host memory that a kernel sets to 1 after `err`. By it the host need not look at QPs that work. The QPs to 64
   /// peers share one word. Null: no host looks.
   uint32_t *failed;
   /// Reserved, zero.
@@ -158,7 +158,7 @@ struct alignas(128) QpContext {
   /// `Status` of the first failure that was seen; sticky until recovery.
   Status err;
   /// vendor_err_synd << 8 | syndrome of the error CQE behind `err`, big-endian fields already swapped. A cause only if `err`
-  /// is `cqe_error`: with `flushed` it is that of a WQE behind the one that failed.
+  /// is `cqe_error`: with `flushed` it is that of a WQE after the one that failed.
   uint32_t syndrome;
   /// CQEs taken from the CQ, with MODE_WIDE_CQ.
   uint64_t cq_consumed;
@@ -457,11 +457,11 @@ enum class MoeReturns : uint32_t {
   rows = 1,
 };
 
-/// How a data signal is kept behind its data.
+/// How a data signal is kept after its data.
 enum class MoeOrder : uint32_t {
   /// An inline write on the same QP: where the device places writes in order.
   inline_write = 0,
-  /// An unconditional swap on the same QP: where atomics are ordered behind writes but writes not among themselves.
+  /// An unconditional swap on the same QP: where atomics are ordered after writes but writes not among themselves.
   swap = 1,
   /// The data is complete before the signal is posted: anywhere.
   flush = 2,
@@ -718,7 +718,7 @@ struct alignas(128) MoeBoard {
   uint32_t started;
   /// Written by kernels: the last call all phases of which have ended, or that is closed.
   uint32_t finished;
-  /// Written by kernels: number of times that `fault` was written so far, behind it.
+  /// Written by kernels: number of times that `fault` was written so far, after it.
   uint32_t faults;
   /// Written by kernels: the same number, before `fault` is written. Equal numbers around a read: the read is whole.
   uint32_t faults_begun;
@@ -809,7 +809,7 @@ struct alignas(128) MoeContext {
   MoeLayout layout;
   /// What combine sends back.
   MoeReturns returns;
-  /// How signals are kept behind data.
+  /// How signals are kept after data.
   MoeOrder order;
   /// Expert slots that a rank has room for: length of the expert dimension of the outputs.
   uint32_t max_local_experts;

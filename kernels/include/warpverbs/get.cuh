@@ -20,7 +20,7 @@ struct Get {
 /// Gets `what`. Warp, block: each active thread gets its own.
 ///
 /// The NIC reads the peer's bytes after everything that was posted before on this QP has taken
-/// effect at the peer. Puts that are posted behind it do not wait for it. They read their sources
+/// effect at the peer. Puts that are posted after it do not wait for it. They read their sources
 /// while the answer is on its way, unless they say PostOptions::fence. `dst` must be left alone
 /// until the ticket is done. @return as put.
 template <class Scope, class Q>

@@ -133,7 +133,7 @@ WV_DEVICE void guard_drop(Scope scope, const Guard<Scope>& guard) {
   scope.sync();  // the others' work before the leader's fence, which is cumulative
   if (scope.leader()) {
     // Acquire and release. All loads and stores of the scope, doorbells included, before the count:
-    // pairs with the host's look at `readers`, behind which it resets the QPs.
+    // pairs with the host's look at `readers`, after which it resets the QPs.
     platform::fence_acq_rel_sys();
     platform::reduce_add(&guard.words->readers, ~uint64_t{0});
   }

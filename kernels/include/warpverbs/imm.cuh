@@ -21,7 +21,7 @@ namespace wv {
 /// each.
 ///
 /// The peer that takes `imm` may read the data, and whatever was posted before on this QP. The
-/// ticket is done when the peer's NIC has taken a receive WQE. Until one is free, everything behind
+/// ticket is done when the peer's NIC has taken a receive WQE. Until one is free, everything after
 /// it on this QP waits. @return as put.
 template <class Scope, class Q>
 WV_DEVICE Posted put_imm(Scope scope, const Q& qp, const Put& what, uint32_t imm,

@@ -6,7 +6,7 @@
 // deadline and ring options mean nothing, and the ticket is `Ticket::done()`. What they promise is
 // the same:
 //
-// - a signal is seen after the data that its path carried before it: it is stored behind a release
+// - a signal is seen after the data that its path carried before it: it is stored after a release
 // fence of system scope;
 // - after `wait` the bytes are at the peer, after `wait_data` fetched bytes may be read;
 // - an atomic is atomic against others of direct paths, and against the NIC's only as far as PCIe

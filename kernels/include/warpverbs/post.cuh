@@ -5,7 +5,7 @@
 // returns when the work is posted, not when it is done: `wait` (wait.cuh) waits for the ticket.
 //
 // Order: what one QP carries takes effect at the peer in the order of the indices. So a signal
-// posted behind data on the same QP lands after it. Two QPs promise nothing to each other.
+// posted after data on the same QP lands after it. Two QPs promise nothing to each other.
 #pragma once
 
 #include "coop.cuh"

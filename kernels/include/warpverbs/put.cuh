@@ -23,7 +23,7 @@ struct Put {
   uint64_t bytes;
 };
 
-/// Two pieces of local memory that go to `dst` one behind the other. Each has at least 1 byte, both
+/// Two pieces of local memory that go to `dst` one after the other. Each has at least 1 byte, both
 /// together at most MAX_PUT_BYTES.
 struct PutTwo {
   RemoteAddr dst;
@@ -90,7 +90,7 @@ WV_DEVICE Posted put_value(Scope scope, const Q& qp, RemoteAddr dst, const T& va
 
 namespace detail {
 
-/// The signal behind the data.
+/// The signal after the data.
 template <SignalOp Op, class T>
 struct SignalTail {
   static constexpr uint32_t WQES = 1;
@@ -140,7 +140,7 @@ WV_DEVICE Posted signal(Scope scope, const Q& qp, RemoteAddr dst, const T& value
   });
 }
 
-/// Puts `what` as `put` does and signals behind it as `signal` does: one reservation, one doorbell.
+/// Puts `what` as `put` does and signals after it as `signal` does: one reservation, one doorbell.
 ///
 /// Warp, block: the leader's signal lands after the data of all threads; n + 1 WQEBBs. The peer
 /// that sees `value` by `wait_signal` may read the data. @return as put and signal; the ticket

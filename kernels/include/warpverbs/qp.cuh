@@ -46,7 +46,7 @@ enum class Queues {
 enum class CqKind {
   /// One CQE that it overwrites.
   collapsed,
-  /// `depth` CQEs: the cause of a failure survives the flush behind it.
+  /// `depth` CQEs: the cause of a failure survives the flush after it.
   wide,
   /// As `QpContext::mode` says.
   any,

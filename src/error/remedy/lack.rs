@@ -42,7 +42,7 @@ const CAPABILITIES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Behind an error about the capability `what`.
+/// After an error about the capability `what`.
 pub(crate) fn of_capability(what: &str) -> String {
     let row = CAPABILITIES
         .iter()
@@ -50,31 +50,31 @@ pub(crate) fn of_capability(what: &str) -> String {
     behind(row.map_or("", |(_, advice)| advice))
 }
 
-/// Behind an answer of a device that cannot be.
+/// After an answer of a device that cannot be.
 pub(crate) const OF_REPLY: &str = "; its firmware and libmlx5 do not agree, and a later release of either may: wv doctor shows both";
 
-/// Behind an empty list of devices.
+/// After an empty list of devices.
 pub(crate) const OF_NO_DEVICE: &str = "load the kernel module mlx5_ib, give a container --device=/dev/infiniband, or run under wv sim";
 
-/// Behind a thread that did not start.
+/// After a thread that did not start.
 pub(crate) const OF_THREAD: &str = "; raise the limit of threads (ulimit -u unlimited; docker run --pids-limit=-1; TasksMax=infinity of systemd)";
 
-/// Behind a full control heap.
+/// After a full control heap.
 pub(crate) const OF_HEAP: &str = "; WARPVERBS_CONTROL_BYTES=0 makes it as large as the QPs need; fewer QPs (WARPVERBS_QPS_PER_PEER) and \
                                   shorter ones (WARPVERBS_LOG_DEPTH) need less";
 
-/// Behind a driver that is not there.
+/// After a driver that is not there.
 pub(crate) const OF_DRIVER: &str = ". A GPU needs NVIDIA's driver, a container docker run --gpus all as well, and a build of this library \
                                     the feature `cuda`. Kernels run on the CPU with WARPVERBS_GPU=simt";
 
-/// Behind kernels that have nothing for a GPU.
+/// After kernels that have nothing for a GPU.
 pub(crate) const OF_KERNELS: &str = "; let the build script of the package make the set by warpverbs_build::kernels, without for_cpu_only";
 
-/// Behind kernels without PTX that NVRTC does not compile.
+/// After kernels without PTX that NVRTC does not compile.
 pub(crate) const OF_PTX: &str = ". Either build the program again with PTX, or install NVRTC (pip install nvidia-cuda-nvrtc, or a CUDA \
                                  toolkit), of a CUDA version that the driver runs, and name it by WARPVERBS_NVRTC=/path/to/libnvrtc.so";
 
-/// Behind memory of `kind` that an allocation did not get.
+/// After memory of `kind` that an allocation did not get.
 pub(crate) fn of_memory(kind: &str) -> String {
     behind(match kind {
         "device" => {
@@ -86,7 +86,7 @@ pub(crate) fn of_memory(kind: &str) -> String {
     })
 }
 
-/// Behind what a compiler says. A log that names the variable says already what to do.
+/// After what a compiler says. A log that names the variable says already what to do.
 pub(crate) fn of_compiler(log: &str) -> String {
     behind(match log.contains("WARPVERBS_NVRTC") {
         true => "",

@@ -1,4 +1,4 @@
-//! Checks of what arrives: puts of all sizes, values, signals behind their data, unsignalled work.
+//! Checks of what arrives: puts of all sizes, values, signals after their data, unsignalled work.
 
 use test_support::abi::conformance as abi;
 use test_support::abi::conformance::ConformanceParams;
@@ -163,7 +163,7 @@ pub(crate) fn get(bench: &mut Bench) {
     let words: Vec<u64> = (0..HALF / 8).map(|k| word(k ^ bench.seed)).collect();
     bench.fill_targets(1, &words);
     bench.fill_targets(0, &vec![0; words.len()]);
-    // Each to the place where it was, a gap behind it.
+    // Each to the place where it was, a gap after it.
     let mut items = list(400, 64);
     for item in &mut items {
         *item = PutItem {

@@ -59,7 +59,7 @@ fn atomics_of(count: u64, bytes: u64) -> Vec<PutItem> {
 pub(crate) fn atomics(bench: &mut Bench) {
     let before: Vec<u64> = (0..WORDS).map(there).collect();
     for (number, bytes) in ATOMICS {
-        // Of these each takes two WQEBBs, and a NOP behind all: 31 are what a quarter of the ring holds.
+        // Of these each takes two WQEBBs, and a NOP after all: 31 are what a quarter of the ring holds.
         let wide = bytes == 8 && (2..=4).contains(&number);
         let (shape, count) = match bench.cell.solo() {
             solo if wide && solo.size > 31 => (solo, 31),

@@ -60,7 +60,7 @@ fn an_engine_moves_memory_of_a_cuda_device_wherever_it_begins() {
         a.register(&Arc::new(GpuMemory::new(&gpu, &own).unwrap()))
             .unwrap();
         a.register(&back).unwrap();
-        // Within a page, behind memory that is not lent.
+        // Within a page, after memory that is not lent.
         let there = memory_of_the_program(&cuda, BYTES);
         let region = b.register(&lent(&gpu, there + 256, 4096)).unwrap();
         import(&to_b, &b, region);

@@ -235,7 +235,7 @@ fn a_driver_without_the_flag_exports_plainly_and_a_refusal_is_an_error() {
     });
 }
 
-/// Copies between addresses wait for their end, also behind one that is refused.
+/// Copies between addresses wait for their end, also after one that is refused.
 #[test]
 fn copies_between_addresses_end_before_their_caller_goes_on() {
     fake("").run(|fake| {
@@ -393,7 +393,7 @@ fn memory_of_the_program_is_checked_reached_and_not_freed() {
         );
         drop(memory);
         gpus[0].read(addr, &mut out).unwrap_err();
-        // Memory that begins within a page has no export, and no memory lies behind the end.
+        // Memory that begins within a page has no export, and no memory lies after the end.
         assert!(wrap(addr + 256, 256).unwrap().dmabufs().unwrap().is_empty());
         says(
             &wrap(addr + 4096, 1 << 30).unwrap_err(),

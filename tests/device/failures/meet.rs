@@ -189,7 +189,7 @@ fn check_recovery(bench: &mut Bench, old: u64) {
     bench.clear();
 }
 
-/// The peer's key is wrong, and the HCA has flushed all that was behind the first WQE before any thread looks.
+/// The peer's key is wrong, and the HCA has flushed all that was after the first WQE before any thread looks.
 pub(crate) fn wrong_key(bench: &mut Bench, operation: &Operation) -> Row {
     bench.point(0x0100_0000);
     let errors = bench.pair.ends[0].hca.counters().error_cqes;

@@ -129,7 +129,7 @@ fn each_operation_moves_its_bytes_at_each_scope_by_qp_and_directly() {
 #[test]
 fn lanes_whose_values_follow_each_other_share_a_wqe() {
     let cases = [
-        // Bytes of a value, gap behind every so many lanes, WQEs of a warp.
+        // Bytes of a value, gap after every so many lanes, WQEs of a warp.
         (4, 32, 5),
         (8, 32, 11),
         (12, 32, 16),

@@ -155,7 +155,7 @@ fn what_is_longer_than_a_quarter_of_the_ring_of_gib_is_refused() {
             is_refused(&rig, Scope::Thread, &call(kind, 8, 1, item));
         }
     }
-    // With a signal behind it one piece less fits; and 33 GiB of two lanes are too much.
+    // With a signal after it one piece less fits; and 33 GiB of two lanes are too much.
     let item = OpItem {
         bytes: longest,
         ..item()

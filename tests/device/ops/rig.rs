@@ -61,7 +61,7 @@ pub(crate) struct Call {
 /// Two ranks whose kernels run programs.
 pub(crate) struct Rig {
     pair: Pair,
-    /// Bytes of a window, without the 64 behind it in which atomics leave what nothing reads.
+    /// Bytes of a window, without the 64 after it in which atomics leave what nothing reads.
     pub(crate) bytes: u64,
 }
 

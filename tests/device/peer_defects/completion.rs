@@ -61,7 +61,7 @@ fn ask(ring: &Ring, kernel: &str, ticket: u64, threads: u32, deadline: Duration)
     ends.into_iter().map(|end| end.0).collect()
 }
 
-/// Looks once at each ticket of the ring and the one behind it: the first `ahead` are done.
+/// Looks once at each ticket of the ring and the one after it: the first `ahead` are done.
 #[track_caller]
 fn check_looks(ring: &Ring, cons: u64, ahead: u64) {
     let threads = DEPTH as u32 + 1;

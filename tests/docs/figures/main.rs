@@ -1,7 +1,7 @@
 //! Tables of measured and counted figures in documents, rendered from the files below docs/figures that `./x figures` writes. Rewrite:
 //! `UPDATE=1 cargo test -p warpverbs --test figures`.
 //!
-//! A page names a table where it stands, `<!-- figures: NAME -->` before it and `<!-- end of figures -->` behind it.
+//! A page names a table where it stands, `<!-- figures: NAME -->` before it and `<!-- end of figures -->` after it.
 
 use std::fmt::Write;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Waits of the host go by `Looks`, which reads the clock before each look and looks once more behind the deadline. Code that
+//! Waits of the host go by `Looks`, which reads the clock before each look and looks once more after the deadline. Code that
 //! compares a clock with a bound by itself stands in a list, with the reason why no wait ends there without such a look.
 
 use super::Source;

@@ -136,7 +136,7 @@ const PROGRAMS: [Program; 14] = [
 
 /// What a command of a shell is checked by.
 enum Command {
-    /// Words behind it, by the test of this file.
+    /// Words after it, by the test of this file.
     Words(&'static str),
     /// It is not ours: why it stands there.
     Foreign(&'static str),
@@ -198,7 +198,7 @@ fn blocks(document: &str, text: &str) -> Result<Vec<Block>, String> {
     }
 }
 
-/// The commands of a block of a shell, each as its words: what stands behind assignments, loops, and programs that start others.
+/// The commands of a block of a shell, each as its words: what stands after assignments, loops, and programs that start others.
 fn commands(text: &str) -> Vec<Vec<&str>> {
     let mut found = Vec::new();
     let mut goes_on = false;

@@ -127,7 +127,7 @@ fn elements(svg: &str) -> Result<Vec<Element<'_>>, String> {
     }
 }
 
-/// The element whose tag begins here, whether it is empty, and what stands behind the tag.
+/// The element whose tag begins here, whether it is empty, and what stands after the tag.
 fn tag(text: &str) -> Result<(Element<'_>, bool, &str), String> {
     let end = text.find(|c: char| c.is_whitespace() || "/>".contains(c));
     let (name, mut rest) = text.split_at(end.ok_or("a tag has no end")?);

@@ -223,7 +223,7 @@ fn fused(stream: &Stream, _: &Stream, ios: &[Io]) {
     }
 }
 
-/// Phases apart; a combine is received behind the send of the next dispatch.
+/// Phases apart; a combine is received after the send of the next dispatch.
 fn hook(stream: &Stream, _: &Stream, ios: &[Io]) {
     ios[0].send(stream);
     for (i, io) in ios.iter().enumerate() {
@@ -273,7 +273,7 @@ struct Plan {
     /// Calls in the graph.
     calls: usize,
     replays: u32,
-    /// An eager call behind every second replay.
+    /// An eager call after every second replay.
     eager: bool,
     seed: u64,
 }

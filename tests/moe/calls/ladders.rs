@@ -34,7 +34,7 @@ fn options() -> SimtOptions<'static> {
         .with_dmabufs_across_pcie(true)
 }
 
-/// The next `count` commands of this kind behind `skipped` are refused.
+/// The next `count` commands of this kind after `skipped` are refused.
 fn refuse(hca: &Hca, opcode: Opcode, skipped: u32, count: usize) {
     for _ in 0..count {
         hca.fail_command(FailCommand {

@@ -85,7 +85,7 @@ pub(crate) struct Cell {
     pub(crate) ranks: u32,
     /// The experts do not divide by the ranks.
     pub(crate) rest: bool,
-    /// How signals are kept behind data, on HCAs that promise no more than it needs.
+    /// How signals are kept after data, on HCAs that promise no more than it needs.
     pub(crate) order: SignalOrder,
     pub(crate) table: Table,
 }

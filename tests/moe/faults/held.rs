@@ -106,7 +106,7 @@ fn a_call_held_in_vain_ends_when_another_rank_has_begun_it() {
     set_change(&group, Duration::from_secs(3600));
     let first = group.moes[0].clone();
     group.each(&[0, 1], |rank, work| {
-        // From call 4 on rank 1 waits for credits, too, which rank 0 tells behind the calls that it was held in.
+        // From call 4 on rank 1 waits for credits, too, which rank 0 tells after the calls that it was held in.
         for number in 2 + u32::from(rank == 0)..=6 {
             if rank == 1 && number > 2 {
                 until("rank 0 takes the number", || first.started() == number);

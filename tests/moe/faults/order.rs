@@ -1,4 +1,4 @@
-//! Signals that a device does not keep behind data: chosen by hand they must be seen to break, by choice of the team never.
+//! Signals that a device does not keep after data: chosen by hand they must be seen to break, by choice of the team never.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +77,7 @@ fn holds(setup: &Setup, seed: u64, calls: u32) -> bool {
 
 #[test]
 fn a_wrong_choice_is_seen_to_break_within_a_bounded_number_of_seeds() {
-    // Swaps on a device that keeps no order break as well, for microseconds. Behind the words the kernel posts a NOP, and with
+    // Swaps on a device that keeps no order break as well, for microseconds. After the words the kernel posts a NOP, and with
     // its completion the software HCA has placed everything. They are refused like the others, see below.
     for order in [DataOrder::AtomicsOrdered, DataOrder::FlushOnly] {
         let strategy = SignalOrder::Inline;

@@ -137,7 +137,7 @@ fn an_hca_that_gives_up_ends_the_wait_before_the_deadline_and_says_why() {
         group.receive(&[0], &batches, |_| vec![0]);
         let report = group.report(0);
         let fault = report.fault.as_ref().unwrap();
-        // Transport retry counter exceeded; or a WQE behind it, flushed, has written over the one collapsed entry.
+        // Transport retry counter exceeded; or a WQE after it, flushed, has written over the one collapsed entry.
         let expected = match fault.cause {
             MoeCause::FLUSHED if cq == CqKind::Collapsed => (MoeCause::FLUSHED, 0),
             _ => (MoeCause::CQE_ERROR, 0x15),

@@ -124,7 +124,7 @@ fn each_barrier_of_each_phase_is_missed_but_for_one() {
     }
 }
 
-/// A receive phase has a barrier behind its wait, which holds an acquire fence, and the next launch behind its release.
+/// A receive phase has a barrier after its wait, which holds an acquire fence, and the next launch after its release.
 #[test]
 fn the_release_fences_of_a_send_phase_are_missed() {
     let _turn = turn();

@@ -120,7 +120,7 @@ fn bring_up(hca: &Hca, shape: &QpConfig) -> Result<(), VerbsError> {
     lives(&node, shape)
 }
 
-/// The part behind the opening of the device.
+/// The part after the opening of the device.
 fn lives(node: &Node, shape: &QpConfig) -> Result<(), VerbsError> {
     let _window = node.window(HEAP)?;
     let qps = connect([node, node], shape);
@@ -141,7 +141,7 @@ fn lives(node: &Node, shape: &QpConfig) -> Result<(), VerbsError> {
         node.write_image(qp, 65_536);
     }
     let qps = connect_reset([node, node], reset)?;
-    // The first command behind them: fails when all before it have had their turn.
+    // The first command after them: fails when all before it have had their turn.
     qps[0].query().map(|_| ())
 }
 

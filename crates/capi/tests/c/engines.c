@@ -283,7 +283,7 @@ static void counters(const end *a, const end *b) {
     refused(wv_engine_submit(a->peer, pages, 1, &options, &transfer), WV_BAD_ARGUMENT, "is a READ");
 }
 
-// Alone, and behind a transfer.
+// Alone, and after a transfer.
 static void notices(const end *a, const end *b) {
     static uint8_t into[WV_NOTICE_BYTES], most[WV_NOTICE_BYTES + 1];
     wv_notice notice;

@@ -29,7 +29,7 @@ static void sizes(void) {
     const uint64_t want = recv_bytes(&config);
     must(config.size == sizeof config && want == 2 * 16 * 64 * 2, "recv_x is [2, 16, 64] of BF16");
 
-    // Shorter: what lies behind its end is not looked at.
+    // Shorter: what lies after its end is not looked at.
     config.format = 77;
     config.layout = 77;
     config.reserved = 77;

@@ -1,4 +1,4 @@
-// Ranks, which are threads, and what a call of them is given. Included behind the shape: RANKS, HIDDEN, EXPERTS, TOP_K,
+// Ranks, which are threads, and what a call of them is given. Included after the shape: RANKS, HIDDEN, EXPERTS, TOP_K,
 // MAX_TOKENS. Inputs follow from rank and call, expert e computes y = x * (e + 1) / 4.
 #ifndef WARPVERBS_TEST_TWO_H
 #define WARPVERBS_TEST_TWO_H

@@ -95,7 +95,7 @@ WV_DEVICE Look look(const GpuhcaParams& p, uint32_t place) {
   HcaQpProgress* const progress = p.qp_progress + place;
   const uint64_t head = platform::load_relaxed_sys(&qp->head);
   if (head == 0) return {false, false};
-  // Acquire: the entry behind its head. Pairs with the host, which writes the head last.
+  // Acquire: the entry after its head. Pairs with the host, which writes the head last.
   platform::fence_acquire_sys();
   if (platform::load_relaxed(&progress->life) != life_of(head)) begin_life(progress, life_of(head));
   const uint32_t state = state_of(head);
@@ -108,7 +108,7 @@ WV_DEVICE Look look(const GpuhcaParams& p, uint32_t place) {
   const uint32_t rung = take_doorbells(page, platform::load_relaxed(&qp->qpn), &word);
   if (rung != 0) {
     count(&progress->doorbells, rung);
-    // Acquire: record and WQEs behind the doorbell. Pairs with the release fence in front of it.
+    // Acquire: record and WQEs after the doorbell. Pairs with the release fence in front of it.
     platform::fence_acquire_sys();
     // Before Rts a doorbell is ignored.
     if (state != STATE_RTR) {

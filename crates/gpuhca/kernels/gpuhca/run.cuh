@@ -7,7 +7,7 @@
 
 namespace gpuhca {
 
-/// What the threads of a block tell each other. Behind it in shared memory: a place for each
+/// What the threads of a block tell each other. After it in shared memory: a place for each
 /// thread, with the entries that it found.
 struct Found {
   uint32_t count;

@@ -15,7 +15,7 @@ enum class Defect {
   none,
   /// The completion is written before the data.
   completes_early,
-  /// The bytes of a long WRITE come behind those of the next WQE.
+  /// The bytes of a long WRITE come after those of the next WQE.
   data_late,
 };
 
@@ -31,7 +31,7 @@ WV_DEVICE Peer find_peer(const GpuhcaParams& p, const HcaQp& qp, const HcaQpProg
   const HcaQp* const peer = p.qps + qp.peer;
   const uint64_t head = platform::load_relaxed_sys(&peer->head);
   if (head == 0) return Peer::silent;
-  // Acquire: the peer's entry behind its head. Pairs with the host, which writes the head last.
+  // Acquire: the peer's entry after its head. Pairs with the host, which writes the head last.
   platform::fence_acquire_sys();
   const uint32_t flags = platform::load_relaxed(&peer->flags);
   if ((flags & QP_PAUSED) != 0) return Peer::asleep;
@@ -332,7 +332,7 @@ WV_DEVICE void flush(const GpuhcaParams& p, Work* work, HcaQpProgress* progress,
     const uint32_t first = dword(work, 0), second = dword(work, 4);
     const uint32_t left = (posted - index) & 0xffff;
     uint32_t blocks = ((second & 0x3f) + 3) / 4;
-    // A block that holds no WQE of this index ends it: its completion stands for all behind it.
+    // A block that holds no WQE of this index ends it: its completion stands for all after it.
     const bool own = (first >> 8 & 0xffff) == index && second >> 8 == qp.qpn;
     if (!own || blocks == 0 || blocks > left) blocks = left;
     complete(p, qp, progress, failed(qp, CQE_REQ_ERR, first & 0xff, index, SYNDROME_FLUSHED), true);

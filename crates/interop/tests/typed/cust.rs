@@ -38,7 +38,7 @@ fn what_is_called_on_a_stream_of_the_program_comes_behind_what_is_there() {
         let context = open(0);
         let own = new_stream(&context);
         let gpu = gpu(&context).unwrap();
-        // SAFETY: the stream is dropped behind the result.
+        // SAFETY: the stream is dropped after the result.
         let stream = unsafe { stream(gpu.as_ref(), &own) }.unwrap();
         fake.note_order();
         host(&own);

@@ -2,8 +2,8 @@
 //!
 //! The bytes of a WRITE land first, then it takes a receive WQE and completes at the receiver; only then it is acknowledged. The
 //! receiver's worker reaps the completion, counts, and posts the receive WQE again. The pair may fail at any moment. The sender
-//! then knows nothing of WRITEs that were not acknowledged, and reports them as failed, behind the fence. The receiver resets its
-//! end when its QP is in error and all that was received is counted. The program may ask for the counter late. Behind the end of
+//! then knows nothing of WRITEs that were not acknowledged, and reports them as failed, after the fence. The receiver resets its
+//! end when its QP is in error and all that was received is counted. The program may ask for the counter late. After the end of
 //! the sender's first life it sets the counter back. Then the second life writes anew.
 
 use super::MOST_STATES;
@@ -19,9 +19,9 @@ pub enum Property {
     Twice,
     /// What is done is counted.
     Lost,
-    /// Behind the conclusion of a WRITE that has failed it is not counted any more.
+    /// After the conclusion of a WRITE that has failed it is not counted any more.
     Final,
-    /// Behind the end of a life no WRITE of it is counted.
+    /// After the end of a life no WRITE of it is counted.
     Stale,
     /// The counter says no more than what is done. It is not held: one that has failed may be counted.
     Exact,

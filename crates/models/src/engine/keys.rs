@@ -19,7 +19,7 @@ pub enum Property {
     Foreign,
     /// A key that is live for its owner is live at the HCA.
     Live,
-    /// No key is live behind the end of its connection.
+    /// No key is live after the end of its connection.
     Connection,
     /// A registration exists as long as the HCA has a key over it.
     Registration,

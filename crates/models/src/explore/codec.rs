@@ -21,7 +21,7 @@ pub trait Codec {
         *value = word != 0;
     }
 
-    /// A whole byte, behind the last one that has bits in it.
+    /// A whole byte, after the last one that has bits in it.
     fn whole(&mut self, value: &mut u8);
 
     /// Whole bytes: values from -100 to 149, nearly all, take one.

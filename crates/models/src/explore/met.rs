@@ -1,4 +1,4 @@
-//! The states that an exhaustive search has met: each once, packed one behind the other, numbered in the order of meeting.
+//! The states that an exhaustive search has met: each once, packed one after the other, numbered in the order of meeting.
 
 /// The states met, packed, in the order in which they were met.
 pub(super) struct Met {

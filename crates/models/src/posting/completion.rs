@@ -83,7 +83,7 @@ impl Configuration {
         ])
     }
 
-    /// The next WQE fails, or is flushed behind one that failed.
+    /// The next WQE fails, or is flushed after one that failed.
     pub(crate) fn fail_one(&self, words: &Words) -> Result<Option<Changes>, Violation> {
         let flushed = words[self.flushed_word()];
         let run = words[Word::RUN] + flushed;

@@ -5,7 +5,7 @@ use super::property::{Expect, Mutant, Property};
 /// An operation of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Op {
-    /// WQEBBs, the NOP behind an operation of two included; of a stale wait: the ticket.
+    /// WQEBBs, the NOP after an operation of two included; of a stale wait: the ticket.
     pub blocks: i32,
     /// How it is called.
     pub flags: Flags,
@@ -22,7 +22,7 @@ pub struct Flags {
     pub wait: bool,
     /// The doorbell may be held back.
     pub more: bool,
-    /// An operation of two WQEBBs and a NOP behind it.
+    /// An operation of two WQEBBs and a NOP after it.
     pub two: bool,
     /// The form that never blocks.
     pub attempt: bool,
@@ -179,11 +179,11 @@ pub struct Configuration {
     /// Every WQE of a batch is written by a lane of its own.
     pub lanes: bool,
     /// Threads of the same program are lanes of one warp, each of which posts by itself. They begin an operation when all have
-    /// ended the one before, since the compiler makes lanes wait for each other behind each of them.
+    /// ended the one before, since the compiler makes lanes wait for each other after each of them.
     pub warps: bool,
     /// How completions are looked at.
     pub cq: Cq,
-    /// A WQE may fail; those behind it are flushed.
+    /// A WQE may fail; those after it are flushed.
     pub wqe_error: bool,
     /// Indices in flags are kept modulo this; 0: whole.
     pub flag_range: i32,

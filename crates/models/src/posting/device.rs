@@ -8,7 +8,7 @@ use super::property::{Mutant, Property};
 use super::state::{At, State, Thread, Word, Words, block, parked};
 use crate::explore::broken;
 
-/// [`State::recovery`] behind the last stage.
+/// [`State::recovery`] after the last stage.
 pub(crate) const RECOVERED: u8 = 4;
 
 /// Words that a step of the NIC changes.

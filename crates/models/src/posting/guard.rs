@@ -1,4 +1,4 @@
-//! The guard of a peer: counted before `closed` is read, dropped behind a fence, refreshed by kernels that run on.
+//! The guard of a peer: counted before `closed` is read, dropped after a fence, refreshed by kernels that run on.
 
 use super::configuration::Op;
 use super::property::Mutant;

@@ -1,4 +1,4 @@
-//! Where the words of a configuration lie: flags, WQEBBs, and behind them what its mode adds.
+//! Where the words of a configuration lie: flags, WQEBBs, and after them what its mode adds.
 
 use super::configuration::{Configuration, Cq};
 use super::property::Mutant;
@@ -27,7 +27,7 @@ impl Configuration {
         self.mode_word(usize::try_from(index.rem_euclid(self.depth)).unwrap())
     }
 
-    /// The mailbox: the index behind the last WQEBB that the host is to ring for. Not with `block` at depths above 4.
+    /// The mailbox: the index after the last WQEBB that the host is to ring for. Not with `block` at depths above 4.
     pub(crate) fn mailbox_word(&self) -> usize {
         assert!(self.mailbox && self.cq == Cq::Step);
         self.mode_word(if self.block { 4 } else { 0 })

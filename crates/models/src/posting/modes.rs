@@ -151,7 +151,7 @@ impl Step<'_> {
         }
     }
 
-    /// The holder's `fence.acq_rel.cta` behind its scan: what it has seen it knows.
+    /// The holder's `fence.acq_rel.cta` after its scan: what it has seen it knows.
     pub(crate) fn acquires(&self, at: At) -> bool {
         match self.configuration.mutant {
             Mutant::HolderWithoutAcquire => false,
@@ -161,7 +161,7 @@ impl Step<'_> {
         }
     }
 
-    /// Behind the scan and the fence that makes it visible to the NIC: announces the head.
+    /// After the scan and the fence that makes it visible to the NIC: announces the head.
     pub(crate) fn record_fence(&mut self) -> Result<(), Violation> {
         if self.fence(Fence::Record) || self.is(Mutant::OneFenceWithRecord) {
             self.in_life()?;

@@ -77,7 +77,7 @@ pub enum Property {
     Completed,
     /// I8: every call ends.
     Ends,
-    /// I9: every call ends behind an error.
+    /// I9: every call ends after an error.
     EndsAfterError,
     /// I12: nothing of an old life acts after the reset.
     Life,

@@ -155,7 +155,7 @@ impl Step<'_> {
         let flag = (c.flag(head), parked(head, owed));
         let token = (Word::TOKEN, head);
         if c.block {
-            // The fence behind the scan is a release as well.
+            // The fence after the scan is a release as well.
             let hands_over = self.thread.at == At::LeaveCas;
             let branch = if hands_over {
                 At::LeaveCas

@@ -9,7 +9,7 @@ const DEPTH: usize = 8;
 const THREADS: usize = 4;
 const STORES: usize = 12;
 
-/// Most words that a mode adds behind flags and WQEBBs.
+/// Most words that a mode adds after flags and WQEBBs.
 pub(crate) const MODE_WORDS: usize = 8;
 
 /// Marks the word of a store that a lane of a warp made and its leader has not met at a barrier yet.
@@ -207,7 +207,7 @@ pub(crate) mod bit {
     pub(crate) const NOP_POSTED: i32 = 32;
     /// The look at the CQ is that of an admission, else of a wait.
     pub(crate) const ADMITTING: i32 = 64;
-    /// A mutant's: what was read under the guard before its refresh is used behind it.
+    /// A mutant's: what was read under the guard before its refresh is used after it.
     pub(crate) const REFRESHED: i32 = 128;
 }
 
@@ -222,9 +222,9 @@ pub(crate) struct Thread {
     pub(crate) index: i32,
     /// WQEBBs of the batch.
     pub(crate) blocks: i32,
-    /// As holder of the token: behind the last batch swept.
+    /// As holder of the token: after the last batch swept.
     pub(crate) head: i32,
-    /// As holder: the flag seen behind it.
+    /// As holder: the flag seen after it.
     pub(crate) flag: i32,
     /// As holder: rounds, ringing ones and then quiet ones.
     pub(crate) round: i32,
@@ -246,7 +246,7 @@ pub(crate) struct Thread {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Buffer {
     length: usize,
-    /// Behind `length`: zeros.
+    /// After `length`: zeros.
     stores: [(u8, i32); STORES],
 }
 

@@ -8,7 +8,7 @@
 //!   phases and is not awaited, although it may send.
 //! - Pace: a call of a rank that awaits no member begins at its deadline, or when a suspect sends a word (`keep_pace`). If it begins at
 //!   once (`DoesNotKeepPace`), nothing wrong is read, but the rank runs ahead of all others. So does one whose calls are held in vain:
-//!   behind the first, each waits for its deadline (else `HeldInVainOnce`), or until a word says that another rank has reached it (else
+//!   after the first, each waits for its deadline (else `HeldInVainOnce`), or until a word says that another rank has reached it (else
 //!   `HeldToTheDeadline`, and ranks that wait in this call give it up).
 //! - Parallel: a phase waits for all peers at once, as the threads of the kernels do.
 //! - Numbers that wrap: modulo 16, so half of them are newer than a given one, as with 32 bits. The states are as many as

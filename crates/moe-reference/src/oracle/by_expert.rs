@@ -216,7 +216,7 @@ pub fn scales_of(case: &Case, out: &ByExpert, expert: usize, row: usize) -> Vec<
     (0..words).flat_map(word).collect()
 }
 
-/// Rows behind the last one of an expert are as they were.
+/// Rows after the last one of an expert are as they were.
 ///
 /// # Errors
 /// [`Finding::Touched`].

@@ -165,7 +165,7 @@ pub fn payload_and_scales(case: &Case, _: usize, out: &ByRank) -> Result<(), Fin
     Ok(())
 }
 
-/// Rows behind the last one of a rank are as they were.
+/// Rows after the last one of a rank are as they were.
 ///
 /// # Errors
 /// [`Finding::Touched`].

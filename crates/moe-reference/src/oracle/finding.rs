@@ -35,7 +35,7 @@ pub enum Finding {
         rank: usize,
         /// Its first row.
         begin: u64,
-        /// Behind its last row.
+        /// After its last row.
         end: u64,
         /// Rows of the expert.
         rows: u64,

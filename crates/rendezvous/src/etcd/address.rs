@@ -31,7 +31,7 @@ pub(super) struct TlsFiles {
     pub(super) identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// The options behind a prefix, each at most once.
+/// The options after a prefix, each at most once.
 #[derive(Debug, Default)]
 struct Options {
     insecure: bool,

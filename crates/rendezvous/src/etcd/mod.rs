@@ -2,7 +2,7 @@
 //!
 //! It is asked by HTTP with JSON ([etcd's gateway](https://etcd.io/docs/latest/dev-guide/api_grpc_gateway/)), not by gRPC: see
 //! ARCHITECTURE.md. Reads are linearizable. Each change is a transaction that holds only at the revision of the key that was
-//! looked at before. So a request that is late, even behind a member that was stopped for a while, never replaces something
+//! looked at before. So a request that is late, even after a member that was stopped for a while, never replaces something
 //! newer. A call makes that look and sends the transaction. It begins again only when the etcd has answered that another writer
 //! was faster, and ends within its bound. Leases are etcd's own, whose clock is the leader's. Times to live are whole seconds,
 //! and at least etcd's own minimum (2 s as it comes). The holder gives up after the time that it asked for, which is never
@@ -118,7 +118,7 @@ impl EtcdStore {
         Instant::now() + self.bound
     }
 
-    /// All keys below `key`: the first, and the first behind them.
+    /// All keys below `key`: the first, and the first after them.
     fn below(&self, key: &str) -> (String, String) {
         // '0' comes after '/'.
         (
@@ -495,7 +495,7 @@ impl Store for EtcdStore {
 }
 
 impl EtcdStore {
-    /// The lines of a watch of `key` from the revision behind `since` on, for as long as `timeout`.
+    /// The lines of a watch of `key` from the revision after `since` on, for as long as `timeout`.
     fn open_watch(
         &self,
         key: &str,

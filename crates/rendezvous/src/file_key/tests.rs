@@ -67,7 +67,7 @@ impl Keys {
         self.add(KEY, &newest, content.as_bytes()).unwrap()
     }
 
-    /// Removes the key, as a process does that ends its room behind that.
+    /// Removes the key, as a process does that ends its room after that.
     fn is_removed(&self) -> bool {
         let made = self.change("removed");
         if made {
@@ -424,7 +424,7 @@ fn what_a_process_that_has_ended_has_left_is_cleared_and_nothing_else() {
     assert_eq!(found, kept);
 }
 
-/// Contents of the key in one room: each behind the one before.
+/// Contents of the key in one room: each after the one before.
 fn removed_and_set(keys: &Keys, times: u64) {
     for time in 0..times {
         assert!(keys.is_removed());

@@ -256,7 +256,7 @@ impl Possible {
         if value != self.now {
             let made = self.pending.iter().position(|made| made.value == value);
             let made = made.unwrap_or_else(|| panic!("{value:?}: {self:?}"));
-            // Those behind it may have been sent when the key was so already.
+            // Those after it may have been sent when the key was so already.
             self.is(value, made + 1);
         }
     }

@@ -398,7 +398,7 @@ fn answers_changes_with(answer_to_changes: Option<String>) -> (String, Arc<Atomi
             let mut stream = stream.unwrap();
             let mut request = Vec::new();
             let mut buffer = [0; 4096];
-            // A request is one JSON object behind its headers, and ends with it.
+            // A request is one JSON object after its headers, and ends with it.
             while !request.ends_with(b"}") {
                 match stream.read(&mut buffer) {
                     Ok(0) | Err(_) => break,

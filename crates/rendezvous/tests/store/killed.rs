@@ -48,7 +48,7 @@ fn worker() {
                         .parse::<u32>()
                         .unwrap()
                 });
-                // A look comes behind what was read before it, and misses no change.
+                // A look comes after what was read before it, and misses no change.
                 let went_back = found < newest || changed.is_some_and(|changed| changed < found);
                 if went_back || (changed.is_none() && found != newest) {
                     let what = format!("{newest}, then {found}, then {changed:?}");

@@ -58,7 +58,7 @@ fn each_barrier_of_a_grid_is_missed_by_its_number() {
                 seed,
             )
         };
-        // Behind the last of its six barriers nothing happens.
+        // After the last of its six barriers nothing happens.
         for number in 0..5 {
             let _missing = omit(name, Omission::GridBarrier(number));
             has(&run(), Kind::Unordered, &["kernels/order.cu"], seed);

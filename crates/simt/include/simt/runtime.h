@@ -32,7 +32,7 @@ void simt_progress(void);
 // This thread looked and found nothing. Others run; when all runnable threads of the launch poll,
 // the OS thread sleeps.
 void simt_poll(void);
-// Front and end of a part of the code that lanes of a warp leave together. Behind a divergent
+// Front and end of a part of the code that lanes of a warp leave together. After a divergent
 // branch or loop the compiler makes lanes wait for each other. With `LaunchConfig::reconverge`
 // lanes that come to one front together wait for each other at its end. Else both calls do nothing.
 void simt_diverge(void);

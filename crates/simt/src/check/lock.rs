@@ -6,7 +6,7 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
-/// A value behind a spin lock.
+/// A value after a spin lock.
 #[derive(Debug)]
 pub(super) struct Locked<T> {
     taken: AtomicBool,

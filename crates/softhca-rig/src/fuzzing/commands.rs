@@ -9,7 +9,7 @@ use softhca::wire::memory::Network;
 use softhca::{Hca, HcaConfig};
 use std::net::Ipv4Addr;
 
-/// Commands, one behind the other: how, at which object, how many bytes of input and output, the input.
+/// Commands, one after the other: how, at which object, how many bytes of input and output, the input.
 pub fn commands(data: &[u8]) {
     let (simulation, hca, made) = fresh();
     let mut objects = vec![DevxObject::Cq(made.cqn)];

@@ -13,7 +13,7 @@ abi_const! {
     pub const CONFORMANCE_PUT: u32 = 1;
     /// put_value of the item's 4, 12 or 28 bytes, which the kernel knows.
     pub const CONFORMANCE_PUT_VALUE: u32 = 2;
-    /// put_signal: items, and the number of the round behind them.
+    /// put_signal: items, and the number of the round after them.
     pub const CONFORMANCE_PUT_SIGNAL: u32 = 3;
     /// signal: the number of the round.
     pub const CONFORMANCE_SIGNAL: u32 = 4;

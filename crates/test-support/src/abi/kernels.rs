@@ -133,7 +133,7 @@ abi_struct! {
         pub count: u32,
         /// Words under one guard; 0: one guard for all, refreshed before each word.
         pub each: u32,
-        /// How often the words are put, one round behind the other, unless `stop` comes before.
+        /// How often the words are put, one round after the other, unless `stop` comes before.
         pub rounds: u32,
         /// Zero.
         pub reserved: u32,

@@ -9,7 +9,7 @@ abi_struct! {
     pub struct NoPollParams {
         /// The team of this rank.
         pub team: DevicePtr<TeamContext>,
-        /// Source at offset 0, 8 bytes for each thread; target of the same offset behind `dst_offset`.
+        /// Source at offset 0, 8 bytes for each thread; target of the same offset after `dst_offset`.
         pub window: Window,
         /// Byte offset of the targets at the peer.
         pub dst_offset: u64,

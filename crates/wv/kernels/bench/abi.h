@@ -110,7 +110,7 @@ static_assert(offsetof(CopyBenchParams, vectors) == 16);
 struct PrimitiveTime {
   /// Device clock before the first one, ns.
   uint64_t start_ns;
-  /// Device clock behind the last one, ns.
+  /// Device clock after the last one, ns.
   uint64_t end_ns;
   /// What the last one gave.
   uint64_t value;
@@ -122,7 +122,7 @@ static_assert(offsetof(PrimitiveTime, value) == 16);
 
 /// A chain of `count` operations of one thread.
 struct PrimitiveParams {
-  /// Device memory: a word that is zero, and 128 bytes behind it the target of stores.
+  /// Device memory: a word that is zero, and 128 bytes after it the target of stores.
   uint64_t *words;
   /// A word of host memory.
   uint64_t *host;

@@ -2,7 +2,7 @@
 //
 // The sink stands for a NIC. It takes doorbells from the registers, which are words of device or
 // host memory here. It answers each with CQEs, as a NIC does, but fetches no payload and sends
-// nothing. A poster is a thread, or a warp of 32 puts behind one doorbell, and posts through a
+// nothing. A poster is a thread, or a warp of 32 puts after one doorbell, and posts through a
 // `Queue`:
 //
 //   Status open(const PostBenchParams&, uint32_t qp);

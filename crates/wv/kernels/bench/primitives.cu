@@ -31,7 +31,7 @@ WV_DEVICE void store_some(const PrimitiveParams& p, uint32_t turn) {
   }
 }
 
-/// The same for `op()` behind `p.stores` stores.
+/// The same for `op()` after `p.stores` stores.
 template <class Op>
 WV_DEVICE void measure_behind_stores(const PrimitiveParams& p, Op op) {
   measure(p, [&](uint64_t, uint32_t turn) {

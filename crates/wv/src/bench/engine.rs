@@ -30,7 +30,7 @@ pub const HCAS: u32 = 3;
 const QPS_OF_A_PEER: u32 = 8;
 /// Peers of the engine whose idle time is measured.
 const IDLE_PEERS: u32 = 64;
-/// Without a transfer a worker is asleep behind this, and connections are at rest.
+/// Without a transfer a worker is asleep after this, and connections are at rest.
 const REST: Duration = Duration::from_millis(4);
 /// WQEs behind a doorbell of the bare loop, and log2 of the WQEBBs of its QPs: those of softhca's own bench.
 const BATCH: usize = 512;

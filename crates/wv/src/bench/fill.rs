@@ -3,7 +3,7 @@
 //! In each repeat every page of a set goes to a place of its own, which the seed chooses. Submitting and reaping take turns, as
 //! in a program that has other work. The bench compares all bytes of the last repeat and of two that the seed chooses. Before
 //! such a repeat the pages get bytes of their own. No clock runs during that and the comparison. The other end (`served`) compares
-//! as soon as a notice comes, which is behind all bytes of the repeat. It is an engine of this process or of another machine. Each end
+//! as soon as a notice comes, which is after all bytes of the repeat. It is an engine of this process or of another machine. Each end
 //! has memory of the host or of a GPU.
 
 use std::collections::VecDeque;

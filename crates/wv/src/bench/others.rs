@@ -101,7 +101,7 @@ pub struct PutRow {
 /// the rest.
 ///
 /// The result says of a project whose kernels the device refuses, or whose puts are not what they should be, why it has fewer rows.
-/// Behind a kernel that does not end nothing else is tried.
+/// After a kernel that does not end nothing else is tried.
 ///
 /// # Errors
 ///

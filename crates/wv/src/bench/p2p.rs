@@ -136,7 +136,7 @@ pub struct Row {
     pub seconds: [f64; 3],
     /// WQEs in a second, at the median.
     pub slices_per_second: f64,
-    /// Bytes that were compared behind the last round; 0 where none move.
+    /// Bytes that were compared after the last round; 0 where none move.
     pub compared: u64,
 }
 

@@ -37,7 +37,7 @@ const BYTES: std::ops::RangeInclusive<u64> = 4 * MIB..=8 << 30;
 pub enum Shape {
     /// Pages of 16, 32 and 64 KiB, scattered at both ends.
     Kv,
-    /// Tensors of 4 KiB to 2 MiB, one behind the other at the source and in another order at its peers.
+    /// Tensors of 4 KiB to 2 MiB, one after the other at the source and in another order at its peers.
     Weights,
     /// Blocks of one length.
     Fill,
@@ -190,7 +190,7 @@ impl PatternOptions {
         memory.write(0, &self.contents(which))
     }
 
-    /// Compares all bytes of the end that was written to, behind the last round. How many.
+    /// Compares all bytes of the end that was written to, after the last round. How many.
     pub(super) fn compare(&self, memory: &EndMemory) -> Result<u64, BenchError> {
         let (had, came) = match self.reads {
             true => (Contents::Compared, Contents::AtThePeer),
@@ -386,7 +386,7 @@ impl Run {
         })
     }
 
-    /// To all peers, with the notice behind its last byte.
+    /// To all peers, with the notice after its last byte.
     fn round(&self, notice: Option<&[u8]>) -> Result<Duration, BenchError> {
         let begin = Instant::now();
         let post = |(server, prepared): &(Server, Arc<Prepared>)| {

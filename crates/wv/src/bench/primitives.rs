@@ -39,7 +39,7 @@ const FENCES: [&str; 5] = [
 const STORES: [u32; 3] = [0, 3, 12];
 /// Threads of a block where a grid meets.
 const THREADS: u32 = 128;
-/// Bytes of device memory: a line that is read, and room for the stores behind it.
+/// Bytes of device memory: a line that is read, and room for the stores after it.
 const WORDS: usize = 4096;
 /// Bound of one kernel.
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -137,7 +137,7 @@ fn has_wide_cq(mode: u32) -> bool {
     mode & MODE_WIDE_CQ != 0
 }
 
-/// Context, flags and ring, and behind them a CQ as long as the ring, if the QP has one.
+/// Context, flags and ring, and after them a CQ as long as the ring, if the QP has one.
 fn bytes_of_qp(depth: u32, mode: u32) -> u64 {
     let cq = if has_wide_cq(mode) {
         u64::from(depth) * CQE_BYTES

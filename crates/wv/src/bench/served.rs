@@ -1,7 +1,7 @@
 //! The other end of `wv bench fill` and `wv bench p2p`: an engine with memory, which serves one run after the other.
 //!
 //! The two ends speak by notices. The end that measures tells its setting, and gets a region. With the last bytes that are to be
-//! compared comes a notice. This end compares at once: the notice is behind all of them.
+//! compared comes a notice. This end compares at once: the notice is after all of them.
 //!
 //! Runs are served one after the other, in the order in which they were begun. A peer that begins none holds up nobody, and of what
 //! peers tell before their turn this end keeps so much and no more.
@@ -151,7 +151,7 @@ impl Told {
     }
 }
 
-/// The notice behind the last bytes of a repeat.
+/// The notice after the last bytes of a repeat.
 pub(super) fn written(repeat: u32) -> Result<Vec<u8>, BenchError> {
     Told::Written(repeat).to_bytes()
 }
@@ -288,7 +288,7 @@ impl Server {
         }
     }
 
-    /// Bytes that it has compared behind the notice of a repeat.
+    /// Bytes that it has compared after the notice of a repeat.
     pub(super) fn compared(&self, engine: &Engine, others: &mut Others) -> Result<u64, BenchError> {
         match answer(engine, &self.peer, others)? {
             Told::Compared(bytes) => Ok(bytes),

@@ -37,7 +37,7 @@ pub enum BenchCommand {
     Others(others::OthersArgs),
     /// Print what a GPU, its driver and its machine report, and what the driver has made of the kernels: registers, spills
     Facts(device::DeviceArgs),
-    /// Measure what single operations of a GPU cost: atomics, loads, fences behind stores, stores to a register, barriers of a
+    /// Measure what single operations of a GPU cost: atomics, loads, fences after stores, stores to a register, barriers of a
     /// grid, launches. Print the step of its clock
     Primitives(device::DeviceArgs),
     /// Check that doorbells of a GPU reach a CPU that exchanges the register, for each way to map the register's page

@@ -194,7 +194,7 @@ fn stands(rank: &RankReport) -> &'static str {
     }
 }
 
-/// What a rank says against others, behind how it stands.
+/// What a rank says against others, after how it stands.
 fn says(rank: &RankReport) -> String {
     let all = [
         ("hears nothing of", &rank.unheard),

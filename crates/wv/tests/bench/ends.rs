@@ -43,7 +43,7 @@ impl Server {
         Self { child, place }
     }
 
-    /// Its end, behind the last of its runs.
+    /// Its end, after the last of its runs.
     pub(crate) fn ended(self) -> Output {
         self.child.wait_with_output().unwrap()
     }

@@ -140,7 +140,7 @@ fn a_process_fills_another_which_compares_behind_the_last_notice() {
     let said = String::from_utf8_lossy(&output.stderr);
     let reason = "--bytes is 2097152; it must be at most 1048576";
     assert!(!output.status.success() && said.contains(reason), "{said}");
-    // Another run, behind one that has failed.
+    // Another run, after one that has failed.
     let output = fill(&["--bytes=1048576", "--seed=9"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");

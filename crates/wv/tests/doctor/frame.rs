@@ -216,7 +216,7 @@ fn a_check_that_hangs_is_left_out_and_those_behind_it_are_looked_at() {
     });
 }
 
-/// The kernel that is to move data waits for good, so its check has 5 s. The one behind it is looked at.
+/// The kernel that is to move data waits for good, so its check has 5 s. The one after it is looked at.
 #[test]
 fn a_loopback_that_hangs_is_left_out() {
     FakeDriver::new("").run(|fake| {

@@ -53,7 +53,7 @@ fn decode(store: &Arc<dyn Store>, directory: &str) -> Ended {
     let prefill = engine.accept(LIMIT).ok_or(late)?;
     prefill.notify(&engine.descriptor(region)?.to_bytes())?;
 
-    // Comes behind the last byte of the transfer, or says that it has failed.
+    // Comes after the last byte of the transfer, or says that it has failed.
     let written = engine
         .notice(LIMIT)
         .ok_or("prefill has not written in time")?;

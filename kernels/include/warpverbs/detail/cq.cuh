@@ -2,7 +2,7 @@
 //
 // Collapsed: one CQE that the NIC overwrites at every completion. Wide: an ordinary CQ as long as
 // the ring, taken entry by entry. An error stays where it is, so its cause survives the flush
-// behind it.
+// after it.
 #pragma once
 
 #include "../qp.cuh"
@@ -81,7 +81,7 @@ WV_DEVICE bool poll_wide(const Q& qp) {
   QpContext* const context = qp.context;
   // The place, cons, the CQE, and the place again: the CQE was the first one not taken all the
   // while. A CQE of a later lap has the other owner bit. The second look is for a thread that was
-  // stopped behind the first one. Without it the thread may find a CQE that was taken long ago next
+  // stopped after the first one. Without it the thread may find a CQE that was taken long ago next
   // to a new cons. Where few WQEs are signalled such a CQE stays for many lengths of the ring, and
   // 16 bits of difference are then no measure (I7). Two laps later it may find a flush instead of
   // the cause.
@@ -100,7 +100,7 @@ WV_DEVICE bool poll_wide(const Q& qp) {
   }
   // Out of reach: another poller has yet to raise cons. A thread that looks again finds it.
   if (!advance(qp, cons, last)) return false;
-  // Behind cons: a thread that finds the CQE taken finds cons raised, or a CQE that raises it
+  // After cons: a thread that finds the CQE taken finds cons raised, or a CQE that raises it
   // further.
   if constexpr (Q::is_exclusive()) {
     platform::store_relaxed(&context->cq_consumed, taken + 1);
@@ -115,7 +115,7 @@ WV_DEVICE bool poll_wide(const Q& qp) {
 /// it.
 ///
 /// The failure that it keeps is the first one seen. A collapsed CQE is overwritten when the NIC
-/// flushes the WQEs behind the failed one, so the cause may be lost. Then the status is `flushed`.
+/// flushes the WQEs after the failed one, so the cause may be lost. Then the status is `flushed`.
 /// A wide CQ keeps the cause.
 ///
 /// @param cons  `QpContext::cons`, read before the call.

@@ -30,7 +30,7 @@ WV_DEVICE void copy_vectors(uint64_t dst, uint64_t src, uint64_t vectors, uint64
     platform::Vec16 batch[BATCH];
     platform::note_loads(BATCH);
     for (uint32_t k = 0; k < BATCH; ++k) {
-      // The last one stands for those behind it, so that no load hangs on a branch.
+      // The last one stands for those after it, so that no load hangs on a branch.
       const uint64_t at = base + k * step < vectors ? base + k * step : vectors - 1;
       batch[k] = platform::load16_volatile(reinterpret_cast<const void*>(src + 16 * at));
     }
@@ -134,7 +134,7 @@ WV_DEVICE T amo(uint64_t dst, T value, T compare) {
   return old;
 }
 
-/// Stores or adds the leader's `value` behind all that the scope has stored.
+/// Stores or adds the leader's `value` after all that the scope has stored.
 template <bool ADD, class Scope, class T>
 WV_DEVICE Posted signal(Scope scope, uint64_t dst, const T& value) {
   if constexpr (ADD) {

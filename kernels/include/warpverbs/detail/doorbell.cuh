@@ -23,7 +23,7 @@ WV_DEVICE void record(const Q& qp, uint64_t end, uint64_t doorbells) {
                                 platform::permute(static_cast<uint32_t>(end), 0, 0x0144));
   }
   // Release. Pairs with the NIC, which reads the record after the doorbell. Pairs with the next
-  // holder of the token, whose record must land behind this one (I4). On a QP with a mailbox it
+  // holder of the token, whose record must land after this one (I4). On a QP with a mailbox it
   // pairs with the acquire of the host thread that rings.
   if (qp.has_mailbox()) {
     platform::fence_release_sys();

@@ -339,7 +339,7 @@ WV_DEVICE void grid_sync() { cooperative_groups::this_grid().sync(); }
 /// This thread issues so many loads before it uses any of them. Counted by the twin.
 WV_DEVICE void note_loads(uint32_t) {}
 
-/// Marks what the lanes of a warp leave together, for the twin. Behind a divergent branch or loop
+/// Marks what the lanes of a warp leave together, for the twin. After a divergent branch or loop
 /// the compiler makes lanes that came to it together wait for each other.
 struct Divergence {
   WV_DEVICE Divergence() {}

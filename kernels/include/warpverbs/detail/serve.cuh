@@ -131,7 +131,7 @@ WV_DEVICE void serve(const Q& qp, uint64_t end, bool must, uint32_t rounds) {
   uint64_t* const word = qp.flags + (end & qp.mask);
   const uint64_t doorbells = platform::load_relaxed(&qp.context->doorbells);
   const uint64_t flag = order::load_flag(qp, word);
-  if (!is_ready(flag, end)) {  // no batch is behind this one: the round for itself alone
+  if (!is_ready(flag, end)) {  // no batch is after this one: the round for itself alone
     // Pairs with the release of each publisher of the block, as in scan.
     if constexpr (Q::is_cta()) platform::fence_acq_rel_cta();
     if (!must) {

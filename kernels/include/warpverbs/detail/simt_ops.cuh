@@ -239,7 +239,7 @@ WV_DEVICE void grid_sync() { simt_grid_sync(); }
 /// This thread issues `loads` loads before it uses any of them: counted.
 WV_DEVICE void note_loads(uint32_t loads) { simt_count_loads(loads); }
 
-/// Marks what the lanes of a warp leave together. Behind a divergent branch or loop the compiler
+/// Marks what the lanes of a warp leave together. After a divergent branch or loop the compiler
 /// makes those that came to it together wait for each other. Heeded by launches with `reconverge`.
 struct Divergence {
   WV_DEVICE Divergence() { simt_diverge(); }

@@ -6,7 +6,7 @@
 // - publish exchanges the flag word of the first index. A QP has one doorbell token. A thread holds
 //   it, or it is parked in the flag word of the first index that is not published. The thread that
 //   finds it in its flag word holds it now.
-// - serve: the holder rings for itself and for all that was published behind it, then parks it.
+// - serve: the holder rings for itself and for all that was published after it, then parks it.
 //
 // The protocol has no lock and no head word, and no thread waits for a predecessor. The first two
 // steps are in admit.cuh, the flag words and the last step in serve.cuh. What the NIC sees is in

@@ -18,7 +18,7 @@ struct Transfer {
   uint32_t imm;
 };
 
-/// Nothing behind the data.
+/// Nothing after the data.
 struct NoTail {
   static constexpr uint32_t WQES = 0;
   template <class Q>
@@ -98,7 +98,7 @@ WV_DEVICE_COLD Posted transfer_long(Scope scope, QpContext* context, Transfer wh
   });
 }
 
-/// Posts `what` of every active thread, in the order of the threads, and behind all of it the
+/// Posts `what` of every active thread, in the order of the threads, and after all of it the
 /// leader's `tail`.
 template <Kind K, class Scope, class Q, class Tail = NoTail>
 WV_DEVICE Posted transfer(Scope scope, const Q& qp, const Transfer& what,

@@ -108,7 +108,7 @@ WV_DEVICE void write_put(const Q& qp, uint64_t index, uint32_t control, RemoteAd
   write_ctrl(qp, index, OPCODE_RDMA_WRITE, 3, control);
 }
 
-/// RDMA WRITE of two pieces of local memory, one behind the other at the peer.
+/// RDMA WRITE of two pieces of local memory, one after the other at the peer.
 template <class Q>
 WV_DEVICE void write_put_two(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
                              LocalAddr first, uint32_t first_bytes, LocalAddr second,

@@ -28,7 +28,7 @@ pub(super) struct Receiver {
     pub(super) connection: u8,
     /// Of the records taken, those that a credit has reported.
     pub(super) told: u8,
-    /// 1 + the records that it says it has accepted, behind a break; 0: it says nothing.
+    /// 1 + the records that it says it has accepted, after a break; 0: it says nothing.
     pub(super) answer: u8,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Credit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnderWay<T> {
     length: u8,
-    /// Behind `length`: defaults.
+    /// After `length`: defaults.
     all: [T; UNDER_WAY],
 }
 

@@ -10,7 +10,7 @@ const UNDER_WAY: usize = 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct UnderWay {
     length: u8,
-    /// Behind `length`: zeros.
+    /// After `length`: zeros.
     all: [u8; UNDER_WAY],
 }
 
@@ -59,10 +59,10 @@ pub(super) struct Way {
 /// Everything that a step may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// Number of the first notice that the sender keeps, and behind the last.
+    /// Number of the first notice that the sender keeps, and after the last.
     pub(super) first: u8,
     pub(super) end: u8,
-    /// Behind the last that any stream was given.
+    /// After the last that any stream was given.
     pub(super) sent: u8,
     /// Number of the notice that is due at the receiver.
     pub(super) accepted: u8,

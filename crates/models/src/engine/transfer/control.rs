@@ -1,4 +1,4 @@
-//! The steps of the connection's own thread behind the panic of a worker: it ends the connection, and finishes the worker's
+//! The steps of the connection's own thread after the panic of a worker: it ends the connection, and finishes the worker's
 //! slices.
 
 use super::state::{At, Closer, Notice, Peer, Place, Qp, Slice, State, User};

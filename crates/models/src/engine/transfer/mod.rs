@@ -40,14 +40,14 @@ pub enum Property {
     T4,
     /// The HCA has nothing of a transfer that is concluded.
     T5,
-    /// Nothing lands behind the conclusion. If the report says that the other end is unknown, nothing lands at that end once its
+    /// Nothing lands after the conclusion. If the report says that the other end is unknown, nothing lands at that end once its
     /// program has learned that this side is gone.
     T6,
     /// A status is seen with its cause.
     T7,
     /// Nothing fails without a reason.
     T8,
-    /// The notice comes behind all bytes, and comes.
+    /// The notice comes after all bytes, and comes.
     N1,
     /// Every transfer is concluded.
     Ends,
@@ -94,7 +94,7 @@ pub enum Mutant {
     RetryForgottenWithoutQp,
     /// QPs that hold slices of a closed transfer stay as they are.
     GraceForgotten,
-    /// Behind the grace such QPs are looked for once.
+    /// After the grace such QPs are looked for once.
     GraceLooksOnce,
     /// The conclusion waits for the answer of a peer that is lost.
     LostPeerWaitedFor,
@@ -110,7 +110,7 @@ pub enum Mutant {
     WrittenOffBeforeReset,
     /// It is finished while another worker has slices of the transfer.
     WrittenOffBesideWorkers,
-    /// Harmless: a cancel behind a failure is noted too, and a failure decides the outcome whenever it comes. The half of a chain
+    /// Harmless: a cancel after a failure is noted too, and a failure decides the outcome whenever it comes. The half of a chain
     /// that is not refused may still land where both ends have reset the pair.
     AsTheReference,
 }
@@ -138,7 +138,7 @@ pub struct Transfer<A> {
     pub retries: u8,
     /// The user cancels at any moment.
     pub cancel: bool,
-    /// A deadline passes at any moment; behind a cancel or a deadline a grace ends at any moment.
+    /// A deadline passes at any moment; after a cancel or a deadline a grace ends at any moment.
     pub deadline: bool,
     /// The peer is lost at any moment.
     pub peer_is_lost: bool,

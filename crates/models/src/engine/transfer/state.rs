@@ -213,7 +213,7 @@ pub(super) struct User {
     pub(super) notice: Notice,
 }
 
-/// The steps that remain behind a cancel or a deadline.
+/// The steps that remain after a cancel or a deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Closer {
     #[default]
@@ -251,7 +251,7 @@ pub struct State<A> {
     pub(super) peer_is_lost: bool,
     pub(super) cancel: bool,
     pub(super) deadline: bool,
-    /// A mutant's: the one look behind the grace is still to come.
+    /// A mutant's: the one look after the grace is still to come.
     pub(super) looks: bool,
     /// A mutant's: how many slices are to be finished, in a word of its own.
     pub(super) expected: u8,

@@ -66,7 +66,7 @@ impl<A: Account> Transfer<A> {
         next
     }
 
-    /// Behind a cancel or a deadline, and a grace: QPs that hold slices go to the error state, as long as one does.
+    /// After a cancel or a deadline, and a grace: QPs that hold slices go to the error state, as long as one does.
     fn grace_ends(&self, state: &State<A>, emit: &mut impl FnMut(&'static str, State<A>)) {
         let was_closed = state.cancel != self.cancel || state.deadline != self.deadline;
         let may_look = match self.mutant {

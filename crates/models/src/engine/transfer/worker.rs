@@ -252,7 +252,7 @@ impl<A: Account> Transfer<A> {
         emit("writes the cause", next);
     }
 
-    /// Publishes the status; behind it goes the notice.
+    /// Publishes the status; after it goes the notice.
     fn tell(
         &self,
         state: &State<A>,
@@ -320,7 +320,7 @@ impl<A: Account> Transfer<A> {
         Ok(next)
     }
 
-    /// Behind a read-modify-write: the worker that has settled the account concludes.
+    /// After a read-modify-write: the worker that has settled the account concludes.
     fn goes_on(&self, next: &mut State<A>, before: A, number: usize) {
         let at = match self.settles(before, next.account) {
             true => At::Conclude,

@@ -19,7 +19,7 @@ pub enum Mutant {
     CombineOfAbandoned,
     /// A call whose place is that of a later one is ended once more.
     AbandonOfReplaced,
-    /// A call behind which a later one was combined first takes part in nothing any more, and counts as running.
+    /// A call after which a later one was combined first takes part in nothing any more, and counts as running.
     LaterCombineEndsNothing,
     /// `finished` names a call although one before it runs.
     FinishedSkips,
@@ -32,7 +32,7 @@ pub enum Mutant {
 pub struct Ends {
     /// Calls of the program.
     pub calls: u8,
-    /// Views that the host writes behind the first one.
+    /// Views that the host writes after the first one.
     pub changes: u8,
     /// The rule that it breaks; none: it keeps all.
     pub mutant: Option<Mutant>,

@@ -10,7 +10,7 @@
 //! Data goes to the other end when the HCA has carried the last of its kind and set, and to a suspect when it has carried all (A11).
 //!
 //! `device` has the phases of a call, `host` the change of views and the connection, `network` the packets. Agreement is taken
-//! as proved (`epoch`): a view begins behind every call that has started.
+//! as proved (`epoch`): a view begins after every call that has started.
 
 mod device;
 mod host;
@@ -50,7 +50,7 @@ pub enum Mutant {
     PromisesBeforeErr,
     /// A call that ends aborted says so itself, to the members of the view that it has, and no later call says it again.
     AbortsToldOnce,
-    /// A call that runs behind aborted ones names the last of them only.
+    /// A call that runs after aborted ones names the last of them only.
     OneAbortTold,
     /// A ticket of a life that is over counts as work in flight, and is kept.
     OldTicketsFly,

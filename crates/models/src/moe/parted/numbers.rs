@@ -28,7 +28,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The first call behind it.
+    /// The first call after it.
     pub(super) fn end(self) -> u8 {
         self.first.wrapping_add(SETS.wrapping_mul(self.number))
     }

@@ -204,7 +204,7 @@ pub struct State {
     pub(super) change: Change,
     /// Something has failed since both have cleared, or since a view has united two that were connected.
     pub(super) disturbed: bool,
-    /// Index of the first call behind the leap; 0: not yet.
+    /// Index of the first call after the leap; 0: not yet.
     pub(super) leapt: u8,
     /// What may still happen.
     pub(super) breaks: u8,

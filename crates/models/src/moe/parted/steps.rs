@@ -27,7 +27,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Takes a step and the state behind it.
+/// Takes a step and the state after it.
 pub(super) type Emit<'a> = dyn FnMut(Step, State) + 'a;
 
 impl Parted {
@@ -163,7 +163,7 @@ impl Model for Parted {
             return broken(Property::DL, text);
         }
         let joined = state.record.united && state.is_joined(0) && state.is_joined(1);
-        // A view that begins behind the last call: those before it never end.
+        // A view that begins after the last call: those before it never end.
         let behind = !state.record.united && state.record.first > self.calls + 1;
         match joined || behind {
             true => Ok(()),

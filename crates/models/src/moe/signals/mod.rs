@@ -52,7 +52,7 @@ pub enum Mutant {
     OneSet,
     LastCreditWins,
     NoClosing,
-    /// The kernels' rule for gaps, but the run begins at the last data call instead of behind it.
+    /// The kernels' rule for gaps, but the run begins at the last data call instead of after it.
     RunFromLast,
     /// The kernels' rule for gaps, but a run goes on where data was sent in between.
     RunOverData,
@@ -64,9 +64,9 @@ pub enum Mutant {
     ZeroIsCall,
     /// A rank that awaits no member begins its calls at once.
     DoesNotKeepPace,
-    /// Calls behind one that was held in vain end at once.
+    /// Calls after one that was held in vain end at once.
     HeldInVainOnce,
-    /// Calls behind one that was held in vain end at their deadlines, although others wait in them.
+    /// Calls after one that was held in vain end at their deadlines, although others wait in them.
     HeldToTheDeadline,
     /// The receive phases of an aborted call do not close it, so that the next call of its set does.
     AbortedClosesLate,
@@ -106,7 +106,7 @@ pub struct Signals {
     pub skips: Skips,
     /// Threads wait for all peers of a phase at once, as the kernels do; else for one after the other.
     pub parallel: bool,
-    /// Calls that may end aborted before they have sent anything (B7). Where ranks keep pace, each waits for its deadline, or, behind
+    /// Calls that may end aborted before they have sent anything (B7). Where ranks keep pace, each waits for its deadline, or, after
     /// another, until a rank has reached it.
     pub aborts: u8,
     /// Calls whose input may be refused.

@@ -72,7 +72,7 @@ pub(super) struct Rank {
     pub(super) refused: u8,
     /// The call at its begin has waited for its deadline, since it awaits no member.
     pub(super) paced: bool,
-    /// Calls that the host will hold in vain behind the last that was.
+    /// Calls that the host will hold in vain after the last that was.
     pub(super) held: u8,
     /// Ghost: calls begun without a member to await, or held in vain, since a deadline has passed, a word has come or another rank
     /// has begun as many; at most 2.

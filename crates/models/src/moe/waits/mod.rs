@@ -1,7 +1,7 @@
 //! The waits of a phase at one rank: what the waiting thread looks at, when it looks at the clock, when and to whom it beats.
 //!
 //! All waits of a phase have one deadline, and come one after another. Each waits for one thing: a word in memory, or a completion
-//! behind others. What it waits for comes at any moment or never. Time passes at any moment, as where a thread stands still. So a
+//! after others. What it waits for comes at any moment or never. Time passes at any moment, as where a thread stands still. So a
 //! wait may begin after its deadline: one before it has waited for a late rank.
 //!
 //! A newcomer comes in at any moment. It is a member of the newest view and not of that of the call. A call that the host holds

@@ -2,7 +2,7 @@
 //! device in the same run. The layer has one rank, so no kernel waits for a network.
 //!
 //! Times are those of the device. Between the launches of a stream one thread stores the device's clock, and the host waits only
-//! behind the last of them. A phase counts with the mean of all its launches, at least `LEAST_LAUNCHES`. A time holds one launch
+//! after the last of them. A phase counts with the mean of all its launches, at least `LEAST_LAUNCHES`. A time holds one launch
 //! that is already in the queue, of the stamp.
 //!
 //! The bytes that a phase must move are computed. Each token goes once into a slot and once out of it, and each choice has one
@@ -285,7 +285,7 @@ impl Bench {
         let mut clock = Clock::new(self.gpu.as_ref(), &self.stream, times + 1)?;
         clock.stamp()?;
         for _ in 0..times {
-            // SAFETY: both have `half` bytes or more and live behind the wait of `clock`, or are never freed; no other code uses
+            // SAFETY: both have `half` bytes or more and live after the wait of `clock`, or are never freed; no other code uses
             // them.
             unsafe { self.gpu.launch(&launch, bytes_of(&params)) }?;
             clock.stamp()?;

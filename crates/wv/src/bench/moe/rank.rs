@@ -78,7 +78,7 @@ fn step(
         .with_token_valid(buffers.valid.addr());
     let wait = |event: Event| gpu.wait(&event, LONG);
 
-    // Behind each barrier every rank has received, so that all posted operations have been counted.
+    // After each barrier every rank has received, so that all posted operations have been counted.
     let at = |name: &str| -> Result<Counts, BenchError> {
         team.barrier(name)?;
         let counts = counts(team, simt, device, read, case)?;

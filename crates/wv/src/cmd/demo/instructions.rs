@@ -73,7 +73,7 @@ pub(super) fn disturbed(store: Arc<dyn Store>) -> Arc<dyn Store> {
     Arc::new(DisturbedStore::new(store, Arc::clone(&STORE_FAULTS)))
 }
 
-/// Not a step behind this one is to be made.
+/// Not a step after this one is to be made.
 pub(super) fn last_step() -> u32 {
     LAST.load(Ordering::Relaxed)
 }
@@ -253,7 +253,7 @@ mod tests {
             }
         }
 
-        /// Waits for a turn behind `ns`.
+        /// Waits for a turn after `ns`.
         fn wait(&self, ns: u64) {
             let start = Instant::now();
             while self.times.lock().unwrap().last().is_none_or(|at| *at <= ns) {

@@ -36,7 +36,7 @@ pub(super) struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// All checks of a group, each within its time. A check that hangs is left out, and those behind it are asked anew.
+    /// All checks of a group, each within its time. A check that hangs is left out, and those after it are asked anew.
     pub(super) fn ask(&self, group: Group) -> Vec<Line> {
         let mut lines: Vec<Line> = Vec::new();
         while lines.len() < MOST {

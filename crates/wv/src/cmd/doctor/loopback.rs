@@ -13,7 +13,7 @@ use warpverbs::verbs::{Context, Rung};
 
 /// How much is moved at once.
 const SIZES: [u64; 4] = [64 << 10, 512 << 10, 2 << 20, 8 << 20];
-/// The largest of them. A window has the sent bytes, and behind them the received ones.
+/// The largest of them. A window has the sent bytes, and after them the received ones.
 const MOST: u64 = SIZES[SIZES.len() - 1];
 /// All lanes of the warp share them.
 const LANES: u32 = 32;
@@ -129,7 +129,7 @@ impl Outcomes {
         }
     }
 
-    /// Behind all steps of the ladder. A step that makes nothing is missing, and a machine needs one of them.
+    /// After all steps of the ladder. A step that makes nothing is missing, and a machine needs one of them.
     fn close_rungs(&mut self) {
         let unmade = std::mem::take(&mut self.unmade);
         let of = |rung| unmade.iter().filter(move |(other, _)| *other == rung);

@@ -117,7 +117,7 @@ fn row(job: &Job, devices: &RankDevices) -> Result<Row, TeamError> {
         .iter()
         .map(|context| u64::from(context.port().active_mtu.bytes()));
     let bytes = sizes.max().unwrap_or(0);
-    // A place for what each rank sends, behind what this one does.
+    // A place for what each rank sends, after what this one does.
     let window = team.window((u64::from(ranks) + 1) * bytes)?;
     let member = Member { team, window };
     let mut reaches = Vec::new();

@@ -4,7 +4,7 @@
 //! table stands in the report, in `--explain` and on the page for operators.
 //!
 //! A process of its own (`probe`) looks at each group, and reports each check as it begins and ends. The doctor (`ask`) ends the
-//! process where a check hangs, and starts it again behind that check. A check changes nothing. Files of the machine are read
+//! process where a check hangs, and starts it again after that check. A check changes nothing. Files of the machine are read
 //! below a root (`tree`), so that tests can show other machines.
 
 mod acs;

@@ -432,7 +432,7 @@ fn function(nic: &Nic) -> Look {
     let Some(pci) = &nic.pci else {
         return Look::ok("no PCI function");
     };
-    // Virtual functions have the number behind that of the physical one.
+    // Virtual functions have the number after that of the physical one.
     let is_of_guest =
         pci.vendor == Some(MELLANOX) && MODELS.iter().any(|(id, _)| pci.device == Some(id + 1));
     match pci.is_virtual || is_of_guest {

@@ -172,7 +172,7 @@ fn in_words(id: &str, look: &Look) -> String {
     format!("{id}: {}", look.found)
 }
 
-/// Adds `words` behind `head`, and as far to the right on the lines that follow.
+/// Adds `words` after `head`, and as far to the right on the lines that follow.
 fn wrapped(text: &mut String, head: &str, words: &str) {
     let mut line = head.to_owned();
     let begin = head.len();

@@ -16,7 +16,7 @@ use super::garbage::{self, Spoiled};
 use super::processes::RankGeneration;
 use crate::cmd::etcd::Etcd;
 
-/// A rank that comes back is started within so long behind its time.
+/// A rank that comes back is started within so long after its time.
 const STARTED: Duration = Duration::from_millis(100);
 
 /// Longest call of the store, which holds up everything else that is to be done.

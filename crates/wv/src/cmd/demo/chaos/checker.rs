@@ -486,7 +486,7 @@ mod tests {
                 assert_eq!(found.is_empty(), is_named, "{how:?} {rank}: {found:?}");
                 assert!(is_named || found == [wanted], "{how:?} {rank}: {found:?}");
             }
-            // Before it begins and behind its end.
+            // Before it begins and after its end.
             for us in [1500, 3500] {
                 let mut story = with(deed(), Vec::new());
                 story.push(told(us * MS, 1, 1, done.clone()));

@@ -358,7 +358,7 @@ impl Chaos<'_> {
         for record in new {
             // Of a generation that is over.
             let stale = self.fleet.is_over(record);
-            // Behind a moment in which the others say why.
+            // After a moment in which the others say why.
             if record.what == RecordKind::Expelled {
                 self.judge_at.get_or_insert(now + JUDGE);
             }

@@ -11,7 +11,7 @@ use super::table;
 use super::times::Times;
 use super::tokens::Tokens;
 
-/// What was done to a rank counts as the cause of what others find for so long behind its end.
+/// What was done to a rank counts as the cause of what others find for so long after its end.
 const AFTERMATH_US: u64 = 2_000_000;
 
 /// All of a run.

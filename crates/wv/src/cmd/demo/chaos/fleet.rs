@@ -279,7 +279,7 @@ impl<'a> Fleet<'a> {
         self.be_lenient(until);
     }
 
-    /// A newcomer that comes to nothing until a little behind `until` has not failed: the store keeps it out.
+    /// A newcomer that comes to nothing until a little after `until` has not failed: the store keeps it out.
     pub(super) fn be_lenient(&mut self, until: Instant) {
         self.excuses.store_until(until + LENIENCE);
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::event::{Record, RecordKind};
 use super::times::Times;
 
-/// Steps that begin so soon behind a deed are not taken for normal ones.
+/// Steps that begin so soon after a deed are not taken for normal ones.
 const AFTERMATH_US: u64 = 3_000_000;
 
 /// Of all ranks together.

@@ -22,7 +22,7 @@ use crate::cmd::{output, tied};
 
 /// A variable by which the processes of a run are found.
 const MARK: &str = "WV_CHAOS_RUN";
-/// Longest time for a torchrun to end behind its rank.
+/// Longest time for a torchrun to end after its rank.
 const ENDING: Duration = Duration::from_secs(30);
 /// So many lines of standard error a failure shows.
 const LINES: usize = 40;
@@ -60,7 +60,7 @@ struct Found<'a> {
 /// What has to come next.
 #[derive(Clone, Copy, Debug)]
 enum Awaited {
-    /// A call of all ranks; behind the death of a rank, if it was killed then.
+    /// A call of all ranks; after the death of a rank, if it was killed then.
     Whole(Option<Instant>),
     /// Calls of all others without the rank that was killed then.
     Missed(u32, Instant),

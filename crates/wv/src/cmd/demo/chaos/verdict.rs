@@ -6,9 +6,9 @@ use std::fmt;
 use super::event::{Begun, Disturbance, Record, RecordKind};
 use super::tokens::Lost;
 
-/// Behind the last deed a view of all is reached within so long, and the time that slots wait whose newcomers came to nothing.
+/// After the last deed a view of all is reached within so long, and the time that slots wait whose newcomers came to nothing.
 const REACHED_US: u64 = 30_000_000;
-/// What was done to a rank is its end's cause for so many leases behind it. Nothing is heard for one and a half, a proposal is
+/// What was done to a rank is its end's cause for so many leases after it. Nothing is heard for one and a half, a proposal is
 /// unanswered for two or more, and one is for the lease itself.
 const AFTERMATH_LEASES: u64 = 5;
 /// A pair with a cut connection is broken for so much longer. It is tried again after up to 8 error bounds, and united by a view.
@@ -227,7 +227,7 @@ impl<'a> Story<'a> {
         last.unwrap_or_else(|| (0, (0..self.ranks).collect()))
     }
 
-    /// When the first other rank was in a view behind `last` without it.
+    /// When the first other rank was in a view after `last` without it.
     fn dropped(&self, last: u32, record: &Record) -> u64 {
         let without = self.records.iter().find(|of| match &of.what {
             RecordKind::Serves { epoch, members, .. } => {
