@@ -343,9 +343,10 @@ fn crates_that_use_library_headers_or_reference_share_a_target_directory() {
 fn sources(folder: &Path, texts: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => sources(&path, texts),
-            false => texts.push(fs::read_to_string(&path).unwrap()),
+        if path.is_dir() {
+            sources(&path, texts)
+        } else {
+            texts.push(fs::read_to_string(&path).unwrap())
         }
     }
 }

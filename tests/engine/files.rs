@@ -153,9 +153,10 @@ fn operations_on_pages_that_are_gone_fail_within_a_process_and_by_the_nic() {
             to_b.import(&b.engine.descriptor(there).unwrap()).unwrap();
             for (is_local, file) in [true, false].into_iter().zip(&files) {
                 for kind in KINDS {
-                    let (place, syndrome) = match is_local {
-                        true => ((file.at(0), b.at(0)), syndromes[1]),
-                        false => ((a.at(0), file.at(0)), syndromes[0]),
+                    let (place, syndrome) = if is_local {
+                        ((file.at(0), b.at(0)), syndromes[1])
+                    } else {
+                        ((a.at(0), file.at(0)), syndromes[0])
                     };
                     let (local, remote) = place;
                     let place = Place {

@@ -86,23 +86,26 @@ impl Both {
 
     /// Where byte 0 of the GPU's memory is, or of the host's.
     pub(crate) fn first(&self, nth: usize, is_of_gpu: bool) -> u64 {
-        match is_of_gpu {
-            true => self.gpus[nth].at(0),
-            false => self.ends[nth].at(0),
+        if is_of_gpu {
+            self.gpus[nth].at(0)
+        } else {
+            self.ends[nth].at(0)
         }
     }
 
     pub(crate) fn fill(&self, nth: usize, is_of_gpu: bool, seed: u64) -> Vec<u8> {
-        match is_of_gpu {
-            true => self.gpus[nth].fill(seed),
-            false => self.ends[nth].fill(seed),
+        if is_of_gpu {
+            self.gpus[nth].fill(seed)
+        } else {
+            self.ends[nth].fill(seed)
         }
     }
 
     pub(crate) fn bytes(&self, nth: usize, is_of_gpu: bool) -> Vec<u8> {
-        match is_of_gpu {
-            true => self.gpus[nth].bytes(),
-            false => self.ends[nth].bytes(),
+        if is_of_gpu {
+            self.gpus[nth].bytes()
+        } else {
+            self.ends[nth].bytes()
         }
     }
 }

@@ -36,9 +36,10 @@ struct Served {
 impl Served {
     /// On the GPU that `auto`, `simt` or a number names. Other processes reach its memory if it is `shared`.
     fn new(name: &str, path: EnginePath, (gpu, is_shared, bytes): (&str, bool, u64)) -> Self {
-        let host = match is_shared {
-            true => HostMemory::shared(bytes),
-            false => HostMemory::new(bytes),
+        let host = if is_shared {
+            HostMemory::shared(bytes)
+        } else {
+            HostMemory::new(bytes)
         };
         let config = config(name).with_engine_path(path).with_workers(2);
         let end = End::over(softhca::HcaConfig::default(), config, host.unwrap());
@@ -48,9 +49,10 @@ impl Served {
         };
         let gpu = open(selector).unwrap();
         let bytes = usize::try_from(bytes).unwrap();
-        let memory = match is_shared {
-            true => gpu.alloc_shared(bytes, 4096),
-            false => gpu.alloc(bytes, 4096),
+        let memory = if is_shared {
+            gpu.alloc_shared(bytes, 4096)
+        } else {
+            gpu.alloc(bytes, 4096)
         };
         let memory = GpuMemory::new(&gpu, &Arc::new(memory.unwrap())).unwrap();
         let memory = Arc::new(memory);
@@ -64,9 +66,10 @@ impl Served {
     }
 
     fn first(&self, is_of_gpu: bool) -> u64 {
-        match is_of_gpu {
-            true => self.memory.address(),
-            false => self.end.at(0),
+        if is_of_gpu {
+            self.memory.address()
+        } else {
+            self.end.at(0)
         }
     }
 
@@ -136,9 +139,10 @@ fn an_engine_process() {
             _ => {
                 let mut expected = vec![0; usize::try_from(own.memory.bytes()).unwrap()];
                 fastrand::Rng::with_seed(seed).fill(&mut expected);
-                match own.bytes(is_of_gpu) == expected {
-                    true => "same",
-                    false => "other",
+                if own.bytes(is_of_gpu) == expected {
+                    "same"
+                } else {
+                    "other"
                 }
             }
         };

@@ -36,9 +36,10 @@ fn pair(grace: Duration) -> (End, End, [Peer; 2]) {
 }
 
 fn part(end: &End, is_parted: bool) {
-    let spec: FaultSpec = match is_parted {
-        true => "partition=*".parse().unwrap(),
-        false => FaultSpec::default(),
+    let spec: FaultSpec = if is_parted {
+        "partition=*".parse().unwrap()
+    } else {
+        FaultSpec::default()
     };
     end.hca.set_faults(&spec);
 }
@@ -67,12 +68,11 @@ fn behind_the_grace_a_closed_transfer_ends_and_its_buffers_are_quiet() {
         let deadline = is_deadline.then_some(SHORT);
         let closed = submit(&a, &b, &to_b, kind, deadline);
         let other = to_b.write(a.at(MIB), b.at(MIB), MIB).unwrap();
-        let expected = match is_deadline {
-            true => Outcome::TimedOut,
-            false => {
-                a.engine.cancel(closed).unwrap();
-                Outcome::Cancelled
-            }
+        let expected = if is_deadline {
+            Outcome::TimedOut
+        } else {
+            a.engine.cancel(closed).unwrap();
+            Outcome::Cancelled
         };
         assert_eq!(a.concluded(closed), expected);
         let report = a.engine.report(closed).unwrap();

@@ -223,17 +223,19 @@ fn a_cancel_and_a_deadline_end_a_transfer_whose_slices_are_long() {
         .map(|_| operation(Kind::Write, a.at(0), b.at(0), bytes))
         .collect();
     for with_deadline in [false, true] {
-        let options = match with_deadline {
-            true => Options::default().with_deadline(Some(Duration::from_millis(1))),
-            false => Options::default(),
+        let options = if with_deadline {
+            Options::default().with_deadline(Some(Duration::from_millis(1)))
+        } else {
+            Options::default()
         };
         let id = to_b.submit(&many, &options).unwrap();
         if !with_deadline {
             a.engine.cancel(id).unwrap();
         }
-        let expected = match with_deadline {
-            true => Outcome::TimedOut,
-            false => Outcome::Cancelled,
+        let expected = if with_deadline {
+            Outcome::TimedOut
+        } else {
+            Outcome::Cancelled
         };
         assert_eq!(a.concluded(id), expected);
         let report = a.engine.report(id).unwrap();

@@ -28,9 +28,10 @@ pub(crate) fn start(spec: &str) -> Process {
 
 /// An engine whose memory other processes may map, or not.
 fn end(config: EngineConfig, is_shared: bool) -> End {
-    let memory = match is_shared {
-        true => HostMemory::shared(BYTES),
-        false => HostMemory::new(BYTES),
+    let memory = if is_shared {
+        HostMemory::shared(BYTES)
+    } else {
+        HostMemory::new(BYTES)
     };
     End::over(HcaConfig::default(), config, memory.unwrap())
 }
@@ -99,9 +100,10 @@ fn serve(words: &[&str]) {
             _ => {
                 let mut expected = vec![0; usize::try_from(BYTES).unwrap()];
                 fastrand::Rng::with_seed(seed).fill(&mut expected);
-                match own.bytes() == expected {
-                    true => "same".to_owned(),
-                    false => "other".to_owned(),
+                if own.bytes() == expected {
+                    "same".to_owned()
+                } else {
+                    "other".to_owned()
                 }
             }
         };

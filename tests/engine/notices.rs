@@ -229,9 +229,10 @@ fn across_connections_of_the_same_lives_none_is_lost_and_none_comes_twice() {
             0 if peers.len() < 3 => next_one(&mut peers),
             1 => {
                 let (peer, cable) = peers.swap_remove(random.usize(..peers.len()));
-                match random.bool() {
-                    true => cable.cut(),
-                    false => peer.break_off(),
+                if random.bool() {
+                    cable.cut()
+                } else {
+                    peer.break_off()
                 }
                 if peers.is_empty() {
                     next_one(&mut peers);

@@ -92,9 +92,10 @@ impl Run {
         let length = self.random.u64(1..=TILE);
         let mut bytes = vec![0; usize::try_from(length).unwrap()];
         self.random.fill(&mut bytes);
-        let kind = match self.random.bool() {
-            true => Kind::Write,
-            false => Kind::Read,
+        let kind = if self.random.bool() {
+            Kind::Write
+        } else {
+            Kind::Read
         };
         let source = match kind {
             Kind::Write => &self.a,

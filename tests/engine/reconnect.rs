@@ -201,9 +201,10 @@ fn an_end_whose_qps_are_not_reset_lets_the_other_not_wait_for_that() {
         let peer = a.engine.connect(&address).unwrap();
         import(&peer, &b);
         for (end, is_refused) in [&a, &b].into_iter().zip(refused) {
-            let command = match is_refused {
-                true => ",cmd=TO_RST_QP:status=0x5:syndrome=0x7",
-                false => "",
+            let command = if is_refused {
+                ",cmd=TO_RST_QP:status=0x5:syndrome=0x7"
+            } else {
+                ""
             };
             // The only QP fails, so the connection ends by itself.
             let faults = format!("cqe=wqe#1:syndrome=0x15{command}");

@@ -145,15 +145,12 @@ fn nothing_that_has_lost_a_qp_is_concluded_before_both_ends_are_reset() {
         // What has lost no QP need not wait.
         let other = to_b.write(a.at(0), b.at(0), 8).unwrap();
         assert_eq!(a.concluded(other), Outcome::Done);
-        let (outcome, remote) = match is_cut {
-            false => {
-                cable.release();
-                (Outcome::Done, Remote::Quiet)
-            }
-            true => {
-                cable.cut();
-                (Outcome::Failed, Remote::Unknown)
-            }
+        let (outcome, remote) = if is_cut {
+            cable.cut();
+            (Outcome::Failed, Remote::Unknown)
+        } else {
+            cable.release();
+            (Outcome::Done, Remote::Quiet)
         };
         assert_eq!(a.concluded(id), outcome);
         assert_eq!(a.engine.report(id).unwrap().remote, remote);

@@ -260,9 +260,10 @@ impl Storm {
             let length = self.random.u64(1..=part);
             let mut bytes = vec![0; usize::try_from(length).unwrap()];
             self.random.fill(&mut bytes);
-            let (kind, source) = match self.random.bool() {
-                true => (Kind::Write, from),
-                false => (Kind::Read, to),
+            let (kind, source) = if self.random.bool() {
+                (Kind::Write, from)
+            } else {
+                (Kind::Read, to)
             };
             let at = tile * TILE + nth * part;
             self.ends[source].memory.write(at, &bytes).unwrap();

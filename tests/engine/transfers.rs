@@ -78,9 +78,10 @@ fn vectors_of_writes_and_reads_move_every_byte_once_prepared_or_not() {
         for tile in 0..512u64 {
             let bytes = random.u64(0..=4096);
             let local = (tile * 7 % 512) * 4096;
-            let (kind, half) = match random.bool() {
-                true => (Kind::Write, 0),
-                false => (Kind::Read, 2 * MIB),
+            let (kind, half) = if random.bool() {
+                (Kind::Write, 0)
+            } else {
+                (Kind::Read, 2 * MIB)
             };
             operations.push(operation(
                 kind,

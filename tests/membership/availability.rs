@@ -136,9 +136,10 @@ impl Case {
         Plan {
             // Without packets a QP to an HCA that has stopped does not give up.
             packets: matches!(self.deed, Deed::IsCut(..) | Deed::HcaStops(_)),
-            shape: match self.fp8 {
-                true => shape.with_hidden(128).with_format(Format::Fp8(Scales::F32)),
-                false => shape,
+            shape: if self.fp8 {
+                shape.with_hidden(128).with_format(Format::Fp8(Scales::F32))
+            } else {
+                shape
             },
             change: Deadlines::new(self.deadline).change,
             ack_timeout: self.ack_timeout,

@@ -181,15 +181,17 @@ fn a_rank_that_dies_while_etcd_has_no_leader_goes_under_the_next_leader() {
         };
         let mut fleet = over(&etcd, SHORT);
         let leader = etcd.leader();
-        match kill {
-            true => etcd.kill(leader),
-            false => etcd.stop(leader),
+        if kill {
+            etcd.kill(leader)
+        } else {
+            etcd.stop(leader)
         };
         dies(&mut fleet);
         std::thread::sleep(2 * SHORT.lease_ttl);
-        let what = match kill {
-            true => "a leader that was killed",
-            false => "a leader that was stopped",
+        let what = if kill {
+            "a leader that was killed"
+        } else {
+            "a leader that was stopped"
         };
         has_gone_behind_that(fleet, what, || match kill {
             true => {

@@ -94,12 +94,13 @@ impl CutStore {
     fn open(&self, key: &str) -> Result<&dyn Store, StoreError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let cut = self.cuts.iter().any(|cut| cut.0.load(Ordering::Relaxed));
-        match cut {
-            false => Ok(self.store.as_ref()),
-            true => Err(StoreError::Io {
+        if cut {
+            Err(StoreError::Io {
                 path: key.into(),
                 source: std::io::Error::other("the store is away"),
-            }),
+            })
+        } else {
+            Ok(self.store.as_ref())
         }
     }
 }

@@ -127,8 +127,9 @@ fn come_back(ranks: u32, rounds: u32) {
 
 #[test]
 fn a_newcomer_meets_all_ranks_of_a_directory() {
-    match full() {
-        true => come_back(32, 20),
-        false => come_back(8, 1),
+    if full() {
+        come_back(32, 20)
+    } else {
+        come_back(8, 1)
     }
 }

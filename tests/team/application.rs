@@ -173,9 +173,10 @@ fn commands_of_a_join_fail(link: Link, status: Refusal) {
         });
         // What ends objects is not to fail: they would stay.
         hcas[0].set_faults(&FaultSpec::default());
-        match joined.is_err() {
-            true => (failed, passed) = (failed + 1, 0),
-            false => passed += 1,
+        if joined.is_err() {
+            (failed, passed) = (failed + 1, 0)
+        } else {
+            passed += 1;
         }
         drop(joined);
         let live = hcas[0].live_objects();

@@ -247,10 +247,11 @@ pub unsafe extern "C" fn wv_engine_close(
         if engine.is_null() {
             return Ok(());
         }
-        let place = match end.is_null() {
-            true => None,
+        let place = if end.is_null() {
+            None
+        } else {
             // SAFETY: the caller's promise.
-            false => Some(unsafe { place("end", end) }?),
+            Some(unsafe { place("end", end) }?)
         };
         let held = wv_engine::behind("engine", engine)?;
         let report = held.engine.close();
@@ -530,10 +531,11 @@ pub unsafe extern "C" fn wv_engine_import(
 ) -> wv_status {
     guard(|| {
         let peer = &wv_engine_peer::behind("peer", peer)?.peer;
-        let place = match region.is_null() {
-            true => None,
+        let place = if region.is_null() {
+            None
+        } else {
             // SAFETY: the caller's promise.
-            false => Some(unsafe { place("region", region) }?),
+            Some(unsafe { place("region", region) }?)
         };
         // SAFETY: the caller's promise.
         let descriptor =
@@ -563,10 +565,11 @@ pub unsafe extern "C" fn wv_engine_disconnect(
     guard(|| {
         let peer = &wv_engine_peer::behind("peer", peer)?.peer;
         let left = peer.close();
-        match cut_off.is_null() {
-            true => Ok(()),
+        if cut_off.is_null() {
+            Ok(())
+        } else {
             // SAFETY: the caller's promise.
-            false => unsafe { put("cut_off", cut_off, left) },
+            unsafe { put("cut_off", cut_off, left) }
         }
     })
 }

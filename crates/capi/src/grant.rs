@@ -107,10 +107,11 @@ pub unsafe extern "C" fn wv_engine_import_grant(
 ) -> wv_status {
     guard(|| {
         let peer = &wv_engine_peer::behind("peer", peer)?.peer;
-        let place = match region.is_null() {
-            true => None,
+        let place = if region.is_null() {
+            None
+        } else {
             // SAFETY: the caller's promise.
-            false => Some(unsafe { place("region", region) }?),
+            Some(unsafe { place("region", region) }?)
         };
         // SAFETY: the caller's promise.
         let grant = Grant::from_bytes(unsafe { array("grant", grant, bytes) }?)?;

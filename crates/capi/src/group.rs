@@ -219,10 +219,11 @@ pub unsafe extern "C" fn wv_group_start(
     guard(|| {
         let moe = &wv_moe::behind("moe", moe)?.moe;
         room("group", group)?;
-        let config = match config.is_null() {
-            true => GroupConfig::default(),
+        let config = if config.is_null() {
+            GroupConfig::default()
+        } else {
             // SAFETY: the caller's promise.
-            false => unsafe { read("config", config) }?.read()?,
+            unsafe { read("config", config) }?.read()?
         };
         let start = Instant::now();
         let layer = Arc::clone(moe) as Arc<dyn Layer>;

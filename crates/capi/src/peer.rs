@@ -94,10 +94,11 @@ pub unsafe extern "C" fn wv_peer_recover(
 ) -> wv_status {
     of_peer(team, |team| {
         let number = team.recover(peer)?;
-        match times.is_null() {
-            true => Ok(()),
+        if times.is_null() {
+            Ok(())
+        } else {
             // SAFETY: the caller's promise.
-            false => unsafe { put("times", times, number) },
+            unsafe { put("times", times, number) }
         }
     })
 }

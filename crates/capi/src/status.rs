@@ -341,13 +341,14 @@ pub(crate) unsafe fn put<T>(name: &str, pointer: *mut T, value: T) -> Result<(),
 
 /// Refuses a null or misaligned place for a result, before the result is made.
 pub(crate) fn room<T>(name: &str, pointer: *mut T) -> Result<(), Failure> {
-    match pointer.is_null() || !pointer.is_aligned() {
-        true => Err(Failure::argument(
+    if pointer.is_null() || !pointer.is_aligned() {
+        Err(Failure::argument(
             name,
             format!("{pointer:p}"),
             "the address of a variable",
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 
@@ -358,12 +359,11 @@ pub(crate) fn room_of(
     least: usize,
 ) -> Result<(), Failure> {
     room(name, pointer)?;
-    match bytes < least {
-        true => {
-            let limit = format!("at least {least}");
-            Err(Failure::argument(length, bytes, &limit))
-        }
-        false => Ok(()),
+    if bytes < least {
+        let limit = format!("at least {least}");
+        Err(Failure::argument(length, bytes, &limit))
+    } else {
+        Ok(())
     }
 }
 

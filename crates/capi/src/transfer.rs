@@ -272,10 +272,11 @@ unsafe fn options_of<'a>(options: *const wv_transfer_options) -> Result<How<'a>,
         1 => Some(options.counter),
         other => return Err(Failure::argument("counts", other, "0 or 1")),
     };
-    let notice = match notice.is_null() && bytes == 0 {
-        true => None,
+    let notice = if notice.is_null() && bytes == 0 {
+        None
+    } else {
         // SAFETY: the caller's promise.
-        false => Some(unsafe { array("notice", notice, bytes) }?),
+        Some(unsafe { array("notice", notice, bytes) }?)
     };
     Ok(How {
         options: Options::default()

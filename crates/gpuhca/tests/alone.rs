@@ -203,9 +203,10 @@ fn told_too_early(bench: &Bench, at_signal: bool) -> bool {
         bytes: BYTES,
     };
     let params = ConformanceParams {
-        operation: match at_signal {
-            true => abi::CONFORMANCE_PUT_SIGNAL,
-            false => abi::CONFORMANCE_PUT,
+        operation: if at_signal {
+            abi::CONFORMANCE_PUT_SIGNAL
+        } else {
+            abi::CONFORMANCE_PUT
         },
         end: abi::CONFORMANCE_END_WAIT,
         ..bench.params(0, &[item])

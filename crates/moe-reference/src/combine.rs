@@ -137,9 +137,10 @@ pub fn combine_asked(
             }
         }
         if asked.renormalise && !whole {
-            match left == 0.0 {
-                true => total.fill(0.0),
-                false => total.iter_mut().for_each(|sum| *sum *= all / left),
+            if left == 0.0 {
+                total.fill(0.0)
+            } else {
+                total.iter_mut().for_each(|sum| *sum *= all / left)
             }
         }
         expected.out.extend(total.into_iter().map(bf16::from_f32));

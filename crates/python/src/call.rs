@@ -72,9 +72,10 @@ impl Event {
     }
 
     fn __repr__(&self) -> &'static str {
-        match self.event.is_done() {
-            true => "<warpverbs.Event of a kernel that has ended>",
-            false => "<warpverbs.Event of a kernel that runs>",
+        if self.event.is_done() {
+            "<warpverbs.Event of a kernel that has ended>"
+        } else {
+            "<warpverbs.Event of a kernel that runs>"
         }
     }
 }

@@ -180,11 +180,12 @@ impl Memory {
     }
 
     fn __dlpack_device__(&self) -> PyResult<(i32, i32)> {
-        match self.on_cpu {
-            true => Ok((CPU, 0)),
-            false => Err(PyAttributeError::new_err(
+        if self.on_cpu {
+            Ok((CPU, 0))
+        } else {
+            Err(PyAttributeError::new_err(
                 "memory of a GPU is lent by __cuda_array_interface__",
-            )),
+            ))
         }
     }
 

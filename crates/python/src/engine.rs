@@ -810,10 +810,7 @@ fn with_room<T: Send>(
 }
 
 fn operation((reads, local, remote, bytes): Given) -> Operation {
-    let kind = match reads {
-        true => Kind::Read,
-        false => Kind::Write,
-    };
+    let kind = if reads { Kind::Read } else { Kind::Write };
     Operation {
         kind,
         local,

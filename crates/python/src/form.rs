@@ -130,9 +130,10 @@ impl Form {
             let Wanted { kind, shape, align } = &self.written[place];
             self.given(value, *kind, shape, *align)
         };
-        let (at_stats, wide) = match stats.is_none() {
-            true => (0, true),
-            false => self.integers(&stats, &[room])?,
+        let (at_stats, wide) = if stats.is_none() {
+            (0, true)
+        } else {
+            self.integers(&stats, &[room])?
         };
         let addresses = (
             written(0, &x)?,
@@ -157,11 +158,12 @@ impl Form {
         shape: &[i64],
         align: u64,
     ) -> Option<u64> {
-        match value.is_none() {
-            true => Some(0),
-            false => self.reader.dense(value, kind, align, |at, found| {
+        if value.is_none() {
+            Some(0)
+        } else {
+            self.reader.dense(value, kind, align, |at, found| {
                 (found == shape).then_some(at)
-            }),
+            })
         }
     }
 

@@ -257,10 +257,11 @@ impl Drop for Group {
         let Some(held) = group.take() else {
             return;
         };
-        match self.origin.is_here() {
+        if self.origin.is_here() {
             // Its threads end in a moment, and take the GIL for nothing.
-            true => Python::attach(|py| py.detach(|| drop(held))),
-            false => std::mem::forget(held),
+            Python::attach(|py| py.detach(|| drop(held)))
+        } else {
+            std::mem::forget(held)
         }
     }
 }

@@ -57,9 +57,10 @@ pub(crate) fn start() {
 #[pyfunction]
 pub(crate) fn end_log(py: Python<'_>) -> Events {
     let queue = QUEUE.get_or_init(Queue::ended);
-    match queue.is_here() {
-        true => py.detach(|| queue.end()),
-        false => Events::default(),
+    if queue.is_here() {
+        py.detach(|| queue.end())
+    } else {
+        Events::default()
     }
 }
 
@@ -113,9 +114,10 @@ impl Queue {
 
     fn add(&self, level: u8, words: String) {
         let mut state = self.state();
-        match state.ends || state.events.len() >= WAITING {
-            true => state.left_out += 1,
-            false => state.events.push_back((level, words)),
+        if state.ends || state.events.len() >= WAITING {
+            state.left_out += 1;
+        } else {
+            state.events.push_back((level, words))
         }
         drop(state);
         self.changed.notify_all();

@@ -159,9 +159,10 @@ impl Moe {
                     warpverbs::moe::Moe::with_placement(&team, name, shape, placement)
                 }),
             }?;
-            let stream = match runs_on_cpu(moe.team()) {
-                true => Some(team.gpu().stream()?),
-                false => None,
+            let stream = if runs_on_cpu(moe.team()) {
+                Some(team.gpu().stream()?)
+            } else {
+                None
             };
             Ok::<_, warpverbs::moe::MoeError>((moe, stream))
         })?;

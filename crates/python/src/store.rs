@@ -67,9 +67,10 @@ impl PythonStore {
         Python::attach(|py| {
             py.check_signals().map_err(interrupt::ends_with)?;
             body(self.store.bind(py)).map_err(|error| {
-                match error.is_instance_of::<PyException>(py) {
-                    true => error.to_string(),
-                    false => interrupt::ends_with(error),
+                if error.is_instance_of::<PyException>(py) {
+                    error.to_string()
+                } else {
+                    interrupt::ends_with(error)
                 }
             })
         })
@@ -93,9 +94,10 @@ impl TextMap for PythonStore {
     fn get(&self, key: &str) -> Result<Option<String>, String> {
         self.call(|store| {
             let set = store.call_method1("check", (vec![key],))?;
-            match set.is_truthy()? {
-                true => Ok(Some(text(&store.call_method1("get", (key,))?)?)),
-                false => Ok(None),
+            if set.is_truthy()? {
+                Ok(Some(text(&store.call_method1("get", (key,))?)?))
+            } else {
+                Ok(None)
             }
         })
     }

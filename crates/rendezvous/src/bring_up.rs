@@ -267,9 +267,10 @@ impl BringUpStore {
     fn note(&self, key: &str, name: &str, stands: bool) -> Result<(), StoreError> {
         let noted = self.change(key, &names_key(key), |found| {
             let mut names = names_of(found);
-            let changes = match stands {
-                true => names.insert(name.to_owned()),
-                false => names.remove(name),
+            let changes = if stands {
+                names.insert(name.to_owned())
+            } else {
+                names.remove(name)
             };
             Ok(changes.then(|| text_of(&names)))
         });
@@ -366,9 +367,10 @@ fn names_of(text: Option<&str>) -> BTreeSet<String> {
 
 fn text_of(names: &BTreeSet<String>) -> String {
     let all: Vec<&str> = names.iter().map(String::as_str).collect();
-    match all.is_empty() {
-        true => NO_NAMES.to_owned(),
-        false => all.join("\n"),
+    if all.is_empty() {
+        NO_NAMES.to_owned()
+    } else {
+        all.join("\n")
     }
 }
 

@@ -172,9 +172,10 @@ impl FileStore {
     fn find(&self, key: &str, tries: &Tries) -> Result<Found, StoreError> {
         let mut newest = self.place.keys.newest(key, tries)?;
         let version = newest.version;
-        let (created, content) = match newest.exists {
-            false => (0, Content::Removed),
-            true => Content::parse(key, std::mem::take(&mut newest.content))?,
+        let (created, content) = if newest.exists {
+            Content::parse(key, std::mem::take(&mut newest.content))?
+        } else {
+            (0, Content::Removed)
         };
         Ok(Found {
             newest,

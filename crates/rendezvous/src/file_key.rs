@@ -132,12 +132,13 @@ impl Tries {
     /// Whether the bound leaves time for another one, of `key`.
     pub(super) fn again(&self, key: &str) -> Result<(), StoreError> {
         let waited = self.start.elapsed();
-        match waited < self.bound {
-            true => Ok(()),
-            false => Err(StoreError::Late {
+        if waited < self.bound {
+            Ok(())
+        } else {
+            Err(StoreError::Late {
                 key: key.to_owned(),
                 waited,
-            }),
+            })
         }
     }
 }
@@ -494,11 +495,12 @@ fn is_first(number: u64) -> bool {
 
 /// Refuses a directory that does not exist.
 pub(super) fn check_exists(directory: &Path) -> Result<(), StoreError> {
-    match directory.is_dir() {
-        true => Ok(()),
-        false => Err(StoreError::Missing {
+    if directory.is_dir() {
+        Ok(())
+    } else {
+        Err(StoreError::Missing {
             directory: directory.to_owned(),
-        }),
+        })
     }
 }
 
@@ -577,10 +579,11 @@ fn gone(error: &io::Error) -> bool {
 fn clear(scratch: &Path) {
     for name in names(scratch).unwrap_or_default() {
         let path = scratch.join(&name);
-        let is_left = match file_lease::is_beat(&name) {
-            true => LeaseRecord::of_beat(&fs::read(&path).unwrap_or_default())
-                .is_some_and(|record| record.has_ended()),
-            false => Process::of_tag(&name).is_some_and(|process| process.has_ended()),
+        let is_left = if file_lease::is_beat(&name) {
+            LeaseRecord::of_beat(&fs::read(&path).unwrap_or_default())
+                .is_some_and(|record| record.has_ended())
+        } else {
+            Process::of_tag(&name).is_some_and(|process| process.has_ended())
         };
         if is_left {
             let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));

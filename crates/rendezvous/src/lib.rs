@@ -367,14 +367,15 @@ fn check_key(key: &str) -> Result<(), StoreError> {
 
 /// Refuses a value that is too long.
 fn check_value(key: &str, value: &[u8]) -> Result<(), StoreError> {
-    match value.len() <= MAX_VALUE {
-        true => Ok(()),
-        false => Err(StoreError::TooLong {
+    if value.len() <= MAX_VALUE {
+        Ok(())
+    } else {
+        Err(StoreError::TooLong {
             what: "the value of",
             key: key.to_owned(),
             bytes: value.len(),
             limit: MAX_VALUE,
-        }),
+        })
     }
 }
 
@@ -391,14 +392,15 @@ fn check_look(keys: &[&str], below: Option<&str>) -> Result<(), StoreError> {
 
 /// Refuses a time to live that no backend can keep.
 fn check_ttl(key: &str, ttl: Duration) -> Result<(), StoreError> {
-    match LEASE_TTL.contains(&ttl) {
-        true => Ok(()),
-        false => Err(StoreError::Ttl {
+    if LEASE_TTL.contains(&ttl) {
+        Ok(())
+    } else {
+        Err(StoreError::Ttl {
             key: key.to_owned(),
             ttl,
             least: *LEASE_TTL.start(),
             most: *LEASE_TTL.end(),
-        }),
+        })
     }
 }
 

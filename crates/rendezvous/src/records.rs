@@ -43,14 +43,15 @@ impl Records {
     fn wrap(&self, key: &str, value: &[u8]) -> Result<Vec<u8>, StoreError> {
         check_value(key, value)?;
         let record = [self.header.as_bytes(), b"\n", value].concat();
-        match record.len() <= MAX_VALUE {
-            true => Ok(record),
-            false => Err(StoreError::TooLong {
+        if record.len() <= MAX_VALUE {
+            Ok(record)
+        } else {
+            Err(StoreError::TooLong {
                 what: "the value of",
                 key: key.to_owned(),
                 bytes: value.len(),
                 limit: MAX_VALUE - self.header.len() - 1,
-            }),
+            })
         }
     }
 

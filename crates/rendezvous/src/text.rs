@@ -34,9 +34,10 @@ pub fn printable(text: &str) -> String {
             line.push_str("..");
             break;
         }
-        match is_plain(letter) {
-            true => line.push(letter),
-            false => line.extend(letter.escape_default()),
+        if is_plain(letter) {
+            line.push(letter)
+        } else {
+            line.extend(letter.escape_default())
         }
     }
     line

@@ -88,9 +88,10 @@ pub(crate) fn read_bounded(file: &File, most: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let read = file.take(most + 1).read_to_end(&mut bytes);
     read.map_err(|error| error.to_string())?;
-    match bytes.len() as u64 > most {
-        true => Err(format!("it has more than {most} bytes")),
-        false => Ok(bytes),
+    if bytes.len() as u64 > most {
+        Err(format!("it has more than {most} bytes"))
+    } else {
+        Ok(bytes)
     }
 }
 

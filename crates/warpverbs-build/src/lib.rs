@@ -197,9 +197,10 @@ impl Kernels {
     pub fn try_compile(&self) -> Result<(), BuildError> {
         let root = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
         let files = Files::of(&self.folder)?;
-        let cpu = match self.for_cpu {
-            true => self.compile_for_cpu(&files.kernels)?,
-            false => Vec::new(),
+        let cpu = if self.for_cpu {
+            self.compile_for_cpu(&files.kernels)?
+        } else {
+            Vec::new()
         };
         let package = variable("CARGO_PKG_NAME")?;
         let (files, ptx) = if self.for_gpu {

@@ -94,9 +94,10 @@ fn may_be_published(metadata: &str) -> Result<Vec<String>> {
     let names: Vec<String> = open
         .filter_map(|package| package["name"].as_str().map(str::to_owned))
         .collect();
-    match names.is_empty() {
-        true => Err(fault("no package may be published".to_owned())),
-        false => Ok(names),
+    if names.is_empty() {
+        Err(fault("no package may be published".to_owned()))
+    } else {
+        Ok(names)
     }
 }
 

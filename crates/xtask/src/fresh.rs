@@ -463,9 +463,10 @@ fn script_of(suite: &str) -> Option<PathBuf> {
 
 /// Of the suites of Debian and Ubuntu.
 fn components_of(suite: &str) -> &'static str {
-    match is_of_ubuntu(suite) {
-        true => "main,universe",
-        false => "main",
+    if is_of_ubuntu(suite) {
+        "main,universe"
+    } else {
+        "main"
     }
 }
 

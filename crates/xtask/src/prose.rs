@@ -86,9 +86,10 @@ fn plain(paragraph: &str) -> String {
     let mut text = String::new();
     for (at, part) in paragraph.split('`').enumerate() {
         let is_code = at % 2 == 1;
-        match is_code {
-            true => text += &code(part),
-            false => text += &without_targets(part),
+        if is_code {
+            text += &code(part);
+        } else {
+            text += &without_targets(part);
         }
     }
     text.replace("**", "").replace(['[', ']'], "")

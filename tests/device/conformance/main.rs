@@ -93,9 +93,10 @@ fn rows_of_the_table_pass_every_check_on_gpuhca() {
 #[test]
 fn every_word_arrives_under_thousands_of_schedules() {
     let full = std::env::var_os("WV_TEST_FULL").is_some();
-    let (rows, each) = match full {
-        true => (Cell::all(), 1000),
-        false => (Cell::sample(9), 250),
+    let (rows, each) = if full {
+        (Cell::all(), 1000)
+    } else {
+        (Cell::sample(9), 250)
     };
     let begin = Instant::now();
     for (&cell, seed) in rows.iter().zip(0..) {

@@ -96,9 +96,10 @@ fn ranks_that_have_a_choice_take_the_layer_of_those_that_have_none() {
             // Rank 1 has no other, or is given its port by name.
             for is_named in [false, true] {
                 let machines = Machines::new();
-                let second = match is_named {
-                    false => machines.auto(1, &[layer]),
-                    true => machines.name(1, layer).to_owned(),
+                let second = if is_named {
+                    machines.name(1, layer).to_owned()
+                } else {
+                    machines.auto(1, &[layer])
                 };
                 let devices = [machines.auto(0, &both), second, machines.auto(2, &both)];
                 let teams = machines.found(&devices);

@@ -171,12 +171,11 @@ pub(crate) fn calls(file: &Value) -> String {
     for (label, name, walk) in CALLS {
         let call = calls.kernel(name);
         let walked = &call["walks"][walk];
-        let whole = match before == *name {
-            true => " | | ".to_owned(),
-            false => {
-                let whole = ["instructions", "out_of_line", "registers"];
-                whole.map(|part| call[part].to_string()).join(" | ")
-            }
+        let whole = if before == *name {
+            " | | ".to_owned()
+        } else {
+            let whole = ["instructions", "out_of_line", "registers"];
+            whole.map(|part| call[part].to_string()).join(" | ")
         };
         before = name;
         writeln!(
@@ -214,9 +213,10 @@ fn fences(walk: &Value) -> String {
 
 /// Stores to the register, or the `red` by which a mailbox is reached.
 fn registers(walk: &Value) -> String {
-    match number(&walk["mailbox"]) > 0.0 {
-        true => format!("0, {} `red` to the host", walk["mailbox"]),
-        false => walk["mmio"].to_string(),
+    if number(&walk["mailbox"]) > 0.0 {
+        format!("0, {} `red` to the host", walk["mailbox"])
+    } else {
+        walk["mmio"].to_string()
     }
 }
 

@@ -20,9 +20,10 @@ pub(super) fn named(file: &Value) -> String {
     } else {
         ""
     };
-    let gone = match is(file, "gone") {
-        true => " (which this repository no longer has)",
-        false => "",
+    let gone = if is(file, "gone") {
+        " (which this repository no longer has)"
+    } else {
+        ""
     };
     format!("commit {commit}{changed}{gone}")
 }

@@ -325,12 +325,13 @@ fn tokens(file: &Value) -> String {
             .unwrap();
         }
     }
-    match rows.is_empty() {
-        true => String::new(),
-        false => format!(
+    if rows.is_empty() {
+        String::new()
+    } else {
+        format!(
             "| `wv` | last deed | deeds | calls of undisturbed ranks | their tokens | lost in the call of a deed or the next one | lost later \
              | longest time, ms | causes |\n|---|---|--:|--:|--:|--:|--:|--:|---|\n{rows}\n"
-        ),
+        )
     }
 }
 

@@ -347,13 +347,14 @@ fn check_module(source: &Source, module: &str) -> Vec<String> {
         ));
     }
     // A file of this name is all tests.
-    let tests_at = match source.path.ends_with("/tests.rs") {
-        true => Some(0),
-        false => source
+    let tests_at = if source.path.ends_with("/tests.rs") {
+        Some(0)
+    } else {
+        source
             .text
             .lines()
             .position(|l| l.trim() == "#[cfg(test)]")
-            .map(|n| n + 1),
+            .map(|n| n + 1)
     };
     let tests_at = tests_at.unwrap_or(usize::MAX);
     for (at, token) in tokens.iter().enumerate() {

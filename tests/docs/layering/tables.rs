@@ -150,9 +150,10 @@ fn modules_rendered() -> String {
     let mut table = String::from("| module of `src/` | may use | what it is |\n|---|---|---|\n");
     for (name, text) in MODULE_TEXTS {
         let uses: Vec<String> = used_by(name);
-        let uses = match uses.is_empty() {
-            true => "-".to_owned(),
-            false => uses.join(", "),
+        let uses = if uses.is_empty() {
+            "-".to_owned()
+        } else {
+            uses.join(", ")
         };
         table += &format!("| `{name}` | {uses} | {text} |\n");
     }

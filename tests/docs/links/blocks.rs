@@ -296,9 +296,10 @@ fn faults(block: &Block) -> Vec<String> {
         "console" => {
             let typed = text.lines().filter_map(|line| line.strip_prefix("$ "));
             let typed: Vec<&str> = typed.collect();
-            match typed.is_empty() {
-                true => vec!["it shows no command".to_owned()],
-                false => of(typed.into_iter().flat_map(commands).collect()),
+            if typed.is_empty() {
+                vec!["it shows no command".to_owned()]
+            } else {
+                of(typed.into_iter().flat_map(commands).collect())
             }
         }
         _ => {

@@ -65,12 +65,13 @@ fn wrong(from: &Path, link: &str) -> Option<String> {
         return None;
     }
     let text = fs::read_to_string(&to).unwrap_or_default();
-    match anchors(&text).contains(anchor) {
-        true => None,
-        false => Some(format!(
+    if anchors(&text).contains(anchor) {
+        None
+    } else {
+        Some(format!(
             "{} links to {link}: no such heading",
             from.display()
-        )),
+        ))
     }
 }
 

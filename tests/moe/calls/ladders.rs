@@ -396,9 +396,10 @@ fn a_device_that_fails_between_choice_and_use_is_named_and_leaves_nothing() {
             .with_gpu(GpuSelector::Simt);
         let devices = RankDevices::open(&config).unwrap();
         let store = Arc::new(MemoryStore::new());
-        match dies {
-            true => hca.die(),
-            false => hca.set_port(false),
+        if dies {
+            hca.die()
+        } else {
+            hca.set_port(false)
         }
         let contexts = devices.contexts;
         let why = Team::join_rails(setup.team, &contexts, &devices.gpu, store).unwrap_err();

@@ -273,9 +273,10 @@ pub(crate) fn cells() -> Vec<Point> {
 /// The cells of a run: a sample that covers every pair of values, or all combinations of the first dimensions. Each has a value
 /// of the others that the seed draws.
 pub(crate) fn taken(existing: &[Point], seed: u64, full: bool) -> Vec<Cell> {
-    let points = match full {
-        true => grid::one_of_each(existing, CROSSED, seed),
-        false => grid::sample(existing, seed),
+    let points = if full {
+        grid::one_of_each(existing, CROSSED, seed)
+    } else {
+        grid::sample(existing, seed)
     };
     points.iter().map(Cell::at).collect()
 }

@@ -247,10 +247,11 @@ fn kernels_refuse_unsupported_calls_and_the_phase_can_be_called_again() {
             work.set_combine_options(modes(false, true));
             let own = up_to_combine(&moe, &mut work, BUSY, 6, 1);
             let y = work.y().unwrap();
-            let wrong = match others_set {
+            let wrong = if others_set {
                 // Call 1 belongs to set 1.
-                true => (moe.combine_staging(0).unwrap().addr, COMBINE_ZERO_COPY),
-                false => (y, COMBINE_ZERO_COPY),
+                (moe.combine_staging(0).unwrap().addr, COMBINE_ZERO_COPY)
+            } else {
+                (y, COMBINE_ZERO_COPY)
             };
             for (y, flags) in [wrong, (y, COMBINE_ZERO_COPY), (y, 1 << 7)] {
                 raw_send(&moe, &work, y, flags);

@@ -67,18 +67,18 @@ fn inputs(config: &MoeConfig, ranks: u32, quantized: bool, seed: u64) -> Vec<Inp
                 .take(count)
                 .collect()
         };
-        let (x, scales) = match cast || config.format == Format::Bf16 {
-            true => (Vec::new(), Vec::new()),
-            false => (bytes(layout.row_bytes), bytes(layout.scale_bytes)),
+        let (x, scales) = if cast || config.format == Format::Bf16 {
+            (Vec::new(), Vec::new())
+        } else {
+            (bytes(layout.row_bytes), bytes(layout.scale_bytes))
         };
-        let x = match x.is_empty() {
-            true => {
-                let x: Vec<u16> = (0..tokens)
-                    .flat_map(|_| token(config.hidden as usize, &mut random))
-                    .collect();
-                bytemuck::cast_slice(&x).to_vec()
-            }
-            false => x,
+        let x = if x.is_empty() {
+            let x: Vec<u16> = (0..tokens)
+                .flat_map(|_| token(config.hidden as usize, &mut random))
+                .collect();
+            bytemuck::cast_slice(&x).to_vec()
+        } else {
+            x
         };
         Input {
             x,

@@ -57,9 +57,10 @@ fn fp8_call(moe: &Arc<Moe>, work: &mut Workspace, kind: Scales, call: u32, by_ca
     let what = format!("{:?}, call {call}, rank {rank}", config.format);
     let all = batches(moe, MIXED, 60, call);
     let own = &all[rank as usize];
-    match by_caller {
-        true => work.send_encoded(&quantize(config, kind, own)).unwrap(),
-        false => work.send(own).unwrap(),
+    if by_caller {
+        work.send_encoded(&quantize(config, kind, own)).unwrap()
+    } else {
+        work.send(own).unwrap()
     }
     let sources = work.receive().unwrap();
     work.call().check().unwrap();

@@ -186,9 +186,10 @@ impl<'a> Driver<'a> {
             return;
         }
         let time = self.situation.deadline * 3 * self.random.u32(..100) / 100;
-        match self.situation.pauses {
-            true => self.hca.pause(time),
-            false => thread::sleep(time),
+        if self.situation.pauses {
+            self.hca.pause(time)
+        } else {
+            thread::sleep(time)
         }
     }
 

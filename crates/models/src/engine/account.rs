@@ -113,14 +113,15 @@ impl Account for Fields {
     }
 
     fn write_off(self, total: u32) -> Self {
-        match self.is_settled(total) {
-            true => self,
-            false => Self {
+        if self.is_settled(total) {
+            self
+        } else {
+            Self {
                 finished: self.handed,
                 closed: true,
                 failed: true,
                 ..self
-            },
+            }
         }
     }
 

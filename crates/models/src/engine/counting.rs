@@ -430,9 +430,10 @@ impl Model for Counting {
     fn first(&self) -> State {
         let write = |number: usize| Write {
             way: Way::NotPosted,
-            outcome: match number < usize::from(self.writes) {
-                true => Outcome::Pending,
-                false => Outcome::Cancelled,
+            outcome: if number < usize::from(self.writes) {
+                Outcome::Pending
+            } else {
+                Outcome::Cancelled
             },
             has_bytes: false,
             queued: 0,

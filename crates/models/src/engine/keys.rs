@@ -457,9 +457,10 @@ impl Model for Keys {
     fn at_rest(&self, state: &State) -> Result<(), Broken> {
         let waits = state.enders.contains(&Ender::Waits) || state.enders.contains(&Ender::Runs);
         let is_ended = state.enders[CONNECTION] == Ender::Returned;
-        match is_ended && !waits && matches!(state.stage, Stage::None | Stage::Dead) {
-            true => Ok(()),
-            false => broken(Property::Ends, format!("{state:?}")),
+        if is_ended && !waits && matches!(state.stage, Stage::None | Stage::Dead) {
+            Ok(())
+        } else {
+            broken(Property::Ends, format!("{state:?}"))
         }
     }
 

@@ -276,17 +276,19 @@ fn check<W>(state: &State<W>, told: Status) -> Result<(), Broken> {
         let text = format!("the first id got {before:?}, now {told:?}");
         return broken(Property::T3, text);
     }
-    match state.ended[0] == Some(outcome) {
-        true => Ok(()),
-        false => broken(Property::T3, format!("{told:?} is of another transfer")),
+    if state.ended[0] == Some(outcome) {
+        Ok(())
+    } else {
+        broken(Property::T3, format!("{told:?} is of another transfer"))
     }
 }
 
 /// The only outcomes here.
 fn outcome_of(failed: bool) -> Outcome {
-    match failed {
-        true => Outcome::Failed,
-        false => Outcome::Done,
+    if failed {
+        Outcome::Failed
+    } else {
+        Outcome::Done
     }
 }
 

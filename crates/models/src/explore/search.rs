@@ -248,9 +248,10 @@ mod tests {
         }
 
         fn at_rest(&self, state: &u8) -> Result<(), Broken<u8>> {
-            match self.ends.contains(state) {
-                true => Ok(()),
-                false => broken(*state, "no end".to_owned()),
+            if self.ends.contains(state) {
+                Ok(())
+            } else {
+                broken(*state, "no end".to_owned())
             }
         }
 

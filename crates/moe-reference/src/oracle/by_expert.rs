@@ -224,9 +224,10 @@ pub fn untouched(case: &Case, rank: usize, out: &ByExpert) -> Result<(), Finding
     let room = case.rows_of_an_expert();
     let (row_bytes, _) = payload::arrives(case);
     for expert in 0..case.room {
-        let rows = match expert < held(case, rank) {
-            true => out.counts[expert] as usize,
-            false => 0,
+        let rows = if expert < held(case, rank) {
+            out.counts[expert] as usize
+        } else {
+            0
         };
         for row in rows..room {
             let at = (expert * room + row) * row_bytes;

@@ -127,13 +127,14 @@ pub fn check(case: &Case, out: &[u16], want: &[f32], limit: f64) -> Result<(), F
     }
     let within = |what: &dyn Fn() -> String, got: &[f32], want: &[f32], limit: f64| {
         let difference = difference(got, want);
-        match difference <= limit {
-            true => Ok(()),
-            false => Err(Finding::Sum {
+        if difference <= limit {
+            Ok(())
+        } else {
+            Err(Finding::Sum {
                 what: what(),
                 got: difference,
                 limit,
-            }),
+            })
         }
     };
     let tokens = got

@@ -310,8 +310,9 @@ impl Error for Finding {}
 
 /// Refuses an output that is shorter or longer than its shape.
 pub(super) fn length(what: &'static str, got: usize, want: usize) -> Result<(), Finding> {
-    match got == want {
-        true => Ok(()),
-        false => Err(Finding::Length { what, got, want }),
+    if got == want {
+        Ok(())
+    } else {
+        Err(Finding::Length { what, got, want })
     }
 }

@@ -103,13 +103,14 @@ impl EtcdStore {
                 }),
             }
         })?;
-        match found == run_id.as_bytes() {
-            true => Ok(()),
-            false => Err(StoreError::OtherRun {
+        if found == run_id.as_bytes() {
+            Ok(())
+        } else {
+            Err(StoreError::OtherRun {
                 store: format!("{} of etcd {}", self.prefix, self.client.name()),
                 found: String::from_utf8_lossy(&found).into_owned(),
                 wanted: run_id.to_owned(),
-            }),
+            })
         }
     }
 

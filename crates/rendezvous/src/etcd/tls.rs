@@ -41,9 +41,10 @@ fn certificates(what: &'static str, file: &Path) -> Result<Vec<Certificate<'stat
             Err(error) => return Err(unusable(what, file, error.to_string())),
         }
     }
-    match found.is_empty() {
-        true => Err(unusable(what, file, "it holds no certificate".to_owned())),
-        false => Ok(found),
+    if found.is_empty() {
+        Err(unusable(what, file, "it holds no certificate".to_owned()))
+    } else {
+        Ok(found)
     }
 }
 

@@ -36,10 +36,7 @@ fn tries(holds: impl Fn(&str, Duration) -> Result<(), Lost>) {
 struct Lost(&'static str);
 
 fn unless_lost(holds: bool, what: &'static str) -> Result<(), Lost> {
-    match holds {
-        true => Ok(()),
-        false => Err(Lost(what)),
-    }
+    if holds { Ok(()) } else { Err(Lost(what)) }
 }
 
 #[test]

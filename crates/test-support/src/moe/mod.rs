@@ -37,9 +37,10 @@ pub const MIXED: Traffic = Traffic {
 /// A batch of tokens that differ in every element. The same numbers always give the same batch.
 pub fn batch(config: &MoeConfig, traffic: Traffic, seed: u64, call: u32, rank: u32) -> Batch {
     let mut random = fastrand::Rng::with_seed(seed ^ u64::from(call) << 40 ^ u64::from(rank) << 20);
-    let tokens = match random.u32(..100) < traffic.percent_empty {
-        true => 0,
-        false => random.u32(1..=config.max_tokens),
+    let tokens = if random.u32(..100) < traffic.percent_empty {
+        0
+    } else {
+        random.u32(1..=config.max_tokens)
     };
     let mut batch = Batch::default();
     for _ in 0..tokens {

@@ -236,9 +236,10 @@ impl Filler {
 /// Names of the devices of an engine, or that they are software, with the GPUs that have memory of an end.
 pub(super) fn ran_on(contexts: &[Arc<Context>], memories: &Memories) -> String {
     let names: Vec<&str> = contexts.iter().map(|it| it.name()).collect();
-    match contexts.iter().any(|it| it.info().is_soft()) {
-        true => memories.label("softhca") + " (no speed of a NIC)",
-        false => memories.label(&names.join(",")),
+    if contexts.iter().any(|it| it.info().is_soft()) {
+        memories.label("softhca") + " (no speed of a NIC)"
+    } else {
+        memories.label(&names.join(","))
     }
 }
 

@@ -324,9 +324,10 @@ impl Ends {
         local.write(0, &came)?;
         self.round(&self.prepare(Kind::Read, (number, at), BYTES)?)?;
         local.read(0, &mut came)?;
-        match sent == came {
-            true => Ok(BYTES),
-            false => Err(wrong("what was written", "came back otherwise".to_owned())),
+        if sent == came {
+            Ok(BYTES)
+        } else {
+            Err(wrong("what was written", "came back otherwise".to_owned()))
         }
     }
 }

@@ -94,9 +94,10 @@ impl fmt::Display for MemoryKind {
         };
         write!(f, "{gpu}{is_none}, registered by ")?;
         let first = registered.first().map_or("no NIC", String::as_str);
-        match registered.iter().all(|way| way == first) {
-            true => f.write_str(first),
-            false => f.write_str(&registered.join(" | ")),
+        if registered.iter().all(|way| way == first) {
+            f.write_str(first)
+        } else {
+            f.write_str(&registered.join(" | "))
         }
     }
 }

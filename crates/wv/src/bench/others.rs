@@ -311,11 +311,12 @@ fn adapters(folder: &Path) -> Result<Vec<(Project, &'static KernelSet)>, BenchEr
             found.push((project, &*Box::leak(Box::new(set))));
         }
     }
-    match found.is_empty() {
-        true => Err(refused(
+    if found.is_empty() {
+        Err(refused(
             "it has no sm_NN/NAME.ptx of a known project".to_owned(),
-        )),
-        false => Ok(found),
+        ))
+    } else {
+        Ok(found)
     }
 }
 

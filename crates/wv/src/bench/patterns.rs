@@ -192,9 +192,10 @@ impl PatternOptions {
 
     /// Compares all bytes of the end that was written to, after the last round. How many.
     pub(super) fn compare(&self, memory: &EndMemory) -> Result<u64, BenchError> {
-        let (had, came) = match self.reads {
-            true => (Contents::Compared, Contents::AtThePeer),
-            false => (Contents::AtThePeer, Contents::Compared),
+        let (had, came) = if self.reads {
+            (Contents::Compared, Contents::AtThePeer)
+        } else {
+            (Contents::AtThePeer, Contents::Compared)
         };
         let (mut wanted, came) = (self.contents(had), self.contents(came));
         for piece in self.pieces() {
@@ -559,15 +560,17 @@ mod tests {
                 block: 2 * MIB,
                 ..options(Shape::Fill, 5)
             };
-            let [had, came] = match reads {
-                false => [Contents::AtThePeer, Contents::Compared],
-                true => [Contents::Compared, Contents::AtThePeer],
+            let [had, came] = if reads {
+                [Contents::Compared, Contents::AtThePeer]
+            } else {
+                [Contents::AtThePeer, Contents::Compared]
             };
             let (mut bytes, came) = (options.contents(had), options.contents(came));
             for piece in options.pieces() {
-                let (from, to) = match reads {
-                    false => (piece.from, piece.to),
-                    true => (piece.to, piece.from),
+                let (from, to) = if reads {
+                    (piece.to, piece.from)
+                } else {
+                    (piece.from, piece.to)
                 };
                 bytes[range(to, piece.bytes)].copy_from_slice(&came[range(from, piece.bytes)]);
             }

@@ -40,9 +40,10 @@ impl Rings {
         host_registers: bool,
     ) -> Result<Self, BenchError> {
         let bytes = usize::try_from(u64::from(count) * REGISTER_STRIDE).expect("a few QPs");
-        let registers = match host_registers {
-            true => Registers::Host(gpu.map_host(bytes)?),
-            false => Registers::Device(gpu.alloc(bytes, 128)?),
+        let registers = if host_registers {
+            Registers::Host(gpu.map_host(bytes)?)
+        } else {
+            Registers::Device(gpu.alloc(bytes, 128)?)
         };
         let first = match &registers {
             Registers::Device(memory) => memory.addr(),
@@ -106,9 +107,10 @@ impl Rings {
     fn image(&self, qp: u32, register: u64) -> Vec<u8> {
         let base = self.context_addr(qp);
         let qpn = 0x100 + qp;
-        let cqe = match has_wide_cq(self.mode) {
-            true => base + control_bytes(self.depth),
-            false => base + QpContext::CQE_OFFSET as u64,
+        let cqe = if has_wide_cq(self.mode) {
+            base + control_bytes(self.depth)
+        } else {
+            base + QpContext::CQE_OFFSET as u64
         };
         let context = QpContext {
             sq: self.sq_addr(qp).into(),

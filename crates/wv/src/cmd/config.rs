@@ -62,9 +62,10 @@ pub fn run(options: &ConfigOptions) -> ExitCode {
         return output::finish(COMMAND, &page());
     }
     let found = look();
-    let text = match options.json {
-        true => serde_json::to_string_pretty(&found).expect("texts are JSON") + "\n",
-        false => table(&found),
+    let text = if options.json {
+        serde_json::to_string_pretty(&found).expect("texts are JSON") + "\n"
+    } else {
+        table(&found)
     };
     for name in &found.unknown {
         let alike = alike(name);

@@ -38,9 +38,10 @@ pub fn run(options: &GroupOptions) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match options.json {
-        true => output::finish(NAME, &format_args!("{:#}\n", json_of(&report))),
-        false => output::finish(NAME, &Shown(&report)),
+    if options.json {
+        output::finish(NAME, &format_args!("{:#}\n", json_of(&report)))
+    } else {
+        output::finish(NAME, &Shown(&report))
     }
 }
 
@@ -179,9 +180,10 @@ fn proposed(open: &OpenProposal) -> String {
     if !open.leaves.is_empty() {
         text += &format!(", without {:?}, which leave", open.leaves);
     }
-    match open.parts.is_empty() {
-        true => text,
-        false => format!("{text}, parts {}", pairs(&open.parts)),
+    if open.parts.is_empty() {
+        text
+    } else {
+        format!("{text}, parts {}", pairs(&open.parts))
     }
 }
 

@@ -23,9 +23,10 @@ pub(super) fn tie(command: &mut Command) {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
             // A parent that ended before the call sends nothing any more.
-            match getppid() == Some(parent) {
-                true => Ok(()),
-                false => Err(Errno::SRCH.into()),
+            if getppid() == Some(parent) {
+                Ok(())
+            } else {
+                Err(Errno::SRCH.into())
             }
         });
     }

@@ -18,11 +18,12 @@ use super::{P2pError, Sum};
 /// Where a file of this name is in `directory`.
 pub(super) fn place(directory: &Path, name: &str) -> Result<PathBuf, P2pError> {
     let is_plain = !name.starts_with('.') && !name.contains(['/', '\0']);
-    match is_plain && (1..=255).contains(&name.len()) {
-        true => Ok(directory.join(name)),
-        false => Err(P2pError::Name {
+    if is_plain && (1..=255).contains(&name.len()) {
+        Ok(directory.join(name))
+    } else {
+        Err(P2pError::Name {
             name: name.to_owned(),
-        }),
+        })
     }
 }
 

@@ -303,9 +303,10 @@ fn ports_and_paths_that_fail_and_come_back_leave_all_in_one_view() {
 /// SIGSTOP to all processes, and SIGCONT to one after the other, up to a lease apart: no rank is expelled.
 fn all_processes_stand_still(store: &[&str]) {
     let (pauses, longest) = if full() { (50, "30") } else { (3, "2") };
-    let seed = match full() {
-        true => fastrand::u64(1..1 << 32).to_string(),
-        false => "9".to_owned(),
+    let seed = if full() {
+        fastrand::u64(1..1 << 32).to_string()
+    } else {
+        "9".to_owned()
     };
     println!("{store:?}, seed {seed}");
     let mut demo = Demo::of(
@@ -394,9 +395,10 @@ fn judged(story: &Path) -> (bool, String) {
 fn three_deeds_at_once_expel_no_rank_left_alone_as_its_story_shows() {
     let directory = tempfile::tempdir().unwrap();
     let story = directory.path().join("story.jsonl");
-    let seed = match full() {
-        true => fastrand::u64(1..1 << 32).to_string(),
-        false => "14".to_owned(),
+    let seed = if full() {
+        fastrand::u64(1..1 << 32).to_string()
+    } else {
+        "14".to_owned()
     };
     println!("seed {seed}");
     let deeds = if full() { 60 } else { 6 };
@@ -484,9 +486,10 @@ fn ranks_on_every_kind_of_port_die_are_parted_and_come_back() {
 #[test]
 fn anything_is_done_to_ranks_on_infiniband_for_a_while() {
     let minutes = if full() { "2" } else { "0.1" };
-    let seed = match full() {
-        true => fastrand::u64(1..1 << 32).to_string(),
-        false => "5".to_owned(),
+    let seed = if full() {
+        fastrand::u64(1..1 << 32).to_string()
+    } else {
+        "5".to_owned()
     };
     println!("seed {seed}");
     let mut demo = Demo::of("chaos", &["--ranks", "4", "--minutes", minutes, "--json"]);

@@ -113,12 +113,13 @@ impl Inside {
 }
 
 fn holds(said: &Answer, words: &str) -> Result {
-    match said.text.contains(words) {
-        true => Ok(()),
-        false => Err(Failure::new(
+    if said.text.contains(words) {
+        Ok(())
+    } else {
+        Err(Failure::new(
             1,
             format!("the output above has no {words:?}"),
-        )),
+        ))
     }
 }
 

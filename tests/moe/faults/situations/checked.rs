@@ -29,9 +29,10 @@ impl Outcomes {
 
     fn received(&self, kind: usize, call: usize, from: usize, to: usize) -> Outcome {
         let peer = &self.records[to][call].report.peers[from];
-        match self.ran(kind, false, to, call) {
-            true => [peer.dispatch_received, peer.combine_received][kind],
-            false => Outcome::NONE,
+        if self.ran(kind, false, to, call) {
+            [peer.dispatch_received, peer.combine_received][kind]
+        } else {
+            Outcome::NONE
         }
     }
 

@@ -50,9 +50,10 @@ impl Notices {
             }
             self.check_overwritten(state, write.number)?;
             let record = &mut next.ring[self.slot(write.number)];
-            match write.is_header {
-                true => record.header = write.number + 1,
-                false => record.body = write.number + 1,
+            if write.is_header {
+                record.header = write.number + 1;
+            } else {
+                record.body = write.number + 1;
             }
             let sender = &mut next.sender;
             if write.is_header && !sender.is_broken && connection == sender.connection {
@@ -68,12 +69,13 @@ impl Notices {
             return Ok(());
         };
         let is_there = state.ring[self.slot(number)].header == before + 1;
-        match is_there && state.receiver.taken <= before {
-            true => broken(
+        if is_there && state.receiver.taken <= before {
+            broken(
                 Property::N2,
                 format!("record {before} is overwritten before it is taken"),
-            ),
-            false => Ok(()),
+            )
+        } else {
+            Ok(())
         }
     }
 
@@ -126,9 +128,10 @@ impl Notices {
                 let text = "credit for records that are not taken";
                 return broken(Property::N3, text.to_owned());
             }
-            next.sender.credit = match self.is(Mutant::CreditStoredNotRaised) {
-                true => credit.count,
-                false => state.sender.credit.max(credit.count),
+            next.sender.credit = if self.is(Mutant::CreditStoredNotRaised) {
+                credit.count
+            } else {
+                state.sender.credit.max(credit.count)
             };
             emit("the sender gets credit", next);
         }
@@ -230,12 +233,13 @@ impl Model for Notices {
 
     fn at_rest(&self, state: &State) -> Result<(), Broken> {
         let taken = state.receiver.taken;
-        match taken == self.records {
-            true => Ok(()),
-            false => broken(
+        if taken == self.records {
+            Ok(())
+        } else {
+            broken(
                 Property::N4,
                 format!("{taken} of {} records are delivered", self.records),
-            ),
+            )
         }
     }
 

@@ -62,9 +62,10 @@ impl Stream {
             if !way.at_sender || !way.is_heard || !carries {
                 continue;
             }
-            let number = match self.is(Mutant::ResumedBeforeTheKept) {
-                true => way.next,
-                false => way.next.max(state.first),
+            let number = if self.is(Mutant::ResumedBeforeTheKept) {
+                way.next
+            } else {
+                way.next.max(state.first)
             };
             if number >= state.end {
                 continue;
@@ -157,17 +158,19 @@ impl Stream {
                 return broken(Property::Rules, text);
             }
             if state.ways[at].is_heard {
-                next.first = match self.is(Mutant::CountStoredNotRaised) {
-                    true => count,
-                    false => state.first.max(count),
+                next.first = if self.is(Mutant::CountStoredNotRaised) {
+                    count
+                } else {
+                    state.first.max(count)
                 };
                 emit("the sender hears what was taken", next);
                 continue;
             }
             next.ways[at].is_heard = true;
-            next.ways[at].next = match self.is(Mutant::ResumedAtTheLastSent) {
-                true => state.sent,
-                false => count,
+            next.ways[at].next = if self.is(Mutant::ResumedAtTheLastSent) {
+                state.sent
+            } else {
+                count
             };
             next.enter(number);
             emit("the sender hears what is waited for", next);
@@ -207,12 +210,13 @@ impl Model for Stream {
 
     fn at_rest(&self, state: &State) -> Result<(), Broken> {
         let taken = state.taken;
-        match taken == self.notices {
-            true => Ok(()),
-            false => broken(
+        if taken == self.notices {
+            Ok(())
+        } else {
+            broken(
                 Property::Ends,
                 format!("{taken} of {} notices are taken", self.notices),
-            ),
+            )
         }
     }
 

@@ -23,9 +23,10 @@ impl<A: Account> Transfer<A> {
                 emit(Step::new("QP", number, "is put into error"), next);
             }
         }
-        match self.may_write_off(state) {
-            true => self.write_off(state, emit),
-            false => Ok(()),
+        if self.may_write_off(state) {
+            self.write_off(state, emit)
+        } else {
+            Ok(())
         }
     }
 
@@ -69,9 +70,10 @@ impl<A: Account> Transfer<A> {
             }
         }
         let is_unknown = state.peer == Peer::GivenUp;
-        let outcome = match is_unknown {
-            true => Outcome::Failed,
-            false => next.account.outcome(self.total()),
+        let outcome = if is_unknown {
+            Outcome::Failed
+        } else {
+            next.account.outcome(self.total())
         };
         next.closer = Closer::Nothing;
         next.user = User {

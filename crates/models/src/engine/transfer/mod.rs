@@ -201,9 +201,10 @@ impl<A: Account> Transfer<A> {
         if failed && self.is(Mutant::AsTheReference) {
             return Outcome::Failed;
         }
-        match closed || account.is_settled(self.total()) {
-            true => account.outcome(self.total()),
-            false => Outcome::Done,
+        if closed || account.is_settled(self.total()) {
+            account.outcome(self.total())
+        } else {
+            Outcome::Done
         }
     }
 

@@ -70,9 +70,10 @@ impl<A: Account> Model for Transfer<A> {
             let text = format!("it is never concluded: {places:?} {:?}", state.account);
             return broken(Property::Ends, text);
         }
-        match user.status == Some(Outcome::Done) && user.notice != Notice::There {
-            true => broken(Property::N1, "the notice is lost".to_owned()),
-            false => Ok(()),
+        if user.status == Some(Outcome::Done) && user.notice != Notice::There {
+            broken(Property::N1, "the notice is lost".to_owned())
+        } else {
+            Ok(())
         }
     }
 

@@ -101,9 +101,10 @@ impl<A: Account> Transfer<A> {
         if state.user.cause == 0 {
             return broken(Property::T7, format!("{status:?} without its cause"));
         }
-        match self.has_reason(state, status) {
-            true => Ok(()),
-            false => broken(Property::T8, format!("{status:?} without a reason")),
+        if self.has_reason(state, status) {
+            Ok(())
+        } else {
+            broken(Property::T8, format!("{status:?} without a reason"))
         }
     }
 

@@ -172,9 +172,10 @@ impl<A: Account> Transfer<A> {
         let is_fenced = state.qps[number] == Qp::Fenced;
         let mut next = *state;
         for slice in &mut next.slices[worker.hand()] {
-            slice.place = match is_fenced {
-                true => Place::Flushed,
-                false => Place::Posted,
+            slice.place = if is_fenced {
+                Place::Flushed
+            } else {
+                Place::Posted
             };
         }
         next.workers[number].goes(At::Pull, None);
@@ -185,9 +186,10 @@ impl<A: Account> Transfer<A> {
             for slice in &mut next.slices[worker.hand()][..usize::from(taken)] {
                 slice.place = Place::Posted;
             }
-            let refused = match self.is(Mutant::AcceptedPrefixCountedAsFailed) {
-                true => 0,
-                false => taken,
+            let refused = if self.is(Mutant::AcceptedPrefixCountedAsFailed) {
+                0
+            } else {
+                taken
             };
             next.workers[number].takes(worker.first + refused, worker.count - refused);
             next.workers[number].at = At::Refused;
@@ -306,15 +308,13 @@ impl<A: Account> Transfer<A> {
             let text = format!("{finished} slices are finished, {handed} were handed out");
             return broken(Property::T4, text);
         }
-        next.slices[index].place = match failed {
-            true => Place::Failed,
-            false => Place::Done,
-        };
+        next.slices[index].place = if failed { Place::Failed } else { Place::Done };
         self.goes_on(&mut next, state.account, number);
         if self.is(Mutant::ExpectedCountApart) {
-            next.workers[number].at = match finished == u32::from(state.expected) {
-                true => At::Conclude,
-                false => At::Pull,
+            next.workers[number].at = if finished == u32::from(state.expected) {
+                At::Conclude
+            } else {
+                At::Pull
             };
         }
         Ok(next)
@@ -322,9 +322,10 @@ impl<A: Account> Transfer<A> {
 
     /// After a read-modify-write: the worker that has settled the account concludes.
     fn goes_on(&self, next: &mut State<A>, before: A, number: usize) {
-        let at = match self.settles(before, next.account) {
-            true => At::Conclude,
-            false => At::Pull,
+        let at = if self.settles(before, next.account) {
+            At::Conclude
+        } else {
+            At::Pull
         };
         let outcome = self.outcome(next.account);
         next.workers[number].goes(at, Some(outcome));

@@ -130,9 +130,10 @@ impl Buffers {
         if self.exhausts {
             name += ", pool may be exhausted";
         }
-        match self.leave.is_empty() {
-            true => name,
-            false => format!("without {:?}: {name}", self.leave),
+        if self.leave.is_empty() {
+            name
+        } else {
+            format!("without {:?}: {name}", self.leave)
         }
     }
 }

@@ -71,9 +71,10 @@ impl Buffers {
         let items = peer.items.all();
         for (at, item) in items.iter().enumerate() {
             let before = &items[..at];
-            let queued = match self.has(Rule::OneQp) {
-                true => before.iter().any(|other| other.set == item.set),
-                false => before.iter().any(|other| other.buffer == item.buffer),
+            let queued = if self.has(Rule::OneQp) {
+                before.iter().any(|other| other.set == item.set)
+            } else {
+                before.iter().any(|other| other.buffer == item.buffer)
             };
             if queued {
                 continue;

@@ -146,12 +146,13 @@ impl Buffers {
         if held.any(moves) {
             return Ok(()); // One is free in a moment.
         }
-        match self.exhausts {
-            true => self.end_empty(state, emit),
-            false => broken(
+        if self.exhausts {
+            self.end_empty(state, emit)
+        } else {
+            broken(
                 Property::S3,
                 "all buffers are held by sick links: no peer gets anything".to_owned(),
-            ),
+            )
         }
     }
 
@@ -234,12 +235,13 @@ impl Buffers {
             peer.words += 1;
             return Ok(());
         }
-        match self.has(Rule::Room) || peer.suspect {
-            true => Ok(()),
-            false => broken(
+        if self.has(Rule::Room) || peer.suspect {
+            Ok(())
+        } else {
+            broken(
                 Property::S3,
                 "a phase waits for room in the ring of a peer that carries nothing".to_owned(),
-            ),
+            )
         }
     }
 }

@@ -203,9 +203,10 @@ impl Ends {
     fn publish_finished(&self, state: &mut State) {
         let newest = state.started;
         let mut finished = newest.saturating_sub(SETS);
-        let passed = match self.has(Mutant::LaterCombineEndsNothing) {
-            true => 0,
-            false => state.released[COMBINE],
+        let passed = if self.has(Mutant::LaterCombineEndsNothing) {
+            0
+        } else {
+            state.released[COMBINE]
         };
         let over = |call: u8| state.is_ended(call) || call <= passed;
         while finished != newest && over(finished + 1) {

@@ -141,9 +141,10 @@ impl Epoch {
         }
         let dead = |number: usize| !state.ranks[number].alive;
         let dead: u8 = (0..self.ranks).filter(|r| dead(*r)).map(|r| 1 << r).sum();
-        let number = match open {
-            true => record.proposal + 1,
-            false => record.epoch * 8,
+        let number = if open {
+            record.proposal + 1
+        } else {
+            record.epoch * 8
         };
         if number % 8 >= 5 {
             return;
@@ -186,9 +187,10 @@ impl Epoch {
         if !open || host.proposal == record.proposal || !applied {
             return;
         }
-        let fenced = match self.has(Mutant::FenceAfterCommit) {
-            true => host.fenced,
-            false => host.fenced | (record.mask & !record.proposed),
+        let fenced = if self.has(Mutant::FenceAfterCommit) {
+            host.fenced
+        } else {
+            host.fenced | (record.mask & !record.proposed)
         };
         let attempt = usize::from(record.proposal % 8);
         let promised = |change: &dyn Fn(&mut Rank), number| {

@@ -269,9 +269,10 @@ impl Parted {
         let mut first = run.first;
         if !extends {
             let behind_joined = u8::from(self.first % SETS != call % SETS);
-            first = match sent {
-                true => last.wrapping_add(SETS),
-                false => self.first.wrapping_add(behind_joined),
+            first = if sent {
+                last.wrapping_add(SETS)
+            } else {
+                self.first.wrapping_add(behind_joined)
             };
         }
         let mut number = call.wrapping_sub(first) / SETS + 1;
@@ -318,9 +319,10 @@ impl Parted {
         let end = &next.ends[me];
         let set = usize::from(message.call % SETS);
         // No rule asks when a control word was written.
-        let epoch = match message.is_data {
-            true => end.handles[set].epoch,
-            false => 0,
+        let epoch = if message.is_data {
+            end.handles[set].epoch
+        } else {
+            0
         };
         let (from, to) = (end.own, end.other);
         next.fifos[me][i].push(Message {

@@ -28,9 +28,10 @@ impl Parted {
             if self.takes(state, to, &message) {
                 next.fifos[from][i].pop();
                 Self::land(&mut next, to, i, &message)?;
-                let what = match message.is_data {
-                    true => "gets the rows of",
-                    false => "gets a control word",
+                let what = if message.is_data {
+                    "gets the rows of"
+                } else {
+                    "gets a control word"
                 };
                 emit(step(to, what), next);
             } else if state.is_of(from, &message) && !state.comes(to, &message) {

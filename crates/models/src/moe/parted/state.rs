@@ -221,9 +221,10 @@ fn some<T: Default + PartialEq, C: Codec>(
 ) {
     let mut any = *value != T::default();
     codec.flag(&mut any);
-    match any {
-        true => code(value, codec),
-        false => *value = T::default(),
+    if any {
+        code(value, codec)
+    } else {
+        *value = T::default();
     }
 }
 

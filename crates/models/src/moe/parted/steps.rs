@@ -165,9 +165,10 @@ impl Model for Parted {
         let joined = state.record.united && state.is_joined(0) && state.is_joined(1);
         // A view that begins after the last call: those before it never end.
         let behind = !state.record.united && state.record.first > self.calls + 1;
-        match joined || behind {
-            true => Ok(()),
-            false => broken(Property::L, "the two stay parted".to_owned()),
+        if joined || behind {
+            Ok(())
+        } else {
+            broken(Property::L, "the two stay parted".to_owned())
         }
     }
 }

@@ -381,12 +381,13 @@ impl Model for Rejoin {
     fn at_rest(&self, state: &State) -> Result<(), Broken> {
         let (survivor, joiner) = (state.survivor.call, state.joiner.call);
         let ended = state.stage == Stage::Joined && survivor > self.calls && joiner > self.calls;
-        match ended || state.first == 0 {
-            true => Ok(()),
-            false => broken(
+        if ended || state.first == 0 {
+            Ok(())
+        } else {
+            broken(
                 Property::L,
                 format!("stuck: the survivor at {survivor}, the joiner at {joiner}"),
-            ),
+            )
         }
     }
 }

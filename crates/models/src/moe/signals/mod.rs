@@ -253,10 +253,7 @@ impl Signals {
             return index;
         };
         let number = first + index - 1;
-        match number < 16 {
-            true => number,
-            false => number - 14,
-        }
+        if number < 16 { number } else { number - 14 }
     }
 
     /// The number of the call before `number` in its set; none or older than all for the first.

@@ -186,12 +186,11 @@ impl Signals {
             call: self.number(phase.call),
             index: phase.kind * 2 + usize::from(phase.call % sets),
         };
-        match phase.sends {
-            true => {
-                turn.send(steps);
-                Ok(())
-            }
-            false => turn.receive(steps),
+        if phase.sends {
+            turn.send(steps);
+            Ok(())
+        } else {
+            turn.receive(steps)
         }
     }
 
@@ -232,10 +231,11 @@ impl Signals {
                 .position(|other| other.sends && other.kind == kind && other.call == call);
             found.is_some_and(|at| at < place(other))
         };
-        match phase.sends {
+        if phase.sends {
             // The begin of this call at the other closes the last one of the set.
-            true => passed(DISPATCH, phase.call),
-            false => passed(phase.kind, phase.call),
+            passed(DISPATCH, phase.call)
+        } else {
+            passed(phase.kind, phase.call)
         }
     }
 
@@ -334,9 +334,10 @@ impl Signals {
         }
         for kind in [DISPATCH, COMBINE] {
             let (old, new) = (peer.credit[kind], message.released[kind]);
-            let newest = match self.has(Mutant::ZeroIsCall) {
-                true => self.newer(new, old),
-                false => new != 0 && (old == 0 || self.newer(new, old)),
+            let newest = if self.has(Mutant::ZeroIsCall) {
+                self.newer(new, old)
+            } else {
+                new != 0 && (old == 0 || self.newer(new, old))
             };
             if newest || self.has(Mutant::LastCreditWins) {
                 peer.credit[kind] = new;
@@ -374,12 +375,13 @@ impl Signals {
         };
         let number = self.distance(first, call) + 1;
         // Half of the half of all numbers that is newer than a call: no run may reach round.
-        match self.wraps_from.is_some() && number > 2 && !self.has(Mutant::ZeroIsCall) {
-            true => Run {
+        if self.wraps_from.is_some() && number > 2 && !self.has(Mutant::ZeroIsCall) {
+            Run {
                 first: call,
                 number: 1,
-            },
-            false => Run { first, number },
+            }
+        } else {
+            Run { first, number }
         }
     }
 

@@ -220,9 +220,10 @@ impl RankStep<'_> {
 
     /// Whether a word says that its sender, which is not masked, has begun a call two of the set after this one.
     fn is_passed(&self) -> bool {
-        let by = match self.model.has(Mutant::PassedBySets) {
-            true => 2,
-            false => 4,
+        let by = if self.model.has(Mutant::PassedBySets) {
+            2
+        } else {
+            4
         };
         let passed = |word: u8| word >= self.call + by;
         let peers = &self.me().peers[..self.model.ranks - 1];
@@ -272,9 +273,10 @@ impl RankStep<'_> {
             self.push(steps, Needs::Nothing, "sends credits before", place, next);
             return;
         }
-        match peer.suspect || peer.vain || self.is_passed() {
-            true => self.skip(steps, begun, place, false, "skips"),
-            false => self.skip(steps, begun, place, true, "gives up the credit for"),
+        if peer.suspect || peer.vain || self.is_passed() {
+            self.skip(steps, begun, place, false, "skips")
+        } else {
+            self.skip(steps, begun, place, true, "gives up the credit for")
         }
     }
 
@@ -363,9 +365,10 @@ impl RankStep<'_> {
         }
         self.sent(&mut next, place);
         let peer = model.peer_of(self.rank, place);
-        let needs = match late {
-            true => Needs::Deadline(peer),
-            false => Needs::Nothing,
+        let needs = if late {
+            Needs::Deadline(peer)
+        } else {
+            Needs::Nothing
         };
         self.push(steps, needs, what, place, next);
     }
@@ -473,9 +476,10 @@ impl RankStep<'_> {
             next.ranks[self.rank].ahead = 0;
         }
         next.ranks[self.rank].peers[place].suspect = true;
-        let (needs, what) = match peer.suspect {
-            true => (Needs::Nothing, "looks in vain for"),
-            false => (Needs::Deadline(other), "gives up"),
+        let (needs, what) = if peer.suspect {
+            (Needs::Nothing, "looks in vain for")
+        } else {
+            (Needs::Deadline(other), "gives up")
         };
         self.push(steps, needs, what, place, next);
         Ok(())

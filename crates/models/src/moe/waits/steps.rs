@@ -40,9 +40,10 @@ impl Model for Waits {
 
     fn steps(&self, state: &State, emit: &mut impl FnMut(Step, State)) -> Result<(), Broken> {
         let mut emit = |what, value, next| emit(Step { what, value }, next);
-        let held = match self.kinds.contains(&Kind::Held) {
-            true => HELD_DEADLINES * self.deadline,
-            false => self.deadline,
+        let held = if self.kinds.contains(&Kind::Held) {
+            HELD_DEADLINES * self.deadline
+        } else {
+            self.deadline
         };
         if !state.newcomer {
             let mut next = *state;
@@ -70,12 +71,13 @@ impl Model for Waits {
     }
 
     fn at_rest(&self, state: &State) -> Result<(), Broken> {
-        match usize::from(state.at) == self.kinds.len() {
-            true => Ok(()),
-            false => broken(
+        if usize::from(state.at) == self.kinds.len() {
+            Ok(())
+        } else {
+            broken(
                 Property::DL,
                 format!("the thread waits for ever: {state:?}"),
-            ),
+            )
         }
     }
 
@@ -95,9 +97,10 @@ impl Waits {
         let mut next = *state;
         let thing = &mut next.things[usize::from(at)];
         let polls = matches!(kind, Kind::Room | Kind::Work);
-        let first = match polls && !self.has(Mutant::PollsLast) {
-            true => Stage::Poll,
-            false => Stage::Find,
+        let first = if polls && !self.has(Mutant::PollsLast) {
+            Stage::Poll
+        } else {
+            Stage::Find
         };
         match state.stage {
             Stage::Begin => {
@@ -115,9 +118,10 @@ impl Waits {
             }
             Stage::Poll => {
                 let came = if thing.come { COMPLETIONS } else { 0 };
-                let most = match self.has(Mutant::OneCompletion) {
-                    true => thing.taken + 1,
-                    false => came,
+                let most = if self.has(Mutant::OneCompletion) {
+                    thing.taken + 1
+                } else {
+                    came
                 };
                 thing.taken = most.min(came);
                 if self.has(Mutant::PollsLast) {
@@ -127,9 +131,10 @@ impl Waits {
                 emit("the thread polls in wait", at, next);
             }
             Stage::Find => {
-                let found = match polls {
-                    true => thing.taken == COMPLETIONS,
-                    false => thing.come,
+                let found = if polls {
+                    thing.taken == COMPLETIONS
+                } else {
+                    thing.come
                 };
                 if found {
                     emit(

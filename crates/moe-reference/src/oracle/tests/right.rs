@@ -156,9 +156,10 @@ pub(super) fn by_expert(case: &Case, rank: usize) -> ByExpert {
             let (x, scales) = arrives(case, row.source as usize, row.token as usize);
             out.recv_x[(expert * room + at) * row_bytes..][..row_bytes].copy_from_slice(&x);
             for (word, bytes) in scales.chunks(4).enumerate() {
-                let to = match payload::scales_are_transposed(case) {
-                    true => ((expert * scale_bytes / 4 + word) * room + at) * 4,
-                    false => (expert * room + at) * scale_bytes + word * 4,
+                let to = if payload::scales_are_transposed(case) {
+                    ((expert * scale_bytes / 4 + word) * room + at) * 4
+                } else {
+                    (expert * room + at) * scale_bytes + word * 4
                 };
                 out.recv_scales[to..to + 4].copy_from_slice(bytes);
             }

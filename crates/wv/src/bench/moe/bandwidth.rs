@@ -204,9 +204,10 @@ impl Bench {
 
     fn run(&self, name: &str, calls: u32) -> Result<Vec<BandwidthRow>, BenchError> {
         let on_simt = self.gpu.label() == "simt";
-        let calls = match on_simt {
-            true => calls.max(1),
-            false => calls.max(LEAST_LAUNCHES),
+        let calls = if on_simt {
+            calls.max(1)
+        } else {
+            calls.max(LEAST_LAUNCHES)
         };
         self.phases(1)?; // the first calls after a start take longer
         let means = self.phases(calls)?;
@@ -276,9 +277,10 @@ impl Bench {
             to: DevicePtr::new(to.addr()),
             vectors: half / 16,
         };
-        let blocks = match self.gpu.label() == "simt" {
-            true => self.moe.grid().blocks,
-            false => COPY_BLOCKS,
+        let blocks = if self.gpu.label() == "simt" {
+            self.moe.grid().blocks
+        } else {
+            COPY_BLOCKS
         };
         let launch = Launch::new("wv_bench_copy", blocks, self.moe.grid().threads)
             .with_stream(Some(&self.stream));

@@ -193,20 +193,21 @@ fn alone(args: &MoeArgs, devices: &[String]) -> Result<Vec<Bandwidth>, BenchErro
         calls: 20,
     };
     // A batch of prefill, whose bytes count, and one of decode, in which each wait counts.
-    let cases = match gpu.label() == "simt" {
-        false => vec![
+    let cases = if gpu.label() == "simt" {
+        vec![BandwidthCase {
+            tokens: 16,
+            hidden: 512,
+            calls: 1,
+            ..full
+        }]
+    } else {
+        vec![
             full,
             BandwidthCase {
                 tokens: 128,
                 ..full
             },
-        ],
-        true => vec![BandwidthCase {
-            tokens: 16,
-            hidden: 512,
-            calls: 1,
-            ..full
-        }],
+        ]
     };
     let measured = cases
         .iter()

@@ -121,11 +121,12 @@ pub(super) fn combine(
         difference(&numbers(&got.out), &numbers(&exact)),
         limit(config.format),
     );
-    match far <= limit {
-        true => Ok(far),
-        false => Err(format!(
+    if far <= limit {
+        Ok(far)
+    } else {
+        Err(format!(
             "combine: {far:.1e} from the reference of BF16 tokens; the format's limit is {limit:.0e}"
-        )),
+        ))
     }
 }
 

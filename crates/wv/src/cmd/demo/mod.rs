@@ -81,9 +81,10 @@ fn run_to_the_end(options: &DemoOptions) -> Result<(), DemoError> {
     if !options.kill.is_empty() {
         return chaos::run_kills(options, &inputs);
     }
-    let summary = match options.inside {
-        true => one_process::run(options, &inputs)?,
-        false => run_ranks(options, &inputs)?,
+    let summary = if options.inside {
+        one_process::run(options, &inputs)?
+    } else {
+        run_ranks(options, &inputs)?
     };
     show(options, &summary)
 }

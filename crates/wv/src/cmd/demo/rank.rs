@@ -101,9 +101,10 @@ fn path_of(spec: &Spec, soft: bool) -> Result<PathConfig, DemoError> {
     let path = path()?;
     let is_set =
         path.ack_timeout.is_some() || path.retry_count != PathConfig::default().retry_count;
-    Ok(match soft && spec.rails > 1 && !is_set {
-        true => path.with_retry_count(TWO_ROUNDS),
-        false => path,
+    Ok(if soft && spec.rails > 1 && !is_set {
+        path.with_retry_count(TWO_ROUNDS)
+    } else {
+        path
     })
 }
 
@@ -175,9 +176,10 @@ impl Rank {
         let spec: Spec = serde_json::from_slice(&text).map_err(|error| file(&error))?;
         let inputs = Inputs::load(&spec.options)?;
         let store = open_store(&spec.store, &spec.run_id)?;
-        let store = match spec.membership {
-            true => instructions::disturbed(store),
-            false => store,
+        let store = if spec.membership {
+            instructions::disturbed(store)
+        } else {
+            store
         };
         let (contexts, gpu) = match hca {
             Some(hca) => {
@@ -208,9 +210,10 @@ impl Rank {
             .with_modes(modes()?)
             .with_path(path_of(&spec, context.info().is_soft())?);
         let config = config.with_direct(config.modes.direct || spec.options.direct);
-        let config = match joins {
-            true => joining(config, &store)?,
-            false => config,
+        let config = if joins {
+            joining(config, &store)?
+        } else {
+            config
         };
         let team = Team::join_rails(config, contexts, gpu, store)?;
         let moe = Moe::new(&team, "demo", inputs.config)?;

@@ -22,9 +22,10 @@ const REDIRECTS: u16 = 0b1100;
 pub(super) fn between(one: &PciDevice, other: &PciDevice) -> Vec<PciAddress> {
     let pairs = one.bridges.iter().zip(&other.bridges);
     let is_same_root = one.host_bridge == other.host_bridge;
-    let common = match is_same_root {
-        true => pairs.take_while(|(one, other)| one == other).count(),
-        false => 0,
+    let common = if is_same_root {
+        pairs.take_while(|(one, other)| one == other).count()
+    } else {
+        0
     };
     let below = one.bridges[common..].iter().chain(&other.bridges[common..]);
     below.copied().collect()

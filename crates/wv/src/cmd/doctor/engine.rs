@@ -107,9 +107,10 @@ fn path(context: &Context, config: &EngineConfig) -> String {
 
 fn trust(config: &EngineConfig, has_key: bool) -> String {
     let listen = &config.listen;
-    let key = match has_key {
-        true => "peers must have its key",
-        false => "no key, so on loopback only unless it is insecure",
+    let key = if has_key {
+        "peers must have its key"
+    } else {
+        "no key, so on loopback only unless it is insecure"
     };
     let named = match config.allow.len() {
         0 => String::new(),

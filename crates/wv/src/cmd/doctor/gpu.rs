@@ -152,9 +152,10 @@ fn dmabuf(of: &Gpu) -> Look {
 }
 
 fn direct(of: &Gpu) -> Look {
-    match of.gpu.rdma.registration {
-        true => Look::ok("GPUDirect RDMA"),
-        false => Look::degraded("no GPUDirect RDMA: queues and windows in host memory"),
+    if of.gpu.rdma.registration {
+        Look::ok("GPUDirect RDMA")
+    } else {
+        Look::degraded("no GPUDirect RDMA: queues and windows in host memory")
     }
 }
 

@@ -146,9 +146,10 @@ impl Outcomes {
             good, bad, absent, ..
         } = self;
         let absent: Vec<String> = absent.iter().map(Rung::to_string).collect();
-        let without = match absent.is_empty() {
-            true => String::new(),
-            false => format!("; not offered here: {}", absent.join(", ")),
+        let without = if absent.is_empty() {
+            String::new()
+        } else {
+            format!("; not offered here: {}", absent.join(", "))
         };
         let all = format!(
             "{} to {} KiB in each direction, every byte compared",

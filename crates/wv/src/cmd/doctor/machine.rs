@@ -139,9 +139,10 @@ fn container(tree: &Tree) -> Look {
             .any(|word| !word.ends_with("=max"));
         limits.extend(is_limit.then(|| line.to_owned()));
     }
-    match limits.is_empty() {
-        true => Look::ok(format!("{place}, no limit")),
-        false => Look::degraded(format!("{place}, limited: {}", limits.join("; "))),
+    if limits.is_empty() {
+        Look::ok(format!("{place}, no limit"))
+    } else {
+        Look::degraded(format!("{place}, limited: {}", limits.join("; ")))
     }
 }
 
@@ -198,9 +199,10 @@ fn peer_memory(tree: &Tree) -> Look {
     if !is_loaded("nvidia") {
         return Look::ok("no NVIDIA kernel driver");
     }
-    let takes = match tree.is_there("sys/kernel/mm/memory_peers") {
-        true => "the kernel takes peer-memory clients",
-        false => "the kernel shows no peer-memory clients",
+    let takes = if tree.is_there("sys/kernel/mm/memory_peers") {
+        "the kernel takes peer-memory clients"
+    } else {
+        "the kernel shows no peer-memory clients"
     };
     let is_there = ["nvidia_peermem", "nv_peer_mem"].into_iter().any(is_loaded);
     let loaded = if is_there { "loaded" } else { "not loaded" };

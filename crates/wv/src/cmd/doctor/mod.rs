@@ -102,13 +102,15 @@ pub fn run(options: &DoctorOptions) -> ExitCode {
 
 /// Prints a report.
 fn show(options: &DoctorOptions, report: &Report) -> ExitCode {
-    let status = match report.is_usable() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    let status = if report.is_usable() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     };
-    let text = match options.json {
-        true => format!("{:#}\n", report.json()),
-        false => report.text(options.all),
+    let text = if options.json {
+        format!("{:#}\n", report.json())
+    } else {
+        report.text(options.all)
     };
     match output::print(&text) {
         Ok(()) => status,
@@ -181,9 +183,10 @@ fn texts() -> Vec<(Group, Text)> {
 /// The id of a check.
 fn known(id: &str) -> Result<String, String> {
     let ids: Vec<&str> = texts().iter().map(|(_, text)| text.id).collect();
-    match ids.contains(&id) {
-        true => Ok(id.to_owned()),
-        false => Err(format!("no check; the checks are {}", ids.join(", "))),
+    if ids.contains(&id) {
+        Ok(id.to_owned())
+    } else {
+        Err(format!("no check; the checks are {}", ids.join(", ")))
     }
 }
 

@@ -229,9 +229,10 @@ pub(super) fn look(tree: &Tree, report: &mut Report) {
     report.one("", &THERE, false, || {
         let found = nics.insert(Nic::all(tree));
         let names: Vec<&str> = found.iter().map(|nic| nic.name.as_str()).collect();
-        match names.is_empty() {
-            true => Look::missing("no RDMA device"),
-            false => Look::ok(names.join(", ")),
+        if names.is_empty() {
+            Look::missing("no RDMA device")
+        } else {
+            Look::ok(names.join(", "))
         }
     });
     for nic in nics.unwrap_or_else(|| Nic::all(tree)) {
@@ -334,9 +335,10 @@ fn speed(nic: &Nic) -> Look {
         return Look::ok(rate);
     };
     let is_full = speed == best_speed && width == best_width;
-    let slot = match is_full {
-        true => format!("PCIe {speed} x{width}"),
-        false => format!("PCIe {speed} x{width} of {best_speed} x{best_width}"),
+    let slot = if is_full {
+        format!("PCIe {speed} x{width}")
+    } else {
+        format!("PCIe {speed} x{width} of {best_speed} x{best_width}")
     };
     Look::ok_if(is_full, format!("{rate}, {slot}"))
 }
@@ -435,9 +437,10 @@ fn function(nic: &Nic) -> Look {
     // Virtual functions have the number after that of the physical one.
     let is_of_guest =
         pci.vendor == Some(MELLANOX) && MODELS.iter().any(|(id, _)| pci.device == Some(id + 1));
-    match pci.is_virtual || is_of_guest {
-        true => Look::degraded("a virtual function"),
-        false => Look::ok("a physical function"),
+    if pci.is_virtual || is_of_guest {
+        Look::degraded("a virtual function")
+    } else {
+        Look::ok("a physical function")
     }
 }
 
@@ -476,9 +479,10 @@ fn no_record(nic: &Nic) -> Look {
 }
 
 fn no_record_of(caps: &Caps) -> Look {
-    match caps.send_dbr_mode_no_dbr_ext {
-        true => Look::ok("doorbells without record"),
-        false => Look::degraded("doorbells have a record"),
+    if caps.send_dbr_mode_no_dbr_ext {
+        Look::ok("doorbells without record")
+    } else {
+        Look::degraded("doorbells have a record")
     }
 }
 

@@ -74,9 +74,10 @@ impl Report {
                 let same = |line: &&Line| line.subject == first.subject;
                 let (own, others) = rest.split_at(rest.iter().take_while(same).count());
                 rest = others;
-                match first.is_quiet && !with_all {
-                    true => hidden += 1,
-                    false => subject(&mut text, own),
+                if first.is_quiet && !with_all {
+                    hidden += 1;
+                } else {
+                    subject(&mut text, own)
                 }
             }
             if hidden > 0 {
@@ -89,12 +90,13 @@ impl Report {
         if let Some(ranks) = &self.ranks {
             text.push_str(&ranks.text());
         }
-        let _ = match self.is_usable() {
-            true => writeln!(text, "\nThis machine can be used."),
-            false => writeln!(
+        let _ = if self.is_usable() {
+            writeln!(text, "\nThis machine can be used.")
+        } else {
+            writeln!(
                 text,
                 "\nSomething that is needed is missing. Without hardware all runs on software HCAs: wv sim -- wv doctor, wv demo --device sim"
-            ),
+            )
         };
         text
     }

@@ -147,12 +147,13 @@ fn check_elf<H: FileHeader<Endian = Endianness>>(
     for segment in header.program_headers(order, data).map_err(damaged)? {
         if let Some(loader) = segment.interpreter(order, data).map_err(damaged)? {
             let loader = String::from_utf8_lossy(loader).into_owned();
-            return match loader.contains("ld-musl") {
-                true => Err(ExecutableError::OtherLibc {
+            return if loader.contains("ld-musl") {
+                Err(ExecutableError::OtherLibc {
                     path: path.to_path_buf(),
                     loader,
-                }),
-                false => Ok(()),
+                })
+            } else {
+                Ok(())
             };
         }
     }

@@ -217,9 +217,10 @@ impl Acts {
                 out,
                 time,
             } => {
-                let (item, way) = match out {
-                    true => ("partition-out", "to"),
-                    false => ("partition-in", "from"),
+                let (item, way) = if out {
+                    ("partition-out", "to")
+                } else {
+                    ("partition-in", "from")
                 };
                 begun.how = Disturbance::OneWay;
                 begun.ranks = vec![rank];
@@ -379,15 +380,12 @@ impl Acts {
                     fleet.be_lenient(now + time + ELECTION);
                     left.push((
                         now + time,
-                        match stands {
-                            true => {
-                                etcd.stop(leader);
-                                Ending::ResumeServers(vec![leader])
-                            }
-                            false => {
-                                etcd.kill(leader);
-                                Ending::StartServers(vec![leader])
-                            }
+                        if stands {
+                            etcd.stop(leader);
+                            Ending::ResumeServers(vec![leader])
+                        } else {
+                            etcd.kill(leader);
+                            Ending::StartServers(vec![leader])
                         },
                     ));
                 }

@@ -324,9 +324,10 @@ fn catching_up(ranks: &BTreeMap<u32, Known>, rank: u32, limits: Limits) -> u64 {
 
 /// The time in which a rank without a deed stood still for so long. One that missed a deadline then catches up.
 fn starved(ranks: &BTreeMap<u32, Known>, record: &Record, long_us: u64, limits: Limits) -> Span {
-    let more = match long_us >= limits.deadline_us {
-        true => catching_up(ranks, record.rank, limits),
-        false => 0,
+    let more = if long_us >= limits.deadline_us {
+        catching_up(ranks, record.rank, limits)
+    } else {
+        0
     };
     Span {
         from: record.us.saturating_sub(long_us),

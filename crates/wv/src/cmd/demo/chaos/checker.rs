@@ -27,21 +27,20 @@ pub(super) fn run(path: &Path, judges_tokens: bool) -> Result<(), DemoError> {
     if let Some(Judged::Lost(lost)) = &tokens {
         verdicts.extend(verdict::of_tokens(lost));
     }
-    match verdicts.is_empty() {
-        true => {
-            let is_deed = |record: &&Record| matches!(record.what, RecordKind::Deed(_));
-            let deeds = records.iter().filter(is_deed).count();
-            let count = records.len();
-            let words = format!("{count} records, {deeds} deeds: nothing that may not be\n");
-            output::print(&words)?;
-            match tokens {
-                Some(Judged::Starved { calls, of }) => Err(DemoError::NotJudged { calls, of }),
-                _ => Ok(()),
-            }
+    if verdicts.is_empty() {
+        let is_deed = |record: &&Record| matches!(record.what, RecordKind::Deed(_));
+        let deeds = records.iter().filter(is_deed).count();
+        let count = records.len();
+        let words = format!("{count} records, {deeds} deeds: nothing that may not be\n");
+        output::print(&words)?;
+        match tokens {
+            Some(Judged::Starved { calls, of }) => Err(DemoError::NotJudged { calls, of }),
+            _ => Ok(()),
         }
-        false => Err(DemoError::Ranks {
+    } else {
+        Err(DemoError::Ranks {
             messages: verdicts.iter().map(ToString::to_string).collect(),
-        }),
+        })
     }
 }
 

@@ -105,9 +105,10 @@ fn run_to_the_end(options: &ChaosOptions) -> Result<(), DemoError> {
     let ended = chaos.run().and_then(|()| chaos.judge());
     chaos.bar.finish_and_clear();
     let records = chaos.fleet.story();
-    let judged = match options.tokens_not_judged {
-        true => Ok(()),
-        false => judged(&records),
+    let judged = if options.tokens_not_judged {
+        Ok(())
+    } else {
+        judged(&records)
     };
     match &options.story {
         Some(path) => std::fs::File::create(path)
@@ -316,9 +317,10 @@ impl Chaos<'_> {
                 }
             },
             Some(News::Addresses(who, addresses)) => {
-                match self.fleet.processes.generation(who.0) == Some(who.1) {
-                    true => self.addresses[who.0 as usize] = addresses,
-                    false => drop(self.rivals.insert(who, addresses)),
+                if self.fleet.processes.generation(who.0) == Some(who.1) {
+                    self.addresses[who.0 as usize] = addresses
+                } else {
+                    drop(self.rivals.insert(who, addresses))
                 }
             }
             _ => {}
@@ -340,12 +342,11 @@ impl Chaos<'_> {
     /// What may not have happened ends the run.
     fn judge(&self) -> Result<(), DemoError> {
         let verdicts = verdict::of(&self.fleet.story());
-        match verdicts.is_empty() {
-            true => Ok(()),
-            false => {
-                let words = verdicts.iter().map(ToString::to_string);
-                Err(self.fleet.judged(&words.collect::<Vec<_>>()))
-            }
+        if verdicts.is_empty() {
+            Ok(())
+        } else {
+            let words = verdicts.iter().map(ToString::to_string);
+            Err(self.fleet.judged(&words.collect::<Vec<_>>()))
         }
     }
 
@@ -379,14 +380,13 @@ impl Chaos<'_> {
         let line = self.watch.line(self.options.ranks);
         self.bar
             .set_message(format!("{time} s  {line}  done {}", self.acts.done));
-        match wrong.is_empty() {
-            true => Ok(()),
-            false => {
-                for (rank, words) in wrong {
-                    self.fleet.fail(rank, words);
-                }
-                Err(self.fleet.failed())
+        if wrong.is_empty() {
+            Ok(())
+        } else {
+            for (rank, words) in wrong {
+                self.fleet.fail(rank, words);
             }
+            Err(self.fleet.failed())
         }
     }
 }

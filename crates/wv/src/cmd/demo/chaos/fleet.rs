@@ -185,9 +185,10 @@ impl<'a> Fleet<'a> {
             command.env("SOFTHCA_FAULT", faults.trim_start_matches(','));
         }
         self.numbers.take(who);
-        Ok(match self.ranks.spaces && has_own_space(rank) {
-            true => spaces::in_own(&command),
-            false => command,
+        Ok(if self.ranks.spaces && has_own_space(rank) {
+            spaces::in_own(&command)
+        } else {
+            command
         })
     }
 
@@ -360,9 +361,10 @@ impl<'a> Fleet<'a> {
             return Ok(None);
         };
         let news = self.hear(who, heard);
-        match self.failures.is_empty() {
-            true => Ok(Some(news)),
-            false => Err(self.failed()),
+        if self.failures.is_empty() {
+            Ok(Some(news))
+        } else {
+            Err(self.failed())
         }
     }
 
@@ -495,9 +497,10 @@ impl<'a> Fleet<'a> {
                 self.told(who, &line);
             }
         }
-        match self.failures.is_empty() {
-            true => Ok(()),
-            false => Err(self.failed()),
+        if self.failures.is_empty() {
+            Ok(())
+        } else {
+            Err(self.failed())
         }
     }
 

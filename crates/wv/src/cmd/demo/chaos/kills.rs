@@ -45,11 +45,12 @@ fn check(options: &DemoOptions, inputs: &Inputs) -> Result<(), DemoError> {
             )));
         }
     }
-    match victims.len() < inputs.ranks as usize {
-        true => Ok(()),
-        false => Err(DemoError::Option(
+    if victims.len() < inputs.ranks as usize {
+        Ok(())
+    } else {
+        Err(DemoError::Option(
             "--kill leaves no rank; at least one must live on".to_owned(),
-        )),
+        ))
     }
 }
 

@@ -299,9 +299,10 @@ impl ChaosOptions {
 
     /// Longest time without a step of a rank. Programs of Python take long to start.
     pub(super) fn patience(&self) -> Duration {
-        let usual = match self.program.is_some() || self.buffer.is_some() {
-            true => PATIENCE_OF_PROGRAMS,
-            false => PATIENCE,
+        let usual = if self.program.is_some() || self.buffer.is_some() {
+            PATIENCE_OF_PROGRAMS
+        } else {
+            PATIENCE
         };
         Duration::from_secs(self.patience.unwrap_or(usual).max(1))
     }
@@ -327,19 +328,21 @@ impl ChaosOptions {
             "wv chaos: no-pidfd is skipped, since no PID namespace can be made: {why}"
         ));
         kinds.retain(|kind| *kind != Kind::NoPidfd);
-        match kinds.is_empty() {
-            true => Err(DemoError::Option(
+        if kinds.is_empty() {
+            Err(DemoError::Option(
                 "--only no-pidfd is not possible here; choose other kinds, or run as a user that may make namespaces".to_owned(),
-            )),
-            false => Ok((kinds, false)),
+            ))
+        } else {
+            Ok((kinds, false))
         }
     }
 
     /// What always goes wrong with packets: the loss.
     pub(super) fn faults(&self) -> String {
-        let loss = match self.loss > 0.0 {
-            true => format!(",drop={}%", self.loss),
-            false => String::new(),
+        let loss = if self.loss > 0.0 {
+            format!(",drop={}%", self.loss)
+        } else {
+            String::new()
         };
         format!("seed={}{loss}", self.seed)
     }

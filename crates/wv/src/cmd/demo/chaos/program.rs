@@ -201,9 +201,10 @@ impl Driven<'_> {
                 if let Some(since) = since {
                     self.found.back_us.add(us(now - since));
                 }
-                match self.found.deaths < self.drive.deaths {
-                    true => self.kill()?,
-                    false => self.await_next(Awaited::End),
+                if self.found.deaths < self.drive.deaths {
+                    self.kill()?
+                } else {
+                    self.await_next(Awaited::End)
                 }
             }
             _ => {}
@@ -234,9 +235,10 @@ impl Driven<'_> {
         self.await_next(Awaited::Missed(victim, Instant::now()));
         let process = i32::try_from(process).ok().and_then(Pid::from_raw);
         let killed = process.is_some_and(|process| kill_process(process, Signal::KILL).is_ok());
-        match killed {
-            true => Ok(()),
-            false => Err(self.failed(format!("rank {victim} has died by itself"))),
+        if killed {
+            Ok(())
+        } else {
+            Err(self.failed(format!("rank {victim} has died by itself")))
         }
     }
 

@@ -38,9 +38,10 @@ fn causes(row: &Row) -> String {
     let causes: Vec<String> = causes
         .map(|(cause, tokens)| format!("{cause} {tokens}"))
         .collect();
-    match causes.is_empty() {
-        true => "-".to_owned(),
-        false => causes.join(", "),
+    if causes.is_empty() {
+        "-".to_owned()
+    } else {
+        causes.join(", ")
     }
 }
 

@@ -165,9 +165,10 @@ impl Watch {
             if rank.disturbed || quiet < bound {
                 return None;
             }
-            let what = match rank.serves {
-                true => format!("hangs behind step {}", rank.step),
-                false => "does not come back".to_owned(),
+            let what = if rank.serves {
+                format!("hangs behind step {}", rank.step)
+            } else {
+                "does not come back".to_owned()
             };
             Some((
                 number,
