@@ -1,4 +1,4 @@
-//! What the configuration of an engine is checked for.
+//! The configuration of an engine: its checks, and what the parts of an engine take from it.
 
 use rendezvous::read_secret;
 
@@ -6,12 +6,13 @@ use crate::config::{EngineConfig, EngineKey, MOST_LOG_ENTRIES, OutOfRange, in_ta
 use crate::engine::error::{EngineError, HostError};
 use crate::engine::ledger::cut::Cut;
 use crate::engine::limits::MOST_SLICE_BYTES;
+use crate::engine::transfers::Sizes;
 use crate::engine::worker::Pace;
 
 /// Most bytes of a key file: digits and the end of a line.
 const MOST_KEY_FILE: u64 = 2 * EngineKey::BYTES as u64 + 2;
 
-/// How vectors are cut, if all values of `config` are inside their limits.
+/// Checks that all values of `config` are inside their limits. Returns how vectors of operations are cut.
 pub(super) fn check(config: &EngineConfig) -> Result<Cut, EngineError> {
     let cut = Cut::new(config.slice, config.fragment, MOST_SLICE_BYTES)?;
     for (field, value) in [
@@ -59,7 +60,18 @@ pub(super) fn check(config: &EngineConfig) -> Result<Cut, EngineError> {
     Ok(cut)
 }
 
-/// The key that it has, perhaps in a file.
+/// Checks `config`, and returns how many transfers its engine has with one NIC.
+pub(super) fn sizes(config: &EngineConfig) -> Result<Sizes, EngineError> {
+    Ok(Sizes {
+        cut: check(config)?,
+        slots: config.transfers,
+        workers: config.workers,
+        retry: config.retry,
+        gather: config.gather,
+    })
+}
+
+/// Returns the key that the configuration gives, or that its key file has.
 pub(super) fn key(config: &EngineConfig) -> Result<Option<EngineKey>, HostError> {
     let (None, Some(file)) = (&config.key, &config.key_file) else {
         return Ok(config.key.clone());
@@ -79,12 +91,12 @@ pub(super) fn key(config: &EngineConfig) -> Result<Option<EngineKey>, HostError>
     }
 }
 
-/// log2 of the receive WQEs of a QP: so many WRITEs that count may come before their worker looks.
+/// Returns log2 of the receive WQEs of a QP: how many WRITEs that count may come before their worker looks.
 pub(super) fn log_receives(log_depth: u8) -> u8 {
     log_depth.saturating_sub(2).clamp(4, 7)
 }
 
-/// How its workers work.
+/// Returns how the workers post.
 pub(super) fn pace(config: &EngineConfig) -> Pace {
     Pace {
         chain: config.chain,
@@ -114,7 +126,7 @@ mod tests {
     use super::*;
     use crate::config::PathConfig;
     use crate::engine::transfers::Transfers;
-    use crate::engine::worker::Pool;
+    use crate::engine::worker::{Pool, Seat};
     use crate::provider::sink::SinkLane;
     use crate::provider::{Completed, Completion, Provider, ProviderError, Reaper, Wake};
 
@@ -149,12 +161,18 @@ mod tests {
     fn taken(value: &str) -> usize {
         let variable = |name: &str| (name == "WARPVERBS_ENGINE_REAP").then(|| value.to_owned());
         let config = EngineConfig::from_variables("a", variable).unwrap();
-        let cut = check(&config).unwrap();
-        let how = (cut, config.gather);
-        let transfers = Arc::new(Transfers::new(0, 1, how, 1, config.retry).unwrap());
+        let sizes = Sizes {
+            slots: 1,
+            workers: 1,
+            ..sizes(&config).unwrap()
+        };
+        let transfers = Arc::new(Transfers::new(0, &sizes).unwrap());
         let (tell, told): (_, Receiver<usize>) = sync_channel(1);
-        let pool =
-            Pool::<Fake>::start(&transfers, vec![(Endless(tell), None)], pace(&config)).unwrap();
+        let seat = Seat {
+            reaper: Endless(tell),
+            cpus: None,
+        };
+        let pool = Pool::<Fake>::start(&transfers, vec![seat], pace(&config)).unwrap();
         let most = told.recv().unwrap();
         pool.stop();
         most

@@ -11,7 +11,7 @@ use rendezvous::Store;
 use crate::config::{
     CpuList, DeviceChoice, EngineAddress, EngineConfig, EngineCq, EngineKey, GpuSelector,
 };
-use crate::engine::config::{check, key, log_receives, pace};
+use crate::engine::config::{check, key, log_receives, pace, sizes};
 use crate::engine::connection::admission::{accept_all, connect_over};
 use crate::engine::connection::core::{Core, Listening};
 use crate::engine::connection::handshake::hello;
@@ -34,12 +34,12 @@ use crate::engine::places::devices::{EngineDevices, auto};
 use crate::engine::route::counter::Counters;
 use crate::engine::route::local::Local;
 use crate::engine::route::rails::{RailStatus, Rails};
-use crate::engine::transfers::Transfers;
+use crate::engine::transfers::{Sizes, Transfers};
 use crate::engine::wire::listener::Listener;
 use crate::engine::wire::messages::Wire;
 use crate::engine::wire::seal::Role;
 use crate::engine::wire::streams::Stream;
-use crate::engine::worker::Pool;
+use crate::engine::worker::{Pool, Seat};
 use crate::error::OwnThread;
 use crate::fabric::open_named;
 use crate::gpu::Gpu;
@@ -53,7 +53,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine on the device `context`.
+    /// Makes an engine on the device `context`.
     ///
     /// # Errors
     /// As [`Engine::on`].
@@ -61,13 +61,13 @@ impl Engine {
         Self::on(std::slice::from_ref(context), config)
     }
 
-    /// An engine on these devices, whose transfers are striped over all of them.
+    /// Makes an engine on these devices. Its transfers are striped over all of them.
     ///
     /// # Errors
-    /// [`HostError::Refused`]: a value of `config` outside its limits, no device, too many, or one twice; [`HostError::KeyFile`];
-    /// [`HostError::Provider`]: what an HCA refuses; [`EngineError::EngineNumbers`].
+    /// [`HostError::Refused`]: a value of `config` is outside its limits, or there is no device, too many, or one twice;
+    /// [`HostError::KeyFile`]; [`HostError::Provider`]: what an HCA refuses; [`EngineError::EngineNumbers`].
     pub fn on(contexts: &[Arc<Context>], mut config: EngineConfig) -> Result<Self, HostError> {
-        let cut = check(&config)?;
+        let sizes = sizes(&config)?;
         config.key = key(&config)?;
         let cpus = Self::worker_cpus(contexts, &config)?;
         let shape = RailShape {
@@ -85,13 +85,15 @@ impl Engine {
             return Err(EngineError::FewQps { qps, devices }.into());
         }
         let number = number_of_engine()?;
-        let how = (cut, config.gather);
-        let (slots, workers) = (config.transfers, rails.workers());
-        let transfers = Transfers::new(number, slots, how, workers, config.retry)?;
-        let transfers = Arc::new(transfers);
+        let sizes = Sizes {
+            workers: rails.workers(),
+            ..sizes
+        };
+        let transfers = Arc::new(Transfers::new(number, &sizes)?);
         let cpus = cpus::of_each(&config.cpus, cpus, config.workers);
-        let reapers = rails.reapers().into_iter().zip(cpus).collect();
-        let pool = Pool::start(&transfers, reapers, pace(&config))?;
+        let seats = rails.reapers().into_iter().zip(cpus);
+        let seats = seats.map(|(reaper, cpus)| Seat { reaper, cpus });
+        let pool = Pool::start(&transfers, seats.collect(), pace(&config))?;
         let known = Arc::new(AllKnown::new(config.peers, config.inbox));
         let incarnation = fastrand::u64(..);
         let local = Local::new(config.engine_path, incarnation)?;
@@ -114,7 +116,6 @@ impl Engine {
         };
         Ok(Self {
             inner: Arc::new(Inner {
-                cut,
                 regions: Mutex::new(regions),
                 left: Condvar::new(),
                 listeners: Mutex::default(),
@@ -126,32 +127,32 @@ impl Engine {
         })
     }
 
-    /// This life of the engine.
+    /// Returns the number of this life of the engine.
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.inner.core.hello.incarnation
     }
 
     /// Registers all of `memory`: an `Arc` of [`HostMemory`](crate::engine::HostMemory) or of
-    /// [`GpuMemory`](crate::engine::GpuMemory). What is registered already is shared. Memory of a GPU is registered on every HCA by its
-    /// best DMA-BUF, else by its address.
+    /// [`GpuMemory`](crate::engine::GpuMemory). Memory that is registered already is shared. Memory of a GPU is registered on
+    /// every HCA by its best DMA-BUF, or by its address if there is none.
     ///
     /// # Errors
-    /// [`EngineError::Overlap`]: with a region in part; [`EngineError::Freed`]: with one whose memory was freed;
-    /// [`EngineError::RegionBytes`]: longer than a region of one of its devices, of which then none has any of it;
-    /// [`EngineError::OtherKind`]; [`EngineError::RegionNumbers`]; [`EngineError::Closing`]; [`HostError::Provider`]: what the HCA or
-    /// the GPU refuses.
+    /// [`EngineError::Overlap`]: a region has a part of it; [`EngineError::Freed`]: it overlaps a region whose memory was freed;
+    /// [`EngineError::RegionBytes`]: it is longer than a region of one of the devices, and no device has any of it then;
+    /// [`EngineError::OtherKind`]; [`EngineError::RegionNumbers`]; [`EngineError::Closing`]; [`HostError::Provider`]: what the
+    /// HCA or the GPU refuses.
     pub fn register(&self, memory: impl Into<AnyMemory>) -> Result<RegionId, HostError> {
         let ids = self.register_each(&[memory.into()]);
         ids.map(|ids| ids[0]).map_err(|(_, error)| error)
     }
 
-    /// Registers each of `memories`, or none: their regions, in their order. Memory inside a region, or inside another of these,
-    /// shares its registration; memory side by side does not. An empty list has no regions.
+    /// Registers each of `memories`, or none. Returns their regions, in their order. Memory inside a region, or inside another of
+    /// these, shares its registration. Memory side by side does not. An empty list has no regions.
     ///
     /// # Errors
-    /// [`HostError::Listed`]: which of these cannot be registered, and why, as of [`Engine::register`]. Of two that overlap it is the
-    /// one that begins later.
+    /// [`HostError::Listed`]: names the memory that cannot be registered, and an error of [`Engine::register`]. Of two that
+    /// overlap it names the one that begins later.
     pub fn register_all<'a, M>(&self, memories: &'a [M]) -> Result<Vec<RegionId>, HostError>
     where
         AnyMemory: From<&'a M>,
@@ -176,15 +177,15 @@ impl Engine {
         regions.register(&self.inner.core.rails, memories)
     }
 
-    /// Takes a region away, from peers too. Its registration goes with the last region that shares it.
+    /// Takes a region away, from peers too. The registration ends with the last region that shares it.
     ///
     /// # Errors
     /// [`EngineError::Busy`]: transfers or grants use it, or a peer of this machine does not end a copy.
-    /// [`EngineError::UnknownRegion`]; [`EngineError::ForeignRegion`]: of another engine. [`HostError::Provider`]: the HCA keeps it, so
-    /// it stays.
+    /// [`EngineError::UnknownRegion`]; [`EngineError::ForeignRegion`]: the region is another engine's. [`HostError::Provider`]:
+    /// the HCA keeps the registration, so the region stays.
     pub fn deregister(&self, region: RegionId) -> Result<(), HostError> {
         match self.inner.deregister(region) {
-            // Grants of connections that have ended may be all that uses it.
+            // Grants of connections that have ended may be its only users.
             Err(HostError::Refused(EngineError::Busy { .. }))
                 if self.inner.core.keys.end_orphans() =>
             {
@@ -194,21 +195,22 @@ impl Engine {
         }
     }
 
-    /// The description of a region that a peer needs. The program carries it to the peer.
+    /// Returns the description of a region that a peer needs. The program carries it to the peer.
     ///
     /// # Errors
-    /// [`EngineError::UnknownRegion`]; [`EngineError::ForeignRegion`]: of another engine.
+    /// [`EngineError::UnknownRegion`]; [`EngineError::ForeignRegion`]: the region is another engine's.
     pub fn descriptor(&self, region: RegionId) -> Result<Descriptor, HostError> {
         self.inner.descriptor(region)
     }
 
-    /// Lets other engines connect at `address`, where port 0 is any. Where it is: with its port, or with the path from the root on.
+    /// Lets other engines connect at `address`. The system chooses a port in the place of port 0. Returns the address with the
+    /// port that it has, or with the path from the root on.
     ///
-    /// All users of the machine reach a port of loopback, and only processes of this user a Unix socket. The socket is gone with the
-    /// engine. One that a process has left over is replaced.
+    /// All users of the machine reach a port of loopback. Only processes of this user reach a Unix socket. The socket goes with
+    /// the engine. A socket that a process has left over is replaced.
     ///
     /// # Errors
-    /// [`HostError::Insecure`]: not loopback, without a key, and `insecure` is not set; [`EngineError::Closing`];
+    /// [`HostError::Insecure`]: the address is not loopback, the engine has no key, and `insecure` is not set; [`EngineError::Closing`];
     /// [`HostError::Listen`]: a process listens there, or the system refuses; [`HostError::Provider`]: the system.
     pub fn listen(&self, address: EngineAddress) -> Result<EngineAddress, HostError> {
         let EngineConfig { insecure, key, .. } = &self.inner.core.config;
@@ -228,7 +230,7 @@ impl Engine {
         });
         let (core, own) = (Arc::downgrade(&self.inner.core), Arc::clone(&listening));
         let body = move || accept_all(&core, &listener, &own);
-        // `close` takes the listeners after it has set the flag, so either it ends this one, or this one is not begun.
+        // `close` sets the flag before it takes the listeners. So it ends this listener, or this thread sees the flag.
         let mut listeners = lock(&self.inner.listeners);
         if self.inner.core.is_closing.load(Ordering::Acquire) {
             return Err(EngineError::Closing.into());
@@ -239,7 +241,7 @@ impl Engine {
         Ok(address)
     }
 
-    /// Lets other engines connect at the address of its configuration. Where it is.
+    /// Lets other engines connect at the address of the configuration. Returns the address, as [`Engine::listen`] does.
     ///
     /// # Errors
     /// As [`Engine::listen`].
@@ -247,7 +249,7 @@ impl Engine {
         self.listen(self.configured_address().clone())
     }
 
-    /// The address of its configuration.
+    /// Returns the address of the configuration.
     #[must_use]
     pub fn configured_address(&self) -> &EngineAddress {
         &self.inner.core.config.listen
@@ -261,17 +263,17 @@ impl Engine {
     pub fn connect(&self, place: &str) -> Result<Peer, HostError> {
         let most = self.inner.core.config.connect_timeout;
         let wire = Wire::new(Stream::connect(place, most)?, most);
-        let connected = connect_over(&self.inner.core, wire, (place, Role::Connects))?;
+        let connected = connect_over(&self.inner.core, wire, place, Role::Connects)?;
         Ok(Peer::new(&self.inner, connected))
     }
 
-    /// The next peer that has connected to this engine. None: the time is over.
+    /// Returns the next peer that has connected to this engine. None: the time is over.
     #[must_use]
     pub fn accept(&self, most: Duration) -> Option<Peer> {
         let end = Instant::now().checked_add(most);
         let mut peers = lock(&self.inner.core.peers);
         loop {
-            if let Some(arrived) = peers.arrived.pop_front() {
+            if let Some(arrived) = peers.accept() {
                 return Some(Peer::new(&self.inner, arrived));
             }
             let left = end.map_or(most, |end| end.saturating_duration_since(Instant::now()));
@@ -284,12 +286,13 @@ impl Engine {
     }
 
     /// Opens the devices that an engine with this configuration would be on, and makes nothing on them. `auto` takes the nearest
-    /// ports, then the fastest, by name, and the next one where one does not open. The log says at `info` why it passes over a port.
+    /// ports, then the fastest, then the first by name. If a port does not open, it takes the next one. The log says at `info`
+    /// why it passes over a port.
     ///
     /// # Errors
-    /// [`HostError::Refused`]: a value of `config` outside its limits, too many devices, or more rails than QPs.
-    /// [`HostError::Provider`]: a device that does not exist or cannot be used, with `auto` every port and its reason; a CUDA device
-    /// that does not exist.
+    /// [`HostError::Refused`]: a value of `config` is outside its limits, or there are too many devices, or more rails than QPs.
+    /// [`HostError::Provider`]: a device does not exist or cannot be used (with `auto` every port and its reason), or a CUDA
+    /// device does not exist.
     pub fn open_devices(config: &EngineConfig) -> Result<Vec<Arc<Context>>, HostError> {
         let found = Self::choose_devices(config)?;
         for port in &found.passed_over {
@@ -305,7 +308,7 @@ impl Engine {
         Ok(found.contexts)
     }
 
-    /// As [`Engine::open_devices`], with the ports that `auto` passes over. The log says nothing.
+    /// Opens devices as [`Engine::open_devices`] does, and also returns the ports that `auto` passes over. The log says nothing.
     ///
     /// # Errors
     /// As [`Engine::open_devices`].
@@ -324,7 +327,7 @@ impl Engine {
         }
     }
 
-    /// An engine on the devices that `config` names, which it opens.
+    /// Opens the devices that `config` names, and makes an engine on them.
     ///
     /// # Errors
     /// As [`Engine::open_devices`] and [`Engine::on`].
@@ -333,11 +336,11 @@ impl Engine {
         Self::on(&contexts, config)
     }
 
-    /// The CPUs on which the workers of each rail of an engine with this configuration would run, on these devices. None: on all that
-    /// the process may use.
+    /// Returns the CPUs on which the workers of each rail would run, of an engine with this configuration on these devices. None:
+    /// they run on all CPUs that the process may use.
     ///
     /// # Errors
-    /// [`HostError::Refused`]: a CPU that the process may not use.
+    /// [`HostError::Refused`]: the process may not use a CPU of the list.
     pub fn worker_cpus(
         contexts: &[Arc<Context>],
         config: &EngineConfig,
@@ -348,7 +351,7 @@ impl Engine {
         contexts.iter().map(of_rail).collect()
     }
 
-    /// The key that an engine with this configuration would have, perhaps from a file.
+    /// Returns the key that an engine with this configuration would have, perhaps from a file.
     ///
     /// # Errors
     /// [`HostError::KeyFile`].
@@ -362,14 +365,14 @@ impl Engine {
         self.inner.core.is_closing.load(Ordering::Acquire)
     }
 
-    /// The RDMA devices that the engine is on, in the order of its rails.
+    /// Returns the names of the RDMA devices that the engine is on, in the order of its rails.
     #[must_use]
     pub fn devices(&self) -> Vec<&str> {
         let rails = self.inner.core.rails.all().iter();
         rails.map(|rail| &*rail.context().info().name).collect()
     }
 
-    /// What each of its rails has done.
+    /// Returns what each rail has done.
     #[must_use]
     pub fn rails(&self) -> Vec<RailStatus> {
         let rails = &self.inner.core.rails;
@@ -384,23 +387,23 @@ impl Engine {
                 port: context.port().number,
                 state,
                 rests,
-                slices: transfers.slices(rails.workers_of(nth), false),
+                slices: transfers.queues().by_nic(rails.workers_of(nth)),
             }
         });
         status.collect()
     }
 
-    /// What the engine has done since its start, in one consistent look. Never waits.
+    /// Returns what the engine has done since its start, in one consistent look. Never waits.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.inner.core.transfers.statistics()
     }
 
-    /// A GPU for [`GpuMemory`](crate::engine::GpuMemory), without kernels: opened once, and closed with the engine. `simt` stands for a
-    /// GPU where there is none, and its memory is that of the process.
+    /// Opens a GPU for [`GpuMemory`](crate::engine::GpuMemory), without kernels. It is opened once, and closed with the engine.
+    /// `simt` stands for a GPU where there is none: its memory is host memory of the process.
     ///
     /// # Errors
-    /// [`EngineError::Closing`]; [`HostError::Provider`]: the driver's, or that there is no such GPU.
+    /// [`EngineError::Closing`]; [`HostError::Provider`]: there is no such GPU, or the driver fails.
     pub fn gpu(&self, selector: GpuSelector) -> Result<Arc<dyn Gpu>, HostError> {
         if self.is_closed() {
             return Err(EngineError::Closing.into());
@@ -409,12 +412,12 @@ impl Engine {
         Ok(opened.map_err(ProviderError::from)?)
     }
 
-    /// Ends a grant, and returns when the HCA has destroyed its key. Requests that the peer begins after that fail, and the
-    /// memory may be used for something else. A grant that has ended already is no error.
+    /// Ends a grant, and returns when the HCA has destroyed its key. Requests that the peer begins after that fail. The memory
+    /// may then be used for something else. A grant that has ended already is no error.
     ///
     /// # Errors
-    /// [`EngineError::UnknownGrant`]: of another engine or an earlier life of this one; [`HostError::Provider`]: the HCA keeps the key, so the peer may still use it. It can be called
-    /// again.
+    /// [`EngineError::UnknownGrant`]: the grant is of another engine or an earlier life of this one; [`HostError::Provider`]: the
+    /// HCA keeps the key, so the peer may still use it, and the program may call this again.
     pub fn revoke(&self, grant: &Grant) -> Result<(), HostError> {
         let number = grant.number;
         if grant.owner != self.incarnation() {
@@ -425,16 +428,16 @@ impl Engine {
         Ok(ended?)
     }
 
-    /// Grants that have not ended.
+    /// Returns how many grants have not ended.
     #[must_use]
     pub fn grants(&self) -> usize {
         self.inner.core.keys.count()
     }
 
-    /// As [`Engine::deregister`], but waits up to `most` for transfers and grants that use the region.
+    /// Takes a region away as [`Engine::deregister`] does, but first waits up to `most` for transfers and grants that use it.
     ///
     /// # Errors
-    /// [`EngineError::Busy`]: some still do; else as [`Engine::deregister`].
+    /// [`EngineError::Busy`]: some still use it; otherwise as [`Engine::deregister`].
     pub fn deregister_wait(&self, region: RegionId, most: Duration) -> Result<(), HostError> {
         let mut busy = None;
         let look = || match self.deregister(region) {
@@ -466,7 +469,7 @@ impl Engine {
         let made = Publication::new(store, ENGINES, name, address)?;
         let mut published = lock(&self.inner.published);
         published.push(made);
-        // A close that has begun meanwhile has taken those before.
+        // A close that has begun meanwhile has taken only the names before this one.
         if self.is_closed() {
             published.clear();
         }
@@ -482,13 +485,13 @@ impl Engine {
     /// Connects to the engine that has published its name in `store`.
     ///
     /// # Errors
-    /// [`HostError::UnknownName`]; [`HostError::Store`]; else as [`Engine::connect`].
+    /// [`HostError::UnknownName`]; [`HostError::Store`]; otherwise as [`Engine::connect`].
     pub fn connect_by_name(&self, store: &dyn Store, name: &str) -> Result<Peer, HostError> {
         self.connect(&Publication::find(store, ENGINES, name)?)
     }
 
-    /// Takes nothing new, waits for what runs, ends all connections and all threads, and takes all regions away. Once more only
-    /// reports.
+    /// Closes the engine: it takes nothing new, waits for what runs, ends all connections and all threads, and takes all regions
+    /// away. A second call only reports.
     #[must_use = "it says what was cut off"]
     pub fn close(&self) -> CloseReport {
         self.inner.close()
@@ -501,16 +504,15 @@ impl Drop for Engine {
     }
 }
 
-/// How often threads of the engine have woken: workers, and those that watch its connections. For tests.
+/// Returns how often threads of the engine have woken: workers, and those that watch its connections. For tests.
 #[must_use]
 pub fn wakes(engine: &Engine) -> [u64; 2] {
     let inner = &engine.inner;
-    let peers = lock(&inner.core.peers);
-    let links = peers.threads.iter().filter_map(|(link, ..)| link.wake());
-    [inner.core.pool.wakes(), links.map(Wake::wakes).sum()]
+    [inner.core.pool.wakes(), lock(&inner.core.peers).wakes()]
 }
 
-/// How each NIC of the engine has registered the memory of a region, and which ways it refused: what a measurement is of.
+/// Returns how each NIC of the engine has registered the memory of a region, and which ways it refused. A measurement says this
+/// of its subject.
 ///
 /// # Errors
 /// [`EngineError::UnknownRegion`], [`EngineError::ForeignRegion`].

@@ -1,15 +1,15 @@
-//! What an engine has, as its handles and those of its peers share it.
+//! What an engine has. Its handles and those of its peers share it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use crate::engine::connection::core::{Core, Listening};
+use crate::engine::connection::peers::Running;
 use crate::engine::connection::publication::Publication;
 use crate::engine::error::HostError;
 use crate::engine::ids::RegionId;
 use crate::engine::ledger::account::Outcome;
-use crate::engine::ledger::cut::Cut;
 use crate::engine::lock::lock;
 use crate::engine::memory::gpus::Gpus;
 use crate::engine::memory::regions::Descriptor;
@@ -33,17 +33,16 @@ pub struct CloseReport {
 }
 
 pub(super) struct Inner {
-    pub(super) cut: Cut,
     pub(super) regions: Mutex<Registry>,
-    /// A region was taken away, or stays.
+    /// Notified when a region was taken away, or stays.
     pub(super) left: Condvar,
     pub(super) listeners: Mutex<Vec<(Arc<Listening>, OwnThread)>>,
-    /// Its name in stores.
+    /// The name of the engine in stores.
     pub(super) published: Mutex<Vec<Publication>>,
     pub(super) gpus: Gpus,
-    /// Held by a submitter, from its look at `is_closing` until the transfer has begun.
+    /// A submitter holds this from its look at `is_closing` until the transfer has begun.
     pub(super) submitting: RwLock<()>,
-    /// Last, since registrations stand on its rails.
+    /// The last field, so that it is dropped last: registrations stand on its rails.
     pub(super) core: Arc<Core>,
 }
 
@@ -52,7 +51,7 @@ impl Inner {
         lock(&self.regions).descriptor(region, self.core.hello.incarnation)
     }
 
-    /// Without the lock while peers of this machine end their copies.
+    /// Takes a region away. The lock is free while peers of this machine end their copies.
     pub(super) fn deregister(&self, region: RegionId) -> Result<(), HostError> {
         let mut regions = lock(&self.regions);
         let leaving = loop {
@@ -72,6 +71,7 @@ impl Inner {
         done
     }
 
+    /// Ends all connections and threads. Only the first call does so, but each returns what was counted.
     pub(super) fn close(&self) -> CloseReport {
         let was_open = !self.core.is_closing.swap(true, Ordering::AcqRel);
         let mut cut_off = 0;
@@ -90,43 +90,11 @@ impl Inner {
                 listening.wake.wake();
                 thread.join();
             }
-            let (threads, arrived) = {
-                let mut peers = lock(&self.core.peers);
-                (
-                    std::mem::take(&mut peers.threads),
-                    std::mem::take(&mut peers.arrived),
-                )
-            };
-            drop(arrived);
-            self.core.arrived.notify_all();
-            self.core.counters.close();
-            let end = Instant::now() + self.core.config.drain;
-            for (link, ..) in &threads {
-                cut_off += link.drain(end.saturating_duration_since(Instant::now()));
-                link.end_by_wish();
-            }
-            for (.., thread) in threads {
-                thread.join();
-            }
+            cut_off = self.end_connections();
             self.core.pool.stop();
             self.core.counters.end_mirrors();
             self.core.keys.end_all();
-            let regions = std::mem::replace(
-                &mut *lock(&self.regions),
-                Registry::new(
-                    self.core.transfers.engine(),
-                    None,
-                    self.core.transfers.flushes(),
-                ),
-            );
-            if let Some(board) = &self.core.local.board
-                && board.has_copiers()
-            {
-                tracing::error!(
-                    "the memory of an engine is kept: a peer of this machine stands still within a copy"
-                );
-                std::mem::forget(regions);
-            }
+            self.drop_regions();
             self.core.transfers.waiting().change();
         }
         let count = |outcome| self.core.transfers.count(outcome);
@@ -136,6 +104,39 @@ impl Inner {
             failed: count(Outcome::Failed),
             cancelled: count(Outcome::Cancelled),
             timed_out: count(Outcome::TimedOut),
+        }
+    }
+
+    /// Ends all connections, and returns how many transfers still ran when the time for them was over.
+    fn end_connections(&self) -> u32 {
+        let running = lock(&self.core.peers).take_all();
+        self.core.arrived.notify_all();
+        self.core.counters.close();
+        let end = Instant::now() + self.core.config.drain;
+        let mut cut_off = 0;
+        for Running { link, .. } in &running {
+            let left = end.saturating_duration_since(Instant::now());
+            cut_off += link.load().drain(left);
+            link.end_by_wish();
+        }
+        for ended in running {
+            ended.control.join();
+        }
+        cut_off
+    }
+
+    /// Lets the memory of all regions go, unless a peer of this machine may still copy to it.
+    fn drop_regions(&self) {
+        let transfers = &self.core.transfers;
+        let empty = Registry::new(transfers.engine(), None, transfers.flushes());
+        let regions = std::mem::replace(&mut *lock(&self.regions), empty);
+        if let Some(board) = &self.core.local.board
+            && board.has_copiers()
+        {
+            tracing::error!(
+                "the memory of an engine is kept: a peer of this machine stands still within a copy"
+            );
+            std::mem::forget(regions);
         }
     }
 }

@@ -6,7 +6,7 @@ pub const MOST_SLICES: u32 = (1 << 30) - 1;
 pub const MOST_SLOTS: u32 = 65_536;
 /// Blocks have at least so many bytes.
 pub const LEAST_BLOCK: u32 = 1 << 12;
-/// Most bytes of a slice: what a WQE of an mlx5 QP carries (`log_msg_max` is 30).
+/// Most bytes of a slice: a WQE of an mlx5 QP carries no more (`log_msg_max` is 30).
 pub const MOST_SLICE_BYTES: u32 = 1 << 30;
 /// Most operations of a transfer.
 pub const MOST_OPERATIONS: usize = 65_536;
@@ -18,15 +18,20 @@ pub const MOST_GATHER: u32 = 16;
 pub(in crate::engine) const MOST_QPS: usize = 8;
 /// Most NICs of an engine: each has a QP of a connection.
 pub const MOST_RAILS: usize = MOST_QPS;
-/// Counters of an engine: their numbers are below this.
+/// Number of counters of an engine. The number of a counter is below this.
 pub const MOST_COUNTERS: u32 = crate::provider::local::MOST_COUNTERS;
 /// Most bytes of a notice: 64 KiB.
 pub const MOST_NOTICE_BYTES: usize = 1 << 16;
-/// What a notice takes of an inbox besides its bytes.
+/// Bytes that a notice takes of an inbox besides its own.
 pub(in crate::engine) const OVERHEAD: u64 = 64;
-/// Low bits of the id of a region: which of its engine it is. Above them is the number of the engine.
+/// Low bits of the id of a region, which tell the regions of an engine apart. Above them is the number of the engine.
 pub(in crate::engine) const REGION_BITS: u32 = 40;
-/// Most engines that a process makes: their numbers begin at 1.
+/// Most engines that a process makes. Their numbers begin at 1.
 pub(in crate::engine) const MOST_ENGINES: u32 = (1 << (u64::BITS - REGION_BITS)) - 1;
-/// Most regions that an engine registers in its life: they are counted from 1 on.
+/// Most regions that an engine registers in its life. Their numbers begin at 1.
 pub(in crate::engine) const MOST_REGIONS: u64 = (1 << REGION_BITS) - 1;
+
+/// Returns a number of operations or slices in 32 bits: no transfer has more.
+pub(in crate::engine) fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -14,7 +14,7 @@ use crate::engine::transfers::concluded::Concluded;
 use crate::engine::wire::notices::Notice;
 
 impl Engine {
-    /// What became of a transfer. Any number of polls say the same, until it is released.
+    /// Returns what became of a transfer. Once it is concluded, every poll returns the same until it is released.
     ///
     /// # Errors
     /// [`EngineError::ForeignId`].
@@ -22,7 +22,7 @@ impl Engine {
         self.inner.core.transfers.poll(id)
     }
 
-    /// The same of many, in their order.
+    /// Writes what became of each transfer into `into`, in the order of `ids`.
     ///
     /// # Errors
     /// [`EngineError::ForeignId`].
@@ -34,7 +34,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until the transfer is concluded, or the time is over; what became of it. Of one that is pending still,
+    /// Waits until the transfer is concluded, or the time is over, and returns what became of it. If it is still pending,
     /// [`Engine::stalled`] tells whether it is slow or dead.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl Engine {
         self.poll(id)
     }
 
-    /// Waits until one of `ids` is concluded or unknown: its place among them. None: the time is over.
+    /// Waits until one of `ids` is concluded or unknown, and returns its place among them. None: the time is over.
     ///
     /// # Errors
     /// [`EngineError::ForeignId`].
@@ -56,8 +56,8 @@ impl Engine {
         self.inner.core.transfers.wait_any(ids, most)
     }
 
-    /// Hands nothing more out of the transfer. It is concluded when the HCA has nothing more of it: wait for that. What it has for
-    /// longer than `grace` is flushed, and the QPs are reset at both ends.
+    /// Cancels a transfer: workers post no more of it. It is concluded when the HCA has nothing more of it, so the program still
+    /// waits for that. If the HCA has slices of it for longer than `grace`, workers flush their QPs, and both ends reset these.
     ///
     /// # Errors
     /// [`EngineError::ForeignId`], [`EngineError::Released`].
@@ -65,7 +65,7 @@ impl Engine {
         self.inner.core.transfers.cancel(id)
     }
 
-    /// What became of a concluded transfer, operation by operation.
+    /// Returns what became of a concluded transfer, operation by operation.
     ///
     /// # Errors
     /// [`EngineError::Pending`], [`EngineError::Released`], [`EngineError::ForeignId`].
@@ -76,7 +76,7 @@ impl Engine {
         Ok(report)
     }
 
-    /// Gives the slot of a concluded transfer back: its id is unknown from then on.
+    /// Gives the slot of a concluded transfer back. The id of the transfer is unknown from then on.
     ///
     /// # Errors
     /// [`EngineError::Pending`], [`EngineError::ForeignId`].
@@ -84,20 +84,20 @@ impl Engine {
         self.inner.core.transfers.release(id)
     }
 
-    /// Transfers that were submitted and not released.
+    /// Returns how many transfers were submitted and not released.
     #[must_use]
     pub fn in_use(&self) -> usize {
         self.inner.core.transfers.in_use()
     }
 
-    /// What becomes of the transfer, as a future: for any executor. It is ready when the transfer is concluded or unknown.
+    /// Returns what becomes of the transfer as a future, for any executor. The future is ready when the transfer is concluded or unknown.
     pub fn concluded(&self, id: TransferId) -> Concluded {
         Concluded::new(&self.inner.core.transfers, id)
     }
 
-    /// Tells a transfer that is slow from one that is dead, where a wait for it was in vain: the rails by which slices of its connection
-    /// are in flight, and for how long nothing has completed there. None: no rail has any, as while QPs are connected anew, or
-    /// the transfer is concluded. [`Engine::waits_for`] tells these apart.
+    /// Returns the rails by which slices of the connection of a transfer are in flight, and for how long none has completed
+    /// there. So a program tells a slow transfer from a dead one. The list is empty if no rail has slices in flight, as while QPs
+    /// are connected anew, or if the transfer is concluded. [`Engine::waits_for`] tells these apart.
     ///
     /// # Errors
     /// [`EngineError::ForeignId`], [`EngineError::Released`].
@@ -113,14 +113,15 @@ impl Engine {
         Ok(all)
     }
 
-    /// What a transfer waits for at this moment. None: it is concluded.
+    /// Returns what a transfer waits for at this moment. None: it is concluded.
     ///
     /// # Errors
     /// [`EngineError::ForeignId`], [`EngineError::Released`].
     pub fn waits_for(&self, id: TransferId) -> Result<Option<WaitsFor>, EngineError> {
-        match self.is_pending(id)? {
-            true => Ok(self.inner.core.transfers.waits_for(id)),
-            false => Ok(None),
+        if self.is_pending(id)? {
+            Ok(self.inner.core.transfers.waits_for(id))
+        } else {
+            Ok(None)
         }
     }
 
@@ -132,26 +133,27 @@ impl Engine {
         }
     }
 
-    /// Counter number `id`, which exists from the start of the engine and begins at 0.
+    /// Returns counter number `id`. All counters exist from the start of the engine and begin at 0.
     ///
-    /// A peer whose program starts anew counts on where its former life has ended. After [`Engine::peer_gone`] nothing of that life is
-    /// counted any more: then a program may set the counter to 0.
+    /// A peer whose program starts anew counts on where its former life has ended. After [`Engine::peer_gone`] no WRITE of that
+    /// life is counted any more. Then a program may set the counter to 0.
     ///
     /// # Errors
-    /// [`EngineError::Counter`]: [`MOST_COUNTERS`](super::MOST_COUNTERS) or more.
+    /// [`EngineError::Counter`]: `id` is [`MOST_COUNTERS`](super::MOST_COUNTERS) or more.
     pub fn counter(&self, id: u32) -> Result<Counter, EngineError> {
         check_counter(id)?;
         Ok(Counter::new(&self.inner.core.counters, id))
     }
 
-    /// The next notice, of any peer; those of one peer in the order in which it has sent them, each once. None: the time is over.
+    /// Returns the next notice, of any peer. The notices of one peer come in the order in which it has sent them, each once.
+    /// None: the time is over.
     #[must_use]
     pub fn notice(&self, most: Duration) -> Option<Notice> {
         self.inner.core.known.notice(most)
     }
 
-    /// The next peer that is gone. Each life of a peer is reported once, when its last connection has ended, unless this side ended
-    /// it. By then all transfers to it are concluded, and this side's QPs to it are reset. None: the time is over.
+    /// Returns the next peer that is gone. Each life of a peer is reported once, when its last connection has ended, unless this
+    /// side ended it. By then all transfers to it are concluded, and this side's QPs to it are reset. None: the time is over.
     #[must_use]
     pub fn peer_gone(&self, most: Duration) -> Option<PeerGone> {
         self.inner.core.known.gone(most)

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 use std::time::Duration;
 
-use crate::engine::connection::core::Arrived;
+use crate::engine::connection::peers::Arrived;
 use crate::engine::error::{EngineError, HostError};
 use crate::engine::ids::{RegionId, TransferId};
 use crate::engine::inner::Inner;
@@ -16,20 +16,20 @@ use crate::engine::lives::attached::Attached;
 use crate::engine::lives::known::Known;
 use crate::engine::lock::lock;
 use crate::engine::memory::grant::Grant;
-use crate::engine::memory::keys::PeerKey;
+use crate::engine::memory::keys::{PeerKey, Range};
 use crate::engine::memory::regions::Descriptor;
-use crate::engine::memory::table::{LocalTable, Mapped, RemoteTable};
+use crate::engine::memory::table::{Mapped, Tables};
 use crate::engine::route::counter::check_counter;
 use crate::engine::route::link::Link;
 use crate::engine::route::local::PeerPath;
 use crate::engine::route::rails::{GrantedRange, RailKeys};
-use crate::engine::transfers::{Options, Prepared};
+use crate::engine::transfers::{How, Moves, Options, Prepared};
 use crate::engine::wire::messages::Hello;
 use crate::provider::local::ShownRegion;
 use crate::verbs::RangeKey;
 
-/// A connection to another engine. It lasts until [`Peer::close`], the end of either engine, or the failure of its last QP; handles
-/// may be dropped.
+/// A connection to another engine. It lasts until [`Peer::close`], the end of either engine, or the failure of its last QP.
+/// Programs may drop its handles.
 #[derive(Clone)]
 pub struct Peer {
     pub(super) inner: Arc<Inner>,
@@ -40,7 +40,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The handle of a connection of `inner`.
+    /// Returns the handle of a connection of `inner`.
     pub(super) fn new(inner: &Arc<Inner>, arrived: Arrived) -> Self {
         let Arrived { link, hello, known } = arrived;
         let inner = Arc::clone(inner);
@@ -52,28 +52,28 @@ impl Peer {
         }
     }
 
-    /// The name that the configuration of the other engine gives it.
+    /// Returns the name that the configuration of the other engine gives it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.hello.name
     }
 
-    /// QPs of the connection, both ends' smaller number.
+    /// Returns the number of QPs of the connection: the smaller of the numbers that both ends want.
     #[must_use]
     pub fn qps(&self) -> u64 {
         self.hello.qps.min(self.inner.core.hello.qps)
     }
 
-    /// How transfers go to it now. From a copy that the system refuses on, they go by the NIC.
+    /// Returns how transfers go to the peer now. After the system has refused a copy, they go by the NIC.
     #[must_use]
     pub fn path(&self) -> PeerPath {
         self.link.path()
     }
 
-    /// How often a QP of the connection has failed, was reset at both ends and is used again.
+    /// Returns how often a QP of the connection has failed, was reset at both ends and is used again.
     #[must_use]
     pub fn resets(&self) -> u64 {
-        self.link.resets()
+        self.link.fences().resets()
     }
 
     /// Returns whether the connection takes transfers.
@@ -82,11 +82,12 @@ impl Peer {
         self.link.is_open()
     }
 
-    /// Takes a region of the peer to be written and read. Once more does no harm. All connections to this life of the peer have it.
+    /// Lets transfers write and read a region of the peer. A second call does no harm. All connections to this life of the peer
+    /// have the region.
     ///
     /// # Errors
-    /// [`EngineError::Incarnation`]: of another engine or an earlier life; [`EngineError::Overlap`]: with a region of the peer that
-    /// is known and not the same.
+    /// [`EngineError::Incarnation`]: the descriptor is of another engine or an earlier life; [`EngineError::Overlap`]: it
+    /// overlaps another region of the peer that is known.
     pub fn import(&self, descriptor: &Descriptor) -> Result<(), EngineError> {
         let peer = self.hello.incarnation;
         if descriptor.incarnation != peer {
@@ -108,9 +109,10 @@ impl Peer {
         if remote.covering(address, bytes) == Some(&region) {
             return Ok(());
         }
-        match Arc::make_mut(&mut remote).insert(region) {
-            true => Ok(()),
-            false => Err(EngineError::Overlap { address, bytes }),
+        if Arc::make_mut(&mut remote).insert(region) {
+            Ok(())
+        } else {
+            Err(EngineError::Overlap { address, bytes })
         }
     }
 
@@ -152,11 +154,12 @@ impl Peer {
         self.submit(&[operation], &Options::default())
     }
 
-    /// Begins a transfer of all these operations, in no order among each other. Never waits.
+    /// Begins a transfer of all these operations, which run in any order. Never waits.
     ///
     /// # Errors
-    /// [`EngineError::WouldBlock`]: no slot is free; [`EngineError::PeerGone`]; [`EngineError::WorkerPanicked`]; ranges and numbers that
-    /// cannot be; [`EngineError::ReadIntoItself`]; [`EngineError::Counter`], [`EngineError::CountedRead`], [`EngineError::CountedParts`]. Nothing was done in each case.
+    /// [`EngineError::WouldBlock`]: no slot is free; [`EngineError::PeerGone`]; [`EngineError::WorkerPanicked`]; the errors for
+    /// ranges and numbers that cannot be; [`EngineError::ReadIntoItself`]; [`EngineError::Counter`],
+    /// [`EngineError::CountedRead`], [`EngineError::CountedParts`]. Nothing was done in each case.
     pub fn submit(
         &self,
         operations: &[Operation],
@@ -173,12 +176,10 @@ impl Peer {
     ) -> Result<TransferId, EngineError> {
         let _open = self.check_open()?;
         options.counter.map_or(Ok(()), check_counter)?;
-        let overlaps = self.check_overlap(operations)?;
-        let tables = self.tables();
+        let moves = self.moves(operations)?;
+        let how = self.how(options, notice);
         let transfers = &self.inner.core.transfers;
-        let options = options.or(self.inner.core.config.deadline);
-        let how = (&options, notice);
-        transfers.submit(&self.link, tables, (operations, overlaps), how)
+        transfers.submit(&self.link, self.tables(), moves, how)
     }
 
     /// Plans a transfer once, to be posted many times.
@@ -189,10 +190,10 @@ impl Peer {
         self.prepare_as(operations, false)
     }
 
-    /// The same of a transfer that may be posted with [`Options::counter`].
+    /// Plans a transfer once, to be posted many times, also with [`Options::counter`].
     ///
     /// # Errors
-    /// [`EngineError::CountedRead`], [`EngineError::CountedParts`]; else as [`Peer::submit`].
+    /// [`EngineError::CountedRead`], [`EngineError::CountedParts`]; otherwise as [`Peer::submit`].
     pub fn prepare_counting(&self, operations: &[Operation]) -> Result<Arc<Prepared>, EngineError> {
         self.prepare_as(operations, true)
     }
@@ -203,21 +204,16 @@ impl Peer {
         counts: bool,
     ) -> Result<Arc<Prepared>, EngineError> {
         let _open = self.check_open()?;
-        let overlaps = self.check_overlap(operations)?;
-        let how = (self.inner.cut, self.inner.core.config.gather);
-        let tables = self.tables();
-        let what = (operations, overlaps, counts);
-        self.inner
-            .core
-            .transfers
-            .prepare(&self.link, tables, how, what)
+        let moves = self.moves(operations)?;
+        let transfers = &self.inner.core.transfers;
+        transfers.prepare(&self.link, self.tables(), moves, counts)
     }
 
     /// Begins a transfer that was prepared.
     ///
     /// # Errors
-    /// [`EngineError::PreparedElsewhere`]: by another engine; [`EngineError::ForeignPrepared`]: for another peer;
-    /// [`EngineError::PreparedUncounted`]; else as [`Peer::submit`].
+    /// [`EngineError::PreparedElsewhere`]: another engine has prepared it; [`EngineError::ForeignPrepared`]: it is for another
+    /// peer; [`EngineError::PreparedUncounted`]; otherwise as [`Peer::submit`].
     pub fn post(
         &self,
         prepared: &Arc<Prepared>,
@@ -234,15 +230,14 @@ impl Peer {
     ) -> Result<TransferId, EngineError> {
         let _open = self.check_open()?;
         options.counter.map_or(Ok(()), check_counter)?;
-        let options = options.or(self.inner.core.config.deadline);
-        let how = (&options, notice);
+        let how = self.how(options, notice);
         self.inner.core.transfers.post(&self.link, prepared, how)
     }
 
-    /// As [`Peer::submit`], but waits up to `most` for a slot where none is free.
+    /// Begins a transfer as [`Peer::submit`] does. If no slot is free, it first waits up to `most` for one.
     ///
     /// # Errors
-    /// [`EngineError::WouldBlock`]: no slot was free in time; else as [`Peer::submit`].
+    /// [`EngineError::WouldBlock`]: no slot was free in time; otherwise as [`Peer::submit`].
     pub fn submit_wait(
         &self,
         operations: &[Operation],
@@ -252,10 +247,10 @@ impl Peer {
         self.begin_within(most, || self.submit(operations, options))
     }
 
-    /// As [`Peer::post`], but waits up to `most` for a slot where none is free.
+    /// Begins a transfer as [`Peer::post`] does. If no slot is free, it first waits up to `most` for one.
     ///
     /// # Errors
-    /// [`EngineError::WouldBlock`]: no slot was free in time; else as [`Peer::post`].
+    /// [`EngineError::WouldBlock`]: no slot was free in time; otherwise as [`Peer::post`].
     pub fn post_wait(
         &self,
         prepared: &Arc<Prepared>,
@@ -277,28 +272,28 @@ impl Peer {
 
     /// Sends a notice of up to [`MOST_NOTICE_BYTES`](super::MOST_NOTICE_BYTES) bytes, after those sent before. Never waits.
     ///
-    /// Where the connection ends before it was taken, the next connection of the same lives brings it.
+    /// If the connection ends before the peer's program has taken the notice, the next connection of the same two lives brings it.
     ///
     /// # Errors
-    /// [`EngineError::InboxFull`]: the peer's program takes none; [`EngineError::NoticeBytes`]; [`EngineError::PeerGone`];
-    /// [`EngineError::Closing`]. Nothing was done in each case.
+    /// [`EngineError::InboxFull`]: the peer's program has not taken the notices that it has; [`EngineError::NoticeBytes`];
+    /// [`EngineError::PeerGone`]; [`EngineError::Closing`]. Nothing was done in each case.
     pub fn notify(&self, bytes: &[u8]) -> Result<(), EngineError> {
         let _open = self.check_open()?;
         Attached::new(&self.known, &self.hello.name, bytes)?.send(None);
         Ok(())
     }
 
-    /// As [`Peer::notify`], but waits up to `most` for room.
+    /// Sends a notice as [`Peer::notify`] does, but first waits up to `most` for room.
     ///
     /// # Errors
-    /// [`EngineError::InboxFull`]: no room came in time; else as [`Peer::notify`].
+    /// [`EngineError::InboxFull`]: no room came in time; otherwise as [`Peer::notify`].
     pub fn notify_wait(&self, bytes: &[u8], most: Duration) -> Result<(), EngineError> {
         let waiting = self.inner.core.transfers.waiting();
         waiting.while_refused(most, is_full, || self.notify(bytes))
     }
 
-    /// As [`Peer::submit`], with a notice that the peer gets after the last byte of the transfer. If the transfer fails, the
-    /// peer gets the notice too, with the outcome and the first cause.
+    /// Begins a transfer as [`Peer::submit`] does, with a notice that the peer gets after the last byte. If the transfer fails,
+    /// the peer gets the notice too, with the outcome and the first cause.
     ///
     /// # Errors
     /// As [`Peer::submit`] and [`Peer::notify`].
@@ -313,7 +308,7 @@ impl Peer {
         })
     }
 
-    /// As [`Peer::submit_notify`], but waits up to `most` for a slot and for room.
+    /// Begins a transfer as [`Peer::submit_notify`] does, but first waits up to `most` for a slot and for room.
     ///
     /// # Errors
     /// As [`Peer::submit_notify`].
@@ -330,7 +325,7 @@ impl Peer {
         })
     }
 
-    /// As [`Peer::post`], with a notice, as [`Peer::submit_notify`].
+    /// Begins a transfer as [`Peer::post`] does, with a notice as of [`Peer::submit_notify`].
     ///
     /// # Errors
     /// As [`Peer::post`] and [`Peer::notify`].
@@ -345,7 +340,7 @@ impl Peer {
         })
     }
 
-    /// As [`Peer::post_notify`], but waits up to `most` for a slot and for room.
+    /// Begins a transfer as [`Peer::post_notify`] does, but first waits up to `most` for a slot and for room.
     ///
     /// # Errors
     /// As [`Peer::post_notify`].
@@ -366,7 +361,7 @@ impl Peer {
         begin: impl FnOnce(Attached) -> Result<TransferId, EngineError>,
     ) -> Result<TransferId, EngineError> {
         let begun = begin(Attached::new(&self.known, &self.hello.name, bytes)?);
-        // Another thread may have been refused the room that was given back. One that waits does not wake itself.
+        // Another thread may have been refused the room that this one gave back, and waits to be woken.
         if begun.is_err() && self.known.outbox().has_refused() {
             self.inner.core.transfers.waiting().change();
         }
@@ -374,13 +369,13 @@ impl Peer {
     }
 
     /// Lets the peer read or write the `bytes` bytes at `address` of this side, by a key of its own. One command of the HCA makes
-    /// the key over the registration. It ends when `time_to_live` is over, with this connection, or by [`Engine::revoke`](super::Engine::revoke); until
-    /// then the region stays. The program carries the result to the peer.
+    /// the key over the registration. The grant ends when `time_to_live` is over, with this connection, or by
+    /// [`Engine::revoke`](super::Engine::revoke). Until then the region stays. The program carries the result to the peer.
     ///
     /// # Errors
-    /// [`EngineError::GrantRange`]: no bytes, or no registration has all of them; [`EngineError::TimeToLive`]: none;
-    /// [`EngineError::GrantSpace`]; [`EngineError::PeerGone`]; [`EngineError::Closing`]; [`HostError::Provider`]: the HCA makes no
-    /// key. Nothing was done in each case.
+    /// [`EngineError::GrantRange`]: there are no bytes, or no registration has all of them; [`EngineError::TimeToLive`]: the time
+    /// is 0; [`EngineError::GrantSpace`]; [`EngineError::PeerGone`]; [`EngineError::Closing`]; [`HostError::Provider`]: the HCA
+    /// makes no key. Nothing was done in each case.
     pub fn grant(
         &self,
         address: u64,
@@ -392,14 +387,14 @@ impl Peer {
         if time_to_live == Some(Duration::ZERO) {
             return Err(EngineError::TimeToLive.into());
         }
-        let name = &*self.hello.name;
         let table = Arc::clone(&lock(&self.inner.regions).table);
         let region = table.covering(address, bytes).filter(|_| bytes > 0);
         let region = region.filter(|region| region.owner.enter());
         let region = region.ok_or(EngineError::GrantRange { address, bytes })?;
         let keys = &self.inner.core.keys;
         let users = Arc::clone(&region.owner);
-        let place = keys.reserve((&self.link, name), users, (address, bytes));
+        let peer = &*self.hello.name;
+        let place = keys.reserve(&self.link, peer, users, Range { address, bytes });
         let place = place.inspect_err(|_| region.owner.leave())?;
         let range = GrantedRange {
             lkeys: region.keys,
@@ -407,30 +402,24 @@ impl Peer {
             bytes,
             named: place.named,
         };
-        let made = self
-            .inner
-            .core
-            .rails
-            .keys(&range, rights.access(), place.tag);
+        let rails = &self.inner.core.rails;
+        let made = rails.keys(&range, rights.access(), place.tag);
         let made = made.inspect_err(|_| keys.not_made(place.number))?;
         let rkeys: RailKeys = made.iter().map(RangeKey::rkey).collect();
-        let is_of_gpu = region.keys.is_of_gpu();
-        let rkeys = rkeys.with_near(region.keys.near()).with_gpu(is_of_gpu);
-        let shown = ShownRegion {
+        let near = region.keys.near();
+        let rkeys = rkeys.with_near(near).with_gpu(region.keys.is_of_gpu());
+        let grant = Grant {
+            number: place.number,
+            owner: self.inner.core.hello.incarnation,
+            peer: self.hello.incarnation,
             address: place.named,
             bytes,
-            key: rkeys.of(0),
-            place: address,
-            may_read: rights.number() & Rights::Read.number() != 0,
-            may_write: rights.number() & Rights::Write.number() != 0,
+            rkeys,
+            rights,
         };
-        // A peer elsewhere has no use for it, and no peer copies memory of a GPU.
-        let board = self.inner.core.local.board.as_ref();
-        let board = board.filter(|_| self.link.is_seated() && !is_of_gpu);
-        let key = PeerKey::new(made, board, &shown);
-        if !keys.made(place.number, key, time_to_live) {
+        if !keys.made(place.number, self.key(made, &grant, address), time_to_live) {
             keys.end_in_tries(place.number)?;
-            let peer = name.to_owned();
+            let peer = peer.to_owned();
             return Err(EngineError::PeerGone { peer }.into());
         }
         if time_to_live.is_some()
@@ -439,31 +428,41 @@ impl Peer {
             // The thread of the connection ends it in time.
             wake.wake();
         }
-        Ok(Grant {
-            number: place.number,
-            owner: self.inner.core.hello.incarnation,
-            peer: self.hello.incarnation,
-            address: place.named,
-            bytes,
-            rkeys,
-            rights,
-        })
+        Ok(grant)
     }
 
-    /// A grant of the whole registration of a region, to be read and written, without a time.
+    /// Returns the key of a grant of memory at `place`. A peer that copies within the machine finds it on the board too.
+    fn key(&self, made: Vec<RangeKey>, grant: &Grant, place: u64) -> PeerKey {
+        let allows = |right: Rights| grant.rights.number() & right.number() != 0;
+        let shown = ShownRegion {
+            address: grant.address,
+            bytes: grant.bytes,
+            key: grant.rkeys.of(0),
+            place,
+            may_read: allows(Rights::Read),
+            may_write: allows(Rights::Write),
+        };
+        // A peer elsewhere has no use for it, and no peer copies memory of a GPU.
+        let board = self.inner.core.local.board.as_ref();
+        let board = board.filter(|_| self.link.is_seated() && !grant.rkeys.is_of_gpu());
+        PeerKey::new(made, board, &shown)
+    }
+
+    /// Grants the whole registration of a region, to be read and written, without an end in time.
     ///
     /// # Errors
-    /// [`EngineError::UnknownRegion`]; [`EngineError::ForeignRegion`]: of another engine than this connection; else as [`Peer::grant`].
+    /// [`EngineError::UnknownRegion`]; [`EngineError::ForeignRegion`]: the region is of another engine than this connection;
+    /// otherwise as [`Peer::grant`].
     pub fn export(&self, region: RegionId) -> Result<Grant, HostError> {
         let whole = self.inner.descriptor(region)?;
         self.grant(whole.address, whole.bytes, Rights::Both, None)
     }
 
-    /// Takes what the peer has granted this engine. Once more does no harm. [`Peer::forget`] forgets it.
+    /// Lets transfers reach what the peer has granted this engine. A second call does no harm. [`Peer::forget`] forgets it.
     ///
     /// # Errors
-    /// [`EngineError::Incarnation`]: of another engine or an earlier life of the peer; [`EngineError::ForeignGrant`]: to another
-    /// engine or an earlier life of this one; [`EngineError::Overlap`].
+    /// [`EngineError::Incarnation`]: the grant is of another engine or an earlier life of the peer;
+    /// [`EngineError::ForeignGrant`]: it is to another engine or an earlier life of this one; [`EngineError::Overlap`].
     pub fn import_grant(&self, grant: &Grant) -> Result<(), EngineError> {
         let (peer, own) = (self.hello.incarnation, self.inner.core.hello.incarnation);
         if grant.owner != peer {
@@ -482,10 +481,11 @@ impl Peer {
         })
     }
 
-    /// Waits for its transfers, but not for longer than the engine's `drain`, and ends the connection. How many were cut off.
+    /// Ends the connection, after a wait for its transfers of at most the `drain` of the configuration. Returns how many
+    /// transfers were cut off.
     #[must_use]
     pub fn close(&self) -> u32 {
-        let left = self.link.drain(self.inner.core.config.drain);
+        let left = self.link.load().drain(self.inner.core.config.drain);
         self.link.end_by_wish();
         left
     }
@@ -495,20 +495,30 @@ impl Peer {
         self.link.end_by_wish();
     }
 
-    /// Returns whether a WRITE goes where one of the same transfer comes from.
-    fn check_overlap(&self, operations: &[Operation]) -> Result<bool, EngineError> {
-        match self.hello.shares_memory_with(&self.inner.core.hello) {
-            true => overlap::check(operations),
-            false => Ok(false),
+    /// Returns what a transfer of these operations moves. Refuses a READ into memory from which the transfer reads.
+    fn moves<'a>(&self, operations: &'a [Operation]) -> Result<Moves<'a>, EngineError> {
+        let shares_memory = self.hello.shares_memory_with(&self.inner.core.hello);
+        Ok(Moves {
+            operations,
+            overlaps: shares_memory && overlap::check(operations)?,
+        })
+    }
+
+    /// Returns how a transfer runs with these options: the configuration gives the deadline that they leave out.
+    fn how(&self, options: &Options, notice: Option<Attached>) -> How {
+        let options = options.or(self.inner.core.config.deadline);
+        How { options, notice }
+    }
+
+    fn tables(&self) -> Tables {
+        Tables {
+            local: Arc::clone(&lock(&self.inner.regions).table),
+            remote: Arc::clone(&lock(&self.known.remote)),
         }
     }
 
-    fn tables(&self) -> (Arc<LocalTable>, Arc<RemoteTable>) {
-        let local = Arc::clone(&lock(&self.inner.regions).table);
-        (local, Arc::clone(&lock(&self.known.remote)))
-    }
-
-    /// While the result is held a close does not end the workers.
+    /// Refuses what an engine that is closed or a link that has ended does not take. While a caller holds the result, a close
+    /// does not end the workers.
     pub(super) fn check_open(&self) -> Result<RwLockReadGuard<'_, ()>, EngineError> {
         let open = self.inner.submitting.read();
         let open = open.unwrap_or_else(PoisonError::into_inner);
@@ -520,7 +530,7 @@ impl Peer {
     }
 }
 
-/// Returns whether the call may succeed later.
+/// Returns whether the call may succeed once a slot or room is free.
 fn is_full(error: &EngineError) -> bool {
     matches!(
         error,

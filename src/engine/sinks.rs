@@ -1,10 +1,10 @@
-//! An engine without HCAs: what all of it costs but the NIC, and what happens when a chain is refused.
+//! An engine without HCAs. It shows what an engine costs without the NIC, and what happens when a chain is refused.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::EngineConfig;
-use crate::engine::config::{check, pace};
+use crate::engine::config::{pace, sizes};
 use crate::engine::error::{EngineError, HostError};
 use crate::engine::ids::TransferId;
 use crate::engine::kind::Rights;
@@ -12,12 +12,13 @@ use crate::engine::ledger::plan::Operation;
 use crate::engine::ledger::report::Report;
 use crate::engine::ledger::slots::Status;
 use crate::engine::memory::regions::Users;
-use crate::engine::memory::table::{LocalTable, Mapped, RemoteTable, Table};
+use crate::engine::memory::table::{Mapped, Table, Tables};
 use crate::engine::places::cpus;
-use crate::engine::route::link::{Fence, Link};
+use crate::engine::route::fences::Fence;
+use crate::engine::route::link::Link;
 use crate::engine::route::rails::RailKeys;
-use crate::engine::transfers::{Options, Prepared, Transfers};
-use crate::engine::worker::{Held, Pool};
+use crate::engine::transfers::{How, Moves, Options, Prepared, Transfers};
+use crate::engine::worker::{Held, Pool, Seat};
 use crate::error::OwnThread;
 use crate::provider::ProviderError;
 use crate::provider::sink::{Sink, SinkFault, SinkLane, SinkReaper};
@@ -32,14 +33,13 @@ pub struct SinkEngine {
     transfers: Arc<Transfers>,
     pool: Pool<Sink>,
     link: Arc<Link>,
-    /// Waits for the end of the link.
+    /// The thread that waits for the end of the link.
     control: Option<OwnThread>,
-    tables: (Arc<LocalTable>, Arc<RemoteTable>),
-    config: EngineConfig,
+    tables: Tables,
 }
 
 impl SinkEngine {
-    /// With memory of `bytes` bytes at both ends. The first lane has the fault.
+    /// Returns an engine with memory of `bytes` bytes at both ends. The first lane has the fault.
     ///
     /// # Errors
     /// [`HostError::Refused`]: a value outside its limits; [`HostError::Provider`]: what the system refuses.
@@ -48,12 +48,10 @@ impl SinkEngine {
         bytes: u64,
         fault: Option<SinkFault>,
     ) -> Result<Self, HostError> {
-        let cut = check(&config)?;
-        let (slots, workers) = (config.transfers, config.workers);
-        let transfers = Transfers::new(0, slots, (cut, config.gather), workers, config.retry)?;
-        let transfers = Arc::new(transfers);
+        let transfers = Arc::new(Transfers::new(0, &sizes(&config)?)?);
+        let workers = config.workers;
         let owners: Vec<u32> = (0..config.qps).map(|lane| lane % config.workers).collect();
-        let link = Arc::new(Link::new((0, 0), &owners, None));
+        let link = Arc::new(Link::new(0, 0, &owners, None));
         let mut reapers: Vec<SinkReaper> = Vec::new();
         reapers.resize_with(config.workers as usize, SinkReaper::default);
         let mut lanes = Vec::new();
@@ -65,99 +63,99 @@ impl SinkEngine {
         }
         let cpus = vec![cpus::choose(&config.cpus, None)?];
         let cpus = cpus::of_each(&config.cpus, cpus, workers);
-        let reapers = reapers.into_iter().zip(cpus).collect();
-        let pool = Pool::start(&transfers, reapers, pace(&config))?;
+        let seats = reapers.into_iter().zip(cpus);
+        let seats = seats.map(|(reaper, cpus)| Seat { reaper, cpus });
+        let pool = Pool::start(&transfers, seats.collect(), pace(&config))?;
         for (nth, (owner, lane)) in lanes.into_iter().enumerate() {
             pool.add(owner, Held::new(&link, nth, 1, lane));
         }
         let control = end_of(&transfers, &link)?;
-        let tables = (
-            one_region(bytes, Arc::new(Users::default())),
-            one_region(bytes, Rights::Both),
-        );
+        let tables = Tables {
+            local: one_region(bytes, Arc::new(Users::default())),
+            remote: one_region(bytes, Rights::Both),
+        };
         Ok(Self {
             transfers,
             pool,
             link,
             control: Some(control),
             tables,
-            config,
         })
     }
 
-    /// As [`Peer::submit`](crate::engine::Peer::submit).
+    /// Begins a transfer as [`Peer::submit`](crate::engine::Peer::submit) does.
     ///
     /// # Errors
-    /// As there.
+    /// As of that function.
     pub fn submit(
         &self,
         operations: &[Operation],
         options: &Options,
     ) -> Result<TransferId, EngineError> {
         self.link.check(PEER)?;
-        let tables = (Arc::clone(&self.tables.0), Arc::clone(&self.tables.1));
+        let how = How {
+            options: *options,
+            notice: None,
+        };
         self.transfers
-            .submit(&self.link, tables, (operations, false), (options, None))
+            .submit(&self.link, self.tables.clone(), moves(operations), how)
     }
 
-    /// As [`Peer::prepare`](crate::engine::Peer::prepare).
+    /// Plans a transfer as [`Peer::prepare`](crate::engine::Peer::prepare) does.
     ///
     /// # Errors
-    /// As there.
+    /// As of that function.
     pub fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, EngineError> {
-        let tables = (Arc::clone(&self.tables.0), Arc::clone(&self.tables.1));
-        let cut = (check(&self.config)?, self.config.gather);
         self.transfers
-            .prepare(&self.link, tables, cut, (operations, false, false))
+            .prepare(&self.link, self.tables.clone(), moves(operations), false)
     }
 
-    /// As [`Peer::post`](crate::engine::Peer::post).
+    /// Begins a transfer as [`Peer::post`](crate::engine::Peer::post) does.
     ///
     /// # Errors
-    /// As there.
+    /// As of that function.
     pub fn post(&self, prepared: &Arc<Prepared>) -> Result<TransferId, EngineError> {
         self.link.check(PEER)?;
-        self.transfers
-            .post(&self.link, prepared, (&Options::default(), None))
+        self.transfers.post(&self.link, prepared, How::default())
     }
 
-    /// As [`Engine::poll`](crate::engine::Engine::poll).
+    /// Returns what became of a transfer, as [`Engine::poll`](crate::engine::Engine::poll) does.
     ///
     /// # Errors
-    /// As there.
+    /// As of that function.
     pub fn poll(&self, id: TransferId) -> Result<Status, EngineError> {
         self.transfers.poll(id)
     }
 
-    /// As [`Engine::wait`](crate::engine::Engine::wait).
+    /// Waits for a transfer as [`Engine::wait`](crate::engine::Engine::wait) does.
     ///
     /// # Errors
-    /// As there.
+    /// As of that function.
     pub fn wait(&self, id: TransferId, most: Duration) -> Result<Status, EngineError> {
         self.transfers.wait_any(&[id], most)?;
         self.transfers.poll(id)
     }
 
-    /// As [`Engine::cancel`](crate::engine::Engine::cancel).
+    /// Cancels a transfer as [`Engine::cancel`](crate::engine::Engine::cancel) does.
     ///
     /// # Errors
-    /// As there.
+    /// As of that function.
     pub fn cancel(&self, id: TransferId) -> Result<(), EngineError> {
         self.transfers.cancel(id)
     }
 
-    /// As [`Engine::report`](crate::engine::Engine::report).
+    /// Returns the report of a transfer, as [`Engine::report`](crate::engine::Engine::report) does.
     ///
     /// # Errors
-    /// As there.
+    /// As of that function.
     pub fn report(&self, id: TransferId) -> Result<Report, EngineError> {
         self.transfers.report(id)
     }
 
-    /// As [`Engine::release`](crate::engine::Engine::release).
+    /// Gives the slot of a transfer back, as [`Engine::release`](crate::engine::Engine::release) does.
     ///
     /// # Errors
-    /// As there.
+    /// As of that function.
     pub fn release(&self, id: TransferId) -> Result<(), EngineError> {
         self.transfers.release(id)
     }
@@ -173,7 +171,15 @@ impl Drop for SinkEngine {
     }
 }
 
-/// The table of an end whose addresses below `bytes` are one region.
+/// Returns what a transfer of these operations moves. Nothing overlaps, since no byte moves.
+fn moves(operations: &[Operation]) -> Moves<'_> {
+    Moves {
+        operations,
+        overlaps: false,
+    }
+}
+
+/// Returns the table of an end whose addresses below `bytes` are one region.
 fn one_region<T: Clone>(bytes: u64, owner: T) -> Arc<Table<T>> {
     let mut table = Table::default();
     table.insert(Mapped {
@@ -185,11 +191,11 @@ fn one_region<T: Clone>(bytes: u64, owner: T) -> Arc<Table<T>> {
     Arc::new(table)
 }
 
-/// The thread that ends the link once no worker has a lane of it: a sink has no other end to ask.
+/// Starts the thread that ends the link once no worker has a lane of it: a sink has no other end to ask.
 fn end_of(transfers: &Arc<Transfers>, link: &Arc<Link>) -> Result<OwnThread, ProviderError> {
     let (transfers, link) = (Arc::clone(transfers), Arc::clone(link));
     let body = move || {
-        while !link.wait_for_lanes(LOOK) {}
+        while !link.fences().wait_for_lanes(LOOK) {}
         transfers.end(&link, Fence::Whole);
     };
     let thread = OwnThread::spawn("wv-engine-sink", body, |_| {});

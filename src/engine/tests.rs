@@ -10,7 +10,7 @@ use test_basics::limits::{HANG, until};
 
 use crate::engine::lock::lock;
 use crate::engine::memory::registry::Step;
-use crate::engine::route::link::Planted;
+use crate::engine::route::fences::Planted;
 use crate::engine::transfers::queue::Item;
 use crate::engine::{
     Engine, EngineConfig, EngineCq, EngineError, EnginePath, HostError, HostMemory, Outcome, Peer,
@@ -94,11 +94,17 @@ fn one_worker_panics([a, b, c]: [End; 3]) {
     a.hca.set_faults(&partition);
     let address = [&a, &b].map(|end| end.memory.address());
     let write = to_b.write(address[0], address[1], MIB).unwrap();
-    // Small ones go to the workers in turn.
+    // Small transfers go to the workers in turn.
     let small = [0, 8].map(|at| to_b.read(address[0] + at, address[1], 8).unwrap());
     let cancelled = to_b.write(address[0], address[1], MIB).unwrap();
     a.engine.cancel(cancelled).unwrap();
-    a.engine.inner.core.transfers.queue(1).push(Item::Panic);
+    a.engine
+        .inner
+        .core
+        .transfers
+        .queues()
+        .of(1)
+        .push(Item::Panic);
     let mut lost = 0;
     for (id, outcome) in [
         (write, Outcome::Failed),
@@ -132,7 +138,7 @@ fn one_worker_panics([a, b, c]: [End; 3]) {
     assert!(refused.contains("'wv-engine-1'"), "{refused}");
     let refused = c.engine.connect(&a.listen()).unwrap_err().to_string();
     assert!(refused.contains("'wv-engine-1'"), "{refused}");
-    // Others go on.
+    // Other connections go on.
     let id = to_c.write(address[1], c.memory.address(), MIB).unwrap();
     assert_eq!(b.report(id).outcome, Outcome::Done);
     assert_eq!(a.engine.close().cut_off, 0);
@@ -147,7 +153,7 @@ fn a_control_thread_that_panics_ends_its_connection_and_no_transfer_hangs() {
         // Nothing that is posted completes: the transfer runs when the thread panics.
         a.hca.set_faults(&"partition=*".parse().unwrap());
         let write = to_b.write(address[0], address[1], MIB).unwrap();
-        // Of a transfer that no worker has begun nothing can land.
+        // No slice of a transfer can land before a worker has begun it.
         until("slices are posted", || {
             a.engine.statistics().slices.posted > 0
         });
@@ -224,14 +230,14 @@ fn while_a_region_waits_for_peers_others_are_registered() {
     let Step::Waits(leaving) = leave() else {
         panic!("it has one region");
     };
-    // Without the lock: this is the time in which a peer may copy.
+    // The lock is free now: this is the time in which a peer may copy.
     let other = Arc::new(HostMemory::new(4096).unwrap());
     let region = end.engine.register(&other).unwrap();
     end.engine.deregister(region).unwrap();
     assert!(matches!(leave(), Step::Taken));
     assert!(lock(&inner.regions).is_leaving(&(&end.memory).into()));
     assert!(!lock(&inner.regions).is_leaving(&(&other).into()));
-    // It stays where a peer does not end its copy.
+    // The region stays if a peer does not end its copy.
     let number = end.region.number();
     let kept = lock(&inner.regions).finish(&leaving, Err(3)).unwrap_err();
     let busy = EngineError::Busy { number, users: 3 };
@@ -277,7 +283,7 @@ fn memory_for_queues_at_the_start_does_not_grow_with_peers() {
     for peers in ["16", "1024", "65536"] {
         assert_eq!(start(Some(peers)), (bytes, objects), "{peers} peers");
     }
-    // For fewer it is less.
+    // An engine for fewer peers has less memory.
     let (least, _) = start(Some("1"));
     assert!(least < bytes / 8, "{least} of {bytes}");
 }

@@ -9,12 +9,15 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use crate::engine::connection::control::{Control, THREAD};
-use crate::engine::connection::core::{Arrived, Core, Listening, Peers};
+use crate::engine::connection::core::{Core, Listening};
 use crate::engine::connection::handshake::{Connected, Handshake};
+use crate::engine::connection::peers::{Arrived, Life, Peers, Running};
 use crate::engine::connection::recovery::Pairs;
 use crate::engine::error::{EngineError, HostError};
 use crate::engine::lock::lock;
+use crate::engine::route::crossing::Crossing;
 use crate::engine::route::link::Link;
+use crate::engine::route::local::LocalWay;
 use crate::engine::wire::error::failed;
 use crate::engine::wire::frames::Stage;
 use crate::engine::wire::listener::{Accepted, Listener, Shortage};
@@ -26,44 +29,43 @@ use crate::engine::worker::Held;
 use crate::error::OwnThread;
 use crate::fabric::PortRecord;
 use crate::provider::local::{LocalLane, MOST_COPIERS};
+use crate::provider::mlx5::Mlx5Lane;
 use crate::provider::{HostLane, ProviderError, Wake, Watched};
 
-/// Most turns of a QP with small transfers for one of the QP with the slowest port.
+/// Most turns with small transfers that a QP has for each turn of the QP with the slowest port.
 const MOST_TURNS: u32 = 16;
 /// Most connections that shake hands at a time.
 const MOST_GREETED: usize = 64;
 
-/// The place of one that shakes hands. It is given back also where the handshake panics.
+/// The place of a peer that shakes hands. It is given back also where the handshake panics.
 struct Entering<'a> {
     peers: &'a Mutex<Peers>,
-    own: Cell<Option<(String, u64)>>,
+    own: Cell<Option<Life>>,
 }
 
 impl Entering<'_> {
-    fn take(&self, peers: &mut Peers, own: (String, u64)) {
-        peers.entering.push(own.clone());
+    fn take(&self, peers: &mut Peers, own: Life) {
+        peers.enter(own.clone());
         self.own.set(Some(own));
     }
 
     fn give_back(&self, peers: &mut Peers) {
-        if let Some(own) = self.own.take()
-            && let Some(at) = peers.entering.iter().position(|it| *it == own)
-        {
-            peers.entering.swap_remove(at);
+        if let Some(own) = self.own.take() {
+            peers.leave(&own);
         }
     }
 }
 
 impl Drop for Entering<'_> {
     fn drop(&mut self) {
-        // Without one the caller may hold the lock.
+        // If the place was given back already, the caller may hold the lock.
         if self.own.get_mut().is_some() {
             self.give_back(&mut lock(self.peers));
         }
     }
 }
 
-/// Connections that shake hands, each in a thread of its own, so that none that says nothing holds up another.
+/// Connections that shake hands, each in a thread of its own. So a silent connection holds up no other.
 #[derive(Default)]
 struct Greeting {
     all: Vec<Greeted>,
@@ -78,8 +80,8 @@ struct Greeted {
     thread: OwnThread,
 }
 
-/// By which another thread ends a connection, until this one has shaken hands. A connection ends with the last descriptor, so this one
-/// does not outlive that.
+/// The stream by which another thread ends a connection, until this thread has shaken hands. The connection ends with its last
+/// descriptor, so this one goes with the handshake.
 struct Handle(Arc<Mutex<Option<Stream>>>);
 
 impl Drop for Handle {
@@ -89,7 +91,7 @@ impl Drop for Handle {
 }
 
 impl Greeting {
-    /// Takes one more in. If too many shake hands, it ends the one that has said nothing for longest.
+    /// Begins a handshake. If too many connections shake hands, this ends the one that has been silent for longest.
     fn begin(&mut self, core: &Weak<Core>, accepted: Accepted) -> io::Result<()> {
         let Accepted { stream, from } = accepted;
         self.all.retain(|it| !it.thread.is_finished());
@@ -110,7 +112,7 @@ impl Greeting {
             let Some(core) = core.upgrade() else {
                 return;
             };
-            let connected = connect_over(&core, wire, (&place, Role::Accepts));
+            let connected = connect_over(&core, wire, &place, Role::Accepts);
             drop(handle);
             match connected {
                 Ok(peer) => {
@@ -145,13 +147,13 @@ impl Greeting {
 
     fn end(&mut self, greeted: Greeted) {
         if let Some(stream) = &*lock(&greeted.stream) {
-            // One that is gone is at its end, too.
+            // A stream that is gone has ended too.
             let _ = stream.shutdown(Shutdown::Both);
         }
         self.ending.push(greeted.thread);
     }
 
-    /// Ends all.
+    /// Ends all handshakes, and waits for their threads.
     fn close(mut self) {
         for greeted in std::mem::take(&mut self.all) {
             self.end(greeted);
@@ -162,14 +164,14 @@ impl Greeting {
     }
 }
 
-/// Takes connections until it is told to stop. Then it ends those that shake hands.
+/// Takes connections until it is told to stop. Then it ends the handshakes that run.
 pub(in crate::engine) fn accept_all(core: &Weak<Core>, listener: &Listener, own: &Listening) {
     let mut greeting = Greeting::default();
     let mut shortage = Shortage::default();
     loop {
         own.wake.begin();
         if !own.stops.load(Ordering::SeqCst) {
-            // The system has said that it can take none: what comes is waited for without it.
+            // After a shortage the thread first waits without a look at what comes.
             let pause = shortage.pause();
             let comes = pause.is_none().then(|| Watched::read(listener.as_fd()));
             if let Err(error) = own.wake.sleep(comes, pause) {
@@ -192,11 +194,12 @@ pub(in crate::engine) fn accept_all(core: &Weak<Core>, listener: &Listener, own:
     greeting.close();
 }
 
-/// Connects over a stream, from either end.
+/// Shakes hands over a stream, from either end, and takes the connection in.
 pub(in crate::engine) fn connect_over(
     core: &Arc<Core>,
     mut wire: Wire,
-    (place, role): (&str, Role),
+    place: &str,
+    role: Role,
 ) -> Result<Arrived, HostError> {
     wire.stream().keep_alive().map_err(|source| {
         let call = "setsockopt";
@@ -209,7 +212,7 @@ pub(in crate::engine) fn connect_over(
     wire.expect(Stage::Hello);
     if let Err(panicked) = core.pool.check() {
         let error = EngineError::from(panicked);
-        // It may be gone.
+        // The peer may be gone.
         let _ = wire.send(&Message::Refused(error.to_string().into()));
         return Err(error.into());
     }
@@ -220,7 +223,7 @@ pub(in crate::engine) fn connect_over(
     let takes = |hello: &Hello| {
         let mut peers = lock(&core.peers);
         may_enter(core, &mut peers, hello)?;
-        entering.take(&mut peers, (hello.name.clone(), hello.incarnation));
+        entering.take(&mut peers, Life::of(hello));
         Ok(())
     };
     let handshake = Handshake {
@@ -250,34 +253,28 @@ fn may_enter(core: &Core, peers: &mut Peers, hello: &Hello) -> Result<(), String
             hello.name, core.config.name
         ));
     }
-    let has_ended = |(_, _, thread): &mut (Arc<Link>, Arc<Hello>, OwnThread)| thread.is_finished();
-    for (_, _, thread) in peers.threads.extract_if(.., has_ended) {
-        thread.join();
-    }
-    // After its end a connection may tell notices for a while, and has no place any more.
-    let links = peers.threads.iter();
-    let present = links.filter(|(link, _, _)| !link.is_over()).count();
     let most = core.config.peers as usize;
-    if present + peers.entering.len() >= most {
+    if peers.count() >= most {
         return Err(format!("this engine has {most} peers, its most"));
     }
-    let is_other = |(link, it, _): &(Arc<Link>, Arc<Hello>, OwnThread)| {
-        link.is_open() && it.name == hello.name && it.incarnation != hello.incarnation
-    };
-    let enters = |(name, incarnation): &(String, u64)| {
-        *name == hello.name && *incarnation != hello.incarnation
-    };
-    match peers.threads.iter().any(is_other) || peers.entering.iter().any(enters) {
-        true => Err(format!(
+    if peers.has_rival(&Life::of(hello)) {
+        return Err(format!(
             "another engine with the name '{}' is connected",
             hello.name
-        )),
-        false => Ok(()),
+        ));
     }
+    Ok(())
 }
 
-/// Whose turn it is with a small transfer: each QP as often as its port is faster than the slowest, in whole times. A speed of 0 is
-/// unknown, and counts as the slowest.
+/// Returns the speed of the port by which each lane leaves.
+fn speeds(core: &Core, crossings: &[Crossing]) -> Vec<u32> {
+    let ports = &core.hello.ports;
+    let speed = |it: &Crossing| ports.get(it.own).map_or(0, PortRecord::speed);
+    crossings.iter().map(speed).collect()
+}
+
+/// Returns the workers in the order in which they take small transfers. Each QP has as many turns as its port is faster than the
+/// slowest, in whole times. A speed of 0 is unknown, and counts as the slowest.
 fn turns(owners: &[u32], speeds: &[u32]) -> Vec<u32> {
     let known = speeds.iter().copied().filter(|speed| *speed > 0);
     let least = known.min().unwrap_or(1);
@@ -292,6 +289,51 @@ fn turns(owners: &[u32], speeds: &[u32]) -> Vec<u32> {
         of_round.map(|(owner, _)| *owner).collect::<Vec<_>>()
     });
     all.collect()
+}
+
+/// The lanes of a connection, and the worker that gets each.
+struct NewLanes {
+    owners: Vec<u32>,
+    /// A lane is none if its QP has failed already.
+    lanes: Vec<Option<HostLane>>,
+}
+
+impl NewLanes {
+    /// Returns the lanes of the QPs, and after them those that copy to a peer of this machine.
+    fn new(
+        core: &Core,
+        qps: Vec<Option<Mlx5Lane>>,
+        crossings: &[Crossing],
+        way: Option<&LocalWay>,
+    ) -> Self {
+        let owners = crossings.iter().enumerate();
+        let owners = owners.map(|(lane, crossing)| core.rails.worker_of(lane, crossing.own));
+        let mut owners: Vec<u32> = owners.collect();
+        let lanes = qps.into_iter().map(|lane| lane.map(HostLane::Mlx5));
+        let mut lanes: Vec<Option<HostLane>> = lanes.collect();
+        if let Some(way) = way {
+            for (copier, worker) in (0..core.rails.workers()).enumerate().take(MOST_COPIERS) {
+                let lane = LocalLane::new(&way.reach, copier);
+                lanes.push(Some(HostLane::Local(Box::new(lane))));
+                owners.push(worker);
+            }
+        }
+        Self { owners, lanes }
+    }
+
+    /// Gives the lanes to their workers.
+    fn give(self, core: &Core, link: &Arc<Link>) {
+        for (nth, (owner, lane)) in self.owners.into_iter().zip(self.lanes).enumerate() {
+            match lane {
+                Some(lane) => core.pool.add(owner, Held::new(link, nth, 1, lane)),
+                // The control thread connects it anew.
+                None => {
+                    link.end_lane(nth);
+                    link.lane_is_gone(nth);
+                }
+            }
+        }
+    }
 }
 
 /// Takes a connection in, whose QPs can send.
@@ -312,79 +354,45 @@ fn admit(
         local,
     } = connected;
     let hello = Arc::new(peer);
-    // The engine may be closed since it was asked for first.
+    // The engine may have been closed since the first check.
     if let Err(reason) = may_enter(core, peers, &hello) {
         let _ = wire.send(&Message::Refused(reason.clone().into()));
         let peer = place.to_owned();
         return Err(HostError::Connection { peer, reason });
     }
     let qps = lanes.len();
-    let mut owners: Vec<u32> = crossings
-        .iter()
-        .enumerate()
-        .map(|(lane, crossing)| core.rails.worker_of(lane, crossing.own))
-        .collect();
-    let ports = &core.hello.ports;
-    let speeds = crossings
-        .iter()
-        .map(|it| ports.get(it.own).map_or(0, PortRecord::speed));
-    let turns = turns(&owners, &speeds.collect::<Vec<_>>());
-    let lanes = lanes.into_iter().map(|lane| lane.map(HostLane::Mlx5));
-    let mut lanes: Vec<Option<HostLane>> = lanes.collect();
-    if let Some(way) = &local.way {
-        for (copier, worker) in (0..core.rails.workers()).enumerate().take(MOST_COPIERS) {
-            let lane = LocalLane::new(&way.reach, copier);
-            lanes.push(Some(HostLane::Local(Box::new(lane))));
-            owners.push(worker);
-        }
-    }
+    let lanes = NewLanes::new(core, lanes, &crossings, local.way.as_ref());
     let number = core.links.fetch_add(1, Ordering::Relaxed);
-    let ids = (number, hello.incarnation);
-    let link = Link::new(ids, &owners, Some(Wake::new()?))
+    let wake = Some(Wake::new()?);
+    let turns = turns(&lanes.owners[..qps], &speeds(core, &crossings));
+    let link = Link::new(number, hello.incarnation, &lanes.owners, wake)
         .with_local(local.way, qps)
         .with_crossings(&crossings, turns)
         .with_near(core.hello.near || hello.near)
         .with_seat(local.seat.is_some())
         .with_counters(&core.counters);
     let link = Arc::new(link);
-    for (nth, (owner, lane)) in owners.into_iter().zip(lanes).enumerate() {
-        match lane {
-            Some(lane) => core.pool.add(owner, Held::new(&link, nth, 1, lane)),
-            // The control thread connects it anew.
-            None => {
-                link.end_lane(nth);
-                link.lane_is_gone(nth);
-            }
-        }
-    }
+    lanes.give(core, &link);
     let rooms = [hello.inbox, core.hello.inbox];
-    let life = (&*hello.name, hello.incarnation);
-    let known = core.known.enter(life, rooms, &link);
-    let mut control = Control {
-        link: Arc::clone(&link),
-        transfers: Arc::clone(&core.transfers),
-        pool: Arc::clone(&core.pool),
-        pairs: Pairs::new(pairs, terms, own_qps, core.config.connect_timeout),
-        rails: Arc::clone(&core.rails),
-        wire,
-        name: hello.name.clone(),
-        known: Arc::clone(&known),
-        all: Arc::clone(&core.known),
-        keys: Arc::clone(&core.keys),
-        told: 0,
-        seat: local.seat,
-    };
-    control.wire.expect(Stage::Peer);
-    let thread = OwnThread::spawn(THREAD, || control.run(), |_| {});
-    let thread = thread.map_err(|source| {
+    let known = core
+        .known
+        .enter(&hello.name, hello.incarnation, rooms, &link);
+    wire.expect(Stage::Peer);
+    let pairs = Pairs::new(pairs, terms, own_qps, core.config.connect_timeout);
+    let control =
+        Control::new(core, &link, &known, hello.name.clone(), pairs, wire).with_seat(local.seat);
+    let control = OwnThread::spawn(THREAD, || control.run(), |_| {});
+    let control = control.map_err(|source| {
         link.break_off();
         core.known.leave(&known, &link, None);
         let call = "spawn";
         ProviderError::System { call, source }
     })?;
-    peers
-        .threads
-        .push((Arc::clone(&link), Arc::clone(&hello), thread));
+    peers.run(Running {
+        link: Arc::clone(&link),
+        hello: Arc::clone(&hello),
+        control,
+    });
     Ok(Arrived { link, hello, known })
 }
 
@@ -396,16 +404,19 @@ mod tests {
     #[test]
     fn one_whose_handshake_panics_gives_its_place_back() {
         let all = Mutex::new(Peers::default());
-        let place = |nth: u64| (format!("peer {nth}"), nth);
+        let life = |nth: u64| Life {
+            name: format!("peer {nth}"),
+            incarnation: nth,
+        };
         let panicked = ThreadPanicked::catch("test", || {
             let own = Cell::new(None);
             let entering = Entering { peers: &all, own };
-            entering.take(&mut lock(&all), place(1));
-            lock(&all).entering.push(place(2));
+            entering.take(&mut lock(&all), life(1));
+            lock(&all).enter(life(2));
             panic!("planted");
         });
         assert!(panicked.is_err());
-        assert_eq!(lock(&all).entering, [place(2)]);
+        assert_eq!(lock(&all).entering(), [life(2)]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The control thread of one connection: it sees to QPs that have failed, waits for the end of the connection, and takes it down.
+//! The control thread of one connection. It sees to QPs that have failed, waits for the end of the connection, and takes it down.
 //!
 //! A connection ends when none of its QPs is left, when a program closes it, or when the other end says so or is gone. Then the QPs
 //! go to the error state, and the workers drop their lanes once these are dry. Both ends reset the pairs, and conclude the
@@ -10,15 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::deadline::Looks;
+use crate::engine::connection::core::Core;
 use crate::engine::connection::recovery::{Ends, Pairs, RecoveryError};
 use crate::engine::ledger::report::Remote;
 use crate::engine::limits::MOST_QPS;
 use crate::engine::lives::known::{AllKnown, Known, PeerGone};
 use crate::engine::memory::keys::{Keys, PeerKey};
 
+use crate::engine::route::fences::Fence;
 #[cfg(test)]
-use crate::engine::route::link::Planted;
-use crate::engine::route::link::{Fence, Link};
+use crate::engine::route::fences::Planted;
+use crate::engine::route::link::Link;
 use crate::engine::route::rails::Rails;
 use crate::engine::text::refusal;
 use crate::engine::transfers::Transfers;
@@ -29,14 +31,14 @@ use crate::error::ThreadPanicked;
 use crate::provider::local::Seat;
 use crate::provider::{Host, Watched};
 
-/// Longest wait for lanes to run dry. In error every WQE completes at once: this is for a device that does not keep its word.
+/// Longest wait for lanes to run dry. In the error state every WQE completes at once, unless a device does not keep its word.
 const DRY: Duration = Duration::from_secs(60);
-/// Longest wait for all that the other end says when both part: of one that goes on and on.
+/// Longest wait for what the other end says when both part, in case that it does not stop.
 const PARTING: Duration = Duration::from_secs(60);
 /// Most messages that the thread takes before it looks at its other work.
 const MOST_HEARD: u32 = 256;
 
-/// Time between two looks for regions that a process of this machine has taken away, and whose files are mapped here.
+/// Time between two looks for regions that a process of this machine has taken away, while their files are mapped here.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// Name of the thread.
@@ -44,23 +46,23 @@ pub(in crate::engine) const THREAD: &str = "wv-engine-peer";
 
 /// One end of a connection.
 pub(in crate::engine) struct Control {
-    pub(in crate::engine) link: Arc<Link>,
-    pub(in crate::engine) transfers: Arc<Transfers>,
-    pub(in crate::engine) pool: Arc<Pool<Host>>,
-    pub(in crate::engine) pairs: Pairs,
-    pub(in crate::engine) rails: Arc<Rails>,
-    pub(in crate::engine) wire: Wire,
-    /// Of the peer.
-    pub(in crate::engine) name: String,
-    pub(in crate::engine) known: Arc<Known>,
-    /// Learns of the end, and of notices.
-    pub(in crate::engine) all: Arc<AllKnown>,
-    /// Those that the peer has go with the connection, or before.
-    pub(in crate::engine) keys: Arc<Keys<PeerKey>>,
+    link: Arc<Link>,
+    transfers: Arc<Transfers>,
+    pool: Arc<Pool<Host>>,
+    pairs: Pairs,
+    rails: Arc<Rails>,
+    wire: Wire,
+    /// The name of the peer.
+    name: String,
+    known: Arc<Known>,
+    /// Learns of the end of the connection, and of notices.
+    all: Arc<AllKnown>,
+    /// The keys that peers have. Those of this peer end with the connection, or before.
+    keys: Arc<Keys<PeerKey>>,
     /// How many notices the other end knows to be taken here.
-    pub(in crate::engine) told: u64,
-    /// The peer's, if it may copy to and from this engine.
-    pub(in crate::engine) seat: Option<Seat>,
+    told: u64,
+    /// The seat of the peer, if it may copy to and from this engine.
+    seat: Option<Seat>,
 }
 
 /// What is left of the other end.
@@ -74,7 +76,38 @@ enum Other {
 }
 
 impl Control {
-    /// Until the connection has ended. Returns when its transfers are concluded, also after a panic.
+    /// Returns what the control thread of the connection `link` to the peer `name` runs with.
+    pub(in crate::engine) fn new(
+        core: &Core,
+        link: &Arc<Link>,
+        known: &Arc<Known>,
+        name: String,
+        pairs: Pairs,
+        wire: Wire,
+    ) -> Self {
+        Self {
+            link: Arc::clone(link),
+            transfers: Arc::clone(&core.transfers),
+            pool: Arc::clone(&core.pool),
+            pairs,
+            rails: Arc::clone(&core.rails),
+            wire,
+            name,
+            known: Arc::clone(known),
+            all: Arc::clone(&core.known),
+            keys: Arc::clone(&core.keys),
+            told: 0,
+            seat: None,
+        }
+    }
+
+    /// Returns the control with the seat of a peer that may copy to and from this engine.
+    pub(in crate::engine) fn with_seat(mut self, seat: Option<Seat>) -> Self {
+        self.seat = seat;
+        self
+    }
+
+    /// Runs until the connection has ended and its transfers are concluded, also after a panic.
     pub(in crate::engine) fn run(mut self) {
         let _span = tracing::info_span!("connection", peer = %self.name).entered();
         let watched = ThreadPanicked::catch(THREAD, || self.watch());
@@ -82,14 +115,14 @@ impl Control {
         self.link.break_off();
         // A thread that waits for room or a slot looks again, and is refused.
         self.transfers.waiting().change();
-        self.keys.end_link(self.link.number);
+        self.keys.end_link(self.link.number());
         self.transfers.waiting().change();
         let ended = ThreadPanicked::catch(THREAD, || self.take_down(other));
         let remote = ended.unwrap_or_else(|panic| {
             (_, reason) = self.give_up(&panic);
             self.take_down(Other::Gone)
         });
-        let incarnation = self.link.incarnation;
+        let incarnation = self.link.incarnation();
         let gone = (!self.link.is_wished()).then(|| PeerGone {
             name: self.name.clone(),
             incarnation,
@@ -99,14 +132,15 @@ impl Control {
         self.all.leave(&self.known, &self.link, gone);
     }
 
-    /// After a panic: the wire may stand within a message and a pair between two states, so this end sends and receives no more.
+    /// Ends the connection after a panic. The wire may stand within a message, and a pair between two states, so this end sends
+    /// and receives no more.
     fn give_up(&self, panic: &ThreadPanicked) -> (Other, String) {
         tracing::error!("the connection to {} ends: {panic}", self.name);
         self.link.lose_control(panic);
         (Other::Gone, panic.to_string())
     }
 
-    /// Waits until it breaks at one end or the other: what is left of that, and why.
+    /// Waits until the connection breaks at one end or the other. Returns what is left of the other end, and why it broke.
     fn watch(&mut self) -> (Other, String) {
         let link = Arc::clone(&self.link);
         let Some(wake) = link.wake() else {
@@ -119,12 +153,13 @@ impl Control {
             wake.begin();
             // After `begin`: what comes from here on wakes.
             #[cfg(test)]
-            link.panic_if_planted(Planted::Watch);
+            link.fences().panic_if_planted(Planted::Watch);
             let advanced = self.advance();
             // No descriptor wakes for what was read already.
-            let advanced = match self.wire.has_whole() {
-                true => advanced.map(|_| Some(Duration::ZERO)),
-                false => advanced,
+            let advanced = if self.wire.has_whole() {
+                advanced.map(|_| Some(Duration::ZERO))
+            } else {
+                advanced
             };
             let is_open = link.is_open();
             let slept = match advanced {
@@ -157,7 +192,8 @@ impl Control {
         }
     }
 
-    /// Takes what has come, but not more than [`MOST_HEARD`] messages. The end, if that has.
+    /// Takes the messages that have come, but not more than [`MOST_HEARD`]. Returns what is left of the other end, if one of them ends the
+    /// connection.
     fn hear(&mut self) -> Result<Option<(Other, String)>, RecoveryError> {
         for _ in 0..MOST_HEARD {
             let Some(message) = self.wire.try_receive()? else {
@@ -181,11 +217,11 @@ impl Control {
         Ok(None)
     }
 
-    /// Takes what is of notices. What is not is returned.
+    /// Takes a message about notices. Returns any other message.
     fn hear_notice(&mut self, message: Message) -> Result<Option<Message>, RecoveryError> {
         match message {
             Message::Accepted(number) => {
-                self.known.outbox().enter(self.link.number, number)?;
+                self.known.outbox().enter(self.link.number(), number)?;
             }
             Message::Taken(count) => {
                 if self.known.outbox().taken(count)? {
@@ -193,7 +229,7 @@ impl Control {
                 }
             }
             Message::Notice(record) => {
-                // Kernels see the bytes that the notice comes after.
+                // Kernels see the bytes after which the notice comes.
                 self.transfers.flushes().flush()?;
                 self.all.accept(&self.known, record)?;
             }
@@ -213,7 +249,7 @@ impl Control {
         Ok(())
     }
 
-    /// Sends of notices what the stream takes.
+    /// Sends as much about notices as the stream takes.
     fn tell_notices(&mut self) -> Result<(), RecoveryError> {
         self.wire.flush()?;
         while !self.wire.is_going() {
@@ -223,7 +259,7 @@ impl Control {
                 self.wire.post(&Message::Taken(taken))?;
                 continue;
             }
-            let Some(record) = self.known.outbox().next(self.link.number) else {
+            let Some(record) = self.known.outbox().next(self.link.number()) else {
                 break;
             };
             self.wire.post(&Message::Notice(record))?;
@@ -231,12 +267,13 @@ impl Control {
         Ok(())
     }
 
-    /// Takes all steps that can be taken now. How long the next may be waited for.
+    /// Takes all steps that can be taken now. Returns how long the thread may wait for the next.
     fn advance(&mut self) -> Result<Option<Duration>, RecoveryError> {
         let next = self.advance_pairs()?;
         self.tell_notices()?;
         let due = self.expire_keys();
-        let sweep = self.link.sweep().then_some(SWEEP);
+        let local = self.link.local();
+        let sweep = local.is_some_and(|way| way.reach.sweep()).then_some(SWEEP);
         Ok(next
             .into_iter()
             .chain(self.wire.patience())
@@ -245,10 +282,10 @@ impl Control {
             .min())
     }
 
-    /// Ends the peer's keys whose time is over. How long until that of the next is.
+    /// Ends the keys of the peer whose time is over. Returns how long it is until the time of the next is over.
     fn expire_keys(&self) -> Option<Duration> {
         let before = self.keys.count();
-        let due = self.keys.expire(self.link.number);
+        let due = self.keys.expire(self.link.number());
         if self.keys.count() < before {
             // A thread that waits to take a region away looks again.
             self.transfers.waiting().change();
@@ -276,16 +313,16 @@ impl Control {
         (other, error.to_string())
     }
 
-    /// What is known of the other end then.
+    /// Takes the connection down. Returns what is known of the other end then.
     fn take_down(&mut self, mut other: Other) -> Remote {
         #[cfg(test)]
-        self.link.panic_if_planted(Planted::End);
+        self.link.fences().panic_if_planted(Planted::End);
         if other == Other::There && self.wire.send(&Message::End).is_err() {
             other = Other::Gone;
         }
         self.pairs.end(&self.name);
-        self.transfers.look();
-        if !self.link.wait_for_lanes(DRY) {
+        self.transfers.queues().look();
+        if !self.link.fences().wait_for_lanes(DRY) {
             tracing::error!("lanes to {} do not run dry", self.name);
         }
         let is_reset = self.pairs.reset(&self.name);
@@ -302,7 +339,7 @@ impl Control {
         };
         self.transfers.end(&self.link, fence);
         match fence {
-            // The other end does not part from one that is not reset: it hears of that by the end of the stream.
+            // The other end does not part from an end that is not reset: the end of the stream tells it so.
             Fence::Whole if !is_reset => Remote::Quiet,
             Fence::Whole => {
                 if let Err(error) = self.part() {
@@ -314,10 +351,10 @@ impl Control {
         }
     }
 
-    /// Tells the other end, and hears from it.
+    /// Tells the other end whether this end is reset, and hears the same from it.
     fn meet(&mut self, is_reset: bool) -> Other {
         if !is_reset {
-            // No Reset comes from here. Another end that is not reset either would wait for it, as this one waits for that end's.
+            // This end sends no Reset. If the other end is not reset either, each would wait for the Reset of the other.
             self.wire.shut();
         } else if self.wire.send(&Message::Reset).is_err() {
             return Other::Gone;
@@ -329,7 +366,7 @@ impl Control {
         }
     }
 
-    /// Both ends are reset: each sends the notices that it has, and takes those of the other one meanwhile.
+    /// Sends the notices that are left, and takes those of the other end meanwhile. Both ends are reset.
     fn part(&mut self) -> Result<(), RecoveryError> {
         let mut looks = Looks::within(PARTING);
         let (mut is_over, mut is_theirs_over) = (false, false);
@@ -339,7 +376,7 @@ impl Control {
             }
             if !self.wire.is_going() {
                 // A statement of its own, so that the lock is not held while the message goes.
-                let record = self.known.outbox().next(self.link.number);
+                let record = self.known.outbox().next(self.link.number());
                 is_over = record.is_none();
                 self.wire
                     .post(&record.map_or(Message::Over, Message::Notice))?;
@@ -356,7 +393,7 @@ impl Control {
         Ok(())
     }
 
-    /// Takes what has come of notices, but not more than [`MOST_HEARD`]. Whether the other end has no more.
+    /// Takes messages about notices that have come, but not more than [`MOST_HEARD`]. Returns whether the other end has no more notices.
     fn hear_parting(&mut self) -> Result<bool, RecoveryError> {
         for _ in 0..MOST_HEARD {
             match self.wire.try_receive()? {
@@ -370,20 +407,22 @@ impl Control {
         Ok(false)
     }
 
-    /// Takes the notices that come before `last`. `false`: more came than the peer can have sent.
+    /// Takes the notices that come before the message `last`. Returns false if more messages came than the peer can have sent, or
+    /// if the time is over.
     fn hear_until(&mut self, last: &Message) -> Result<bool, RecoveryError> {
         let mut looks = Looks::within(PARTING);
-        // Its End may stand before its Reset, and before that what it has said of lanes.
+        // The peer's End may come before its Reset, and what it has said of lanes before both.
         let mut others = 2 + 4 * MOST_QPS;
         while others > 0 {
             let is_late = looks.next().is_none_or(|left| left.is_zero());
             // After the deadline what has come is still heard, and nothing is waited for.
-            let message = match is_late {
-                false => self.wire.receive()?,
-                true => match self.wire.try_receive()? {
+            let message = if is_late {
+                match self.wire.try_receive()? {
                     Some(message) => message,
                     None => return Ok(false),
-                },
+                }
+            } else {
+                self.wire.receive()?
             };
             if message == *last {
                 return Ok(true);

@@ -8,8 +8,8 @@ use crate::config::{EngineConfig, EnginePairing, INBOX};
 use crate::engine::connection::own_qps::{OwnLane, OwnQps};
 use crate::engine::error::HostError;
 use crate::engine::limits::{MOST_QPS, MOST_RAILS};
-use crate::engine::route::crossing::Crossing;
-use crate::engine::route::local::{Local, LocalEnd, place_of};
+use crate::engine::route::crossing::{Crossing, RailCounts};
+use crate::engine::route::local::{Local, LocalEnd, Tried, place_of};
 use crate::engine::route::rails::Rails;
 use crate::engine::text::{is_plain, printable, refusal};
 use crate::engine::wire::ends::{BothEnds, Nonce};
@@ -21,17 +21,17 @@ use crate::provider::ProviderError;
 use crate::provider::mlx5::{Mlx5Lane, Offer, Pair};
 use crate::verbs::{PathAttr, SendAttr};
 
-/// Messages of one end.
+/// Most messages that one end sends.
 const STEPS: usize = 5;
 
-/// Two engines that are connected.
+/// This end of a connection, whose QPs can send.
 #[derive(Debug)]
 pub(in crate::engine) struct Connected {
     pub(in crate::engine) peer: Hello,
     pub(in crate::engine) pairs: Vec<Pair>,
-    /// By QP; none of one that has failed before it could send: its pair is reset at both ends, as any other that has failed.
+    /// The lanes by QP; none of a QP that has failed before it could send. Both ends reset its pair, as they do after any other failure.
     pub(in crate::engine) lanes: Vec<Option<Mlx5Lane>>,
-    /// By lane.
+    /// How the QP of each lane is set.
     pub(in crate::engine) terms: Vec<Terms>,
     pub(in crate::engine) own_qps: OwnQps,
     pub(in crate::engine) crossings: Vec<Crossing>,
@@ -53,7 +53,7 @@ pub(in crate::engine) struct Handshake<'a> {
     pub(in crate::engine) config: &'a EngineConfig,
     pub(in crate::engine) hello: &'a Hello,
     pub(in crate::engine) local: &'a Local,
-    /// Whether the engine takes this peer, or why not.
+    /// Refuses a peer that the engine does not take now, with the reason.
     pub(in crate::engine) takes: &'a dyn Fn(&Hello) -> Result<(), String>,
     /// The address by which errors name the peer.
     pub(in crate::engine) place: &'a str,
@@ -61,13 +61,37 @@ pub(in crate::engine) struct Handshake<'a> {
     pub(in crate::engine) role: Role,
 }
 
+/// What both ends have said of themselves.
+struct Hellos {
+    own: Hello,
+    peer: Hello,
+    /// The nonce of this end, then that of the other.
+    nonces: [Nonce; 2],
+}
+
+impl Connected {
+    /// Lets the next QP send. A QP that has failed already gets no lane.
+    fn send_by(&mut self, pair: Pair) -> Result<(), HostError> {
+        let terms = self.terms[self.pairs.len()];
+        let (pair, lane) = match pair.send(&terms.send) {
+            Ok(sends) => sends,
+            // The other end sends already, and this QP has refused its first request.
+            Err((pair, _)) if pair.has_failed() => (pair, None),
+            Err((_, error)) => return Err(error.into()),
+        };
+        self.pairs.push(pair);
+        let inline = terms.inline;
+        self.lanes.push(lane.map(|lane| lane.with_inline(inline)));
+        Ok(())
+    }
+}
+
 impl Handshake<'_> {
-    /// Connects. After an error this side keeps nothing of the connection. It tells the other end that it was refused, if the wire
-    /// still carries.
+    /// Connects. After an error this side keeps nothing of the connection, and tells the other end why, if the wire still carries.
     pub(in crate::engine) fn run(&self, wire: &mut Wire) -> Result<Connected, HostError> {
         let connected = self.steps(wire);
         if let Err(error) = &connected {
-            // It may be gone, or have refused first.
+            // The peer may be gone, or have refused first.
             let reason = match error {
                 HostError::Connection { reason, .. } => reason.clone(),
                 error => error.to_string(),
@@ -78,23 +102,9 @@ impl Handshake<'_> {
     }
 
     fn steps(&self, wire: &mut Wire) -> Result<Connected, HostError> {
-        let own = Greeting {
-            end: self.role,
-            nonce: Nonce::fresh().map_err(system("getrandom"))?,
-            engine: Hello {
-                local: self.local.offer(),
-                ..self.hello.clone()
-            },
-        };
-        self.tell(wire, &Message::Hello(own.clone()))?;
-        let Message::Hello(theirs) = self.hear(wire)? else {
-            return Err(self.refused("it did not begin with a hello"));
-        };
-        self.check_end(&own, &theirs)?;
-        let nonces = [own.nonce, theirs.nonce];
-        let (own, peer) = (own.engine, theirs.engine);
+        let Hellos { own, peer, nonces } = self.greet(wire)?;
         let crossings = self.check(&peer)?;
-        let local = self.meet(wire, (&own, &peer), nonces)?;
+        let local = self.meet(wire, &own, &peer, nonces)?;
         let mut pairs = Vec::new();
         for (number, crossing) in (0..).zip(&crossings) {
             let rail = &self.rails.all()[crossing.own];
@@ -112,22 +122,7 @@ impl Handshake<'_> {
             });
         let own_qps = OwnQps::new(lanes);
         self.tell(wire, &Message::Offers(offers))?;
-        let Message::Offers(theirs) = self.hear(wire)? else {
-            return Err(self.refused("it has not offered its QPs"));
-        };
-        if theirs.len() != pairs.len() {
-            let reason = format!(
-                "it offers {} QPs; they must be {}",
-                theirs.len(),
-                pairs.len()
-            );
-            return Err(self.refused(reason));
-        }
-        for (lane, offer) in theirs.iter().enumerate() {
-            own_qps
-                .check(lane, offer)
-                .map_err(|reason| self.refused(reason))?;
-        }
+        let theirs = self.hear_offers(wire, pairs.len(), &own_qps)?;
         let terms = crossings.iter().map(|it| self.terms(&peer, *it));
         let terms: Vec<Terms> = terms.collect();
         let received = pairs.into_iter().zip(&terms).zip(theirs);
@@ -146,24 +141,56 @@ impl Handshake<'_> {
             crossings,
             local,
         };
-        for (nth, pair) in pairs.into_iter().enumerate() {
-            let send = connected.terms[nth].send;
-            let (pair, lane) = match pair.send(&send) {
-                Ok(sends) => sends,
-                // The other end sends already, and the first that it has asked for was refused.
-                Err((pair, _)) if pair.has_failed() => (pair, None),
-                Err((_, error)) => return Err(error.into()),
-            };
-            connected.pairs.push(pair);
-            let inline = connected.terms[nth].inline;
-            connected
-                .lanes
-                .push(lane.map(|lane| lane.with_inline(inline)));
+        for pair in pairs {
+            connected.send_by(pair)?;
         }
         Ok(connected)
     }
 
-    /// Refuses one that sends back what this end says.
+    /// Exchanges hellos.
+    fn greet(&self, wire: &mut Wire) -> Result<Hellos, HostError> {
+        let own = Greeting {
+            end: self.role,
+            nonce: Nonce::fresh().map_err(system("getrandom"))?,
+            engine: Hello {
+                local: self.local.offer(),
+                ..self.hello.clone()
+            },
+        };
+        self.tell(wire, &Message::Hello(own.clone()))?;
+        let Message::Hello(theirs) = self.hear(wire)? else {
+            return Err(self.refused("it did not begin with a hello"));
+        };
+        self.check_end(&own, &theirs)?;
+        Ok(Hellos {
+            nonces: [own.nonce, theirs.nonce],
+            own: own.engine,
+            peer: theirs.engine,
+        })
+    }
+
+    /// Hears which QPs the other end offers: so many, of which none is this end's.
+    fn hear_offers(
+        &self,
+        wire: &mut Wire,
+        qps: usize,
+        own: &OwnQps,
+    ) -> Result<Vec<Offer>, HostError> {
+        let Message::Offers(theirs) = self.hear(wire)? else {
+            return Err(self.refused("it has not offered its QPs"));
+        };
+        if theirs.len() != qps {
+            let reason = format!("it offers {} QPs; they must be {qps}", theirs.len());
+            return Err(self.refused(reason));
+        }
+        for (lane, offer) in theirs.iter().enumerate() {
+            own.check(lane, offer)
+                .map_err(|reason| self.refused(reason))?;
+        }
+        Ok(theirs)
+    }
+
+    /// Refuses a peer that sends back what this end says.
     fn check_end(&self, own: &Greeting, theirs: &Greeting) -> Result<(), HostError> {
         if theirs.nonce == own.nonce {
             return Err(self.refused("it sends back what this engine says: it is no engine"));
@@ -179,45 +206,49 @@ impl Handshake<'_> {
         Ok(())
     }
 
-    /// Finds out whether the two reach each other within their machine. Both ends see alike whether they try. Before the peer has shown
-    /// that its board is its own, it gets no seat, and the system is asked to let its process do nothing.
+    /// Finds out whether the two engines reach each other within their machine. Both ends decide alike whether they try. Before the peer
+    /// has shown that its board is its own, it gets no seat, and the system is not asked to let its process do anything.
     fn meet(
         &self,
         wire: &mut Wire,
-        (own, peer): (&Hello, &Hello),
+        own: &Hello,
+        peer: &Hello,
         nonces: [Nonce; 2],
     ) -> Result<LocalEnd, HostError> {
-        let refuses = Local::refuses(own, peer);
-        let is_tried = refuses.is_none();
-        let found = match refuses {
-            Some(reason) => (None, Err(reason.to_owned())),
-            None => {
-                let ends = BothEnds::new(wire.stream(), self.role, nonces);
-                let vouch = ends.as_ref().ok().and_then(|ends| self.local.vouch(ends));
-                self.tell(wire, &Message::Vouch(vouch))?;
-                let Message::Vouch(shown) = self.hear(wire)? else {
-                    return Err(self.refused("it has not shown that its board is its own"));
-                };
-                // One that has ended the connection has said why.
-                let ends = &ends.map_err(system("getpeername"))?;
-                let shown = Local::check_vouch(peer, ends, shown);
-                let seat = shown
-                    .as_ref()
-                    .ok()
-                    .and_then(|()| self.local.seat(peer, ends));
-                self.tell(wire, &Message::Seat(seat.as_ref().map(place_of)))?;
-                let Message::Seat(place) = self.hear(wire)? else {
-                    return Err(self
-                        .refused("it has not named the place of its messages within the machine"));
-                };
-                let reach = shown.and_then(|()| self.local.reach(peer, ends, place));
-                (seat, reach)
-            }
+        if let Some(reason) = Local::refuses(own, peer) {
+            let tried = Tried {
+                seat: None,
+                reach: Err(reason.to_owned()),
+                is_likely: false,
+            };
+            return Ok(self.local.choose(peer, tried)?);
+        }
+        let ends = BothEnds::new(wire.stream(), self.role, nonces);
+        let vouch = ends.as_ref().ok().and_then(|ends| self.local.vouch(ends));
+        self.tell(wire, &Message::Vouch(vouch))?;
+        let Message::Vouch(shown) = self.hear(wire)? else {
+            return Err(self.refused("it has not shown that its board is its own"));
         };
-        Ok(self.local.choose(peer, found, is_tried)?)
+        // A peer that has ended the connection has said why.
+        let ends = &ends.map_err(system("getpeername"))?;
+        let shown = Local::check_vouch(peer, ends, shown);
+        let is_shown = shown.is_ok();
+        let seat = is_shown.then(|| self.local.seat(peer, ends)).flatten();
+        self.tell(wire, &Message::Seat(seat.as_ref().map(place_of)))?;
+        let Message::Seat(place) = self.hear(wire)? else {
+            return Err(
+                self.refused("it has not named the place of its messages within the machine")
+            );
+        };
+        let tried = Tried {
+            seat,
+            reach: shown.and_then(|()| self.local.reach(peer, ends, place)),
+            is_likely: true,
+        };
+        Ok(self.local.choose(peer, tried)?)
     }
 
-    /// Of a lane between rails that both ends have.
+    /// Returns how the QP of a lane with this crossing is set. Both ends have the rails.
     fn terms(&self, peer: &Hello, crossing: Crossing) -> Terms {
         let context = self.rails.all()[crossing.own].context();
         let [own, theirs] = [
@@ -235,7 +266,7 @@ impl Handshake<'_> {
         }
     }
 
-    /// The QPs that the connection has: how each goes by the rails of both ends.
+    /// Checks the hello of the peer. Returns the crossing of each QP that the connection has.
     fn check(&self, peer: &Hello) -> Result<Vec<Crossing>, HostError> {
         if !(1..=255).contains(&peer.name.len()) {
             let reason = format!(
@@ -268,10 +299,16 @@ impl Handshake<'_> {
         }
         let qps = peer.qps.min(self.config.qps.into());
         let qps = usize::try_from(qps).unwrap_or(1);
-        let rails = (self.hello.ports.len(), peer.ports.len());
-        let crossings = (0..qps).map(|lane| match self.hello.near || peer.near {
-            true => Crossing::of_near_lane(lane, rails, self.role == Role::Connects),
-            false => Crossing::of_lane(lane, rails),
+        let rails = RailCounts {
+            own: self.hello.ports.len(),
+            theirs: peer.ports.len(),
+        };
+        let crossings = (0..qps).map(|lane| {
+            if self.hello.near || peer.near {
+                Crossing::of_near_lane(lane, rails, self.role == Role::Connects)
+            } else {
+                Crossing::of_lane(lane, rails)
+            }
         });
         let crossings: Vec<Crossing> = crossings.collect();
         for crossing in &crossings {
@@ -303,7 +340,7 @@ impl Handshake<'_> {
         let Err(error) = wire.send(message) else {
             return Ok(());
         };
-        // It may have refused, and gone before it has read this.
+        // The peer may have refused, and gone before it has read this.
         for _ in 0..STEPS {
             match wire.receive() {
                 Err(error @ WireError::Distrust(_)) => return Err(self.failed(&error)),
@@ -336,12 +373,12 @@ impl Handshake<'_> {
     }
 }
 
-/// The error of a call of the system.
+/// Returns what makes the error of a call of the system.
 fn system(call: &'static str) -> impl FnOnce(io::Error) -> HostError {
     move |source| ProviderError::System { call, source }.into()
 }
 
-/// What an engine tells of itself.
+/// Returns what an engine tells of itself.
 pub(in crate::engine) fn hello(
     rails: &Rails,
     config: &EngineConfig,

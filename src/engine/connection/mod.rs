@@ -5,5 +5,6 @@ pub(in crate::engine) mod control;
 pub(in crate::engine) mod core;
 pub(in crate::engine) mod handshake;
 pub(in crate::engine) mod own_qps;
+pub(in crate::engine) mod peers;
 pub(in crate::engine) mod publication;
 pub(in crate::engine) mod recovery;

@@ -1,4 +1,5 @@
-//! QPs of this end of a connection, and offers that name one of them: whoever sends back what this engine offers has no QP.
+//! QPs of this end of a connection, and offers that name one of them. A stranger that sends back what this engine offers has no
+//! QP of its own.
 
 use crate::fabric::PortRecord;
 use crate::provider::mlx5::Offer;
@@ -10,7 +11,7 @@ pub(in crate::engine) struct OwnQps(Vec<OwnLane>);
 /// One lane of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct OwnLane {
-    /// Of this end's QP.
+    /// The number of this end's QP.
     pub(in crate::engine) qpn: u32,
     pub(in crate::engine) port: PortRecord,
     /// The port of the other end.
@@ -32,9 +33,10 @@ impl OwnQps {
         let port = self.0.get(lane).map(|lane| lane.theirs);
         let is_it =
             |own: &OwnLane| own.qpn == offer.qpn && port.is_some_and(|port| port.is_at(&own.port));
-        match self.0.iter().any(is_it) {
-            true => Err(OwnQp(offer.qpn)),
-            false => Ok(()),
+        if self.0.iter().any(is_it) {
+            Err(OwnQp(offer.qpn))
+        } else {
+            Ok(())
         }
     }
 }

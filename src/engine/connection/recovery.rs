@@ -2,11 +2,11 @@
 //!
 //! The end that notices says `LaneFailed`. Each end puts its QP into the error state and lets the lane run dry. Then it resets
 //! the QP, and says `LaneReset` with the number of its next first packet. An end that has reset its QP and has heard the other's
-//! `LaneReset` sets the fence of the lane. Nothing of its old life lands any more. Then Rtr, `LaneReady`, and Rts when the other
-//! end has said so too. An end whose rail [rests](crate::engine::route::rest) says `LaneRests` and waits before that, if slices go another way
-//! meanwhile.
+//! `LaneReset` sets the fence of the lane. Nothing of its old life lands any more. Then the end brings its QP to Rtr and says
+//! `LaneReady`. When the other end has said so too, it brings its QP to Rts. If the rail of an end
+//! [rests](crate::engine::route::rest) and slices go another way meanwhile, the end says `LaneRests` and waits before that.
 //!
-//! An end that is Rts may send before the other one is. If the QP of the other end refuses the request, it fails as Rtr, and that
+//! An end whose QP is Rts may send before the QP of the other end is. If that QP refuses the request, it fails in Rtr, and its
 //! life ends as any other.
 //!
 //! TCP keeps the order, so an end never takes a message of one life for one of the next. It has heard all of a life before it
@@ -32,7 +32,7 @@ use crate::provider::mlx5::{Offer, Pair};
 use crate::provider::{Host, HostLane};
 use crate::verbs::{Qp, Reset, VerbsError};
 
-/// Longest rest of a rail that the other end may tell.
+/// Longest rest of a rail, in milliseconds, that the other end may announce.
 const MOST_REST_MS: u64 = 60_000;
 
 /// Why a pair cannot be used again.
@@ -80,9 +80,9 @@ struct OnePair {
     /// What the other end has said of its next life.
     theirs: Option<Offer>,
     is_theirs_ready: bool,
-    /// When it must be up again.
+    /// The time at which it must be up again.
     end: Option<Instant>,
-    /// Its rail rests until then.
+    /// The time until which its rail rests.
     rests: Option<Instant>,
 }
 
@@ -99,16 +99,16 @@ pub(in crate::engine) struct Ends<'a> {
 #[derive(Debug)]
 pub(in crate::engine) struct Pairs {
     pairs: Vec<OnePair>,
-    /// By lane.
+    /// How the QP of each lane is set.
     terms: Vec<Terms>,
     own: OwnQps,
-    /// Longest way from a failure until a pair is used again.
+    /// Longest time from a failure until a pair is used again.
     most: Duration,
     failures: Failures,
     rests: Rests,
 }
 
-/// Rails of the peer and ways to them: whether QPs by them are connected again. Those of this end are the engine's.
+/// When rails of the peer, and ways to them, rest. The rails of this end belong to the engine.
 type Rests = HashMap<Fault, Rest>;
 
 impl Pairs {
@@ -159,7 +159,7 @@ impl Pairs {
         };
         let is_up = matches!(pair.stage, Stage::Up(_));
         match message {
-            // Both ends have noticed by themselves.
+            // Both ends have noticed the failure by themselves.
             Message::LaneFailed(_) if !is_up => {}
             Message::LaneFailed(_) => link.end_lane(lane),
             Message::LaneReset(_, offer) if !is_up && pair.theirs.is_none() => {
@@ -183,7 +183,7 @@ impl Pairs {
         Ok(())
     }
 
-    /// Takes every step that can be taken now. How long the next may be waited for; none: nothing is waited for.
+    /// Takes every step that can be taken now. Returns how long the caller may wait for the next. None: no pair waits for anything.
     pub(in crate::engine) fn advance(
         &mut self,
         ends: &mut Ends,
@@ -204,7 +204,7 @@ impl Pairs {
         Ok(next.map(|next| next.saturating_duration_since(now)))
     }
 
-    /// Returns whether a step was taken.
+    /// Takes the next step of one pair, if it can. Returns whether it did.
     fn step(&mut self, lane: usize, ends: &mut Ends) -> Result<bool, RecoveryError> {
         let number = lane as u64;
         let pair = &mut self.pairs[lane];
@@ -213,12 +213,12 @@ impl Pairs {
             (Stage::Up(qp), _) if !ends.link.lanes().is_open(lane) => {
                 qp.end()?;
                 tracing::info!("no slice takes it until both ends have reset it");
-                ends.transfers.look();
+                ends.transfers.queues().look();
                 pair.end = Instant::now().checked_add(self.most);
                 ends.wire.send(&Message::LaneFailed(number))?;
                 (Stage::Failed(qp), true)
             }
-            (Stage::Failed(qp), _) if !ends.link.is_lane_held(lane) => {
+            (Stage::Failed(qp), _) if !ends.link.fences().is_held(lane) => {
                 let psn = qp.next_psn()?;
                 let qp = Pair::new(reset(qp)?, psn)?;
                 let offer = qp.offer().unwrap_or(Offer {
@@ -231,14 +231,14 @@ impl Pairs {
             }
             (Stage::Reset(qp), Some(_)) => {
                 ends.transfers.fence_lane(ends.link, lane);
-                // The peer answers, so it was the way that has failed.
-                if ends.link.take_failed(lane) {
+                // The peer answers, so the way to it has failed.
+                if ends.link.lanes().take_failure(lane) {
                     rest(&mut self.failures, &mut self.rests, lane, ends);
                 }
                 (Stage::Fenced(qp), true)
             }
             (Stage::Fenced(qp), Some(_))
-                if !may_connect(pair, &mut self.rests, (lane, self.most), ends)? =>
+                if !may_connect(pair, &mut self.rests, lane, self.most, ends)? =>
             {
                 (Stage::Fenced(qp), false)
             }
@@ -249,28 +249,11 @@ impl Pairs {
             }
             (Stage::Ready(qp), _) if pair.is_theirs_ready => {
                 (pair.theirs, pair.is_theirs_ready, pair.end) = (None, false, None);
-                match qp.send(&self.terms[lane].send) {
-                    Ok((qp, queue)) => {
-                        if let Some(queue) = queue {
-                            let queue = queue.with_inline(self.terms[lane].inline);
-                            let life = ends.link.open_lane(lane);
-                            let worker = ends.link.worker_of(lane);
-                            let held = Held::new(ends.link, lane, life, HostLane::Mlx5(queue));
-                            ends.pool.add(worker, held);
-                            // Others may have transfers that wait for a lane.
-                            ends.transfers.look();
-                        }
-                        tracing::info!("slices take it again");
-                        (Stage::Up(qp), true)
-                    }
-                    // The other end sends already, and the first that it has asked for was refused.
-                    Err((qp, _)) if qp.has_failed() => {
-                        pair.end = Instant::now().checked_add(self.most);
-                        ends.wire.send(&Message::LaneFailed(number))?;
-                        (Stage::Failed(qp), true)
-                    }
-                    Err((_, error)) => return Err(error.into()),
+                let next = go_up(qp, &self.terms[lane], lane, ends)?;
+                if matches!(next, Stage::Failed(_)) {
+                    pair.end = Instant::now().checked_add(self.most);
                 }
+                (next, true)
             }
             (stage, _) => (stage, false),
         };
@@ -295,7 +278,7 @@ impl Pairs {
         }
     }
 
-    /// Resets all QPs, whose lanes are gone. Whether all of them are.
+    /// Resets all QPs, whose lanes are gone. Returns whether all of them are reset.
     pub(in crate::engine) fn reset(&mut self, peer: &str) -> bool {
         let mut is_reset = true;
         for pair in std::mem::take(&mut self.pairs) {
@@ -317,7 +300,32 @@ impl Pairs {
     }
 }
 
-/// A QP has failed: what has failed often rests, with all QPs of the connection by it.
+/// Lets the QP of a lane send, and gives the lane to its worker. Returns the next stage of the pair.
+fn go_up(qp: Pair, terms: &Terms, lane: usize, ends: &mut Ends) -> Result<Stage, RecoveryError> {
+    match qp.send(&terms.send) {
+        Ok((qp, queue)) => {
+            if let Some(queue) = queue {
+                let queue = queue.with_inline(terms.inline);
+                let life = ends.link.open_lane(lane);
+                let worker = ends.link.fences().worker_of(lane);
+                let held = Held::new(ends.link, lane, life, HostLane::Mlx5(queue));
+                ends.pool.add(worker, held);
+                // Others may have transfers that wait for a lane.
+                ends.transfers.queues().look();
+            }
+            tracing::info!("slices take it again");
+            Ok(Stage::Up(qp))
+        }
+        // The other end sends already, and this QP has refused its first request.
+        Err((qp, _)) if qp.has_failed() => {
+            ends.wire.send(&Message::LaneFailed(lane as u64))?;
+            Ok(Stage::Failed(qp))
+        }
+        Err((_, error)) => Err(error.into()),
+    }
+}
+
+/// Notes that a QP has failed. What has failed often rests, with all QPs of the connection that go by it.
 fn rest(failures: &mut Failures, rests: &mut Rests, lane: usize, ends: &Ends) {
     let crossings = (0..ends.link.lanes().qps()).map(|lane| ends.link.lanes().crossing(lane));
     let crossings: Vec<Crossing> = crossings.collect();
@@ -337,7 +345,8 @@ fn rest(failures: &mut Failures, rests: &mut Rests, lane: usize, ends: &Ends) {
 fn may_connect(
     pair: &mut OnePair,
     rests: &mut Rests,
-    (lane, most): (usize, Duration),
+    lane: usize,
+    most: Duration,
     ends: &mut Ends,
 ) -> Result<bool, RecoveryError> {
     let crossing = ends.link.lanes().crossing(lane);
@@ -346,7 +355,7 @@ fn may_connect(
         Fault::Peers(crossing.theirs),
         Fault::Own(crossing.own),
     ];
-    // Without another way it is tried at once.
+    // If slices have no other way, the pair is connected at once.
     let has_way = |fault: &Fault| ends.link.lanes().has_way_beside(|it| fault.has(it));
     let rest = all.into_iter().filter(has_way).find_map(|fault| {
         let rest = match fault {
@@ -370,7 +379,7 @@ fn may_connect(
     Ok(false)
 }
 
-/// A QP whose lane is dropped.
+/// Resets a QP whose lane is dropped.
 fn reset(pair: Pair) -> Result<Qp<Reset>, VerbsError> {
     pair.reset().map_err(|(_, error)| {
         let lane = || VerbsError::argument("lanes of a QP that is reset", 1, "0".to_owned());

@@ -1,15 +1,15 @@
-//! How a range of bytes is cut into slices: by block and fragment.
+//! How a range of bytes is cut into slices, by block and fragment.
 //!
-//! As long as more than a block and a fragment remain, a slice is one block; what remains is the last slice. So no slice is longer
-//! than a block and a fragment, and the last of several is longer than a fragment. Nothing here counts in 32 bits but the length
-//! of a slice, which one WQE carries.
+//! As long as more than a block and a fragment remain, a slice is one block. What remains then is the last slice. So no slice is
+//! longer than a block and a fragment together, and the last of several is longer than a fragment. Only the length of a slice,
+//! which one WQE carries, is counted in 32 bits.
 
 use std::ops::Range;
 
 use crate::engine::error::EngineError;
 use crate::engine::limits::{LEAST_BLOCK, MOST_SLICE_BYTES};
 
-/// The rule, by its two lengths.
+/// The lengths of block and fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     block: u32,
@@ -17,16 +17,18 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// One slice, of the longest length.
+    /// Cuts nothing: any range is one slice.
     pub(in crate::engine) const WHOLE: Self = Self {
         block: MOST_SLICE_BYTES,
         fragment: 0,
     };
 
-    /// Slices of `block` bytes, with a last one of up to `fragment` more, for a port whose messages have `port_most` bytes at most.
+    /// Returns the rule for slices of `block` bytes, of which the last has up to `fragment` bytes more. A message of the port has
+    /// at most `port_most` bytes.
     ///
     /// # Errors
-    /// [`EngineError::Block`], [`EngineError::Fragment`]: outside their limits; [`EngineError::SliceBytes`]: too long together.
+    /// [`EngineError::Block`], [`EngineError::Fragment`]: a length is outside its limits; [`EngineError::SliceBytes`]: both
+    /// together are too long.
     pub fn new(block: u32, fragment: u32, port_most: u32) -> Result<Self, EngineError> {
         if !(LEAST_BLOCK..=MOST_SLICE_BYTES).contains(&block) {
             return Err(EngineError::Block { block });
@@ -35,29 +37,29 @@ impl Cut {
             return Err(EngineError::Fragment { fragment, block });
         }
         let most = port_most.min(MOST_SLICE_BYTES);
-        match block + fragment <= most {
-            true => Ok(Self { block, fragment }),
-            false => Err(EngineError::SliceBytes {
+        if block + fragment > most {
+            return Err(EngineError::SliceBytes {
                 block,
                 fragment,
                 most,
-            }),
+            });
         }
+        Ok(Self { block, fragment })
     }
 
-    /// Bytes of every slice but the last.
+    /// Returns the bytes of every slice but the last.
     #[must_use]
     pub const fn block(self) -> u32 {
         self.block
     }
 
-    /// Most bytes of a slice.
+    /// Returns the most bytes of a slice.
     #[must_use]
     pub const fn most(self) -> u32 {
         self.block + self.fragment
     }
 
-    /// Into how many slices `bytes` are cut; none of no bytes.
+    /// Returns into how many slices `bytes` are cut. No bytes are no slices.
     #[must_use]
     pub fn slices(self, bytes: u64) -> u64 {
         match bytes {
@@ -70,7 +72,7 @@ impl Cut {
         }
     }
 
-    /// The range of slice `number` within `bytes`. None if `bytes` has fewer slices.
+    /// Returns the range of slice `number` within `bytes`. None: `bytes` has fewer slices.
     #[must_use]
     pub fn slice(self, bytes: u64, number: u64) -> Option<Range<u64>> {
         let last = self.slices(bytes).checked_sub(1)?;

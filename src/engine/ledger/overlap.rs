@@ -1,5 +1,5 @@
-//! Ranges of one transfer that are its source and its target at once. Only a peer of the same process can have such: addresses of this
-//! side and of the peer are then those of the same memory.
+//! Ranges that are a source and a target of one transfer. Only transfers to a peer of the same process can have such ranges,
+//! since addresses of both ends are then of one memory.
 //!
 //! A READ whose target is the source of a READ of the same transfer is refused. The bytes that it reads depend on the order of
 //! packets. WRITEs are allowed, and the report says so: the bytes where both meet are old or new.
@@ -17,10 +17,10 @@ struct Span {
     is_target: bool,
 }
 
-/// Returns whether a WRITE goes where one of the transfer comes from, with a peer of this process.
+/// Returns whether a WRITE goes where a WRITE of the transfer comes from. The peer is of this process.
 ///
 /// # Errors
-/// [`EngineError::ReadIntoItself`]. Ranges that wrap are the plan's to refuse.
+/// [`EngineError::ReadIntoItself`]. The plan refuses ranges that wrap.
 pub(in crate::engine) fn check(operations: &[Operation]) -> Result<bool, EngineError> {
     if let Some([target, source]) = meeting(operations, Kind::Read) {
         return Err(EngineError::ReadIntoItself {
@@ -32,7 +32,7 @@ pub(in crate::engine) fn check(operations: &[Operation]) -> Result<bool, EngineE
     Ok(meeting(operations, Kind::Write).is_some())
 }
 
-/// A target and a source among the operations of this kind that have bytes in common.
+/// Returns a target and a source of operations of this kind that have bytes in common.
 fn meeting(operations: &[Operation], kind: Kind) -> Option<[Span; 2]> {
     let spans = (0..).zip(operations).filter(|(_, it)| it.kind == kind);
     let spans = spans.flat_map(|(number, it)| spans_of(number, it));
@@ -43,23 +43,21 @@ fn meeting(operations: &[Operation], kind: Kind) -> Option<[Span; 2]> {
         })
     };
     let (targets, sources) = (around(true), around(false));
-    // Nearly always, and without memory.
+    // This ends nearly all calls, before any memory is taken.
     if targets.1 < sources.0 || sources.1 < targets.0 {
         return None;
     }
     let mut all: Vec<Span> = spans.collect();
     all.sort_unstable_by_key(|span| span.first);
-    // Of each side the one that has begun before and ends last.
+    // For sources and for targets: the span that ends last, of those that have begun before.
     let mut longest: [Option<Span>; 2] = [None; 2];
     for span in all {
-        let [own, other] = match span.is_target {
-            true => [0, 1],
-            false => [1, 0],
-        };
+        let [own, other] = if span.is_target { [0, 1] } else { [1, 0] };
         if let Some(before) = longest[other].filter(|before| before.last >= span.first) {
-            return Some(match span.is_target {
-                true => [span, before],
-                false => [before, span],
+            return Some(if span.is_target {
+                [span, before]
+            } else {
+                [before, span]
             });
         }
         if longest[own].is_none_or(|before| before.last < span.last) {
@@ -114,9 +112,10 @@ mod tests {
         for _ in 0..4000 {
             let operations: Vec<Operation> = (0..random.usize(1..6))
                 .map(|_| {
-                    let kind = match random.bool() {
-                        true => Kind::Read,
-                        false => Kind::Write,
+                    let kind = if random.bool() {
+                        Kind::Read
+                    } else {
+                        Kind::Write
                     };
                     operation(kind, random.u64(0..60), random.u64(0..60), random.u64(0..8))
                 })

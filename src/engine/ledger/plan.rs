@@ -1,8 +1,8 @@
-//! A vector of operations as slices: what workers post, without an object for each slice.
+//! A vector of operations as slices, which workers post. No slice is an object of its own.
 //!
-//! The operations are cut at the borders of registrations, local and remote, into *pieces*: each lies in one registration at
-//! both ends. A piece that is longer than a slice is cut by [`Cut`]. Short pieces that follow each other at the peer are gathered:
-//! one slice of up to a block with a few local ranges. So a plan is a list of *runs*, each with the number of its first slice,
+//! The operations are cut at the borders of local and remote registrations into *pieces*. Each piece lies in one registration at
+//! both ends. [`Cut`] cuts a piece that is longer than a slice. Short pieces that follow each other at the peer are gathered into
+//! one slice of up to a block, with a few local ranges. So a plan is a list of *runs*, each with the number of its first slice,
 //! and a slice is found by its number. A plan grows with the operations and the borders that they cross, not with the bytes.
 //!
 //! No sum here may wrap: addresses are checked once, when an operation is taken in.
@@ -17,20 +17,20 @@ use crate::engine::limits::{MOST_GATHER, MOST_OPERATIONS, MOST_PIECES, MOST_SLIC
 /// One operation of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Which way.
+    /// The direction of the bytes.
     pub kind: Kind,
     /// First byte here.
     pub local: u64,
     /// First byte at the peer.
     pub remote: u64,
-    /// How many; none is done without a WQE.
+    /// The number of bytes. An operation without bytes needs no WQE.
     pub bytes: u64,
 }
 
 /// A registration that covers some addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// By which its owner knows it.
+    /// The number by which its owner knows it.
     pub number: u32,
     /// Its first byte.
     pub address: u64,
@@ -40,7 +40,7 @@ pub struct Region {
 
 /// The registrations of one side.
 pub trait Regions {
-    /// One that has the byte at `address`.
+    /// Returns the registration that has the byte at `address`.
     fn region_of(&self, address: u64) -> Option<Region>;
 }
 
@@ -58,7 +58,7 @@ pub struct Local {
 /// What one WQE does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice<'a> {
-    /// Which way.
+    /// The direction of the bytes.
     pub kind: Kind,
     /// The registration at the peer.
     pub remote_region: u32,
@@ -73,6 +73,27 @@ pub struct Slice<'a> {
     skipped: u64,
 }
 
+/// A local registration that a transfer uses.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct LocalUse {
+    /// The first operation that has bytes there.
+    pub(in crate::engine) operation: u32,
+    /// The address of the first of these bytes.
+    pub(in crate::engine) address: u64,
+    /// The number of the registration.
+    pub(in crate::engine) region: u32,
+}
+
+/// A registration of the peer that a run of slices uses.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct RemoteUse {
+    /// The first operation of the run.
+    pub(in crate::engine) operation: u32,
+    pub(in crate::engine) kind: Kind,
+    /// The number of the registration.
+    pub(in crate::engine) region: u32,
+}
+
 /// Part of an operation, in one registration at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
@@ -82,12 +103,12 @@ struct Piece {
     operation: u32,
 }
 
-/// Slices that follow each other: any number of one piece, or one of some pieces that follow each other at the peer.
+/// Slices that follow each other: any number of slices of one piece, or one slice of pieces that follow each other at the peer.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     first_slice: u32,
     first_piece: u32,
-    /// Local ranges: pieces, those counted once that follow each other here as well.
+    /// Number of local ranges. Pieces that follow each other also here are one range.
     ranges: u32,
     kind: Kind,
     region: u32,
@@ -109,10 +130,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan of nothing, for slices by `cut` with at most `gather` local ranges each.
+    /// Returns an empty plan, for slices that `cut` cuts, with at most `gather` local ranges each.
     ///
     /// # Errors
-    /// [`EngineError::Gather`]: none, or more than [`MOST_GATHER`].
+    /// [`EngineError::Gather`]: `gather` is 0 or more than [`MOST_GATHER`].
     pub fn new(cut: Cut, gather: u32) -> Result<Self, EngineError> {
         if !(1..=MOST_GATHER).contains(&gather) {
             return Err(EngineError::Gather { gather });
@@ -128,11 +149,11 @@ impl Plan {
         })
     }
 
-    /// Becomes the plan of `operations`. Where an error is returned it is one of nothing.
+    /// Becomes the plan of `operations`. After an error the plan is empty.
     ///
     /// # Errors
-    /// [`EngineError::Operations`], [`EngineError::Slices`], [`EngineError::Pieces`]: none, or too many; [`EngineError::Wraps`],
-    /// [`EngineError::NotRegistered`]: a range that is no memory, or not registered.
+    /// [`EngineError::Operations`], [`EngineError::Slices`], [`EngineError::Pieces`]: there are none, or too many;
+    /// [`EngineError::Wraps`], [`EngineError::NotRegistered`]: a range is no memory, or is not registered.
     pub fn set(
         &mut self,
         operations: &[Operation],
@@ -142,11 +163,11 @@ impl Plan {
         self.set_as(false, operations, local, remote)
     }
 
-    /// The same, where each operation counts at the peer: it is one slice of its own, whatever its length.
+    /// Becomes the plan of `operations` that count at the peer. Each operation is one slice of its own, whatever its length.
     ///
     /// # Errors
-    /// [`EngineError::CountedRead`]; [`EngineError::CountedParts`]: no slice carries all of an operation, or it has no bytes; else as
-    /// [`Plan::set`].
+    /// [`EngineError::CountedRead`]; [`EngineError::CountedParts`]: no slice carries all of an operation, or it has no bytes;
+    /// otherwise as [`Plan::set`].
     pub fn set_counting(
         &mut self,
         operations: &[Operation],
@@ -177,39 +198,46 @@ impl Plan {
         self.counts
     }
 
-    /// Number of slices; 0 if the transfer has no bytes.
+    /// Returns the number of slices. It is 0 if the transfer has no bytes.
     #[must_use]
     pub const fn slices(&self) -> u32 {
         self.slices
     }
 
-    /// Bytes of all operations.
+    /// Returns the bytes of all operations.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The local registrations, one after the other; those that follow each other only once.
+    /// Returns the numbers of the local registrations, in the order of the operations. A number does not follow itself.
     pub fn local_regions(&self) -> impl Iterator<Item = u32> {
-        self.locals().map(|(.., region)| region)
+        self.locals().map(|it| it.region)
     }
 
-    /// The same, each with the first operation that has bytes there, and the address of the first of these bytes.
-    pub(in crate::engine) fn locals(&self) -> impl Iterator<Item = (u32, u64, u32)> {
+    /// Returns the uses of local registrations, in the order of the operations. Uses of one registration that follow each other are one.
+    pub(in crate::engine) fn locals(&self) -> impl Iterator<Item = LocalUse> {
         let mut last = None;
         self.pieces.iter().filter_map(move |piece| {
             let is_new = last != Some(piece.region);
             last = Some(piece.region);
-            is_new.then_some((piece.operation, piece.local, piece.region))
+            is_new.then_some(LocalUse {
+                operation: piece.operation,
+                address: piece.local,
+                region: piece.region,
+            })
         })
     }
 
-    /// What is done at registrations of the peer: the first operation of each run of slices, its kind, and the registration.
-    pub(in crate::engine) fn remotes(&self) -> impl Iterator<Item = (u32, Kind, u32)> {
+    /// Returns the uses of registrations of the peer: one for each run of slices.
+    pub(in crate::engine) fn remotes(&self) -> impl Iterator<Item = RemoteUse> {
         self.runs.iter().map(|run| {
             let first = self.pieces.get(run.first_piece as usize);
-            let operation = first.map_or(0, |piece| piece.operation);
-            (operation, run.kind, run.region)
+            RemoteUse {
+                operation: first.map_or(0, |piece| piece.operation),
+                kind: run.kind,
+                region: run.region,
+            }
         })
     }
 
@@ -219,14 +247,14 @@ impl Plan {
         self.bytes < 2 * u64::from(self.cut.block())
     }
 
-    /// Bytes of memory that it has, at most 16 MiB.
+    /// Returns how many bytes of memory the plan has: at most 16 MiB.
     #[must_use]
     pub fn memory(&self) -> usize {
         let pieces = self.pieces.capacity() * size_of::<Piece>();
         pieces + self.runs.capacity() * size_of::<Run>()
     }
 
-    /// The slices with these numbers, in order; numbers beyond the last are left out.
+    /// Returns the slices with these numbers, in order. Numbers after the last slice are left out.
     pub fn range(&self, numbers: Range<u32>) -> impl Iterator<Item = Slice<'_>> {
         let numbers = numbers.start..numbers.end.min(self.slices);
         let begun = self
@@ -248,10 +276,7 @@ impl Plan {
     }
 
     fn cut(&self) -> Cut {
-        match self.counts {
-            true => Cut::WHOLE,
-            false => self.cut,
-        }
+        if self.counts { Cut::WHOLE } else { self.cut }
     }
 
     fn fill(
@@ -365,14 +390,14 @@ impl Plan {
         gathered
     }
 
-    /// Behind the last slice of a run.
+    /// Returns the number after the last slice of a run.
     fn end_of(&self, run: usize) -> u32 {
         self.runs
             .get(run + 1)
             .map_or(self.slices, |next| next.first_slice)
     }
 
-    /// Slice `number`, which is one of the run.
+    /// Returns slice `number`, which is one of the run.
     fn slice(&self, run: usize, number: u32) -> Slice<'_> {
         let end = self
             .runs
@@ -399,7 +424,7 @@ impl Plan {
 }
 
 impl Slice<'_> {
-    /// Its local ranges, in the order in which the peer has their bytes. What follows each other here is one.
+    /// Returns the local ranges, in the order in which the peer has their bytes. Ranges that follow each other here are one.
     pub fn locals(&self) -> impl Iterator<Item = Local> {
         let mut left = self.pieces;
         let skipped = self.skipped;
@@ -437,7 +462,7 @@ fn check_wrap(operation: u32, side: Side, address: u64, bytes: u64) -> Result<()
     }
 }
 
-/// The registration that has the byte at `address`, and how many bytes of it follow, that one counted.
+/// Returns the registration that has the byte at `address`, and how many bytes it has from that byte on.
 fn room_at(
     operation: u32,
     side: Side,
@@ -457,12 +482,12 @@ fn room_at(
     })
 }
 
-/// An index of a piece: at most [`MOST_PIECES`].
+/// Returns the index of a piece in 32 bits: there are at most [`MOST_PIECES`].
 fn index(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// At most [`MOST_SLICE_BYTES`](crate::engine::limits::MOST_SLICE_BYTES).
+/// Returns the bytes of a slice in 32 bits: they are at most [`MOST_SLICE_BYTES`](crate::engine::limits::MOST_SLICE_BYTES).
 fn bytes_of_slice(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

@@ -1,7 +1,7 @@
 //! Ids of transfers: slots that are used again, each use with a generation of its own.
 //!
-//! One atomic word of a slot has its generation and its status, so a poll is one load. The answer is the state of the transfer of
-//! that id, or that the id is unknown, however often its slot has been used since. Polling changes nothing.
+//! One atomic word of a slot has its generation and its status, so a poll is one load. The answer is the state of the transfer
+//! with that id, or that the id is unknown. It stays right however often the slot has been used since. Polling changes nothing.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ pub enum Status {
     Unknown,
 }
 
-/// `generation << 3 | what is in the slot`. A generation counts uses: 61 bits last for longer than any machine.
+/// The word of a slot: `generation << 3 | state`. A generation counts uses. Its 61 bits last longer than any machine.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct SlotWord(u64);
 
@@ -37,7 +37,7 @@ const CANCELLED: u64 = 4;
 const TIMED_OUT: u64 = 5;
 
 impl SlotWord {
-    /// Which use of the slot it is.
+    /// Returns which use of the slot it is.
     #[must_use]
     pub const fn generation(self) -> u64 {
         self.0 >> STATE_BITS
@@ -69,7 +69,7 @@ impl SlotWord {
         is_concluded.then_some(self.with(FREE))
     }
 
-    /// What became of the transfer of `generation`.
+    /// Returns what became of the transfer of `generation`.
     #[must_use]
     pub fn poll(self, generation: u64) -> Status {
         match self.state() {
@@ -104,15 +104,15 @@ impl fmt::Debug for SlotWord {
 pub struct Slots {
     engine: u32,
     words: Box<[AtomicU64]>,
-    /// Slots without a transfer; the one freed last is used next. Never longer than it was made.
+    /// Slots without a transfer. The slot that was freed last is used next. The list never grows beyond its first length.
     free: Mutex<Vec<u32>>,
 }
 
 impl Slots {
-    /// `count` slots of the engine that this process numbers `engine`.
+    /// Returns `count` slots of the engine that this process numbers `engine`.
     ///
     /// # Errors
-    /// [`EngineError::Slots`]: none, or more than [`MOST_SLOTS`].
+    /// [`EngineError::Slots`]: `count` is 0 or more than [`MOST_SLOTS`].
     pub fn new(engine: u32, count: u32) -> Result<Self, EngineError> {
         if !(1..=MOST_SLOTS).contains(&count) {
             return Err(EngineError::Slots { count });
@@ -124,12 +124,17 @@ impl Slots {
         })
     }
 
-    /// The number of their engine.
+    /// Returns how many slots there are.
+    pub(in crate::engine) fn count(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Returns the number of their engine.
     pub(in crate::engine) const fn engine(&self) -> u32 {
         self.engine
     }
 
-    /// A slot for a new transfer, which is pending from then on. None: all are out.
+    /// Takes a slot for a new transfer, which is pending from then on. None: all slots are taken.
     pub fn take(&self) -> Option<TransferId> {
         let slot = self.lock().pop()?;
         let word = self.change(slot, SlotWord::take)?;
@@ -140,7 +145,7 @@ impl Slots {
         })
     }
 
-    /// Concludes the transfer. `false`: it was concluded before.
+    /// Concludes the transfer. Returns false if it was concluded before.
     ///
     /// Release: a thread that polls the transfer as concluded sees what the caller has written of it.
     ///
@@ -148,14 +153,17 @@ impl Slots {
     /// [`EngineError::ForeignId`].
     pub fn conclude(&self, id: TransferId, outcome: Outcome) -> Result<bool, EngineError> {
         self.check(id)?;
-        let step = |word: SlotWord| match word.generation() == id.generation {
-            true => word.conclude(outcome),
-            false => None,
+        let step = |word: SlotWord| {
+            if word.generation() == id.generation {
+                word.conclude(outcome)
+            } else {
+                None
+            }
         };
         Ok(self.change(id.slot, step).is_some())
     }
 
-    /// What became of the transfer. Any number of polls say the same of one that is concluded, until it is released.
+    /// Returns what became of the transfer. Once it is concluded, every poll returns the same until it is released.
     ///
     /// # Errors
     /// [`EngineError::ForeignId`].
@@ -164,10 +172,11 @@ impl Slots {
         Ok(self.word(id.slot).poll(id.generation))
     }
 
-    /// Gives the slot of a concluded transfer back; its id is unknown from then on. What is unknown already stays so.
+    /// Gives the slot of a concluded transfer back. The id of the transfer is unknown from then on. An id that is unknown already
+    /// stays so.
     ///
     /// # Errors
-    /// [`EngineError::Pending`]: it is not concluded; [`EngineError::ForeignId`].
+    /// [`EngineError::Pending`]: the transfer is not concluded; [`EngineError::ForeignId`].
     pub fn release(&self, id: TransferId) -> Result<(), EngineError> {
         self.check(id)?;
         if self
@@ -183,7 +192,7 @@ impl Slots {
         }
     }
 
-    /// How many transfers have a slot.
+    /// Returns how many transfers have a slot.
     #[must_use]
     pub fn in_use(&self) -> usize {
         self.words.len() - self.lock().len()
@@ -191,13 +200,14 @@ impl Slots {
 
     fn check(&self, id: TransferId) -> Result<(), EngineError> {
         let engine = self.engine;
-        match id.engine == engine && (id.slot as usize) < self.words.len() {
-            true => Ok(()),
-            false => Err(EngineError::ForeignId { id, engine }),
+        if id.engine == engine && (id.slot as usize) < self.words.len() {
+            Ok(())
+        } else {
+            Err(EngineError::ForeignId { id, engine })
         }
     }
 
-    /// The slot is one of this engine, as `check` has seen.
+    /// Returns the word of a slot, which is one of this engine, as `check` has seen.
     fn word(&self, slot: u32) -> SlotWord {
         // Acquire pairs with the release of `change`.
         SlotWord(self.words[slot as usize].load(Ordering::Acquire))

@@ -10,20 +10,21 @@ use crate::engine::memory::table::RemoteTable;
 use crate::engine::route::link::Link;
 use crate::engine::wire::notices::{Behind, Inbox, Notice, NoticeError, Outbox, Record, charge};
 
-/// An engine remembers so many times its limit of peers with which it has exchanged notices, so that a later connection goes on.
+/// How many times its limit of peers an engine remembers peers with which it has exchanged notices. So a later connection goes on
+/// with the notices.
 const REMEMBERED: usize = 16;
-/// What a life of a peer takes of the room for notices that the program has not taken, besides them.
+/// Bytes that a life of a peer takes of the room for notices that the program has not taken, besides these notices.
 const LIFE: u64 = 1024;
 
-/// Another engine is gone: its last connection has ended, not by this side's wish, and this side's QPs to it are reset.
+/// Says that another engine is gone. Its last connection has ended, not because this side wanted it, and this side's QPs to it are reset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerGone {
     /// The name that the configuration of that engine gives it.
     pub name: String,
-    /// Which life of it.
+    /// The life of the engine.
     pub incarnation: u64,
-    /// Whether its QPs are reset too. If not, what this side has sent may land in its memory until they are.
+    /// Whether the QPs of that engine are reset too. If not, what this side has sent may land in its memory until they are.
     pub remote: Remote,
     /// How the last connection has ended.
     pub reason: String,
@@ -34,7 +35,7 @@ pub struct PeerGone {
 pub(in crate::engine) struct Known {
     pub(in crate::engine) incarnation: u64,
     name: String,
-    /// Its regions, as far as they were imported.
+    /// The regions of it that were imported.
     pub(in crate::engine) remote: Mutex<Arc<RemoteTable>>,
     outbox: Mutex<Outbox>,
     inbox: Mutex<Inbox>,
@@ -43,12 +44,12 @@ pub(in crate::engine) struct Known {
 }
 
 impl Known {
-    /// What goes to it.
+    /// Returns the notices that go to it.
     pub(in crate::engine) fn outbox(&self) -> MutexGuard<'_, Outbox> {
         lock(&self.outbox)
     }
 
-    /// What has come from it.
+    /// Returns what is known of notices that come from it.
     pub(in crate::engine) fn inbox(&self) -> MutexGuard<'_, Inbox> {
         lock(&self.inbox)
     }
@@ -76,9 +77,9 @@ impl Known {
 struct Met {
     /// Its latest life.
     known: Arc<Known>,
-    /// Connections of that.
+    /// Connections to that life.
     links: u32,
-    /// The turn in which the last of them has ended.
+    /// The turn in which the last of these connections has ended.
     left: u64,
 }
 
@@ -91,7 +92,8 @@ impl Met {
 /// All engines that this one has met.
 #[derive(Debug)]
 pub(in crate::engine) struct AllKnown {
-    /// Most engines without a connection and without a handle that are kept. Also the most that are gone and not yet reported.
+    /// The limit of peers. At most so many engines without a connection and a handle are kept, and at most so many reports of
+    /// engines that are gone.
     most: usize,
     /// Most bytes of notices of all peers that the program has not taken. This is a full inbox of each, and as much again for
     /// lives that have ended.
@@ -108,14 +110,15 @@ struct State {
     turn: u64,
     /// Reports that the program has not taken yet.
     gone: VecDeque<PeerGone>,
-    /// Notices that the program has not taken yet; those of one engine in its order.
+    /// Notices that the program has not taken yet. Those of one engine are in the order in which it has sent them.
     notices: VecDeque<(Arc<Known>, Record)>,
-    /// Their bytes, and what the lives take that have some.
+    /// The bytes of these notices, and what their lives take besides.
     queued: u64,
 }
 
 impl State {
-    /// Makes room for one more, of `most` that have no connection, no handle and no notices, and so many more that have had notices.
+    /// Makes room for one more engine. `most` engines may have no connection, no handle and no notices, and [`REMEMBERED`] times
+    /// as many may be known in all.
     fn forget(&mut self, most: usize) {
         if self.engines.len() < most {
             return;
@@ -125,7 +128,7 @@ impl State {
         if self.engines.len() < most.saturating_mul(REMEMBERED) {
             return;
         }
-        // Others are more likely to come back.
+        // An engine that has left later is more likely to come back.
         let unused = self.engines.iter().filter(|(_, met)| !met.is_used());
         let oldest = unused.min_by_key(|(_, met)| met.left);
         if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
@@ -148,7 +151,7 @@ impl State {
 }
 
 impl AllKnown {
-    /// Those of an engine that has `most` peers at most, and for each an inbox of so many bytes.
+    /// Returns what an engine knows that has at most `most` peers, and for each an inbox of so many bytes.
     pub(in crate::engine) fn new(most: u32, inbox: u32) -> Self {
         Self {
             most: most as usize,
@@ -158,11 +161,12 @@ impl AllKnown {
         }
     }
 
-    /// One more connection to this life of `name`, with the rooms of its inbox and of this engine's for it. What is known of an earlier
-    /// life is forgotten.
+    /// Adds a connection to this life of `name`. The rooms are those of its inbox, and of this engine's inbox for it. What is
+    /// known of an earlier life is forgotten.
     pub(in crate::engine) fn enter(
         &self,
-        (name, incarnation): (&str, u64),
+        name: &str,
+        incarnation: u64,
         [theirs, own]: [u64; 2],
         link: &Arc<Link>,
     ) -> Arc<Known> {
@@ -194,14 +198,14 @@ impl AllKnown {
         Arc::clone(&met.known)
     }
 
-    /// A connection has ended; `gone` is none if this side ended it. With the last connection of the engine the report is kept for
-    /// the program.
+    /// Takes a connection out that has ended. `gone` is none if this side ended it. When it was the last connection of the
+    /// engine, the report is kept for the program.
     pub(in crate::engine) fn leave(&self, known: &Known, link: &Link, gone: Option<PeerGone>) {
         let Known {
             name, incarnation, ..
         } = known;
-        lock(&known.links).retain(|it| it.number != link.number);
-        if known.outbox().leave(link.number) {
+        lock(&known.links).retain(|it| it.number() != link.number());
+        if known.outbox().leave(link.number()) {
             known.wake();
         }
         let mut state = self.state();
@@ -229,7 +233,7 @@ impl AllKnown {
         }
     }
 
-    /// The next that is gone. None: the time is over.
+    /// Returns the next engine that is gone. None: the time is over.
     pub(in crate::engine) fn gone(&self, most: Duration) -> Option<PeerGone> {
         self.next(most, |state| state.gone.pop_front())
     }
@@ -250,16 +254,16 @@ impl AllKnown {
         }
     }
 
-    /// A notice of `known` has come.
+    /// Takes a notice in that has come from `known`.
     pub(in crate::engine) fn accept(
         &self,
         known: &Arc<Known>,
         record: Record,
     ) -> Result<(), NoticeError> {
-        // Under the lock: what two connections bring stands in the order of numbers.
+        // Under the lock: the notices that two connections bring stand in the order of their numbers.
         let mut state = self.state();
         let mut inbox = known.inbox();
-        // One that has come before takes no room.
+        // A notice that has come before takes no room.
         if record.number < inbox.accepted() {
             return Ok(());
         }
@@ -277,7 +281,7 @@ impl AllKnown {
         Ok(())
     }
 
-    /// The next notice, of any engine. None: the time is over.
+    /// Returns the next notice, of any engine. None: the time is over.
     pub(in crate::engine) fn notice(&self, most: Duration) -> Option<Notice> {
         let (known, record) = self.next(most, State::take_notice)?;
         known.wake();
@@ -302,11 +306,12 @@ mod tests {
     const INBOX: u32 = 1 << 17;
 
     fn link(number: u64) -> Arc<Link> {
-        Arc::new(Link::new((number, 0), &[0], None))
+        Arc::new(Link::new(number, 0, &[0], None))
     }
 
     fn enter(all: &AllKnown, life: (&str, u64), link: &Arc<Link>) -> Arc<Known> {
-        all.enter(life, [INBOX.into(); 2], link)
+        let (name, incarnation) = life;
+        all.enter(name, incarnation, [INBOX.into(); 2], link)
     }
 
     fn record(number: u64, bytes: usize) -> Record {

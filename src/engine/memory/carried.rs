@@ -1,5 +1,5 @@
-//! The form in which programs carry descriptions of memory. In order: four bytes that name the form, the first rkey, words, the
-//! other rkeys, a bit for each near rail, 1 for memory of a GPU, and a checksum.
+//! The form in which programs carry descriptions of memory. It has, in this order: four bytes that name the form, the first rkey,
+//! words, the other rkeys, a bit for each near rail, 1 for memory of a GPU, and a checksum.
 
 use crate::engine::limits::MOST_RAILS;
 use crate::engine::route::rails::RailKeys;
@@ -9,7 +9,7 @@ const KEY: usize = 4;
 /// Bytes of the keys of all rails but the first, in whole words.
 const OTHER_KEYS: usize = MOST_RAILS * KEY;
 
-/// As `BYTES` bytes: those that name the form, the first rkey, as many words as fit, and the other rkeys before the checksum.
+/// Returns a description in `BYTES` bytes, which hold as many words as fit beside the rest of the form.
 pub(in crate::engine) fn seal<const BYTES: usize>(
     form: [u8; 4],
     rkeys: RailKeys,
@@ -33,12 +33,12 @@ pub(in crate::engine) fn seal<const BYTES: usize>(
     bytes
 }
 
-/// Bytes of this form whose checksum is right.
+/// The bytes of a description whose form and checksum are right.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Opened<const BYTES: usize>([u8; BYTES]);
 
 impl<const BYTES: usize> Opened<BYTES> {
-    /// From as many bytes, or what is wrong with them.
+    /// Checks form and checksum of `bytes`. The error says what is wrong.
     pub(in crate::engine) fn new(form: [u8; 4], bytes: [u8; BYTES]) -> Result<Self, &'static str> {
         let opened = Self(bytes);
         if bytes[..4] != form {
@@ -50,7 +50,7 @@ impl<const BYTES: usize> Opened<BYTES> {
         Ok(opened)
     }
 
-    /// The rkeys, or what is wrong with them.
+    /// Returns the rkeys. The error says what is wrong with them.
     pub(in crate::engine) fn rkeys(&self) -> Result<RailKeys, &'static str> {
         let mut keys = [0; MOST_RAILS];
         let others = BYTES - WORD - OTHER_KEYS;
@@ -67,24 +67,25 @@ impl<const BYTES: usize> Opened<BYTES> {
         }
     }
 
-    /// The word that begins at this byte.
+    /// Returns the word that begins at this byte.
     pub(in crate::engine) fn word(&self, at: usize) -> u64 {
         let mut word = [0; WORD];
         word.copy_from_slice(&self.0[at..at + WORD]);
         u64::from_le_bytes(word)
     }
 
-    /// The address at this byte and the length after it, or what is wrong with them.
+    /// Returns the address at this byte and the length after it. The error says what is wrong with them.
     pub(in crate::engine) fn range(&self, at: usize) -> Result<(u64, u64), &'static str> {
         let (address, length) = (self.word(at), self.word(at + WORD));
-        match length == 0 || address.checked_add(length).is_none() {
-            true => Err("its range is empty or ends behind the last address"),
-            false => Ok((address, length)),
+        if length == 0 || address.checked_add(length).is_none() {
+            Err("its range is empty or ends behind the last address")
+        } else {
+            Ok((address, length))
         }
     }
 }
 
-/// FNV-1a: bytes that were damaged on their way are found, a forger is not kept out.
+/// Returns the FNV-1a checksum. It finds bytes that were damaged on their way, and keeps out no forger.
 pub(in crate::engine) fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -105,13 +106,13 @@ mod tests {
         keys.with_gpu(random.bool())
     }
 
-    /// A range of at least one byte that does not wrap.
+    /// Returns a range of at least one byte that does not wrap.
     fn range(random: &mut fastrand::Rng) -> (u64, u64) {
         let address = random.u64(..u64::MAX);
         (address, random.u64(1..=u64::MAX - address))
     }
 
-    /// Bits, bytes, words and the length are changed; every second time the checksum is that of a forger, and right.
+    /// Changes bits, bytes, words or the length. Every second time the checksum is made right again, as a forger does.
     fn mutated(mut bytes: Vec<u8>, random: &mut fastrand::Rng) -> Vec<u8> {
         for _ in 0..random.usize(1..5) {
             let at = random.usize(..bytes.len());
@@ -141,7 +142,7 @@ mod tests {
         bytes
     }
 
-    /// One that is taken has the meaning of its bytes, and a range inside the address space.
+    /// Checks that bytes that are taken keep their meaning, and that their range lies inside the address space.
     fn take(
         bytes: &[u8],
         taken: Result<(Vec<u8>, u64, u64), EngineError>,
@@ -153,9 +154,10 @@ mod tests {
                 if again != bytes {
                     return Err(format!("{bytes:?} are taken as {again:?}"));
                 }
-                match length > 0 && address.checked_add(length).is_some() {
-                    true => Ok(()),
-                    false => Err(format!("{length} bytes at {address:#x}")),
+                if length > 0 && address.checked_add(length).is_some() {
+                    Ok(())
+                } else {
+                    Err(format!("{length} bytes at {address:#x}"))
                 }
             }
             Err(EngineError::Descriptor { .. } | EngineError::Grant { .. }) => {

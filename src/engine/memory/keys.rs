@@ -1,11 +1,11 @@
-//! Keys that peers of this engine have: which ones are being made, live, or being ended, and by which thread.
+//! Keys that peers of this engine have: which are being made, live, or are being ended.
 //!
-//! A key belongs to one connection, and is ended once: by the program, at its time, or with the connection. The thread that ends it
-//! returns when the HCA has destroyed it: from then on the memory may be used for something else. A second thread that ends it
-//! waits for that.
+//! A key belongs to one connection, and is ended once: by the program, at its time, or with the connection. The thread that ends
+//! it returns when the HCA has destroyed it. From then on the memory may be used for something else. A second thread that ends
+//! the key waits for the first.
 //!
-//! The HCA gives the number of a dead key to the next one, so the key of a late reader may become valid again. That reader still
-//! reads nothing. Each key is named by addresses that no other key of this engine has ever had, and the HCA compares them.
+//! The HCA gives the number of a dead key to a later one. So the key of a late reader may become valid again, and that reader
+//! still reads nothing. Each key is named by addresses that no other key of this engine has ever had, and the HCA compares them.
 //! `models::engine::keys` has these rules.
 
 use std::collections::HashMap;
@@ -34,11 +34,11 @@ use crate::verbs::{RangeKey, VerbsError};
 
 /// The first address that names a byte of a grant. Memory of programs lies below.
 const FIRST_ADDRESS: u64 = 1 << 62;
-/// The address after the last of them.
+/// The address after the last of these.
 const LAST_ADDRESS: u64 = 1 << 63;
 /// An address has the same place in its page as the byte that it names, and a page is left out after each range.
 const PAGE: u64 = 4096;
-/// Time until a key is ended again that was over and that the HCA has kept.
+/// Time between two tries to end a key that the HCA keeps.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Number of tries to end a key for which no caller tries again.
@@ -46,17 +46,17 @@ const TRIES: u32 = 3;
 
 /// A key at the HCA.
 pub(in crate::engine) trait Key {
-    /// Lets nothing begin by it any more. It can be called again after it has failed.
+    /// Lets no request begin by the key any more. After it has failed, it can be called again.
     fn destroy(&mut self) -> Result<(), VerbsError>;
 
-    /// Waits until nothing goes on by any of these, which are destroyed. All of them or none.
+    /// Waits until nothing goes on by any of these keys, which are destroyed. An error is about all of them.
     fn leave(keys: &mut [&mut Self]) -> Result<(), VerbsError>;
 }
 
 /// A key of each HCA, which peers of this machine may use for copies, too.
 #[derive(Debug)]
 pub(in crate::engine) struct PeerKey {
-    /// Those of all rails that no HCA has ended yet.
+    /// The keys of all rails that no HCA has ended yet.
     keys: Vec<RangeKey>,
     /// Its place on the board for peers of this machine, and whether copies are already kept from beginning.
     shown: Option<(Arc<Board>, usize)>,
@@ -66,7 +66,7 @@ pub(in crate::engine) struct PeerKey {
 }
 
 impl PeerKey {
-    /// A key of each HCA, shown on this board.
+    /// Makes the key of a grant, of keys of each HCA. It is shown on this board, if there is one.
     pub(in crate::engine) fn new(
         keys: Vec<RangeKey>,
         board: Option<&Arc<Board>>,
@@ -101,11 +101,12 @@ impl Key for PeerKey {
         Ok(())
     }
 
-    // Apart: a peer of this machine that stands still does not keep the HCA's keys alive, and it is waited for once.
+    // This is apart from `destroy`. So a peer of this machine that stands still does not keep the HCA's keys alive, and a thread
+    // waits once for all keys.
     fn leave(keys: &mut [&mut Self]) -> Result<(), VerbsError> {
         let shown = keys.iter().filter_map(|key| key.shown.as_ref());
         let (boards, places): (Vec<_>, Vec<_>) = shown.cloned().unzip();
-        // An engine has one.
+        // An engine has one board.
         if let Some(board) = boards.first() {
             let busy = |threads| VerbsError::argument("threads of a peer that copy", threads, "0");
             board.leave(&places, COPYING).map_err(busy)?;
@@ -135,36 +136,43 @@ struct State<K> {
 struct Entry<K> {
     /// The number of its connection.
     link: u64,
-    /// Of the registration that it stands on.
+    /// The users of the registration on which the key stands.
     users: Arc<Users>,
     ends: Option<Instant>,
-    /// Its connection has ended, and the HCA has kept it or a peer still copies: any connection ends it, at `ends`.
+    /// Its connection has ended, but the HCA has kept the key, or a peer still copies. The thread of any connection ends it at `ends`.
     is_orphan: bool,
     stage: Stage<K>,
 }
 
 #[derive(Debug)]
 enum Stage<K> {
-    /// The command runs. Doomed: the connection has ended since.
+    /// The command that makes it runs. `is_doomed`: the connection has ended since.
     Making {
         is_doomed: bool,
     },
     Live(K),
-    /// The command runs that ends it.
+    /// The command that ends it runs.
     Ending,
+}
+
+/// A range of memory of this side.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Range {
+    pub(in crate::engine) address: u64,
+    pub(in crate::engine) bytes: u64,
 }
 
 /// What a key is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Place {
     pub(in crate::engine) number: u64,
-    /// By which the first byte is named.
+    /// The address that names the first byte.
     pub(in crate::engine) named: u64,
     /// The low byte of the key.
     pub(in crate::engine) tag: u8,
 }
 
-/// What the time is.
+/// The clock, which tests set ahead.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Clock {
     #[cfg(test)]
@@ -206,15 +214,17 @@ impl<K> Default for Keys<K> {
 }
 
 impl<K: Key> Keys<K> {
-    /// A place for a key over `bytes` bytes at `address`, for `peer`, which `link` connects; `users` counts it until it is dead.
+    /// Returns a place for a key over `range`, for `peer`, which `link` connects. `users` counts the key until it is dead.
     pub(in crate::engine) fn reserve(
         &self,
-        (link, peer): (&Link, &str),
+        link: &Link,
+        peer: &str,
         users: Arc<Users>,
-        (address, bytes): (u64, u64),
+        range: Range,
     ) -> Result<Place, EngineError> {
+        let Range { address, bytes } = range;
         let mut state = self.state();
-        // Under the lock: either it is seen that the connection has ended, or the end of the connection sees the key.
+        // Under the lock: either this thread sees that the connection has ended, or the thread that ends the connection sees the key.
         link.check(peer)?;
         let named = state.address.next_multiple_of(PAGE) + address % PAGE;
         let end = named
@@ -226,7 +236,7 @@ impl<K: Key> Keys<K> {
         let number = state.next;
         state.next += 1;
         let entry = Entry {
-            link: link.number,
+            link: link.number(),
             users,
             ends: None,
             is_orphan: false,
@@ -237,7 +247,7 @@ impl<K: Key> Keys<K> {
         Ok(Place { number, named, tag })
     }
 
-    /// The key that was made. `false`: its connection has ended since, and the caller ends it.
+    /// Takes the key that was made. Returns false if its connection has ended since: then the caller ends the key.
     pub(in crate::engine) fn made(
         &self,
         number: u64,
@@ -257,7 +267,7 @@ impl<K: Key> Keys<K> {
         !is_doomed
     }
 
-    /// None was made.
+    /// Notes that no key was made.
     pub(in crate::engine) fn not_made(&self, number: u64) {
         let removed = self.state().entries.remove(&number);
         if let Some(entry) = removed {
@@ -272,14 +282,15 @@ impl<K: Key> Keys<K> {
         let mut key = loop {
             let next = state.next;
             let Some(entry) = state.entries.get_mut(&number) else {
-                return match (1..next).contains(&number) {
-                    true => Ok(()),
-                    false => Err(EngineError::UnknownGrant { number }.into()),
+                return if (1..next).contains(&number) {
+                    Ok(())
+                } else {
+                    Err(EngineError::UnknownGrant { number }.into())
                 };
             };
             match std::mem::replace(&mut entry.stage, Stage::Ending) {
                 Stage::Live(key) => break key,
-                // A command runs, which returns.
+                // Another thread runs a command for the key, which returns.
                 other => entry.stage = other,
             }
             let waited = self.changed.wait(state);
@@ -300,7 +311,7 @@ impl<K: Key> Keys<K> {
         ended.map_err(EndError::from)
     }
 
-    /// Ends the keys of a connection whose time is over, and orphans. How long until the next one is due.
+    /// Ends the keys of a connection whose time is over, and orphans. Returns how long it is until the next is due.
     pub(in crate::engine) fn expire(&self, link: u64) -> Option<Duration> {
         let now = self.clock.now();
         self.expire_those(now, |entry| entry.link == link || entry.is_orphan);
@@ -346,7 +357,7 @@ impl<K: Key> Keys<K> {
         wanted.map(|(number, _)| *number).collect()
     }
 
-    /// Ends all keys of a connection, which takes no more.
+    /// Ends all keys of a connection, which takes no more keys.
     pub(in crate::engine) fn end_link(&self, link: u64) {
         self.end_those(|entry| entry.link == link);
     }
@@ -356,7 +367,7 @@ impl<K: Key> Keys<K> {
         self.end_those(|_| true);
     }
 
-    /// All at once, so that a peer that does not end a copy is waited for once.
+    /// Ends all wanted keys at once, so that this thread waits once for a peer that does not end a copy.
     fn end_those(&self, wanted: impl Fn(&Entry<K>) -> bool) {
         let (mut keys, mut others) = (Vec::new(), Vec::new());
         for (number, entry) in self.state().entries.iter_mut().filter(|(_, it)| wanted(it)) {
@@ -378,7 +389,7 @@ impl<K: Key> Keys<K> {
         }
     }
 
-    /// Ends keys whose stage is [`Stage::Ending`]. Those that are left.
+    /// Ends keys whose stage is [`Stage::Ending`]. Returns those that are not dead.
     fn end_together(&self, keys: Vec<(u64, K)>) -> Vec<(u64, K)> {
         let (mut destroyed, mut left) = (Vec::new(), Vec::new());
         for (number, mut key) in keys {
@@ -410,7 +421,7 @@ impl<K: Key> Keys<K> {
         left
     }
 
-    /// These are ended later.
+    /// Leaves keys for later tries.
     fn leave_orphans(&self, keys: Vec<(u64, K)>) {
         if keys.is_empty() {
             return;
@@ -427,7 +438,7 @@ impl<K: Key> Keys<K> {
         self.changed.notify_all();
     }
 
-    /// As [`Keys::end`], for a key that no caller ends again.
+    /// Ends a key as [`Keys::end`] does, by several tries, since no caller ends it again.
     pub(in crate::engine) fn end_in_tries(&self, number: u64) -> Result<(), EndError> {
         for _ in 1..TRIES {
             match self.end(number) {
@@ -445,7 +456,7 @@ impl<K: Key> Keys<K> {
         ended
     }
 
-    /// How many are not dead.
+    /// Returns how many keys are not dead.
     pub(in crate::engine) fn count(&self) -> usize {
         self.state().entries.len()
     }
@@ -474,14 +485,14 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// Counts its ends, of which the first ones fail.
+    /// A key that counts its ends, of which the first ones fail.
     #[derive(Debug, Default)]
     struct Fake {
         ended: Arc<AtomicU32>,
         failures: u32,
-        /// The end tells that it has begun, and waits.
+        /// Channels by which an end tells that it has begun, and waits.
         gate: Option<(SyncSender<()>, Receiver<()>)>,
-        /// Whether a peer copies, and how often that was waited for.
+        /// A peer copies.
         copies: Arc<AtomicBool>,
         waits: Arc<AtomicU32>,
         is_destroyed: bool,
@@ -515,7 +526,7 @@ mod tests {
     }
 
     fn link(number: u64) -> Link {
-        Link::new((number, 0), &[0], None)
+        Link::new(number, 0, &[0], None)
     }
 
     struct Rig {
@@ -539,9 +550,12 @@ mod tests {
 
         fn reserve(&self, link: &Link, bytes: u64) -> Result<Place, EngineError> {
             assert!(self.users.enter());
-            let place =
-                self.keys
-                    .reserve((link, "b"), Arc::clone(&self.users), (0x7f12_3456, bytes));
+            let range = Range {
+                address: 0x7f12_3456,
+                bytes,
+            };
+            let users = Arc::clone(&self.users);
+            let place = self.keys.reserve(link, "b", users, range);
             place.inspect_err(|_| self.users.leave())
         }
 
@@ -632,7 +646,7 @@ mod tests {
         assert_eq!(rig.keys.expire(1), None);
         assert_eq!((rig.ended(), rig.users.close()), (1, Ok(())));
         rig.users.open();
-        // With the connection it is tried at once, but not for ever.
+        // The end of the connection tries at once, but not for ever.
         for (failures, left) in [(TRIES - 1, 0), (TRIES, 1)] {
             let place = rig.reserve(&link, 1).unwrap();
             let key = Fake {
@@ -752,7 +766,7 @@ mod tests {
         rig.keys.end_link(1);
         assert_eq!((rig.ended(), rig.keys.count()), (1, 2));
         assert!(rig.reserve(&one, 1).is_err());
-        // The thread that makes it sees this, and ends it.
+        // The thread that makes the key sees this, and ends it.
         assert!(!rig.keys.made(making.number, rig.fake(), None));
         rig.keys.end(making.number).unwrap();
         assert_eq!((rig.ended(), rig.keys.count()), (2, 1));

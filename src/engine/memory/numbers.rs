@@ -6,10 +6,10 @@ use crate::engine::error::EngineError;
 use crate::engine::ids::RegionId;
 use crate::engine::limits::{MOST_ENGINES, MOST_REGIONS, REGION_BITS};
 
-/// Numbers engines of this process.
+/// The number of the next engine of this process.
 static ENGINES: AtomicU32 = AtomicU32::new(1);
 
-/// The number of one more engine of this process.
+/// Returns the number of one more engine of this process.
 pub(in crate::engine) fn number_of_engine() -> Result<u32, EngineError> {
     next_of(&ENGINES)
 }
@@ -28,21 +28,22 @@ pub(in crate::engine) struct RegionIds {
 }
 
 impl RegionIds {
-    /// Those of the engine that this process numbers `engine`.
+    /// Returns the ids of the engine that this process numbers `engine`.
     pub(in crate::engine) const fn new(engine: u32) -> Self {
         Self { engine, given: 0 }
     }
 
-    /// Returns an error with the place of the first id that cannot be given, if `count` more cannot.
+    /// Checks that `count` more ids can be given. The error has the place of the first that cannot.
     pub(in crate::engine) fn check_left(&self, count: usize) -> Result<(), (usize, EngineError)> {
         let left = usize::try_from(MOST_REGIONS - self.given).unwrap_or(usize::MAX);
-        match count <= left {
-            true => Ok(()),
-            false => Err((left, EngineError::RegionNumbers)),
+        if count <= left {
+            Ok(())
+        } else {
+            Err((left, EngineError::RegionNumbers))
         }
     }
 
-    /// One more, where [`RegionIds::check_left`] says so.
+    /// Gives one more id, which [`RegionIds::check_left`] has allowed.
     pub(in crate::engine) fn give(&mut self) -> RegionId {
         self.given += 1;
         RegionId::of_number(u64::from(self.engine) << REGION_BITS | self.given)

@@ -17,11 +17,11 @@ use crate::provider::local::{Board, LEAVING, MemoryName, ShownRegion, Unshown};
 /// Regions of this side.
 pub(in crate::engine) struct Registry {
     pub(in crate::engine) table: Arc<LocalTable>,
-    /// Each with the address of its registration, which several may share.
+    /// The address of the registration of each region. Several regions may share one.
     regions: HashMap<RegionId, u64>,
     registrations: HashMap<u64, Shared>,
     ids: RegionIds,
-    /// Shows them to peers of this machine.
+    /// The board that shows regions to peers of this machine.
     board: Option<Arc<Board>>,
     flushes: Arc<Flushes>,
     /// How many registrations are being taken away.
@@ -33,13 +33,13 @@ struct Shared {
     users: Arc<Users>,
     bytes: u64,
     regions: u32,
-    /// Keeps it.
+    /// The memory, which this keeps.
     memory: AnyMemory,
     #[expect(dead_code, reason = "held for its drop")]
     flushed: Option<Flushed>,
-    /// Its place on the board.
+    /// The place of the registration on the board.
     place: Option<usize>,
-    /// Held for its drop, where it has no place.
+    /// What is held for its drop, where the registration has no place on the board.
     unshown: Option<Unshown>,
     /// Its last region is being taken away.
     is_leaving: bool,
@@ -47,11 +47,11 @@ struct Shared {
 
 /// A step of the way on which a region is taken away.
 pub(in crate::engine) enum Step {
-    /// It is gone.
+    /// The region is gone.
     Done,
-    /// Another thread is taking it away.
+    /// Another thread is taking the region away.
     Taken,
-    /// After [`Leaving::wait`], without the lock of the regions, [`Registry::finish`] does the rest.
+    /// The caller waits by [`Leaving::wait`], without the lock of the regions. Then [`Registry::finish`] does the rest.
     Waits(Leaving),
 }
 
@@ -63,7 +63,7 @@ pub(in crate::engine) struct Leaving {
 }
 
 impl Leaving {
-    /// Waits until no peer of this machine copies any more. So many of their threads do not end.
+    /// Waits until no peer of this machine copies any more. The error is the number of their threads that do not end a copy.
     pub(in crate::engine) fn wait(&self) -> Result<(), u32> {
         match &self.shown {
             Some((board, place)) => board.leave(&[*place], LEAVING),
@@ -73,7 +73,7 @@ impl Leaving {
 }
 
 impl Registry {
-    /// Of none, of the engine that this process numbers `engine`, which shows them on this board.
+    /// Returns an empty registry of the engine that this process numbers `engine`. It shows regions on this board.
     pub(in crate::engine) fn new(
         engine: u32,
         board: Option<Arc<Board>>,
@@ -90,8 +90,8 @@ impl Registry {
         }
     }
 
-    /// Registers all of these or none: the error has the place of the first that cannot be. What lies inside a region, or inside
-    /// another of these, shares its registration.
+    /// Registers all of these, or none. The error has the place of the first that cannot be registered. Memory inside a region,
+    /// or inside another of these, shares its registration.
     pub(in crate::engine) fn register(
         &mut self,
         rails: &Rails,
@@ -100,7 +100,7 @@ impl Registry {
         let left = self.ids.check_left(memories.len());
         left.map_err(|(place, error)| (place, error.into()))?;
         let (firsts, news) = self.parted(memories)?;
-        // Before any rail has one.
+        // This comes before any rail registers one.
         for place in &news {
             let checked = rails.check_bytes(memories[*place].bytes());
             checked.map_err(|error| (*place, error.into()))?;
@@ -108,10 +108,10 @@ impl Registry {
         let mut made = Vec::new();
         for place in news {
             let memory = &memories[place];
-            // Before a peer can have its key.
+            // This comes before a peer can have its key.
             let flushed = self.flushes.enter(memory);
             let registrations = rails.register(memory);
-            // With `made` go the registrations of those before.
+            // An error drops `made`, and the registrations of the memory before this.
             let registrations = registrations.map_err(|error| (place, error.into()))?;
             made.push((memory, registrations, flushed));
         }
@@ -129,9 +129,9 @@ impl Registry {
         Ok(ids.collect())
     }
 
-    /// For each of these the address of the registration that it is to have, and the places of those that need a new one.
+    /// Returns for each memory the address of the registration that it is to have, and the places of those that need a new one.
     fn parted(&self, memories: &[AnyMemory]) -> Result<(Vec<u64>, Vec<usize>), (usize, HostError)> {
-        // One that has all of another comes before it.
+        // Memory that has all of another comes before it.
         let mut order: Vec<usize> = (0..memories.len()).collect();
         order.sort_by_key(|place| {
             (
@@ -172,7 +172,7 @@ impl Registry {
         Ok((firsts, news))
     }
 
-    /// Refuses memory where a region has some of it whose own memory was freed.
+    /// Refuses memory that overlaps a region whose own memory was freed.
     fn check_freed(&self, memory: &AnyMemory) -> Result<(), HostError> {
         let (address, bytes) = (memory.address(), memory.bytes());
         let meets = |(first, shared): &(&u64, &Shared)| {
@@ -232,7 +232,7 @@ impl Registry {
         self.registrations.insert(address, shared);
     }
 
-    /// Returns whether part of this memory is being taken away, so that it is soon known whether it can be registered.
+    /// Returns whether part of this memory is being taken away. Then it is soon known whether the memory can be registered.
     pub(in crate::engine) fn is_leaving(&self, memory: &AnyMemory) -> bool {
         let (address, end) = (memory.address(), memory.address() + memory.bytes());
         let overlaps = |(first, shared): (&u64, &Shared)| {
@@ -272,7 +272,7 @@ impl Registry {
         }))
     }
 
-    /// Takes a region away, or leaves it where threads of peers have not ended their copies.
+    /// Takes a region away. If threads of peers have not ended their copies, the region stays.
     pub(in crate::engine) fn finish(
         &mut self,
         leaving: &Leaving,
@@ -280,7 +280,7 @@ impl Registry {
     ) -> Result<(), HostError> {
         let (number, first) = (leaving.region.number(), leaving.first);
         let left = left.map_err(|users| EngineError::Busy { number, users });
-        // Without it, the engine was closed meanwhile.
+        // If it is not there, the engine was closed meanwhile.
         let Some(shared) = self.registrations.get_mut(&first) else {
             return Ok(left?);
         };
@@ -295,7 +295,7 @@ impl Registry {
         }
         shared.place = None;
         if let Err(kept) = shared.registrations.deregister() {
-            // Where one rail has lost it already, no transfer may use it any more.
+            // If one rail has lost it already, no transfer may use it any more.
             if kept.is_whole {
                 shared.show(self.board.as_ref());
                 shared.users.open();
@@ -308,7 +308,7 @@ impl Registry {
         Ok(())
     }
 
-    /// The descriptor of a region of the engine of this life.
+    /// Returns the descriptor of a region. This is the life of the engine.
     pub(in crate::engine) fn descriptor(
         &self,
         region: RegionId,
@@ -323,12 +323,12 @@ impl Registry {
         })
     }
 
-    /// How each rail has the memory of a region, in words.
+    /// Returns how each rail has registered the memory of a region, in words.
     pub(in crate::engine) fn ways(&self, region: RegionId) -> Result<Vec<String>, HostError> {
         Ok(self.shared(region)?.1.registrations.ways())
     }
 
-    /// What a region has, with its first byte.
+    /// Returns the registration of a region, with its first address.
     fn shared(&self, region: RegionId) -> Result<(u64, &Shared), EngineError> {
         self.ids.check(region)?;
         let number = region.number();
@@ -338,24 +338,25 @@ impl Registry {
     }
 }
 
-/// Refuses memory that a registration of memory of another kind has.
+/// Refuses memory that is registered as memory of another kind.
 fn check_kind(memory: &AnyMemory, registered: &AnyMemory) -> Result<(), EngineError> {
     let kind = |memory: &AnyMemory| match memory.gpu() {
         Some(_) => "a GPU",
         None => "the host",
     };
-    match kind(memory) == kind(registered) {
-        true => Ok(()),
-        false => Err(EngineError::OtherKind {
-            address: memory.address(),
-            bytes: memory.bytes(),
-            registered: kind(registered),
-        }),
+    if kind(memory) == kind(registered) {
+        return Ok(());
     }
+    Err(EngineError::OtherKind {
+        address: memory.address(),
+        bytes: memory.bytes(),
+        registered: kind(registered),
+    })
 }
 
 impl Shared {
-    /// Peers of this machine may copy to and from it. Memory of a GPU that makes no copies they do not reach.
+    /// Shows the memory to peers of this machine, which may then copy to and from it. They do not reach memory of a GPU that
+    /// makes no copies.
     fn show(&mut self, board: Option<&Arc<Board>>) {
         let Some(board) = board else {
             return;

@@ -1,8 +1,8 @@
 //! Regions by address, of this side or of a peer.
 //!
-//! A transfer keeps the tables that it was planned with until it is concluded. A change meanwhile goes to a copy of the table: that
-//! has the leaves of the first, but for those that changed. So a region more costs the same beside ten regions as beside ten
-//! thousand, up to the list of leaves.
+//! A transfer keeps the tables that it was planned with until it is concluded. A change meanwhile goes to a copy of the table.
+//! The copy shares all leaves with the first that have not changed. So one more region costs about as much beside ten thousand
+//! regions as beside ten: only the list of leaves is longer.
 
 use std::sync::Arc;
 
@@ -13,8 +13,15 @@ use crate::engine::route::rails::RailKeys;
 
 /// The registrations of this side.
 pub(in crate::engine) type LocalTable = Table<Arc<Users>>;
-/// What a peer has shown of its memory.
+/// The regions and grants of a peer that the program has imported.
 pub(in crate::engine) type RemoteTable = Table<Rights>;
+
+/// The memory of both ends, as a transfer was planned with it.
+#[derive(Clone, Debug)]
+pub(in crate::engine) struct Tables {
+    pub(in crate::engine) local: Arc<LocalTable>,
+    pub(in crate::engine) remote: Arc<RemoteTable>,
+}
 
 /// Most regions of a leaf.
 const LEAF: usize = 64;
@@ -24,12 +31,12 @@ const LEAF: usize = 64;
 pub(in crate::engine) struct Mapped<T> {
     pub(in crate::engine) address: u64,
     pub(in crate::engine) bytes: u64,
-    /// lkeys of this side's, rkeys of a peer's, by rail.
+    /// The keys by rail: lkeys of memory of this side, rkeys of a peer's.
     pub(in crate::engine) keys: RailKeys,
     pub(in crate::engine) owner: T,
 }
 
-/// Regions that do not overlap, by address. Their number in a table is their place.
+/// Regions that do not overlap, by address. The number of a region in the table is its place.
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct Table<T> {
     /// First address of each leaf.
@@ -37,14 +44,14 @@ pub(in crate::engine) struct Table<T> {
     leaves: Vec<Arc<Leaf<T>>>,
 }
 
-/// 1 to [`LEAF`] regions. Their addresses stand apart, so that a search reads few cache lines.
+/// A leaf of 1 to [`LEAF`] regions. Their addresses stand apart, so that a search reads few cache lines.
 #[derive(Clone, Debug)]
 struct Leaf<T> {
     addresses: Vec<u64>,
     regions: Vec<Mapped<T>>,
 }
 
-/// Where a region stands, or would.
+/// The place where a region stands, or would stand.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     leaf: usize,
@@ -61,7 +68,7 @@ impl<T> Default for Table<T> {
 }
 
 impl<T: Clone> Table<T> {
-    /// Takes one more region. `false`: it overlaps one in the table, and nothing was changed.
+    /// Takes one more region. Returns false, and changes nothing, if it overlaps one in the table.
     pub(in crate::engine) fn insert(&mut self, region: Mapped<T>) -> bool {
         if self.overlaps(region.address, region.bytes) {
             return false;
@@ -90,7 +97,7 @@ impl<T: Clone> Table<T> {
         true
     }
 
-    /// Lets the region go that begins at `address`, if any does.
+    /// Removes the region that begins at `address`, if there is one.
     pub(in crate::engine) fn remove(&mut self, address: u64) {
         let Some(Place { leaf, nth }) = self.before(address) else {
             return;
@@ -114,7 +121,7 @@ impl<T: Clone> Table<T> {
         }
     }
 
-    /// One leaf of this one and the next, if both are small. So leaves do not outlive their regions.
+    /// Joins this leaf and the next, if both are small. So leaves do not outlive their regions.
     fn join(&mut self, leaf: usize) {
         let length = |at: usize| self.leaves.get(at).map(|leaf| leaf.regions.len());
         let (Some(own), Some(next)) = (length(leaf), length(leaf + 1)) else {
@@ -137,7 +144,7 @@ impl<T> Table<T> {
         leaf.regions.get(number % LEAF)
     }
 
-    /// The one that has all of the range.
+    /// Returns the region that has all of the range.
     pub(in crate::engine) fn covering(&self, address: u64, bytes: u64) -> Option<&Mapped<T>> {
         let Place { leaf, nth } = self.before(address)?;
         let region = &self.leaves[leaf].regions[nth];
@@ -146,7 +153,7 @@ impl<T> Table<T> {
         (bytes <= room).then_some(region)
     }
 
-    /// Returns whether a region has a byte of the range, or the range ends behind the last address.
+    /// Returns whether a region has a byte of the range, or the range ends after the last address.
     pub(in crate::engine) fn overlaps(&self, address: u64, bytes: u64) -> bool {
         let Some(end) = address.checked_add(bytes) else {
             return true;
@@ -160,14 +167,15 @@ impl<T> Table<T> {
         before.is_some_and(|it| it.address + it.bytes > address) || next.is_some_and(|it| it < end)
     }
 
-    /// The last that begins at or before `address`.
+    /// Returns the place of the last region that begins at or before `address`.
     fn before(&self, address: u64) -> Option<Place> {
         let Place { leaf, nth } = self.behind(address);
         let nth = nth.checked_sub(1)?;
         Some(Place { leaf, nth })
     }
 
-    /// Behind the last that begins at or before `address`. In a leaf but the first a region is before it.
+    /// Returns the place after the last region that begins at or before `address`. In every leaf but the first, a region of the
+    /// leaf is before this place.
     fn behind(&self, address: u64) -> Place {
         let leaf = self.firsts.partition_point(|first| *first <= address);
         let leaf = leaf.saturating_sub(1);
@@ -195,7 +203,7 @@ impl<T> Regions for Table<T> {
 pub struct RegionTable(Table<()>);
 
 impl RegionTable {
-    /// Takes one more region. `false`: it overlaps one in the table.
+    /// Takes one more region. Returns false if it overlaps one in the table.
     pub fn insert(&mut self, address: u64, bytes: u64) -> bool {
         self.0.insert(Mapped {
             address,
@@ -212,12 +220,9 @@ impl Regions for RegionTable {
     }
 }
 
-/// The tables of two engines that have one region of 4096 bytes each, at address 0, with these keys: for tests of transfers between
-/// them.
+/// Returns the tables of two engines that have one region of 4096 bytes each, at address 0, with these keys. Tests of transfers use them.
 #[cfg(test)]
-pub(in crate::engine) fn one_region_each(
-    keys: RailKeys,
-) -> (Arc<Table<Arc<Users>>>, Arc<Table<Rights>>) {
+pub(in crate::engine) fn one_region_each(keys: RailKeys) -> Tables {
     fn table<T: Clone>(keys: RailKeys, owner: T) -> Arc<Table<T>> {
         let mut table = Table::default();
         let region = Mapped {
@@ -229,7 +234,10 @@ pub(in crate::engine) fn one_region_each(
         assert!(table.insert(region), "the table was empty");
         Arc::new(table)
     }
-    (table(keys, Arc::default()), table(keys, Rights::Both))
+    Tables {
+        local: table(keys, Arc::default()),
+        remote: table(keys, Rights::Both),
+    }
 }
 
 #[cfg(test)]
@@ -250,7 +258,7 @@ mod tests {
         }
     }
 
-    /// All regions of a table, by address, and that its leaves are what they must be.
+    /// Returns all regions of a table, by address, and checks that its leaves are what they must be.
     fn regions(table: &Table<u64>) -> BTreeMap<u64, u64> {
         assert_eq!(table.firsts.len(), table.leaves.len());
         for (first, leaf) in table.firsts.iter().zip(&table.leaves) {

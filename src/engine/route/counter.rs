@@ -1,4 +1,4 @@
-//! Counters: how many WRITEs have landed here that count, without a notice for each.
+//! Counters of WRITEs that have landed here. A WRITE that counts needs no notice.
 //!
 //! A peer submits with [`Options::counter`](crate::engine::Options::counter). Each of its operations is one WRITE with the number of the
 //! counter as its immediate. The WRITE consumes a receive WQE of this side after its last byte, and the worker that reaps this WQE
@@ -12,17 +12,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::engine::error::EngineError;
+use crate::engine::error::{EngineError, HostError};
 use crate::engine::limits::MOST_COUNTERS;
-use crate::engine::route::mirror::Mirrors;
-use crate::provider::ProviderError;
+use crate::engine::route::mirror::{Mirror, Mirrors, Target};
 use crate::provider::local::{Board, Counts};
+use crate::provider::{HostMemory, ProviderError};
 
 /// The counters of an engine, as its workers and waiters share them.
 #[derive(Debug)]
 pub(in crate::engine) struct Counters {
-    pub(in crate::engine) counts: Counts,
-    pub(in crate::engine) mirrors: Mirrors,
+    counts: Counts,
+    mirrors: Arc<Mirrors>,
     is_closed: AtomicBool,
 }
 
@@ -30,7 +30,7 @@ impl Counters {
     pub(in crate::engine) fn new(board: Option<&Arc<Board>>) -> Result<Self, ProviderError> {
         Ok(Self {
             counts: Counts::new(board)?,
-            mirrors: Mirrors::default(),
+            mirrors: Arc::default(),
             is_closed: AtomicBool::new(false),
         })
     }
@@ -46,7 +46,7 @@ impl Counters {
         self.counts.ring();
     }
 
-    /// Nothing is counted any more: the words that mirror say what the counters say, and stay so.
+    /// Ends all mirrors. Nothing is counted any more, so their words say what the counters say, and stay so.
     pub(in crate::engine) fn end_mirrors(&self) {
         self.mirrors.end(&self.counts);
     }
@@ -54,42 +54,43 @@ impl Counters {
 
 /// Refuses a number that no counter has.
 pub(in crate::engine) fn check_counter(id: u32) -> Result<(), EngineError> {
-    match id < MOST_COUNTERS {
-        true => Ok(()),
-        false => Err(EngineError::Counter { id }),
+    if id < MOST_COUNTERS {
+        Ok(())
+    } else {
+        Err(EngineError::Counter { id })
     }
 }
 
 /// One counter of an engine. All callers that ask for the same number share it.
 #[derive(Clone, Debug)]
 pub struct Counter {
-    pub(in crate::engine) counters: Arc<Counters>,
+    counters: Arc<Counters>,
     id: u32,
 }
 
 impl Counter {
-    /// Counter number `id`, which exists.
+    /// Returns counter number `id`, which exists.
     pub(in crate::engine) fn new(counters: &Arc<Counters>, id: u32) -> Self {
         let counters = Arc::clone(counters);
         Self { counters, id }
     }
 
-    /// Its number.
+    /// Returns the number of the counter.
     #[must_use]
     pub const fn id(&self) -> u32 {
         self.id
     }
 
-    /// The number of WRITEs that have counted since it was set to 0. Acquire: the bytes of these WRITEs are in memory.
+    /// Returns the number of WRITEs that have counted since the counter was set to 0. Acquire: the bytes of these WRITEs are in memory.
     ///
-    /// One that the peer reports as failed may have counted too, by the time of the report; none does later.
+    /// A WRITE that the peer reports as failed may have counted before that report, and does not count later.
     #[must_use]
     pub fn read(&self) -> u64 {
         let word = self.counters.counts.word(self.id);
         word.map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// Waits until it says `count` or more: what it says. None: the time is over, or the engine is closed.
+    /// Waits until the counter says `count` or more, and returns what it says. None: the time is over, or the engine is closed.
     #[must_use]
     pub fn wait(&self, count: u64, most: Duration) -> Option<u64> {
         let look = || Some(self.read()).filter(|now| *now >= count);
@@ -104,19 +105,39 @@ impl Counter {
     /// Sets the counter to 0 and returns the old value. A WRITE that counts during the call is in the old or in the new value, never in
     /// both.
     ///
-    /// A program that uses a counter again and again need not: it waits for one sum after the other.
+    /// A program that uses a counter again and again need not reset it: it waits for one sum after the other.
     pub fn reset(&self) -> u64 {
         let word = self.counters.counts.word(self.id);
         word.map_or(0, |word| word.swap(0, Ordering::AcqRel))
     }
 
-    /// Its address, as 8 bytes of this process, for kernels that wait for it. They read it by loads of system scope with acquire,
-    /// once the program has registered the memory with the driver. It is valid as long as the engine or a [`Counter`] of it
-    /// exists. All counters lie together, from the beginning of a page on.
+    /// Returns the address of the counter: 8 bytes of this process. A kernel reads them by loads of system scope with acquire, once the
+    /// program has registered the memory with the driver. The address is valid as long as the engine or a [`Counter`] of it exists. All
+    /// counters lie together, from the beginning of a page on.
     #[must_use]
     pub fn word(&self) -> u64 {
         let word = self.counters.counts.word(self.id);
         word.map_or(0, |word| std::ptr::from_ref(word).addr() as u64)
+    }
+
+    /// Copies the value of the counter into the 8-byte word at `offset` of `memory`, now and at each change. It ends when the
+    /// result is dropped or the engine is closed. A kernel waits for the word by loads of system scope, as `wv::wait_word` does.
+    /// When it has seen a value, the bytes of as many WRITEs have landed.
+    ///
+    /// The memory is any that this process and the kernel reach: [`HostMemory::over`] what the driver has mapped. It need not be
+    /// registered. [`Counter::word`] needs no thread and no second word, where the program can register that page with the driver.
+    ///
+    /// # Errors
+    /// [`EngineError::Word`]: the word is not at a multiple of 8; [`ProviderError::Range`]: it is outside; [`EngineError::Closing`];
+    /// what the system refuses.
+    pub fn mirror(&self, memory: &Arc<HostMemory>, offset: u64) -> Result<Mirror, HostError> {
+        let target = Target::new(self.id, memory, offset)?;
+        let counters = Arc::clone(&self.counters);
+        let serve = move || counters.mirrors.serve(&counters.counts);
+        let Counters {
+            counts, mirrors, ..
+        } = &*self.counters;
+        mirrors.add(target, counts, serve)
     }
 }
 
@@ -129,7 +150,7 @@ mod tests {
     fn an_immediate_that_is_no_counter_ends_the_link_and_counts_nowhere() {
         let counters = Arc::new(Counters::new(None).unwrap());
         for immediate in [MOST_COUNTERS, 1 << 24, u32::MAX] {
-            let link = Link::new((1, 0), &[0], None).with_counters(&counters);
+            let link = Link::new(1, 0, &[0], None).with_counters(&counters);
             link.count(MOST_COUNTERS - 1);
             assert!(link.is_open());
             link.count(immediate);
@@ -141,8 +162,8 @@ mod tests {
         });
         let counted: Vec<(usize, u64)> = all.enumerate().filter(|(_, said)| *said != 0).collect();
         assert_eq!(counted, [(MOST_COUNTERS as usize - 1, 3)]);
-        // Of an engine without counters for its peer.
-        let link = Link::new((1, 0), &[0], None);
+        // A link without counters for its peer ends too.
+        let link = Link::new(1, 0, &[0], None);
         link.count(0);
         assert!(!link.is_open());
     }

@@ -1,14 +1,15 @@
-//! Whether something completes of what is in flight: a slow rail completes, a dead one does not. And what a transfer waits for, also
-//! where nothing is in flight.
+//! What moves on each lane: a slow rail completes some slices, a dead one completes none. This file also says what a transfer waits for.
 //!
-//! A worker alone writes the [`Flow`] of its lane. It reads the clock once in a few turns, not for each completion. So a time is as
-//! exact as a few turns of the worker are long.
+//! A worker alone writes the [`Flow`] of its lane. It reads the clock once in a few turns, not for each completion. So a time may be
+//! wrong by a few turns of the worker.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::engine::route::share::Backlog;
+use crate::engine::route::crossing::number_of;
+use crate::engine::route::lanes::Lanes;
+use crate::engine::route::share::{self, Backlog};
 
 /// A rail by which a connection has slices in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ use crate::engine::route::share::Backlog;
 pub struct Stalled {
     /// Its number in [`Engine::rails`](crate::engine::Engine::rails); none of copies within the machine.
     pub rail: Option<u32>,
-    /// Its RDMA device; none as above.
+    /// Its RDMA device; none of copies within the machine.
     pub device: Option<String>,
     /// Slices that were posted to the peer and have not completed.
     pub in_flight: u32,
@@ -30,13 +31,14 @@ pub struct Stalled {
 pub enum WaitsFor {
     /// A worker posts the slices that are left, when a QP has room.
     Room,
-    /// No QP of the connection takes slices: both ends reset one first, and connect it again.
+    /// No QP of the connection takes slices. Both ends first reset one and connect it again.
     Qp,
-    /// The slices that are left are posted: their completions. [`Engine::stalled`](crate::engine::Engine::stalled) says more of them.
+    /// All slices that are left are posted, and have not completed. [`Engine::stalled`](crate::engine::Engine::stalled) says by which
+    /// rails.
     Completion,
-    /// All slices have ended, some on QPs that have failed: both ends reset these first.
+    /// All slices have ended, some of them on QPs that have failed. Both ends first reset these QPs.
     Reset,
-    /// Its connection has ended: QPs of this end run dry and are reset, and the peer says that its QPs are.
+    /// Its connection has ended. This end resets its QPs once they are dry, and the peer says when it has reset its own.
     End,
 }
 
@@ -63,15 +65,15 @@ impl fmt::Display for Stalled {
     }
 }
 
-/// What the worker of a lane says of it, on cache lines of its own.
+/// What the worker of a lane says of it. It lies on cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(in crate::engine) struct Flow {
     begin: Instant,
     in_flight: AtomicU32,
-    /// When something has completed last, or was posted to an idle lane: nanoseconds since the begin.
+    /// The time of the last completion, or of the last post to an idle lane, in nanoseconds since `begin`.
     moved: AtomicU64,
-    /// Nanoseconds of one slice, as far as the worker knows.
+    /// Nanoseconds that one slice takes; 0 while the worker does not know it.
     each: AtomicU64,
 }
 
@@ -87,7 +89,7 @@ impl Default for Flow {
 }
 
 impl Flow {
-    /// Slices were posted, and so many are in flight then.
+    /// Notes that slices were posted, after which `in_flight` are in flight.
     pub(in crate::engine) fn post(&self, in_flight: u32, now: Instant) {
         if self.in_flight.load(Ordering::Relaxed) == 0 {
             self.stamp(now);
@@ -95,14 +97,14 @@ impl Flow {
         self.in_flight.store(in_flight, Ordering::Release);
     }
 
-    /// Slices have completed, and so many are left. One takes `each` nanoseconds.
+    /// Notes that slices have completed, after which `in_flight` are left. One slice takes `each` nanoseconds.
     pub(in crate::engine) fn complete(&self, in_flight: u32, each: u64, now: Instant) {
         self.stamp(now);
         self.each.store(each, Ordering::Relaxed);
         self.in_flight.store(in_flight, Ordering::Release);
     }
 
-    /// The lane is gone, and whatever it had.
+    /// Notes that the lane is gone, with all slices that it had in flight.
     pub(in crate::engine) fn end(&self) {
         self.in_flight.store(0, Ordering::Release);
     }
@@ -116,7 +118,7 @@ impl Flow {
         u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// What the lane has to finish.
+    /// Returns what the lane has to finish.
     pub(in crate::engine) fn backlog(&self, now: Instant) -> Backlog {
         let in_flight = self.in_flight.load(Ordering::Acquire);
         let moved = self.moved.load(Ordering::Relaxed);
@@ -127,12 +129,72 @@ impl Flow {
         }
     }
 
-    /// Slices in flight, and how long nothing has completed.
+    /// Returns the number of slices in flight, and for how long none has completed.
     pub(in crate::engine) fn look(&self) -> (u32, Duration) {
-        // Acquire: with slices that are in flight goes a time that is not before they were posted.
+        // Acquire: the time that is read below is not earlier than the post of these slices.
         let in_flight = self.in_flight.load(Ordering::Acquire);
         let moved = Duration::from_nanos(self.moved.load(Ordering::Relaxed));
         (in_flight, self.begin.elapsed().saturating_sub(moved))
+    }
+}
+
+/// The flows of all lanes of a link.
+#[derive(Debug)]
+pub(in crate::engine) struct Flows(Box<[Flow]>);
+
+impl Flows {
+    pub(super) fn new(lanes: usize) -> Self {
+        Self((0..lanes).map(|_| Flow::default()).collect())
+    }
+
+    /// Returns what the worker of the lane says of it.
+    pub(in crate::engine) fn of(&self, lane: usize) -> Option<&Flow> {
+        self.0.get(lane)
+    }
+
+    /// Returns how many slices the lane may have in flight at most, beside the others of `lanes` that take any slice as it does. The
+    /// lane posts chains of `chain` slices, and takes `each` nanoseconds for one slice.
+    pub(in crate::engine) fn window(
+        &self,
+        lanes: &Lanes,
+        lane: usize,
+        chain: u32,
+        each: u64,
+        now: Instant,
+    ) -> u32 {
+        // By place each lane may take every slice; near the memory of the peer only some lanes do.
+        if lanes.is_near() || lane >= lanes.qps() {
+            return u32::MAX;
+        }
+        let others = lanes.open().filter(|it| *it < lanes.qps() && *it != lane);
+        let others = others.filter_map(|it| self.of(it));
+        share::window(chain, each, others.map(|flow| flow.backlog(now)))
+    }
+
+    /// Returns the rails by which slices are in flight. Copies within the machine come last.
+    pub(in crate::engine) fn stalled(&self, lanes: &Lanes) -> Vec<Stalled> {
+        let mut all: Vec<Stalled> = Vec::new();
+        for (lane, flow) in self.0.iter().enumerate() {
+            let (in_flight, since) = flow.look();
+            if in_flight == 0 {
+                continue;
+            }
+            let rail = number_of(lanes.crossing(lane).own);
+            match all.iter_mut().find(|it| it.rail == rail) {
+                Some(known) => {
+                    known.in_flight += in_flight;
+                    known.since_completion = known.since_completion.min(since);
+                }
+                None => all.push(Stalled {
+                    rail,
+                    device: None,
+                    in_flight,
+                    since_completion: since,
+                }),
+            }
+        }
+        all.sort_by_key(|it| it.rail.unwrap_or(u32::MAX));
+        all
     }
 }
 
@@ -161,7 +223,7 @@ mod tests {
         let moved = || Duration::from_nanos(flow.moved.load(Ordering::Relaxed)).as_millis();
         flow.post(3, at(5));
         assert_eq!(moved(), 5);
-        // Behind others.
+        // After others.
         flow.post(7, at(9));
         assert_eq!((moved(), flow.look().0), (5, 7));
         flow.complete(2, 7, at(20));

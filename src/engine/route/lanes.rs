@@ -8,33 +8,36 @@ use crate::engine::route::crossing::{Crossing, NO_RAIL};
 /// The lanes of one connection. Those of QPs come first; those after them copy within the machine.
 #[derive(Debug)]
 pub(in crate::engine) struct Lanes {
-    /// By lane of a QP.
+    /// The crossings of the lanes of QPs, by lane.
     crossings: [Crossing; MOST_QPS],
-    /// Lanes of QPs.
+    /// The number of lanes of QPs.
     qps: usize,
     /// Slices enter by rails near the memory of the peer.
     is_near: bool,
-    /// A bit for each lane that takes slices. It changes under the lock of the link.
+    /// A bit for each lane that takes slices. It changes under the lock of the fences.
     open: AtomicU32,
+    /// A bit for each lane that has failed, until its rail learns of the failure.
+    failed: AtomicU32,
 }
 
 impl Lanes {
-    /// So many, all open and of QPs.
+    /// Returns so many lanes of QPs, which all take slices.
     pub(super) fn new(count: usize) -> Self {
         Self {
             crossings: [Crossing::default(); MOST_QPS],
             qps: count,
             is_near: false,
             open: AtomicU32::new((1 << count) - 1),
+            failed: AtomicU32::new(0),
         }
     }
 
-    /// The lanes from number `qps` on copy within the machine.
+    /// Says that the lanes from number `qps` on copy within the machine.
     pub(super) fn set_qps(&mut self, qps: usize) {
         self.qps = qps;
     }
 
-    /// The first lanes cross like this.
+    /// Sets the crossings of the first lanes.
     pub(super) fn set_crossings(&mut self, crossings: &[Crossing]) {
         for (place, crossing) in self.crossings.iter_mut().zip(crossings) {
             *place = *crossing;
@@ -56,17 +59,27 @@ impl Lanes {
         self.open.fetch_or(1 << lane, Ordering::SeqCst);
     }
 
+    /// Notes that the HCA has failed the QP of the lane.
+    pub(super) fn note_failure(&self, lane: usize) {
+        self.failed.fetch_or(1 << lane, Ordering::AcqRel);
+    }
+
+    /// Returns whether the HCA has failed the QP of the lane since the last call for it.
+    pub(in crate::engine) fn take_failure(&self, lane: usize) -> bool {
+        self.failed.fetch_and(!(1 << lane), Ordering::AcqRel) & 1 << lane != 0
+    }
+
     /// Returns whether a lane that copies takes slices.
     pub(super) fn has_copies(&self) -> bool {
         self.open.load(Ordering::Acquire) >> self.qps != 0
     }
 
-    /// Lanes of QPs. Those after them copy.
+    /// Returns the number of lanes of QPs. The lanes after them copy.
     pub(in crate::engine) fn qps(&self) -> usize {
         self.qps
     }
 
-    /// Which rails the lane goes by.
+    /// Returns by which rails the lane goes.
     pub(in crate::engine) fn crossing(&self, lane: usize) -> Crossing {
         let of_qp = self.crossings.get(lane).filter(|_| lane < self.qps);
         let copies = Crossing {
@@ -81,16 +94,17 @@ impl Lanes {
         self.open.load(Ordering::Acquire) & 1 << lane != 0
     }
 
-    /// Lanes that take slices.
+    /// Returns the lanes that take slices.
     pub(super) fn open(&self) -> impl Iterator<Item = usize> {
         lanes_of(self.open.load(Ordering::Acquire))
     }
 
-    /// A bit for each QP that takes slices.
+    /// Returns a bit for each lane of a QP that takes slices.
     pub(in crate::engine) fn open_qps(&self) -> u32 {
         bits(self.open().filter(|lane| *lane < self.qps))
     }
 
+    /// Returns whether slices enter by rails near the memory of the peer.
     pub(in crate::engine) fn is_near(&self) -> bool {
         self.is_near
     }
@@ -101,16 +115,16 @@ impl Lanes {
         near != 0 && crossing.own != NO_RAIL && !is_near && self.near(near) != 0
     }
 
-    /// A bit for each lane that takes slices and enters by one of these rails.
+    /// Returns a bit for each lane that takes slices and enters by one of these rails.
     pub(in crate::engine) fn near(&self, near: u8) -> u32 {
         let enters =
             |lane: &usize| *lane < self.qps && near & 1 << self.crossing(*lane).theirs != 0;
         bits(self.open().filter(enters))
     }
 
-    /// A bit for each lane that takes slices and may take one that has failed on those of `tried`: lanes against which the least speaks.
-    /// What is for the NIC no copy takes.
-    pub(in crate::engine) fn others(&self, (tried, is_for_nic): (u32, bool)) -> u32 {
+    /// Returns a bit for each lane that takes slices and may take a slice that has failed on the lanes whose bits are set in `tried`.
+    /// These are the lanes against which the least speaks. A lane that copies takes no slice that is for the NIC.
+    pub(in crate::engine) fn others(&self, tried: u32, is_for_nic: bool) -> u32 {
         let failed: Vec<Crossing> = lanes_of(tried).map(|lane| self.crossing(lane)).collect();
         let doubts = |lane: usize| self.crossing(lane).doubts(&failed);
         let lanes = || {
@@ -121,23 +135,28 @@ impl Lanes {
         bits(lanes().filter(|lane| Some(doubts(*lane)) == least))
     }
 
-    /// Returns whether a lane with this crossing, which takes slices, may take one that has failed on those of `tried`.
-    pub(in crate::engine) fn takes(&self, crossing: Crossing, tried: (u32, bool)) -> bool {
-        lanes_of(self.others(tried)).any(|lane| self.crossing(lane) == crossing)
+    /// Returns whether a lane with this crossing, which takes slices, is one of [`others`](Self::others).
+    pub(in crate::engine) fn takes(
+        &self,
+        crossing: Crossing,
+        tried: u32,
+        is_for_nic: bool,
+    ) -> bool {
+        lanes_of(self.others(tried, is_for_nic)).any(|lane| self.crossing(lane) == crossing)
     }
 
-    /// Returns whether a lane takes slices that does not cross like this.
+    /// Returns whether a lane takes slices whose crossing is not meant.
     pub(in crate::engine) fn has_way_beside(&self, is_meant: impl Fn(Crossing) -> bool) -> bool {
         self.open().any(|lane| !is_meant(self.crossing(lane)))
     }
 }
 
-/// Those of a bit for each.
+/// Returns the lanes whose bits are set.
 fn lanes_of(bits: u32) -> impl Iterator<Item = usize> {
     (0..u32::BITS as usize).filter(move |lane| bits & 1 << lane != 0)
 }
 
-/// A bit for each of these.
+/// Returns a word with a bit for each of these numbers.
 fn bits(numbers: impl Iterator<Item = usize>) -> u32 {
     numbers.fold(0, |bits, number| bits | 1 << number)
 }

@@ -1,4 +1,4 @@
-//! Whether a peer is reached within the machine, what each end tells the other for that, and by which path transfers go.
+//! Peers of this machine: whether copies reach them, what each end tells the other for that, and by which path transfers go.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,16 +36,16 @@ impl fmt::Display for PeerPath {
 #[derive(Debug)]
 pub(in crate::engine) struct Local {
     path: EnginePath,
-    /// None where all peers are reached by the NIC.
+    /// The board of this engine; none where all peers are reached by the NIC.
     pub(in crate::engine) board: Option<Arc<Board>>,
 }
 
 /// What a connection has for a peer of this machine.
 #[derive(Debug)]
 pub(in crate::engine) struct LocalEnd {
-    /// The peer's, to copy to and from this engine.
+    /// The seat from which the peer copies to and from this engine.
     pub(in crate::engine) seat: Option<Seat>,
-    /// By which this engine copies to and from the peer.
+    /// The way by which this engine copies to and from the peer.
     pub(in crate::engine) way: Option<LocalWay>,
 }
 
@@ -53,15 +53,36 @@ pub(in crate::engine) struct LocalEnd {
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct LocalWay {
     pub(in crate::engine) reach: Arc<Reach>,
-    /// The NIC does not take its place.
+    /// The NIC does not take the place of copies that cannot be made.
     pub(in crate::engine) is_only: bool,
 }
 
+/// How a handshake has tried to reach a peer within the machine.
+pub(in crate::engine) struct Tried {
+    /// The seat that the peer has got.
+    pub(in crate::engine) seat: Option<Seat>,
+    /// The way to the peer, or why none exists.
+    pub(in crate::engine) reach: Result<Reach, String>,
+    /// Both ends have said that they may be of one machine.
+    pub(in crate::engine) is_likely: bool,
+}
+
+impl LocalWay {
+    /// Returns the path of its copies.
+    pub(in crate::engine) fn path(&self) -> PeerPath {
+        if self.reach.is_of_process() {
+            PeerPath::Process
+        } else {
+            PeerPath::Machine
+        }
+    }
+}
+
 impl Local {
-    /// That of the engine of this life.
+    /// Returns what the engine of the life `incarnation` has for peers of its machine.
     ///
     /// # Errors
-    /// `local` is asked for, and the system has no memory that processes share.
+    /// [`HostError::Provider`]: the path is `local`, and the system has no memory that processes share.
     pub(in crate::engine) fn new(path: EnginePath, incarnation: u64) -> Result<Self, HostError> {
         let board = match path {
             EnginePath::Nic => None,
@@ -80,12 +101,12 @@ impl Local {
         Ok(Self { path, board })
     }
 
-    /// What a peer gets at the beginning of a connection.
+    /// Returns what the hello of this engine offers to peers of its machine.
     pub(in crate::engine) fn offer(&self) -> Option<LocalOffer> {
         self.board.as_deref().map(LocalOffer::new)
     }
 
-    /// Why the peer, as it says of itself, is not tried at all.
+    /// Returns why the two engines, by their hellos, do not try to reach each other within the machine. None if they try.
     pub(in crate::engine) fn refuses(own: &Hello, peer: &Hello) -> Option<&'static str> {
         match (&own.local, &peer.local) {
             (None, _) => Some("this engine's path is nic"),
@@ -94,12 +115,12 @@ impl Local {
         }
     }
 
-    /// By which the peer learns that this engine has its board.
+    /// Returns what shows the peer that the board of this engine is its own.
     pub(in crate::engine) fn vouch(&self, ends: &BothEnds) -> Option<Vouch> {
         Some(self.board.as_ref()?.vouch(ends.kept_here()))
     }
 
-    /// Refuses a peer that has not shown that its board is its own. Before that it gets nothing of this engine.
+    /// Refuses a peer that has not shown that its board is its own. Before this check the peer gets nothing of this engine.
     pub(in crate::engine) fn check_vouch(
         peer: &Hello,
         ends: &BothEnds,
@@ -109,13 +130,13 @@ impl Local {
         claim(peer, ends).ok_or(NOT_LOCAL)?.check(shown)
     }
 
-    /// A seat for the peer, and where it is. None: too many have one.
+    /// Returns a seat for the peer. None if too many peers have one.
     pub(in crate::engine) fn seat(&self, peer: &Hello, ends: &BothEnds) -> Option<Seat> {
         let board = self.board.as_ref()?;
         board.seat(&peer.process, ends.kept_here(), admit(&peer.process))
     }
 
-    /// The way to a peer that has published its place, or why none exists.
+    /// Returns the way to a peer that has published the place of this engine's seat, or why none exists.
     pub(in crate::engine) fn reach(
         &self,
         peer: &Hello,
@@ -134,18 +155,17 @@ impl Local {
         })
     }
 
-    /// What the connection to `peer` has then. Where the NIC is to take the place of what cannot be, that is said.
+    /// Returns what the connection to `peer` has for copies. A warning says where the NIC takes the place of a way that should be.
     ///
     /// # Errors
-    /// `local` is asked for, and cannot be.
+    /// [`EngineError::NotLocal`]: the path of this engine is `local`, and the peer is not reached within the machine.
     pub(in crate::engine) fn choose(
         &self,
         peer: &Hello,
-        (seat, reach): (Option<Seat>, Result<Reach, String>),
-        is_tried: bool,
+        tried: Tried,
     ) -> Result<LocalEnd, EngineError> {
         let is_only = self.path == EnginePath::Local;
-        let way = match reach {
+        let way = match tried.reach {
             Ok(reach) => Some(LocalWay {
                 reach: Arc::new(reach),
                 is_only,
@@ -155,21 +175,22 @@ impl Local {
                 return Err(EngineError::NotLocal { peer, reason });
             }
             Err(reason) => {
-                // Of the others each end has said, or it is far away.
-                if is_tried {
+                // A peer that is not likely to be of this machine needs no warning: an end has chosen the NIC, or it is far away.
+                if tried.is_likely {
                     let peer = &peer.name;
                     tracing::warn!("{peer} is on this machine, and reached by the NIC: {reason}");
                 }
                 None
             }
         };
+        let seat = tried.seat;
         Ok(LocalEnd { seat, way })
     }
 }
 
 const NOT_LOCAL: &str = "its path is nic";
 
-/// What a peer says of itself, if it may be of this machine.
+/// Returns what a peer says of itself, if its hello offers a board.
 fn claim<'a>(peer: &'a Hello, ends: &BothEnds) -> Option<Claim<'a>> {
     Some(Claim {
         incarnation: peer.incarnation,
@@ -179,7 +200,7 @@ fn claim<'a>(peer: &'a Hello, ends: &BothEnds) -> Option<Claim<'a>> {
     })
 }
 
-/// The place of a seat, as a peer learns it.
+/// Returns the place of a seat, as a peer learns it.
 pub(in crate::engine) fn place_of(seat: &Seat) -> Place {
     let [seat, board] = seat.place();
     Place { seat, board }

@@ -1,22 +1,44 @@
-//! When a rail is given a rest: after [`ERRORS`] failures of its QPs within [`WITHIN`], for [`REST`]. Then one QP of it is connected again,
-//! the probe. The others follow when that has not failed for [`WITHIN`]; if it fails, the rail rests again.
+//! When a rail rests: after [`ERRORS`] failures of its QPs within [`WITHIN`], for [`REST`]. Then one QP of it, the probe, is
+//! connected again. If the probe does not fail for [`WITHIN`], the others follow. If it fails, the rail rests again.
 //!
-//! A QP joins a rail of this end and one of the peer, and its failure does not say which of them has failed. Where rails of one end
-//! meet several of the other, the QPs together say it ([`Failures`]). What has failed rests: the rail, or the way between the two.
+//! A QP joins a rail of this end and one of the peer, and its failure does not say which of them has failed. Where rails of one end meet
+//! several of the other, the failures of several QPs tell it ([`Failures`]). What has failed rests: the rail, or the way between the two.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::engine::route::crossing::Crossing;
-use crate::engine::route::rails::RailState;
 
-/// Failures that send a rail to rest.
+/// Number of failures after which a rail rests.
 const ERRORS: usize = 5;
-/// Within so long.
+/// Time within which these failures are counted.
 const WITHIN: Duration = Duration::from_secs(5);
 /// How long it rests.
 pub(in crate::engine) const REST: Duration = Duration::from_secs(30);
+
+/// Whether QPs of a rail that have failed are connected again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RailState {
+    /// Its QPs are connected again.
+    #[default]
+    Works,
+    /// It has failed often. Its QPs are not connected while another rail carries slices.
+    Rests,
+    /// It has rested. One of its QPs is connected, and the others follow if that one does not fail.
+    Probes,
+}
+
+impl fmt::Display for RailState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Works => "works",
+            Self::Rests => "rests",
+            Self::Probes => "probes",
+        })
+    }
+}
 
 /// What is known of the failures of one rail.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +46,7 @@ pub(in crate::engine) struct Rest {
     /// Failures of the last [`WITHIN`], at most [`ERRORS`].
     failures: VecDeque<Instant>,
     state: State,
-    /// How often it has begun to rest.
+    /// How often the rail has begun to rest.
     begun: u64,
 }
 
@@ -32,14 +54,14 @@ pub(in crate::engine) struct Rest {
 enum State {
     #[default]
     Works,
-    /// Until then no QP of it is connected.
+    /// No QP of it is connected until this time.
     Rests(Instant),
-    /// One QP is connected: until then no other is.
+    /// One QP of it is connected, and no other until this time.
     Probes(Instant),
 }
 
 impl Rest {
-    /// A QP of the rail has failed. Whether the rail rests from now on.
+    /// Notes that a QP of the rail has failed. Returns whether the rail rests from now on.
     pub(in crate::engine) fn failed(&mut self, now: Instant) -> bool {
         if let State::Rests(until) = self.state
             && now < until
@@ -59,7 +81,7 @@ impl Rest {
         true
     }
 
-    /// Returns whether a QP of the rail may be connected now, or how long it may not.
+    /// Lets a QP of the rail be connected now. The error says how long it must wait.
     pub(in crate::engine) fn may_connect(&mut self, now: Instant) -> Result<(), Duration> {
         match self.state {
             State::Works => Ok(()),
@@ -80,14 +102,14 @@ impl Rest {
         match self.state {
             State::Works => RailState::Works,
             State::Rests(until) if now < until => RailState::Rests,
-            // After its rest no QP may have asked yet.
+            // The rest is over, and no QP has asked yet.
             State::Rests(_) => RailState::Probes,
             State::Probes(until) if now < until => RailState::Probes,
             State::Probes(_) => RailState::Works,
         }
     }
 
-    /// How often it has begun to rest.
+    /// Returns how often the rail has begun to rest.
     pub(in crate::engine) fn begun(&self) -> u64 {
         self.begun
     }
@@ -100,12 +122,12 @@ pub(in crate::engine) enum Fault {
     Own(usize),
     /// A rail of the peer.
     Peers(usize),
-    /// The way between two rails, of which each works with others, or is not used with them.
+    /// The way between two rails. Each of the two works with other rails, or is not used with them.
     Way(Crossing),
 }
 
 impl Fault {
-    /// Returns whether QPs between these rails fail by it.
+    /// Returns whether QPs with this crossing fail by the fault.
     pub(in crate::engine) fn has(self, crossing: Crossing) -> bool {
         match self {
             Self::Own(rail) => crossing.own == rail,
@@ -127,13 +149,13 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Between which rails QPs of one connection have failed lately.
+/// The crossings of QPs of one connection that have failed lately.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Failures(VecDeque<(Instant, Crossing)>);
 
 impl Failures {
-    /// A QP between these rails has failed; the connection has QPs between all of `crossings`. A rail has failed that fails with every
-    /// rail that it meets. If that is so of both, the failure counts against that of this end.
+    /// Notes that a QP with the crossing `failed` has failed, of a connection with these crossings. Returns the fault. A rail has
+    /// failed if it fails with every rail that it meets. If both rails do, the fault is that of this end.
     pub(in crate::engine) fn add(
         &mut self,
         failed: Crossing,
@@ -157,6 +179,7 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::route::crossing::RailCounts;
 
     const S: Duration = Duration::from_secs(1);
     const MS: Duration = Duration::from_millis(1);
@@ -220,7 +243,8 @@ mod tests {
     }
 
     /// What QPs say that fail between these rails, each a second after the one before.
-    fn said(rails: (usize, usize), failed: &[(usize, usize)]) -> Vec<Fault> {
+    fn said([own, theirs]: [usize; 2], failed: &[(usize, usize)]) -> Vec<Fault> {
+        let rails = RailCounts { own, theirs };
         let crossings: Vec<Crossing> = (0..8)
             .map(|lane| Crossing::of_near_lane(lane, rails, true))
             .collect();
@@ -237,18 +261,18 @@ mod tests {
     fn a_rail_has_failed_that_fails_with_every_rail_that_it_meets() {
         use Fault::{Own, Peers, Way};
         let way = |own, theirs| Way(Crossing { own, theirs });
-        assert_eq!(said((2, 2), &[(0, 0), (0, 1)]), [way(0, 0), Own(0)]);
-        assert_eq!(said((2, 2), &[(0, 0), (1, 0)]), [way(0, 0), Peers(0)]);
+        assert_eq!(said([2, 2], &[(0, 0), (0, 1)]), [way(0, 0), Own(0)]);
+        assert_eq!(said([2, 2], &[(0, 0), (1, 0)]), [way(0, 0), Peers(0)]);
         // Those of one end fail alone, or no others are used.
-        assert_eq!(said((2, 2), &[(0, 0), (1, 1)]), [way(0, 0), way(1, 1)]);
-        assert_eq!(said((2, 2), &[(0, 1); 3]), [way(0, 1); 3]);
+        assert_eq!(said([2, 2], &[(0, 0), (1, 1)]), [way(0, 0), way(1, 1)]);
+        assert_eq!(said([2, 2], &[(0, 1); 3]), [way(0, 1); 3]);
         // One end has one rail, which still works with others.
-        assert_eq!(said((1, 2), &[(0, 1), (0, 0)]), [Peers(1), Own(0)]);
-        assert_eq!(said((2, 1), &[(1, 0)]), [Own(1)]);
-        assert_eq!(said((1, 1), &[(0, 0)]), [Own(0)]);
+        assert_eq!(said([1, 2], &[(0, 1), (0, 0)]), [Peers(1), Own(0)]);
+        assert_eq!(said([2, 1], &[(1, 0)]), [Own(1)]);
+        assert_eq!(said([1, 1], &[(0, 0)]), [Own(0)]);
         // What has failed long ago says nothing.
         let late = [(0, 0), (1, 1), (1, 1), (1, 1), (1, 1), (0, 1)];
-        assert_eq!(said((2, 2), &late)[5], Peers(1));
+        assert_eq!(said([2, 2], &late)[5], Peers(1));
     }
 
     #[test]

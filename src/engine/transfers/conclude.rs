@@ -1,271 +1,289 @@
 //! The end of a transfer: its slices finish, it is closed, and it is concluded once the HCA has nothing more of it. The report.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use super::place::{Place, Retry, first_cause};
-use super::work::Lost;
-use super::{Transfers, count};
+use super::failures::{Failures, Fate, Lost, LostSlice};
+use super::place::{Body, By, Place};
+use super::queue::Task;
+use super::waiting::Waiting;
 use crate::engine::error::EngineError;
 use crate::engine::ids::TransferId;
 use crate::engine::ledger::account::{Change, Close, Outcome};
 use crate::engine::ledger::plan::Plan;
-use crate::engine::ledger::report::{FirstCause, OperationStatus, Remote, Report};
-use crate::engine::ledger::slots::Status;
+use crate::engine::ledger::report::{OperationStatus, Remote, Report};
+use crate::engine::ledger::slots::{Slots, Status};
+use crate::engine::ledger::tally::Totals;
+use crate::engine::memory::flush::Flushes;
 use crate::engine::memory::table::LocalTable;
-use crate::engine::route::link::{Fence, Link};
-use crate::engine::route::rails::number_of;
-use crate::engine::transfers::queue::Item;
+use crate::engine::route::crossing::number_of;
+use crate::engine::route::fences::Fence;
+use crate::engine::route::link::Link;
 use crate::error::ThreadPanicked;
 use crate::provider::{Cause, Tag};
 
-impl Transfers {
-    /// Finishes `slices` of the transfer in this slot, which are done.
-    pub(in crate::engine) fn done(&self, slot: u32, slices: u32) {
-        let change = self.places[slot as usize].account.finish(slices, false);
-        self.settle_if(slot, change);
-    }
+/// The slots of an engine, and what the end of a transfer changes: waiters, totals, and GPUs that are flushed.
+#[derive(Debug)]
+pub(super) struct Conclusions {
+    slots: Slots,
+    waiting: Waiting,
+    totals: Totals,
+    flushes: Arc<Flushes>,
+    /// How often a slice is posted again at most.
+    retry: u32,
+}
 
-    /// Finishes a slice that no QP has taken.
-    pub(in crate::engine) fn refused(&self, tag: Tag, (qp, rail): (u32, usize)) {
-        let place = &self.places[tag.slot as usize];
-        place.note(&place.read(), tag, (Some(qp), number_of(rail)), None);
-        place.failures().slices.push(tag.slice);
-        self.fail(tag.slot);
-    }
+/// A transfer of which slices are to be posted again, for workers that have not heard of it.
+#[derive(Debug)]
+pub(super) struct Again {
+    pub(super) task: Task,
+    pub(super) link: Arc<Link>,
+}
 
-    /// A slice was posted and has failed by this cause. Another QP of the link tries it again at once, if it may: only the conclusion
-    /// waits for the fence.
-    pub(in crate::engine) fn flushed(&self, tag: Tag, lost: Lost, cause: Cause) {
-        let place = &self.places[tag.slot as usize];
-        let body = place.read();
-        let (Some(id), Some(way)) = (body.id, &body.way) else {
-            return;
-        };
-        // All copies cross alike: the first stands for them.
-        let lane = lost.lane.unwrap_or(way.link.lanes().qps());
-        let rail = way.link.lanes().crossing(lane).own;
-        place.note(&body, tag, (lost.qp, number_of(rail)), Some(cause));
-        let mut failures = place.failures();
-        if let Some(life) = lost.lane.and_then(|lane| failures.lost.get_mut(lane)) {
-            *life = lost.life.max(*life);
-        }
-        let (tries, tried) = failures.retries.entry(tag.slice).or_default();
-        let is_try = !(lost.is_refused && cause.is_flush());
-        let has_tries = *tries < self.retry || !is_try && self.retry > 0;
-        // It may have counted; a copy that has failed has not.
-        let may_count = body.counter.is_some() && lost.lane.is_some();
-        let may_retry = has_tries && !may_count && !cause.is_of_the_request() && way.link.is_open();
-        // A thread that closes the account gives up, after that, the slices that are to be posted again.
-        if may_retry && !place.account.load().is_closed() {
-            *tries += u32::from(is_try);
-            *tried |= u32::from(is_try) << lane;
-            let slice = tag.slice;
-            let retry = Retry {
-                slice,
-                tried: *tried,
-            };
-            // With the first of its kind workers learn of it. Each has the transfer until nothing is left that it may take.
-            let is_first = failures.to_retry.iter().all(|it| it.tried != retry.tried);
-            self.totals.retry();
-            failures.to_retry.push(retry);
-            place
-                .to_retry
-                .store(count(failures.to_retry.len()), Ordering::Release);
-            drop(failures);
-            let (link, deadline) = (Arc::clone(&way.link), body.deadline);
-            drop(body);
-            if is_first {
-                let open = link.open_workers();
-                match open.is_empty() {
-                    true => self.give(id, (&link, deadline), link.workers(false)),
-                    false => self.give(id, (&link, deadline), &open),
-                }
-            }
-            return;
-        }
-        failures.slices.push(tag.slice);
-        drop(failures);
-        drop(body);
-        self.fail(tag.slot);
-    }
+/// A transfer that was cancelled.
+#[derive(Debug)]
+pub(super) struct Cancelled {
+    pub(super) link: Arc<Link>,
+    /// No worker holds slices of it: whoever cancels sees to the conclusion.
+    pub(super) is_settled: bool,
+}
 
-    /// Finishes one slice as failed for good, and what was to be posted again.
-    fn fail(&self, slot: u32) {
-        let place = &self.places[slot as usize];
-        let change = place.account.finish(1, true);
-        let behind = self.give_up_retries(place);
-        self.settle_if(slot, change);
-        if let Some(behind) = behind {
-            self.settle_if(slot, behind);
+impl Conclusions {
+    pub(super) fn new(slots: Slots, retry: u32) -> Self {
+        Self {
+            slots,
+            waiting: Waiting::default(),
+            totals: Totals::default(),
+            flushes: Arc::default(),
+            retry,
         }
     }
 
-    /// Nothing more is handed out of the transfer, because of this. A worker calls it.
-    pub(in crate::engine) fn close(&self, id: TransferId, why: Close) {
-        let place = &self.places[id.slot() as usize];
-        // No other transfer begins in the slot while the body is read.
-        let body = place.read();
-        let Some(way) = body.way.as_ref().filter(|_| body.id == Some(id)) else {
-            return;
-        };
-        if why == Close::Failed {
-            let mut failures = place.failures();
-            failures.panicked = way.link.panicked();
-            if let Some(cause) = way.link.cause_of_end() {
-                let next = place.account.load().handed();
-                let is_flush = |first: FirstCause| first.cause.is_some_and(Cause::is_flush);
-                if failures.first.is_none_or(is_flush) {
-                    failures.first = Some(first_cause(&body, next, (None, None), Some(cause)));
-                }
-            }
-        }
-        let change = place.account.close(why);
-        let behind = self.give_up_retries(place);
-        drop(body);
-        self.settle_if(id.slot(), change);
-        if let Some(behind) = behind {
-            self.settle_if(id.slot(), behind);
-        }
+    pub(super) fn slots(&self) -> &Slots {
+        &self.slots
     }
 
-    /// Nothing more is handed out. What was, the HCA finishes; a worker concludes.
-    pub(in crate::engine) fn cancel(&self, id: TransferId) -> Result<(), EngineError> {
-        let place = match self.slots.poll(id)? {
-            Status::Pending => &self.places[id.slot() as usize],
-            Status::Concluded(_) => return Ok(()),
-            Status::Unknown => return Err(EngineError::Released { id }),
-        };
-        let body = place.read();
-        let Some(way) = body.way.as_ref().filter(|_| body.id == Some(id)) else {
-            return Ok(());
-        };
-        let link = Arc::clone(&way.link);
-        let change = place.account.close(Close::Cancelled);
-        let behind = self.give_up_retries(place);
-        let total = place.total.load(Ordering::Relaxed);
-        drop(body);
-        let is_settled =
-            change.settles(total) || behind.is_some_and(|change| change.settles(total));
-        let workers = link.workers(false);
-        if is_settled && let Some(worker) = workers.first() {
-            self.queues[*worker as usize].push(Item::Settle(id));
-        } else {
-            for worker in workers {
-                self.queues[*worker as usize].push(Item::Closed(id));
-            }
-        }
+    pub(super) fn waiting(&self) -> &Waiting {
+        &self.waiting
+    }
+
+    pub(super) fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    pub(super) fn flushes(&self) -> &Arc<Flushes> {
+        &self.flushes
+    }
+
+    /// Takes a slot for a transfer.
+    pub(super) fn take_slot(&self) -> Result<TransferId, EngineError> {
+        let slots = self.slots.count();
+        self.slots.take().ok_or_else(|| {
+            self.totals.refuse();
+            EngineError::WouldBlock { slots }
+        })
+    }
+
+    /// Gives the slot of a transfer back that has not begun.
+    pub(super) fn give_slot_back(&self, id: TransferId) -> Result<(), EngineError> {
+        self.slots.conclude(id, Outcome::Failed)?;
+        self.release(id)
+    }
+
+    /// Gives the slot of a concluded transfer back.
+    pub(super) fn release(&self, id: TransferId) -> Result<(), EngineError> {
+        self.slots.release(id)?;
+        self.waiting.change();
         Ok(())
     }
 
-    /// The first step of a cancel, before the next.
-    #[cfg(test)]
-    pub(in crate::engine) fn begin_cancel(&self, id: TransferId) {
-        let place = &self.places[id.slot() as usize];
-        place.account.close(Close::Cancelled);
+    /// Counts a transfer of so many slices that begins.
+    pub(super) fn begin(&self, slices: u32) {
+        self.totals.submit(slices);
     }
 
-    /// Finishes as failed what was to be posted again, of an account that is closed.
-    ///
-    /// It always looks under the lock: a worker may be about to give a slice back that has seen the account open.
-    fn give_up_retries(&self, place: &Place) -> Option<Change> {
-        let mut failures = place.failures();
-        let left = std::mem::take(&mut failures.to_retry);
-        place.to_retry.store(0, Ordering::Release);
-        failures.slices.extend(left.iter().map(|it| it.slice));
-        // Under the lock: none of them is finished by another too.
-        self.totals.give_up(count(left.len()));
-        (!left.is_empty()).then(|| place.account.finish(count(left.len()), true))
+    /// Finishes slices that are done.
+    pub(super) fn done(&self, place: &Place, slices: u32) {
+        let change = place.account.finish(slices, false);
+        self.settle_by(place, change);
     }
 
-    pub(super) fn settle_if(&self, slot: u32, change: Change) {
-        let place = &self.places[slot as usize];
-        if change.settles(place.total.load(Ordering::Relaxed)) {
+    /// Finishes a slice that no QP has taken.
+    pub(super) fn refused(&self, place: &Place, slice: u32, by: By) {
+        let first = place.read().first_cause(slice, by, None);
+        place.failures.note(first);
+        place.failures.add(slice);
+        self.fail(place);
+    }
+
+    /// Sees to a slice that was posted and has failed by this cause. If it may, another QP of the link posts it again at once:
+    /// only the conclusion waits for the fence. Returns the transfer, if workers are to hear of that.
+    pub(super) fn flushed(
+        &self,
+        place: &Place,
+        tag: Tag,
+        lost: Lost,
+        cause: Cause,
+    ) -> Option<Again> {
+        let body = place.read();
+        let (Some(id), Some(way)) = (body.id, &body.way) else {
+            return None;
+        };
+        // All copies cross alike: the first stands for them.
+        let lane = lost.lane.unwrap_or(way.link.lanes().qps());
+        let by = By {
+            qp: lost.qp,
+            rail: number_of(way.link.lanes().crossing(lane).own),
+        };
+        place
+            .failures
+            .note(body.first_cause(tag.slice, by, Some(cause)));
+        // A WRITE of a QP that has failed may have counted; a copy that has failed has not.
+        let may_count = body.counter.is_some() && lost.lane.is_some();
+        let slice = LostSlice {
+            slice: tag.slice,
+            lane,
+            lost,
+            cause,
+            may_retry: !may_count && !cause.is_of_the_request() && way.link.is_open(),
+            tries: self.retry,
+        };
+        match place.failures.lose(&slice, &place.account, &self.totals) {
+            Fate::Final => {
+                drop(body);
+                self.fail(place);
+                None
+            }
+            // Each worker has the transfer until nothing is left that it may take, so workers hear only of the first of a kind.
+            Fate::Again { is_news } => is_news.then(|| Again {
+                task: Task {
+                    id,
+                    deadline: body.deadline,
+                },
+                link: Arc::clone(&way.link),
+            }),
+        }
+    }
+
+    /// Finishes one slice as failed for good, and the slices that were to be posted again.
+    fn fail(&self, place: &Place) {
+        let change = place.account.finish(1, true);
+        let given_up = place.failures.give_up(&place.account, &self.totals);
+        self.settle_by_both(place, change, given_up);
+    }
+
+    /// Closes a transfer for this reason: workers take no more slices of it. A worker calls this.
+    pub(super) fn close(&self, place: &Place, id: TransferId, why: Close) {
+        // No other transfer begins in the slot while the body is read.
+        let body = place.read();
+        let Some(way) = body.way_of(id) else {
+            return;
+        };
+        if why == Close::Failed {
+            let next = place.account.load().handed();
+            let cause = way.link.local().and_then(|way| way.reach.cause_of_end());
+            let first = cause.map(|cause| body.first_cause(next, By::default(), Some(cause)));
+            place.failures.end(way.link.fences().panicked(), first);
+        }
+        let change = place.account.close(why);
+        let given_up = place.failures.give_up(&place.account, &self.totals);
+        drop(body);
+        self.settle_by_both(place, change, given_up);
+    }
+
+    /// Cancels a transfer: workers take no more slices of it. The HCA finishes the slices that it has, and a worker concludes the
+    /// transfer. Returns none if the transfer is concluded already.
+    pub(super) fn cancel(
+        &self,
+        place: &Place,
+        id: TransferId,
+    ) -> Result<Option<Cancelled>, EngineError> {
+        match self.slots.poll(id)? {
+            Status::Pending => {}
+            Status::Concluded(_) => return Ok(None),
+            Status::Unknown => return Err(EngineError::Released { id }),
+        }
+        let body = place.read();
+        let Some(way) = body.way_of(id) else {
+            return Ok(None);
+        };
+        let change = place.account.close(Close::Cancelled);
+        let given_up = place.failures.give_up(&place.account, &self.totals);
+        let is_settled = place.is_settled_by(change)
+            || given_up.is_some_and(|change| place.is_settled_by(change));
+        Ok(Some(Cancelled {
+            link: Arc::clone(&way.link),
+            is_settled,
+        }))
+    }
+
+    /// Settles after the change that has closed the account, and after that by which slices to be posted again were given up.
+    fn settle_by_both(&self, place: &Place, closed: Change, given_up: Option<Change>) {
+        self.settle_by(place, closed);
+        if let Some(change) = given_up {
+            self.settle_by(place, change);
+        }
+    }
+
+    fn settle_by(&self, place: &Place, change: Change) {
+        if place.is_settled_by(change) {
             let id = place.read().id;
             if let Some(id) = id {
-                self.settle(id);
+                self.settle(place, id);
             }
         }
     }
 
-    /// Concludes a settled transfer, or lets it wait for the fence of its link. One that is concluded already stays as it is.
-    pub(in crate::engine) fn settle(&self, id: TransferId) {
-        let place = &self.places[id.slot() as usize];
+    /// Concludes a settled transfer, or lets it wait for the fence of its link. A transfer that is concluded already stays as it is.
+    pub(super) fn settle(&self, place: &Place, id: TransferId) {
         let body = place.read();
-        let Some(way) = body.way.as_ref().filter(|_| body.id == Some(id)) else {
+        let Some(way) = body.way_of(id) else {
             return;
         };
-        let (account, total) = (place.account.load(), place.total.load(Ordering::Relaxed));
+        let (account, total) = (place.account.load(), place.total());
         if !account.is_settled(total) {
             return;
         }
-        let lost = place.failures().lost;
-        let fence = way.link.behind_fence(id, &lost);
+        let fence = way.link.fences().after(&place.failures.lost(), id);
         drop(body);
         if let Some(fence) = fence {
-            self.conclude(id, account.outcome(total), fence);
+            self.conclude(place, id, account.outcome(total), fence);
         }
     }
 
-    /// Both ends have reset the pair of a lane: what has waited for that is concluded, unless it waits for another.
-    pub(in crate::engine) fn fence_lane(&self, link: &Link, lane: usize) {
-        for id in link.fence_lane(lane) {
-            self.settle(id);
-        }
+    /// Concludes a transfer that has waited for the fence of its link.
+    pub(super) fn conclude_settled(&self, place: &Place, id: TransferId, fence: Fence) {
+        let outcome = place.account.load().outcome(place.total());
+        self.conclude(place, id, outcome, fence);
     }
 
-    /// The link has ended, and its fence stands: what has waited for it is concluded, and what a worker held that has panicked.
-    pub(in crate::engine) fn end(&self, link: &Link, fence: Fence) {
-        let left = link.fence(fence);
-        for id in left.waiting {
-            let place = &self.places[id.slot() as usize];
-            let total = place.total.load(Ordering::Relaxed);
-            self.conclude(id, place.account.load().outcome(total), fence);
-        }
-        if let Some(panicked) = left.panicked {
-            self.write_off(link, &panicked, fence);
-        }
-    }
-
-    /// Concludes all transfers of a link that has ended. No worker has a lane of it, so none finishes a slice of them.
-    pub(in crate::engine) fn write_off(
+    /// Concludes the transfer of the slot, if it is one of this link, which has ended. No worker has a lane of the link, so none
+    /// finishes a slice of the transfer.
+    pub(super) fn write_off(
         &self,
+        place: &Place,
         link: &Link,
         panicked: &ThreadPanicked,
         fence: Fence,
     ) {
-        for place in &self.places {
-            let body = place.read();
-            let is_of_link = body
-                .way
-                .as_ref()
-                .is_some_and(|it| it.link.number == link.number);
-            let Some(id) = body.id.filter(|_| is_of_link) else {
-                continue;
-            };
-            let total = place.total.load(Ordering::Relaxed);
-            let mut failures = place.failures();
-            if !place.account.load().is_settled(total) {
-                failures.panicked = Some(panicked.clone());
-            }
-            self.totals.give_up(count(failures.to_retry.len()));
-            failures.to_retry.clear();
-            place.to_retry.store(0, Ordering::Release);
-            let outcome = place.account.write_off(total).after.outcome(total);
-            drop(failures);
-            drop(body);
-            self.conclude(id, outcome, fence);
-        }
+        let body = place.read();
+        let way = body.way.as_ref();
+        let is_of_link = way.is_some_and(|it| it.link.number() == link.number());
+        let Some(id) = body.id.filter(|_| is_of_link) else {
+            return;
+        };
+        let (account, total) = (&place.account, place.total());
+        let change = (place.failures).write_off(panicked, account, total, &self.totals);
+        drop(body);
+        self.conclude(place, id, change.after.outcome(total), fence);
     }
 
-    pub(super) fn conclude(&self, id: TransferId, outcome: Outcome, fence: Fence) {
-        let outcome = match fence {
-            Fence::Whole => outcome,
-            Fence::RemoteUnknown => Outcome::Failed,
+    pub(super) fn conclude(&self, place: &Place, id: TransferId, outcome: Outcome, fence: Fence) {
+        let is_flushed = self.flush_reads(place, id);
+        let outcome = if is_flushed && fence == Fence::Whole {
+            outcome
+        } else {
+            Outcome::Failed
         };
-        let place = &self.places[id.slot() as usize];
-        let is_flushed = self.flush_reads(id);
-        let outcome = if is_flushed { outcome } else { Outcome::Failed };
         let mut body = place.write();
         if body.id != Some(id) {
             return;
@@ -273,18 +291,11 @@ impl Transfers {
         let Some(way) = body.way.take() else {
             return;
         };
-        let first = {
-            let mut failures = place.failures();
-            failures.is_remote_unknown = fence == Fence::RemoteUnknown;
-            failures.is_unflushed = !is_flushed;
-            if !is_flushed {
-                let cause = Cause::of_system(libc::EIO);
-                let unflushed = first_cause(&body, 0, (None, None), Some(cause));
-                failures.first.get_or_insert(unflushed);
-            }
-            failures.first
-        };
-        leave_all(body.plan(), &way.local);
+        let unflushed = || body.first_cause(0, By::default(), Some(Cause::of_system(libc::EIO)));
+        let unflushed = (!is_flushed).then(unflushed);
+        let is_remote_unknown = fence == Fence::RemoteUnknown;
+        let first = place.failures.conclude(is_remote_unknown, unflushed);
+        leave_all(body.plan(), &way.tables.local);
         let (total, bytes) = (body.plan().slices(), body.plan().bytes());
         let handed = place.account.load().handed();
         let (notice, is_for_nic) = (body.notice.take(), body.is_for_nic());
@@ -297,17 +308,17 @@ impl Transfers {
         self.totals.conclude(outcome, bytes);
         let concluded = self.slots.conclude(id, outcome);
         debug_assert_eq!(concluded, Ok(true), "{id:?} is concluded once");
-        way.link.end_transfer(is_for_nic);
+        way.link.load().end(is_for_nic);
         self.waiting.conclude(id);
     }
 
-    /// What a transfer has read has come to the GPU for whose memory it was, if a GPU has to be asked for that. `false`: not.
-    fn flush_reads(&self, id: TransferId) -> bool {
+    /// Flushes the GPU into whose memory the transfer has read, if that is needed. Returns false if the flush fails.
+    fn flush_reads(&self, place: &Place, id: TransferId) -> bool {
         if !self.flushes.is_needed() {
             return true;
         }
-        let body = self.places[id.slot() as usize].read();
-        let is_wanted = body.id == Some(id) && body.way.is_some() && body.fills_gpu();
+        let body = place.read();
+        let is_wanted = body.way_of(id).is_some() && body.fills_gpu();
         drop(body);
         let flushed = if is_wanted {
             self.flushes.flush()
@@ -319,55 +330,65 @@ impl Transfers {
             .is_ok()
     }
 
-    /// What became of a transfer that is concluded and not released.
-    pub(in crate::engine) fn report(&self, id: TransferId) -> Result<Report, EngineError> {
+    /// Returns what became of a transfer that is concluded and not released.
+    pub(super) fn report(&self, place: &Place, id: TransferId) -> Result<Report, EngineError> {
         let outcome = match self.slots.poll(id)? {
             Status::Concluded(outcome) => outcome,
             Status::Pending => return Err(EngineError::Pending { id }),
             Status::Unknown => return Err(EngineError::Released { id }),
         };
-        let place = &self.places[id.slot() as usize];
         let body = place.read();
         if body.id != Some(id) {
             return Err(EngineError::Released { id });
         }
-        let mut operations = vec![OperationStatus::Done; body.operations as usize];
-        let mut failures = place.failures();
-        failures.slices.sort_unstable();
-        let (plan, handed) = (body.plan(), place.account.load().handed());
-        let was_written_off = failures.panicked.is_some() || failures.is_unflushed;
-        let mut missing = 0;
-        let is_whole = outcome == Outcome::Done && failures.slices.is_empty();
-        let numbers = 0..if is_whole { 0 } else { plan.slices() };
-        for (slice, number) in plan.range(numbers.clone()).zip(numbers) {
-            let has_failed = failures.slices.binary_search(&number).is_ok()
-                || was_written_off && number < handed;
-            let status = match has_failed {
-                true => OperationStatus::Failed,
-                false if number >= handed => OperationStatus::NotPosted,
-                false => continue,
-            };
-            missing += u64::from(slice.bytes);
-            let range = slice.operations.start as usize..slice.operations.end as usize;
-            for operation in operations.get_mut(range).unwrap_or_default() {
-                if *operation != OperationStatus::Failed {
-                    *operation = status;
-                }
+        Ok(report(
+            &body,
+            outcome,
+            &place.failures,
+            place.account.load().handed(),
+        ))
+    }
+}
+
+/// Returns the report of a transfer that is concluded, of which `handed` slices were handed out.
+fn report(body: &Body, outcome: Outcome, failures: &Failures, handed: u32) -> Report {
+    let known = failures.told();
+    let mut operations = vec![OperationStatus::Done; body.operations as usize];
+    let plan = body.plan();
+    let was_written_off = known.panicked.is_some() || known.is_unflushed;
+    let mut missing = 0;
+    let is_whole = outcome == Outcome::Done && known.slices.is_empty();
+    let numbers = 0..if is_whole { 0 } else { plan.slices() };
+    for (slice, number) in plan.range(numbers.clone()).zip(numbers) {
+        let has_failed = known.slices.binary_search(&number).is_ok();
+        let status = if has_failed || was_written_off && number < handed {
+            OperationStatus::Failed
+        } else if number >= handed {
+            OperationStatus::NotPosted
+        } else {
+            continue;
+        };
+        missing += u64::from(slice.bytes);
+        let range = slice.operations.start as usize..slice.operations.end as usize;
+        for operation in operations.get_mut(range).unwrap_or_default() {
+            if *operation != OperationStatus::Failed {
+                *operation = status;
             }
         }
-        Ok(Report {
-            outcome,
-            operations,
-            bytes_landed: plan.bytes() - missing,
-            first: failures.first,
-            device: None,
-            panicked: failures.panicked.clone(),
-            overlaps: body.overlaps,
-            remote: match failures.is_remote_unknown {
-                true => Remote::Unknown,
-                false => Remote::Quiet,
-            },
-        })
+    }
+    Report {
+        outcome,
+        operations,
+        bytes_landed: plan.bytes() - missing,
+        first: known.first,
+        device: None,
+        panicked: known.panicked,
+        overlaps: body.overlaps,
+        remote: if known.is_remote_unknown {
+            Remote::Unknown
+        } else {
+            Remote::Quiet
+        },
     }
 }
 

@@ -1,19 +1,19 @@
 //! Which GPU copies a transfer within this machine.
 //!
-//! A transfer with memory of a GPU at either end is copied if one GPU reaches all memory of both ends. It is one of this side whose
-//! memory the transfer has. Without such, within a process it is the peer's, and between processes any of this side. Else the NIC moves
-//! the whole transfer.
+//! A transfer with memory of a GPU at either end is copied if one GPU reaches all memory of both ends. If memory of this side is a
+//! GPU's, that GPU copies. Otherwise the GPU of the peer copies within a process, and any GPU of this side between processes. If no GPU
+//! reaches all, the NIC moves the whole transfer.
 
 use std::sync::Arc;
 
 use crate::engine::error::{EngineError, Side};
 use crate::engine::ledger::plan::Plan;
-use crate::engine::memory::table::{LocalTable, Mapped, RemoteTable};
+use crate::engine::memory::table::{LocalTable, Mapped, Tables};
 use crate::engine::route::link::Link;
 use crate::gpu::Gpu;
 use crate::provider::local::Reach;
 
-/// Regions of the peer that are asked about once for a transfer; of more some are asked about again.
+/// How many regions of the peer are remembered once the GPU is known to reach them. A transfer with more asks about some again.
 const KNOWN: usize = 32;
 
 /// What moves memory of GPUs.
@@ -25,25 +25,26 @@ pub(super) struct By {
     pub(super) copier: u8,
 }
 
-/// Chooses for a transfer of which some memory of the peer may be a GPU's.
+/// Chooses what moves a transfer. `reaches_gpu`: some memory of the peer may be a GPU's.
 ///
 /// # Errors
 /// [`EngineError::LocalGpu`]: copies alone are allowed, and no GPU makes them.
 pub(super) fn choose(
     plan: &Plan,
-    (link, local, remote): (&Link, &LocalTable, &RemoteTable),
+    link: &Link,
+    tables: &Tables,
     reaches_gpu: bool,
 ) -> Result<By, EngineError> {
-    let has_gpu = has_gpu(plan, local);
+    let has_gpu = has_gpu(plan, &tables.local);
     if !has_gpu && !reaches_gpu {
         return Ok(By::default());
     }
     let copier = link
-        .reach()
-        .and_then(|reach| copier(plan, (local, remote), reach));
+        .local()
+        .and_then(|way| copier(plan, tables, &way.reach));
     let side = if has_gpu { Side::Local } else { Side::Remote };
     match copier {
-        None if link.only_copies() => Err(EngineError::LocalGpu { side }),
+        None if link.local().is_some_and(|way| way.is_only) => Err(EngineError::LocalGpu { side }),
         copier => Ok(By {
             has_gpu,
             copier: copier.unwrap_or(0),
@@ -56,19 +57,21 @@ fn has_gpu(plan: &Plan, local: &LocalTable) -> bool {
     regions.any(|number| local.get(number).is_some_and(|it| it.keys.is_of_gpu()))
 }
 
-fn copier(plan: &Plan, (local, remote): (&LocalTable, &RemoteTable), reach: &Reach) -> Option<u8> {
-    let gpu = match own_gpu(plan, local) {
+/// Returns the number of the GPU that copies, if one reaches all memory of both ends.
+fn copier(plan: &Plan, tables: &Tables, reach: &Reach) -> Option<u8> {
+    let remote = |number| tables.remote.get(number);
+    let gpu = match own_gpu(plan, &tables.local) {
         Ok(Some(own)) => own,
         Ok(None) => {
-            let regions = plan.remotes().filter_map(|(.., region)| remote.get(region));
+            let regions = plan.remotes().filter_map(|it| remote(it.region));
             let mut of_gpu = regions.filter(|region| region.keys.is_of_gpu());
             reach.gpu_for(key_of(of_gpu.next()?))?
         }
         Err(NoCopier) => return None,
     };
     let (mut known, mut next) = ([None; KNOWN], 0);
-    for (.., region) in plan.remotes() {
-        let key = key_of(remote.get(region)?);
+    for it in plan.remotes() {
+        let key = key_of(remote(it.region)?);
         if known.contains(&Some(key)) {
             continue;
         }
@@ -81,10 +84,11 @@ fn copier(plan: &Plan, (local, remote): (&LocalTable, &RemoteTable), reach: &Rea
     reach.number_of(&gpu)
 }
 
-/// No GPU reaches all of it.
+/// No GPU reaches all memory of this side.
 struct NoCopier;
 
-/// The GPU whose memory of this side the transfer has; the first of several that reach each other.
+/// Returns the GPU whose memory of this side the transfer has: the first, if several that reach each other have some. None: no memory of
+/// this side is a GPU's.
 fn own_gpu(plan: &Plan, local: &LocalTable) -> Result<Option<Arc<dyn Gpu>>, NoCopier> {
     let mut first: Option<&Arc<dyn Gpu>> = None;
     let regions = plan.local_regions().filter_map(|number| local.get(number));
@@ -98,7 +102,7 @@ fn own_gpu(plan: &Plan, local: &LocalTable) -> Result<Option<Arc<dyn Gpu>>, NoCo
     Ok(first.cloned())
 }
 
-/// The key by which copies name a region of the peer.
+/// Returns the key by which copies name a region of the peer.
 fn key_of<T>(region: &Mapped<T>) -> u32 {
     region.keys.of(0)
 }

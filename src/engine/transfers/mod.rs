@@ -8,6 +8,7 @@ mod begin;
 mod conclude;
 pub(in crate::engine) mod concluded;
 mod copiers;
+mod failures;
 mod place;
 mod prepared;
 mod pull;
@@ -15,168 +16,149 @@ pub(in crate::engine) mod queue;
 #[cfg(test)]
 mod tests;
 pub(in crate::engine) mod waiting;
-mod work;
 
-use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use self::place::{Body, Place};
+use self::conclude::{Again, Cancelled, Conclusions};
+use self::place::Place;
 use crate::engine::error::{EngineError, TransfersError};
 use crate::engine::ids::TransferId;
-use crate::engine::ledger::account::{AtomicAccount, Outcome};
+use crate::engine::ledger::account::{Close, Outcome};
 use crate::engine::ledger::cut::Cut;
-use crate::engine::ledger::plan::Plan;
+use crate::engine::ledger::report::Report;
 use crate::engine::ledger::slots::{Slots, Status};
-use crate::engine::ledger::tally::{SliceCounts, Statistics, Totals};
+use crate::engine::ledger::tally::Statistics;
 use crate::engine::memory::flush::Flushes;
+use crate::engine::route::crossing::Crossing;
+use crate::engine::route::fences::Fence;
 use crate::engine::route::flow::{Stalled, WaitsFor};
 use crate::engine::route::link::Link;
-use crate::engine::transfers::queue::{Item, RunQueue};
+use crate::engine::transfers::queue::{Item, Queues};
 use crate::engine::transfers::waiting::Waiting;
+use crate::error::ThreadPanicked;
+use crate::provider::{Cause, Chain, Tag};
 
+pub(super) use failures::Lost;
+pub(super) use place::By;
+pub(super) use prepared::{How, Moves};
 pub use prepared::{Options, Prepared};
-pub(super) use work::{Lost, Pulled, Room};
+pub(super) use pull::{Pulled, Room};
 
 /// All transfers of one engine.
 #[derive(Debug)]
 pub(super) struct Transfers {
-    slots: Slots,
     places: Box<[Place]>,
-    queues: Box<[Arc<RunQueue>]>,
-    waiting: Waiting,
-    /// How often a slice is posted again.
-    retry: u32,
-    totals: Totals,
-    flushes: Arc<Flushes>,
+    queues: Queues,
+    ends: Conclusions,
+    cut: Cut,
+    gather: u32,
+}
+
+/// How many transfers an engine has, and how they are cut and shared out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub(super) slots: u32,
+    pub(super) workers: u32,
+    /// How often a slice is posted again at most.
+    pub(super) retry: u32,
+    pub(super) cut: Cut,
+    /// Most local ranges of a slice.
+    pub(super) gather: u32,
 }
 
 impl Transfers {
-    pub(super) fn new(
-        engine: u32,
-        slots: u32,
-        (cut, gather): (Cut, u32),
-        workers: u32,
-        retry: u32,
-    ) -> Result<Self, TransfersError> {
-        let place = || {
-            Ok(Place {
-                account: AtomicAccount::default(),
-                total: AtomicU32::new(0),
-                body: RwLock::new(Body {
-                    id: None,
-                    own: Plan::new(cut, gather)?,
-                    operations: 0,
-                    overlaps: false,
-                    prepared: None,
-                    reaches_gpu: false,
-                    has_gpu: false,
-                    copier: 0,
-                    deadline: None,
-                    counter: None,
-                    near: 0,
-                    notice: None,
-                    way: None,
-                }),
-                failures: Mutex::default(),
-                to_retry: AtomicU32::new(0),
-            })
-        };
-        let all = Slots::new(engine, slots)?;
-        let items = 2 * slots as usize + 16;
-        let queue = |_| RunQueue::new(items).map(Arc::new);
+    /// Returns the transfers of the engine with this number.
+    pub(super) fn new(engine: u32, sizes: &Sizes) -> Result<Self, TransfersError> {
+        let Sizes { cut, gather, .. } = *sizes;
+        let slots = Slots::new(engine, sizes.slots)?;
+        let places = (0..sizes.slots).map(|_| Place::new(cut, gather));
+        let items = 2 * sizes.slots as usize + 16;
         Ok(Self {
-            slots: all,
-            places: (0..slots)
-                .map(|_| place())
-                .collect::<Result<_, EngineError>>()?,
-            queues: (0..workers).map(queue).collect::<Result<_, _>>()?,
-            waiting: Waiting::default(),
-            retry,
-            totals: Totals::default(),
-            flushes: Arc::default(),
+            places: places.collect::<Result<_, _>>()?,
+            queues: Queues::new(sizes.workers, items)?,
+            ends: Conclusions::new(slots, sizes.retry),
+            cut,
+            gather,
         })
     }
 
-    /// The number of its engine.
-    pub(super) const fn engine(&self) -> u32 {
-        self.slots.engine()
+    /// Returns the number of the engine.
+    pub(super) fn engine(&self) -> u32 {
+        self.ends.slots().engine()
     }
 
-    /// The GPUs that are flushed before this side tells of bytes.
+    /// Returns the GPUs that are flushed before this side tells of bytes.
     pub(super) fn flushes(&self) -> &Arc<Flushes> {
-        &self.flushes
+        self.ends.flushes()
     }
 
-    pub(super) fn queue(&self, worker: u32) -> &Arc<RunQueue> {
-        &self.queues[worker as usize]
+    /// Returns the run queues of all workers.
+    pub(super) fn queues(&self) -> &Queues {
+        &self.queues
     }
 
-    /// Lets all workers look at their links.
-    pub(super) fn look(&self) {
-        for queue in &self.queues {
-            queue.push(Item::Look);
-        }
+    /// Returns the threads and futures that wait for conclusions and slots.
+    pub(super) fn waiting(&self) -> &Waiting {
+        self.ends.waiting()
     }
 
-    /// How many transfers there may be.
+    /// Returns how many transfers there may be.
     pub(super) fn slots(&self) -> usize {
         self.places.len()
     }
 
-    /// The link of a transfer that is not concluded.
-    pub(super) fn link_of(&self, id: TransferId) -> Option<u64> {
-        let body = self.places[id.slot() as usize].read();
-        let way = body.way.as_ref().filter(|_| body.id == Some(id))?;
-        Some(way.link.number)
+    /// Returns how many slots have a transfer.
+    pub(super) fn in_use(&self) -> usize {
+        self.ends.slots().in_use()
     }
 
-    /// The links of transfers that are not concluded, where `worker` has a lane.
+    /// Returns how many transfers were concluded with this outcome.
+    pub(super) fn count(&self, outcome: Outcome) -> u64 {
+        self.ends.totals().count(outcome)
+    }
+
+    /// Returns what was done since the engine was made.
+    pub(super) fn statistics(&self) -> Statistics {
+        self.ends.totals().look(|| self.queues.slices())
+    }
+
+    /// Returns the link of a transfer that is not concluded.
+    pub(super) fn link_of(&self, id: TransferId) -> Option<Arc<Link>> {
+        self.place(id).link_of(id)
+    }
+
+    /// Returns the links of transfers that are not concluded, where `worker` has a lane.
     pub(super) fn links_of(&self, worker: u32) -> Vec<Arc<Link>> {
         let bodies = self.places.iter().map(Place::read);
         let links = bodies.filter_map(|body| Some(Arc::clone(&body.way.as_ref()?.link)));
-        links.filter(|link| link.has_lanes_of(worker)).collect()
+        let is_shared = |link: &Arc<Link>| link.load().workers().contains(&worker);
+        links.filter(is_shared).collect()
     }
 
-    /// The rails by which slices of its connection are in flight, of a transfer that is not concluded.
+    /// Returns the rails by which slices of its connection are in flight, of a transfer that is not concluded.
     pub(super) fn stalled(&self, id: TransferId) -> Vec<Stalled> {
-        let body = self.places[id.slot() as usize].read();
-        let way = body.way.as_ref().filter(|_| body.id == Some(id));
-        way.map(|way| way.link.stalled()).unwrap_or_default()
+        self.place(id).stalled(id)
     }
 
-    /// What a transfer waits for that is not concluded.
+    /// Returns what a transfer waits for. None: it is concluded.
     pub(super) fn waits_for(&self, id: TransferId) -> Option<WaitsFor> {
-        let place = &self.places[id.slot() as usize];
-        let body = place.read();
-        let way = body.way.as_ref().filter(|_| body.id == Some(id))?;
-        let (account, total) = (place.account.load(), place.total.load(Ordering::Relaxed));
-        let posted = account.handed().saturating_sub(account.finished());
-        let posted = posted.saturating_sub(place.to_retry.load(Ordering::Acquire));
-        Some(match way.link.is_open() {
-            _ if posted > 0 => WaitsFor::Completion,
-            false => WaitsFor::End,
-            true if account.is_settled(total) => WaitsFor::Reset,
-            true if body.is_for_nic() && way.link.lanes().open_qps() == 0 => WaitsFor::Qp,
-            true if way.link.open_workers().is_empty() => WaitsFor::Qp,
-            true => WaitsFor::Room,
-        })
+        self.place(id).waits_for(id)
     }
 
     pub(super) fn poll(&self, id: TransferId) -> Result<Status, EngineError> {
-        self.slots.poll(id)
+        self.ends.slots().poll(id)
     }
 
-    /// Waits until one of `ids` is concluded or unknown, or the time is over: which, by its place.
+    /// Waits until one of `ids` is concluded or unknown, and returns its place in the list. None: the time is over.
     pub(super) fn wait_any(
         &self,
         ids: &[TransferId],
         most: Duration,
     ) -> Result<Option<usize>, EngineError> {
-        self.waiting.until(most, || {
+        self.waiting().until(most, || {
             for (nth, id) in ids.iter().enumerate() {
-                if self.slots.poll(*id)? != Status::Pending {
+                if self.poll(*id)? != Status::Pending {
                     return Ok(Some(nth));
                 }
             }
@@ -184,47 +166,122 @@ impl Transfers {
         })
     }
 
-    /// The threads and futures that wait for conclusions and slots.
-    pub(super) fn waiting(&self) -> &Waiting {
-        &self.waiting
+    pub(super) fn release(&self, id: TransferId) -> Result<(), EngineError> {
+        self.ends.release(id)
     }
 
-    pub(super) fn release(&self, id: TransferId) -> Result<(), EngineError> {
-        self.slots.release(id)?;
-        self.waiting.change();
+    /// Returns what became of a transfer that is concluded and not released.
+    pub(super) fn report(&self, id: TransferId) -> Result<Report, EngineError> {
+        self.ends.report(self.place_in(id)?, id)
+    }
+
+    /// Adds slices of the transfer to `chain`, for a lane with this crossing that has so much room.
+    pub(super) fn pull(
+        &self,
+        id: TransferId,
+        room: Room,
+        crossing: Crossing,
+        chain: &mut Chain,
+    ) -> Pulled {
+        self.place(id).pull(id, room, crossing, chain)
+    }
+
+    /// Returns whether copies have no part in the transfer.
+    pub(super) fn is_for_nic(&self, id: TransferId) -> bool {
+        self.place(id).is_for_nic(id)
+    }
+
+    /// Finishes slices of the transfer in this slot, which are done.
+    pub(super) fn done(&self, slot: u32, slices: u32) {
+        self.ends.done(&self.places[slot as usize], slices);
+    }
+
+    /// Finishes a slice that no QP has taken.
+    pub(super) fn refused(&self, tag: Tag, by: By) {
+        self.ends
+            .refused(&self.places[tag.slot as usize], tag.slice, by);
+    }
+
+    /// Sees to a slice that was posted and has failed by this cause. Workers hear of it if it is to be posted again.
+    pub(super) fn flushed(&self, tag: Tag, lost: Lost, cause: Cause) {
+        let place = &self.places[tag.slot as usize];
+        if let Some(Again { task, link }) = self.ends.flushed(place, tag, lost, cause) {
+            let open = link.open_workers();
+            let workers = if open.is_empty() {
+                link.load().workers()
+            } else {
+                &open
+            };
+            self.queues.give(task, &link, workers);
+        }
+    }
+
+    /// Closes a transfer for this reason: workers take no more slices of it. A worker calls this.
+    pub(super) fn close(&self, id: TransferId, why: Close) {
+        self.ends.close(self.place(id), id, why);
+    }
+
+    /// Cancels a transfer: workers take no more slices of it. The HCA finishes the slices that it has, and a worker concludes the
+    /// transfer.
+    pub(super) fn cancel(&self, id: TransferId) -> Result<(), EngineError> {
+        let Some(Cancelled { link, is_settled }) = self.ends.cancel(self.place_in(id)?, id)? else {
+            return Ok(());
+        };
+        let workers = link.load().workers();
+        if is_settled && let Some(worker) = workers.first() {
+            self.queues.of(*worker).push(Item::Settle(id));
+        } else {
+            for worker in workers {
+                self.queues.of(*worker).push(Item::Closed(id));
+            }
+        }
         Ok(())
     }
 
-    pub(super) fn in_use(&self) -> usize {
-        self.slots.in_use()
+    /// Takes the first step of a cancel, before the next.
+    #[cfg(test)]
+    pub(super) fn begin_cancel(&self, id: TransferId) {
+        self.place(id).account.close(Close::Cancelled);
     }
 
-    /// How many were concluded with this outcome.
-    pub(super) fn count(&self, outcome: Outcome) -> u64 {
-        self.totals.count(outcome)
+    /// Concludes a settled transfer, or lets it wait for the fence of its link.
+    pub(super) fn settle(&self, id: TransferId) {
+        self.ends.settle(self.place(id), id);
     }
 
-    /// What was done with slices by so many workers from this one on, by the NIC alone or by copies too.
-    pub(super) fn slices(&self, workers: Range<u32>, with_copies: bool) -> SliceCounts {
-        let mut all = SliceCounts::default();
-        for worker in workers {
-            let queue = self.queue(worker);
-            all.add(&queue.nic.look());
-            if with_copies {
-                all.add(&queue.copies.look());
-            }
+    /// Both ends have reset the pair of a lane: concludes the transfers that have waited for that, unless they wait for another lane.
+    pub(super) fn fence_lane(&self, link: &Link, lane: usize) {
+        for id in link.fences().fence_lane(lane) {
+            self.settle(id);
         }
-        all
     }
 
-    /// What was done since the engine was made.
-    pub(super) fn statistics(&self) -> Statistics {
-        let workers = count(self.queues.len());
-        self.totals.look(|| self.slices(0..workers, true))
+    /// The link has ended, and its fence stands: concludes the transfers that have waited for it, and what a worker held that has
+    /// panicked.
+    pub(super) fn end(&self, link: &Link, fence: Fence) {
+        let left = link.fences().fence_all(fence);
+        for id in left.waiting {
+            self.ends.conclude_settled(self.place(id), id, fence);
+        }
+        if let Some(panicked) = left.panicked {
+            self.write_off(link, &panicked, fence);
+        }
     }
-}
 
-/// At most as many as a transfer may have.
-fn count(operations: usize) -> u32 {
-    u32::try_from(operations).unwrap_or(u32::MAX)
+    /// Concludes all transfers of a link that has ended. No worker has a lane of it, so none finishes a slice of them.
+    pub(super) fn write_off(&self, link: &Link, panicked: &ThreadPanicked, fence: Fence) {
+        for place in &self.places {
+            self.ends.write_off(place, link, panicked, fence);
+        }
+    }
+
+    /// Returns the slot of a transfer of this engine.
+    fn place(&self, id: TransferId) -> &Place {
+        &self.places[id.slot() as usize]
+    }
+
+    /// Returns the slot of a transfer, which a program has named. An error says that it is of another engine.
+    fn place_in(&self, id: TransferId) -> Result<&Place, EngineError> {
+        self.poll(id).map(|_| self.place(id))
+    }
 }

@@ -1,37 +1,39 @@
-//! A slot: what its transfer is, and what has gone wrong with it.
+//! A slot: what its transfer is, how far it is, and what has gone wrong with it.
 
-use std::collections::HashMap;
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
+use super::failures::Failures;
 use super::prepared::Prepared;
+use crate::engine::error::EngineError;
 use crate::engine::ids::TransferId;
 use crate::engine::kind::Kind;
-use crate::engine::ledger::account::AtomicAccount;
+use crate::engine::ledger::account::{AtomicAccount, Change};
+use crate::engine::ledger::cut::Cut;
 use crate::engine::ledger::plan::Plan;
 use crate::engine::ledger::report::FirstCause;
 use crate::engine::lives::attached::Attached;
-use crate::engine::memory::table::{LocalTable, RemoteTable};
-use crate::engine::route::link::{Link, Lives};
-use crate::error::ThreadPanicked;
-use crate::provider::{Cause, Tag};
+use crate::engine::memory::table::Tables;
+use crate::engine::route::flow::{Stalled, WaitsFor};
+use crate::engine::route::link::Link;
+use crate::provider::Cause;
 
 /// One slot.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) account: AtomicAccount,
+    /// Slices of the transfer.
     pub(super) total: AtomicU32,
     pub(super) body: RwLock<Body>,
-    pub(super) failures: Mutex<Failures>,
-    /// How many slices wait in `failures` to be posted again.
-    pub(super) to_retry: AtomicU32,
+    pub(super) failures: Failures,
 }
 
-/// What a transfer is. Written while no worker knows it.
+/// What a transfer is. Its submitter writes it before any worker knows the transfer.
 #[derive(Debug)]
 pub(super) struct Body {
     pub(super) id: Option<TransferId>,
+    /// The plan of a transfer that was not prepared.
     pub(super) own: Plan,
     pub(super) operations: u32,
     /// Some WRITE goes where one comes from.
@@ -44,83 +46,91 @@ pub(super) struct Body {
     /// The number of the GPU that copies it within this machine; 0: none does.
     pub(super) copier: u8,
     pub(super) deadline: Option<Instant>,
-    /// At which each operation counts.
+    /// The counter of the peer at which each operation counts.
     pub(super) counter: Option<u32>,
     /// Rails of the peer that are near all of its memory; 0: any will do.
     pub(super) near: u8,
-    /// Sent when it is concluded.
+    /// The notice that is sent when the transfer is concluded.
     pub(super) notice: Option<Attached>,
-    /// None of a transfer that is concluded.
+    /// The way of the transfer. None: it is concluded.
     pub(super) way: Option<Way>,
 }
 
+/// The link of a transfer, and the memory that it was planned with.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     pub(super) link: Arc<Link>,
-    pub(super) local: Arc<LocalTable>,
-    pub(super) remote: Arc<RemoteTable>,
+    pub(super) tables: Tables,
 }
 
-/// What has gone wrong with one transfer.
-#[derive(Debug, Default)]
-pub(super) struct Failures {
-    /// Slices that have failed for good.
-    pub(super) slices: Vec<u32>,
-    /// Slices that some worker is to post again. None once the account is closed.
-    pub(super) to_retry: Vec<Retry>,
-    /// How often each slice was given back for that, and by which lanes: a bit for each.
-    pub(super) retries: HashMap<u32, (u32, u32)>,
-    pub(super) first: Option<FirstCause>,
-    /// Lives of lanes on which a slice was posted and failed, so that its packets may still be under way.
-    pub(super) lost: Lives,
-    pub(super) is_remote_unknown: bool,
-    /// What was read is not known to have come to the GPU.
-    pub(super) is_unflushed: bool,
-    /// The worker that held some of it and has panicked.
-    pub(super) panicked: Option<ThreadPanicked>,
-}
-
-/// A slice that is to be posted again.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Retry {
-    pub(super) slice: u32,
-    /// A bit for each lane on which it has failed. It goes to one that these failures do not concern, as far as such a lane works.
-    pub(super) tried: u32,
-}
-
-impl Failures {
-    /// As of a new transfer. The memory stays.
-    pub(super) fn clear(&mut self) {
-        self.slices.clear();
-        self.to_retry.clear();
-        self.retries.clear();
-        *self = Self {
-            slices: std::mem::take(&mut self.slices),
-            to_retry: std::mem::take(&mut self.to_retry),
-            retries: std::mem::take(&mut self.retries),
-            ..Self::default()
-        };
-    }
+/// The QP and the rail by which a slice was posted, where they are known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::engine) struct By {
+    pub(in crate::engine) qp: Option<u32>,
+    pub(in crate::engine) rail: Option<u32>,
 }
 
 impl Body {
+    /// Returns the plan: the prepared one, or its own.
     pub(super) fn plan(&self) -> &Plan {
         self.prepared.as_ref().map_or(&self.own, |it| &it.plan)
     }
 
-    /// Returns whether neither a thread of this process nor a GPU can copy it.
+    /// Returns the way of transfer `id`, if the slot has it and it is not concluded.
+    pub(super) fn way_of(&self, id: TransferId) -> Option<&Way> {
+        self.way.as_ref().filter(|_| self.id == Some(id))
+    }
+
+    /// Returns whether neither a thread of this process nor a GPU can copy the transfer.
     pub(super) fn is_for_nic(&self) -> bool {
         (self.has_gpu || self.reaches_gpu) && self.copier == 0
     }
 
     /// Returns whether the transfer reads into memory of a GPU.
     pub(super) fn fills_gpu(&self) -> bool {
-        let is_read = |(_, kind, _)| kind == Kind::Read;
-        self.has_gpu && self.plan().remotes().any(is_read)
+        self.has_gpu && self.plan().remotes().any(|it| it.kind == Kind::Read)
+    }
+
+    /// Returns the failure of this slice, or of the slices from this one on, which were never posted.
+    pub(super) fn first_cause(&self, slice: u32, by: By, cause: Option<Cause>) -> FirstCause {
+        let found = self.plan().range(slice..slice.saturating_add(1)).next();
+        let (operation, remote) = found.map_or((0, 0), |it| (it.operations.start, it.remote));
+        FirstCause {
+            qp: by.qp,
+            rail: by.rail,
+            cause,
+            operation,
+            remote,
+        }
     }
 }
 
 impl Place {
+    /// Returns an empty slot, whose transfers are cut like this and whose WQEs gather up to `gather` ranges.
+    pub(super) fn new(cut: Cut, gather: u32) -> Result<Self, EngineError> {
+        let body = Body {
+            id: None,
+            own: Plan::new(cut, gather)?,
+            operations: 0,
+            overlaps: false,
+            prepared: None,
+            reaches_gpu: false,
+            has_gpu: false,
+            copier: 0,
+            deadline: None,
+            counter: None,
+            near: 0,
+            notice: None,
+            way: None,
+        };
+        Ok(Self {
+            account: AtomicAccount::default(),
+            total: AtomicU32::new(0),
+            body: RwLock::new(body),
+            failures: Failures::default(),
+        })
+    }
+
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Body> {
         self.body.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -129,40 +139,60 @@ impl Place {
         self.body.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn failures(&self) -> MutexGuard<'_, Failures> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Begins the account of a transfer of `total` slices.
+    pub(super) fn reset(&self, total: u32) {
+        self.failures.clear();
+        self.total.store(total, Ordering::Relaxed);
+        self.account.reset();
     }
 
-    /// Keeps the first failure; one that only follows from another gives way.
-    pub(super) fn note(&self, body: &Body, tag: Tag, by: By, cause: Option<Cause>) {
-        let first = first_cause(body, tag.slice, by, cause);
-        let is_better = |known: FirstCause| {
-            known.cause.is_some_and(Cause::is_flush) && cause.is_some_and(|it| !it.is_flush())
-        };
-        let mut failures = self.failures();
-        if failures.first.is_none_or(is_better) {
-            failures.first = Some(first);
-        }
+    /// Returns how many slices the transfer has.
+    pub(super) fn total(&self) -> u32 {
+        self.total.load(Ordering::Relaxed)
     }
-}
 
-/// By which QP and rail a slice was posted, where that is known.
-pub(super) type By = (Option<u32>, Option<u32>);
+    /// Returns whether this change has settled the account.
+    pub(super) fn is_settled_by(&self, change: Change) -> bool {
+        change.settles(self.total())
+    }
 
-/// The failure of a slice, or of what was never posted from this one on.
-pub(super) fn first_cause(
-    body: &Body,
-    slice: u32,
-    (qp, rail): By,
-    cause: Option<Cause>,
-) -> FirstCause {
-    let found = body.plan().range(slice..slice.saturating_add(1)).next();
-    let (operation, remote) = found.map_or((0, 0), |it| (it.operations.start, it.remote));
-    FirstCause {
-        qp,
-        rail,
-        cause,
-        operation,
-        remote,
+    /// Returns whether copies have no part in transfer `id`.
+    pub(super) fn is_for_nic(&self, id: TransferId) -> bool {
+        let body = self.read();
+        body.id == Some(id) && body.is_for_nic()
+    }
+
+    /// Returns the link of transfer `id`, if it is not concluded.
+    pub(super) fn link_of(&self, id: TransferId) -> Option<Arc<Link>> {
+        let body = self.read();
+        Some(Arc::clone(&body.way_of(id)?.link))
+    }
+
+    /// Returns the rails by which slices of the connection of transfer `id` are in flight. There are none if it is concluded.
+    pub(super) fn stalled(&self, id: TransferId) -> Vec<Stalled> {
+        let link = self.link_of(id);
+        link.map(|link| link.flows().stalled(link.lanes()))
+            .unwrap_or_default()
+    }
+
+    /// Returns what transfer `id` waits for. None: it is concluded.
+    pub(super) fn waits_for(&self, id: TransferId) -> Option<WaitsFor> {
+        let body = self.read();
+        let link = &body.way_of(id)?.link;
+        let (account, total) = (self.account.load(), self.total());
+        let posted = account.handed().saturating_sub(account.finished());
+        let posted = posted.saturating_sub(self.failures.retries());
+        let has_no_qp = || body.is_for_nic() && link.lanes().open_qps() == 0;
+        Some(if posted > 0 {
+            WaitsFor::Completion
+        } else if !link.is_open() {
+            WaitsFor::End
+        } else if account.is_settled(total) {
+            WaitsFor::Reset
+        } else if has_no_qp() || link.open_workers().is_empty() {
+            WaitsFor::Qp
+        } else {
+            WaitsFor::Room
+        })
     }
 }

@@ -1,10 +1,11 @@
 //! What a program says of a transfer: how it is to run, and that it will be posted many times.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::ledger::plan::Plan;
-use crate::engine::memory::table::{LocalTable, RemoteTable};
+use crate::engine::error::EngineError;
+use crate::engine::ledger::plan::{Operation, Plan};
+use crate::engine::lives::attached::Attached;
+use crate::engine::memory::table::Tables;
 
 /// A transfer that was planned once, to be posted many times.
 #[derive(Debug)]
@@ -13,40 +14,71 @@ pub struct Prepared {
     pub(super) operations: u32,
     pub(super) overlaps: bool,
     pub(super) reaches_gpu: bool,
-    pub(super) local: Arc<LocalTable>,
-    pub(super) remote: Arc<RemoteTable>,
-    /// The engine whose memory it is of.
+    pub(super) tables: Tables,
+    /// The number of the engine whose memory it moves.
     pub(super) engine: u32,
-    /// The life of the peer that it is for.
+    /// The life of the peer to which it goes.
     pub(super) incarnation: u64,
+}
+
+/// What a transfer moves.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Moves<'a> {
+    pub(in crate::engine) operations: &'a [Operation],
+    /// Some WRITE goes where one comes from.
+    pub(in crate::engine) overlaps: bool,
+}
+
+/// How a transfer runs, and the notice that goes with it.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct How {
+    pub(in crate::engine) options: Options,
+    pub(in crate::engine) notice: Option<Attached>,
+}
+
+impl Moves<'_> {
+    /// Plans the operations. With `counts` each operation is one slice, which may count at the peer.
+    pub(super) fn plan_into(
+        self,
+        plan: &mut Plan,
+        tables: &Tables,
+        counts: bool,
+    ) -> Result<(), EngineError> {
+        if counts {
+            plan.set_counting(self.operations, &*tables.local, &*tables.remote)
+        } else {
+            plan.set(self.operations, &*tables.local, &*tables.remote)
+        }
+    }
 }
 
 /// How a transfer is to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Nothing more is handed out when this time is over, as if it were cancelled. Default none: that of the engine's configuration.
+    /// When this time is over, no more slices are posted, as if the transfer were cancelled. Default none: the deadline of the engine's
+    /// configuration holds.
     pub deadline: Option<Duration>,
-    /// Each operation counts once at this [counter](crate::engine::Counter) of the peer, after its last byte; all are WRITEs. It is one
-    /// WRITE of the HCA, by one QP, and is never posted again. If it fails the transfer fails, although the peer may have counted
-    /// it. Default none.
+    /// Each operation counts once at this [counter](crate::engine::Counter) of the peer, after its last byte. All operations are WRITEs.
+    /// Each is one WRITE of the HCA, by one QP, and is never posted again. If it fails the transfer fails, although the peer may have
+    /// counted it. Default none.
     pub counter: Option<u32>,
 }
 
 impl Options {
-    /// The same with this [`deadline`](Options::deadline).
+    /// Returns the options with this [`deadline`](Options::deadline).
     #[must_use]
     pub const fn with_deadline(self, deadline: Option<Duration>) -> Self {
         Self { deadline, ..self }
     }
 
-    /// The same with this [`counter`](Options::counter).
+    /// Returns the options with this [`counter`](Options::counter).
     #[must_use]
     pub const fn with_counter(self, counter: Option<u32>) -> Self {
         Self { counter, ..self }
     }
 
-    /// The same with this deadline, where it has none.
+    /// Returns the options with this deadline, if they have none.
     pub(in crate::engine) fn or(self, deadline: Option<Duration>) -> Self {
         Self {
             deadline: self.deadline.or(deadline),

@@ -1,29 +1,37 @@
-//! The run queue of a worker: what others have for it, and the tallies of what it has done. Its memory is taken once.
+//! The run queues of workers: what others have for a worker, and the tallies of what it has done. A queue takes its memory once.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::engine::ids::TransferId;
-use crate::engine::ledger::tally::Tally;
+use crate::engine::ledger::tally::{SliceCounts, Tally};
+use crate::engine::limits::count;
 use crate::engine::route::link::Link;
 use crate::provider::{ProviderError, Wake};
+
+/// A transfer of which slices may be left, as workers have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) struct Task {
+    pub(in crate::engine) id: TransferId,
+    pub(in crate::engine) deadline: Option<Instant>,
+}
 
 /// What a worker is to do.
 #[derive(Debug)]
 pub(in crate::engine) enum Item {
     /// Pull slices of this transfer.
     Transfer {
-        id: TransferId,
+        task: Task,
         link: Arc<Link>,
-        deadline: Option<Instant>,
         /// The worker has not had it before.
         is_new: bool,
     },
-    /// This transfer was closed: its grace begins.
+    /// Begin the grace of this transfer, which was closed.
     Closed(TransferId),
-    /// Conclude what its canceller has settled.
+    /// Conclude this transfer, which its canceller has settled.
     Settle(TransferId),
     /// Look at links and lanes: something of them has changed.
     Look,
@@ -32,21 +40,82 @@ pub(in crate::engine) enum Item {
     Panic,
 }
 
+/// The run queues of all workers, by worker.
+#[derive(Debug)]
+pub(in crate::engine) struct Queues(Box<[Arc<RunQueue>]>);
+
 /// The items that wait for one worker, and the tallies of what it has done.
 #[derive(Debug)]
 pub(in crate::engine) struct RunQueue {
     items: Mutex<VecDeque<Item>>,
     has_items: AtomicBool,
-    pub(in crate::engine) wake: Wake,
+    wake: Wake,
     /// What the worker has done by its NIC.
-    pub(in crate::engine) nic: Tally,
-    /// The same by copies within the machine.
-    pub(in crate::engine) copies: Tally,
+    nic: Tally,
+    /// What the worker has done by copies within the machine.
+    copies: Tally,
+}
+
+impl Queues {
+    /// Returns queues for so many workers. Each takes `items` items without another allocation.
+    pub(super) fn new(workers: u32, items: usize) -> Result<Self, ProviderError> {
+        let queue = |_| RunQueue::new(items).map(Arc::new);
+        Ok(Self((0..workers).map(queue).collect::<Result<_, _>>()?))
+    }
+
+    /// Returns the queue of a worker.
+    pub(in crate::engine) fn of(&self, worker: u32) -> &Arc<RunQueue> {
+        &self.0[worker as usize]
+    }
+
+    /// Gives a transfer to these workers, of which some may have it already.
+    pub(in crate::engine) fn give(&self, task: Task, link: &Arc<Link>, workers: &[u32]) {
+        self.push(task, link, workers, false);
+    }
+
+    /// Gives a transfer to these workers, of which none has it.
+    pub(super) fn give_new(&self, task: Task, link: &Arc<Link>, workers: &[u32]) {
+        self.push(task, link, workers, true);
+    }
+
+    fn push(&self, task: Task, link: &Arc<Link>, workers: &[u32], is_new: bool) {
+        for worker in workers {
+            self.of(*worker).push(Item::Transfer {
+                task,
+                link: Arc::clone(link),
+                is_new,
+            });
+        }
+    }
+
+    /// Lets all workers look at their links.
+    pub(in crate::engine) fn look(&self) {
+        for queue in &self.0 {
+            queue.push(Item::Look);
+        }
+    }
+
+    /// Returns what these workers have done with slices by their NICs.
+    pub(in crate::engine) fn by_nic(&self, workers: Range<u32>) -> SliceCounts {
+        let mut all = SliceCounts::default();
+        for worker in workers {
+            all.add(&self.of(worker).nic.look());
+        }
+        all
+    }
+
+    /// Returns what all workers have done with slices, by NICs and by copies.
+    pub(super) fn slices(&self) -> SliceCounts {
+        let mut all = self.by_nic(0..count(self.0.len()));
+        for queue in &self.0 {
+            all.add(&queue.copies.look());
+        }
+        all
+    }
 }
 
 impl RunQueue {
-    /// With room for `items` items without another allocation.
-    pub(in crate::engine) fn new(items: usize) -> Result<Self, ProviderError> {
+    fn new(items: usize) -> Result<Self, ProviderError> {
         Ok(Self {
             items: Mutex::new(VecDeque::with_capacity(items)),
             has_items: AtomicBool::new(false),
@@ -56,31 +125,35 @@ impl RunQueue {
         })
     }
 
+    /// Adds an item and wakes the worker.
     pub(in crate::engine) fn push(&self, item: Item) {
         self.items().push_back(item);
         self.has_items.store(true, Ordering::SeqCst);
         self.wake.wake();
     }
 
-    /// What the worker has done by copies, or by its NIC.
+    /// Returns what wakes the worker.
+    pub(in crate::engine) fn wake(&self) -> &Wake {
+        &self.wake
+    }
+
+    /// Returns the tally of what the worker has done by copies, or by its NIC.
     pub(in crate::engine) fn tally(&self, by_copies: bool) -> &Tally {
-        match by_copies {
-            true => &self.copies,
-            false => &self.nic,
-        }
+        if by_copies { &self.copies } else { &self.nic }
     }
 
     pub(in crate::engine) fn has_items(&self) -> bool {
         self.has_items.load(Ordering::SeqCst)
     }
 
-    /// Adds the items to `into`. Where that is empty it exchanges them, and no memory is taken.
+    /// Moves the items to the end of `into`. If `into` is empty, this exchanges the two lists and takes no memory.
     pub(in crate::engine) fn take(&self, into: &mut VecDeque<Item>) {
         let mut items = self.items();
         self.has_items.store(false, Ordering::SeqCst);
-        match into.is_empty() {
-            true => std::mem::swap(&mut *items, into),
-            false => into.append(&mut items),
+        if into.is_empty() {
+            std::mem::swap(&mut *items, into);
+        } else {
+            into.append(&mut items);
         }
     }
 

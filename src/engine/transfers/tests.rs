@@ -4,14 +4,11 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::engine::kind::Kind;
-use crate::engine::ledger::account::Close;
 use crate::engine::ledger::plan::Operation;
 use crate::engine::limits::MOST_QPS;
 use crate::engine::memory::table::one_region_each;
-use crate::engine::route::crossing::Crossing;
-use crate::engine::route::link::Fence;
+use crate::engine::route::crossing::RailCounts;
 use crate::engine::route::rails::RailKeys;
-use crate::provider::{Cause, Chain, Tag};
 
 /// Slices of one slot, and lanes by which they fail.
 struct Rig {
@@ -21,17 +18,28 @@ struct Rig {
     reopens: bool,
 }
 
-/// Posts are never answered.
+/// The cause of a slice that was never answered.
 const NO_ANSWER: Cause = Cause {
     syndrome: 0x15,
     vendor: 0,
 };
 
+/// One slot and one worker. Each slice is posted again up to `retry` times.
+fn transfers(retry: u32) -> Transfers {
+    let sizes = Sizes {
+        slots: 1,
+        workers: 1,
+        retry,
+        cut: Cut::new(4096, 0, 4096).unwrap(),
+        gather: 1,
+    };
+    Transfers::new(0, &sizes).unwrap()
+}
+
 impl Rig {
     fn new(crossings: Vec<Crossing>, reopens: bool) -> Self {
-        let cut = Cut::new(4096, 0, 4096).unwrap();
         Self {
-            transfers: Transfers::new(0, 1, (cut, 1), 1, 3).unwrap(),
+            transfers: transfers(3),
             crossings,
             reopens,
         }
@@ -45,10 +53,15 @@ impl Rig {
             remote: 0,
             bytes: 8,
         };
-        let begun = self
-            .transfers
-            .submit(link, tables, (&[one], false), (options, None));
-        begun.unwrap()
+        let moves = Moves {
+            operations: &[one],
+            overlaps: false,
+        };
+        let how = How {
+            options: *options,
+            notice: None,
+        };
+        self.transfers.submit(link, tables, moves, how).unwrap()
     }
 
     /// Returns whether the lane gets the slice.
@@ -60,7 +73,7 @@ impl Rig {
             chain: 1,
         };
         self.transfers
-            .pull(id, (room, self.crossings[lane]), &mut chain);
+            .pull(id, room, self.crossings[lane], &mut chain);
         chain.len() == 1
     }
 
@@ -78,11 +91,11 @@ impl Rig {
         }
     }
 
-    /// A slice fails on each of these lanes in turn. Which lanes may take it then.
+    /// Lets a slice fail on each of these lanes in turn. Returns the lanes that may take it then.
     fn takers(&self, failed: &[usize], kind: Kind) -> Vec<usize> {
         let lanes = 0..self.crossings.len();
         let takes = |lane: &usize| {
-            let link = Link::new((1, 1), &vec![0; self.crossings.len()], None);
+            let link = Link::new(1, 1, &vec![0; self.crossings.len()], None);
             let link = Arc::new(link.with_crossings(&self.crossings, vec![0]));
             let id = self.begin(&link, kind, &Options::default());
             for lane in failed {
@@ -96,13 +109,13 @@ impl Rig {
             }
             self.transfers.end(&link, Fence::Whole);
             self.transfers.release(id).unwrap();
-            self.transfers.queue(0).take(&mut VecDeque::new());
+            self.transfers.queues().of(0).take(&mut VecDeque::new());
             is_taken
         };
         lanes.filter(takes).collect()
     }
 
-    /// Whichever lane takes the slice each time, it comes to one that works before its tries are over.
+    /// Checks that the slice comes to a lane that works before its tries are over, whichever lane takes it each time.
     fn check(&self, is_dead: &impl Fn(Crossing) -> bool, failed: &mut Vec<usize>) {
         let kind = [Kind::Write, Kind::Read][failed.len() % 2];
         let takers = self.takers(failed, kind);
@@ -124,7 +137,7 @@ fn pairings(own: usize, theirs: usize) -> Vec<Vec<Crossing>> {
     let mut all = Vec::new();
     for qps in [own.max(theirs), 4, MOST_QPS] {
         let lanes = 0..qps;
-        let rails = (own, theirs);
+        let rails = RailCounts { own, theirs };
         all.push(
             lanes
                 .clone()
@@ -149,7 +162,7 @@ fn with_a_dead_rail_at_either_end_or_both_a_slice_arrives_in_time() {
     for (own, theirs) in rails {
         for crossings in pairings(own, theirs) {
             for dead in 0..(own + 1) * (theirs + 1) {
-                // One behind the last: none is dead.
+                // One after the last: none is dead.
                 let (dead_own, dead_theirs) = (dead % (own + 1), dead / (own + 1));
                 let is_dead = |it: Crossing| it.own == dead_own || it.theirs == dead_theirs;
                 if crossings.iter().all(|it| is_dead(*it)) {
@@ -168,7 +181,7 @@ fn with_a_dead_rail_at_either_end_or_both_a_slice_arrives_in_time() {
 #[test]
 fn a_slice_that_counts_is_posted_once_by_whatever_lane() {
     let rig = Rig::new(pairings(2, 2).remove(3), true);
-    let link = Link::new((1, 1), &vec![0; rig.crossings.len()], None);
+    let link = Link::new(1, 1, &vec![0; rig.crossings.len()], None);
     let link = Arc::new(link.with_crossings(&rig.crossings, vec![0]));
     let id = rig.begin(
         &link,
@@ -186,12 +199,11 @@ fn a_slice_that_counts_is_posted_once_by_whatever_lane() {
 #[test]
 fn a_transfer_says_what_it_waits_for() {
     let one_lane = |retry| {
-        let cut = Cut::new(4096, 0, 4096).unwrap();
         let rig = Rig {
-            transfers: Transfers::new(0, 1, (cut, 1), 1, retry).unwrap(),
+            transfers: transfers(retry),
             ..Rig::new(vec![Crossing::default()], false)
         };
-        let link = Link::new((1, 1), &[0], None);
+        let link = Link::new(1, 1, &[0], None);
         (
             rig,
             Arc::new(link.with_crossings(&[Crossing::default()], vec![0])),
@@ -216,7 +228,7 @@ fn a_transfer_says_what_it_waits_for() {
     rig.transfers.end(&link, Fence::Whole);
     assert_eq!(waits_for(&rig), None);
     assert_eq!(rig.transfers.poll(id), Ok(Status::Concluded(Outcome::Done)));
-    // What is given up waits for the same.
+    // A slice that is given up waits for the fence too.
     let (rig, link) = one_lane(0);
     let id = rig.begin(&link, Kind::Read, &Options::default());
     assert!(rig.pulls(id, 0));

@@ -13,13 +13,13 @@ use crate::deadline::Looks;
 use crate::engine::error::EngineError;
 use crate::engine::ids::TransferId;
 
-/// Longest sleep of a thread without a look: of one that has no deadline.
+/// Longest sleep of a thread without a look. Only a thread without a deadline sleeps so long.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// All waiters of one engine.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Waiting {
-    /// Threads and wakers.
+    /// The number of threads and wakers that wait.
     count: AtomicUsize,
     state: Mutex<State>,
     changed: Condvar,
@@ -79,7 +79,7 @@ impl Waiting {
         done.ok_or_else(|| refused.unwrap_or(EngineError::Closing))
     }
 
-    /// A thread that waits, until the result is gone.
+    /// Counts this thread as one that waits, until the result is dropped.
     fn enter(&self) -> impl Drop {
         struct Here<'a>(&'a AtomicUsize);
         impl Drop for Here<'_> {
@@ -93,7 +93,7 @@ impl Waiting {
         Here(&self.count)
     }
 
-    /// Wakes `waker` when the transfer is concluded. The key takes it back.
+    /// Wakes `waker` when the transfer is concluded. Returns a key by which the caller takes the waker back.
     pub(super) fn add(&self, id: TransferId, waker: Waker) -> u64 {
         let mut state = self.state();
         let key = state.next;
@@ -101,7 +101,7 @@ impl Waiting {
         state.wakers.entry(id).or_default().push((key, waker));
         drop(state);
         self.count.fetch_add(1, Ordering::Relaxed);
-        // As in `enter`.
+        // Pairs with the fence of `is_any`, as in `enter`.
         fence(Ordering::SeqCst);
         key
     }
@@ -119,7 +119,7 @@ impl Waiting {
         }
     }
 
-    /// The transfer is concluded.
+    /// Wakes those that wait for the transfer, which is concluded.
     pub(in crate::engine) fn conclude(&self, id: TransferId) {
         if !self.is_any() {
             return;
@@ -136,7 +136,7 @@ impl Waiting {
         }
     }
 
-    /// Something else has changed that a thread may wait for.
+    /// Wakes threads, since something else has changed that one may wait for.
     pub(in crate::engine) fn change(&self) {
         if self.is_any() {
             self.state().turn += 1;
@@ -171,9 +171,8 @@ mod tests {
     use crate::engine::memory::table::one_region_each;
     use crate::engine::route::link::Link;
     use crate::engine::route::rails::RailKeys;
-    use crate::engine::transfers::Transfers;
     use crate::engine::transfers::concluded::Concluded;
-    use crate::engine::transfers::prepared::Options;
+    use crate::engine::transfers::{How, Moves, Sizes, Transfers};
 
     #[derive(Default)]
     struct Count(AtomicU32);
@@ -184,11 +183,22 @@ mod tests {
         }
     }
 
+    /// The transfers of the engine with this number.
+    fn transfers_of(engine: u32) -> Transfers {
+        let sizes = Sizes {
+            slots: 2,
+            workers: 1,
+            retry: 0,
+            cut: Cut::new(4096, 0, 4096).unwrap(),
+            gather: 1,
+        };
+        Transfers::new(engine, &sizes).unwrap()
+    }
+
     /// A transfer that no worker has.
     fn pending() -> (Arc<Transfers>, TransferId) {
-        let cut = Cut::new(4096, 0, 4096).unwrap();
-        let transfers = Arc::new(Transfers::new(0, 2, (cut, 1), 1, 0).unwrap());
-        let link = Arc::new(Link::new((0, 0), &[0], None));
+        let transfers = Arc::new(transfers_of(0));
+        let link = Arc::new(Link::new(0, 0, &[0], None));
         let tables = one_region_each(RailKeys::from_iter([1]));
         let one = Operation {
             kind: Kind::Write,
@@ -196,7 +206,11 @@ mod tests {
             remote: 0,
             bytes: 1,
         };
-        let id = transfers.submit(&link, tables, (&[one], false), (&Options::default(), None));
+        let moves = Moves {
+            operations: &[one],
+            overlaps: false,
+        };
+        let id = transfers.submit(&link, tables, moves, How::default());
         (transfers, id.unwrap())
     }
 
@@ -245,8 +259,7 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         let found = Pin::new(&mut Concluded::new(&transfers, id)).poll(&mut context);
         assert_eq!(found, Poll::Ready(Ok(Status::Unknown)));
-        let cut = Cut::new(4096, 0, 4096).unwrap();
-        let other = Arc::new(Transfers::new(1, 1, (cut, 1), 1, 0).unwrap());
+        let other = Arc::new(transfers_of(1));
         let found = Pin::new(&mut Concluded::new(&other, id)).poll(&mut context);
         assert!(matches!(
             found,

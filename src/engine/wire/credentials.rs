@@ -1,4 +1,4 @@
-//! Whose the other end of a Unix socket is, as the kernel says.
+//! The process and the user at the other end of a Unix socket, as the kernel says.
 
 // UNSAFETY: one system call, of which safe wrappers take a process id of 0 for none that can be.
 #![expect(unsafe_code, reason = "getsockopt")]
@@ -8,16 +8,16 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::process::geteuid;
 
-/// The process that has connected, or has begun to listen, when it did.
+/// The process that has connected or listened, as it was at that moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Credentials {
-    /// 0: of another PID namespace.
+    /// The id of the process. 0: it is of another PID namespace.
     pub(in crate::engine) process: i32,
     user: u32,
 }
 
 impl Credentials {
-    /// Those of the other end. Source: `SO_PEERCRED` of unix(7).
+    /// Returns the credentials of the other end. Source: `SO_PEERCRED` of unix(7).
     pub(in crate::engine) fn of(socket: impl AsFd) -> io::Result<Self> {
         let mut found = libc::ucred {
             pid: 0,
@@ -45,16 +45,16 @@ impl Credentials {
         }
     }
 
-    /// Refuses another user, but for root.
+    /// Refuses another user, unless it is root.
     pub(in crate::engine) fn check(self) -> io::Result<()> {
         let own = geteuid().as_raw();
-        match self.user == own || self.user == 0 {
-            true => Ok(()),
-            false => Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                format!("it is of user {}; this process is of user {own}", self.user),
-            )),
+        if self.user == own || self.user == 0 {
+            return Ok(());
         }
+        Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("it is of user {}; this process is of user {own}", self.user),
+        ))
     }
 }
 

@@ -1,7 +1,7 @@
-//! Where engines and their programs let others connect.
+//! Listeners, by which engines and their programs let others connect.
 //!
-//! A Unix socket is a file that only its user may write to. One that a process has left over is replaced, and one at which a process
-//! listens is not. Processes of this library look and replace one after the other: each locks the directory meanwhile.
+//! A Unix socket is a file that only its user may write to. A socket that a process has left over is replaced. A socket at which
+//! a process listens is not. Each process of this library locks the directory while it looks and replaces.
 
 use std::fs::{self, File, Metadata, TryLockError};
 use std::net::TcpListener;
@@ -20,35 +20,36 @@ use crate::engine::error::HostError;
 use crate::engine::wire::credentials::Credentials;
 use crate::engine::wire::streams::Stream;
 
-/// Most connections that wait to be accepted; the system may have less.
+/// Most connections that wait to be accepted. The system may allow fewer.
 const BACKLOG: i32 = 1024;
-/// After so long a listener asks the system again that could take no connection, and after twice as long each time.
+/// Time after which a listener that could take no connection asks the system again. It doubles each time.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for another process that looks at the same directory.
 const LOCK: Duration = Duration::from_secs(5);
-/// Between two looks whether it has ended.
+/// Time between two looks at that process's lock.
 const LOCK_LOOK: Duration = Duration::from_millis(5);
 
-/// Lets others connect, until it is dropped. Then its Unix socket is gone, too.
+/// Lets others connect, until it is dropped. Its Unix socket goes with it.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
     address: EngineAddress,
-    /// Of a Unix socket.
+    /// The file of a Unix socket.
     bound: Option<Bound>,
 }
 
-/// One that has connected.
+/// A connection that another program has made.
 #[derive(Debug)]
 pub struct Accepted {
     /// The connection.
     pub stream: Stream,
-    /// What it is called in messages.
+    /// The name of the other end in messages.
     pub from: String,
 }
 
-/// Of a listener to whom the system gives no descriptor, thread or memory for a connection. It passes when others end.
+/// The pauses of a listener to which the system gives no descriptor, thread or memory for a connection. The shortage passes when
+/// others end.
 #[derive(Debug, Default)]
 pub struct Shortage {
     pause: Option<Duration>,
@@ -62,10 +63,10 @@ struct Bound {
 }
 
 impl Listener {
-    /// Listens at `address`, where port 0 is any.
+    /// Listens at `address`. The system chooses a port in the place of port 0.
     ///
     /// # Errors
-    /// [`HostError::Listen`]: a process listens there, a file is there that is no socket, the absolute path is too long, or what the
+    /// [`HostError::Listen`]: a process listens there, a file that is no socket is there, the absolute path is too long, or the
     /// system refuses.
     pub fn bind(address: &EngineAddress) -> Result<Self, HostError> {
         let failed = |source: io::Error| HostError::Listen {
@@ -95,17 +96,17 @@ impl Listener {
         }
     }
 
-    /// Where it listens: the port is known, and the path begins at the root.
+    /// Returns where it listens, with the port that it has, or the path from the root on.
     #[must_use]
     pub const fn address(&self) -> &EngineAddress {
         &self.address
     }
 
-    /// One that has connected; it waits for none. None: none has connected, or one that may not, and the log says why. The
-    /// descriptor says when one has.
+    /// Takes a connection, without a wait. None: no program has connected, or one that may not, and the log says why. The
+    /// descriptor is readable when one has.
     ///
     /// # Errors
-    /// The system has no descriptor or no memory for one: see [`Shortage`].
+    /// The system has no descriptor or no memory for a connection: see [`Shortage`].
     pub fn accept(&self) -> io::Result<Option<Accepted>> {
         let (socket, _) = loop {
             match self.socket.accept() {
@@ -133,13 +134,13 @@ impl Listener {
 }
 
 impl Shortage {
-    /// How long the listener is to wait before it asks again, whoever comes meanwhile; none: it is not short of anything.
+    /// Returns how long the listener is to wait before it asks again, whoever comes meanwhile. None: there is no shortage.
     #[must_use]
     pub const fn pause(&self) -> Option<Duration> {
         self.pause
     }
 
-    /// What has become of a connection: the error with which a shortage begins, which is to be told.
+    /// Notes what has become of a connection. Returns the error if a shortage begins with it, so that the caller tells it once.
     pub fn after(&mut self, taken: io::Result<()>) -> Option<io::Error> {
         let before = self.pause;
         let error = taken.err();
@@ -163,10 +164,11 @@ impl Drop for Listener {
         };
         let remove = || {
             let _locked = lock_directory(path.as_path())?;
-            match id(&fs::symlink_metadata(path.as_path())?) == *file {
-                true => fs::remove_file(path.as_path()),
-                // Of another: somebody has removed this one's.
-                false => Ok(()),
+            if id(&fs::symlink_metadata(path.as_path())?) == *file {
+                fs::remove_file(path.as_path())
+            } else {
+                // The file is another socket's: somebody has removed this one's.
+                Ok(())
             }
         };
         if let Err(error) = remove()
@@ -177,7 +179,7 @@ impl Drop for Listener {
     }
 }
 
-/// Listens at `path`: the socket, and what its file is.
+/// Listens at `path`. Returns the socket, and the device and inode of its file.
 fn bind_unix(path: &Path) -> io::Result<(Socket, (u64, u64))> {
     let _locked = lock_directory(path)?;
     match fs::symlink_metadata(path) {
@@ -195,7 +197,7 @@ fn bind_unix(path: &Path) -> io::Result<(Socket, (u64, u64))> {
         }
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // The file gets the rights of the socket, and never has others.
+    // The file gets the rights of the socket, and never has any others.
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     socket.bind(&SockAddr::unix(path)?)?;
     socket.listen(BACKLOG)?;
@@ -206,7 +208,7 @@ fn bind_unix(path: &Path) -> io::Result<(Socket, (u64, u64))> {
 /// Refuses a socket at which a process listens.
 fn check_left_over(path: &Path) -> io::Result<()> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // One that has no room for more is in use, too.
+    // A socket that has no room for more connections is in use too.
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
@@ -221,7 +223,7 @@ fn check_left_over(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Only one process at a time looks at sockets of a directory, for as long as it has this.
+/// Locks a directory, so that no other process looks at its sockets while this one has the result.
 fn lock_directory(path: &Path) -> io::Result<File> {
     let directory = File::open(path.parent().unwrap_or(Path::new("/")))?;
     for left in Looks::within(LOCK) {

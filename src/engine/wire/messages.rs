@@ -1,5 +1,5 @@
-//! Messages on the connection of two engines, in [`frames`](crate::engine::wire::frames). All of it is bounded, and every read and write has a
-//! deadline.
+//! Messages on the connection of two engines, in [`frames`](crate::engine::wire::frames). Every message is bounded, and every
+//! read and write has a deadline.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
@@ -29,38 +29,38 @@ use crate::provider::mlx5::Offer;
 pub(in crate::engine) struct Hello {
     /// The name that the configuration of that engine gives it.
     pub(in crate::engine) name: String,
-    /// Its life. No other has the same.
+    /// The life of the engine. No other life has this number.
     pub(in crate::engine) incarnation: u64,
     /// Its ports, by rail.
     pub(in crate::engine) ports: Vec<PortRecord>,
-    /// QPs that it wants.
+    /// The number of QPs that it wants.
     pub(in crate::engine) qps: u64,
     /// Bytes of notices that it keeps for a peer's program.
     pub(in crate::engine) inbox: u64,
-    /// Where it runs.
+    /// The process in which it runs.
     pub(in crate::engine) process: Process,
-    /// Whether it wants that slices enter by a rail near the memory.
+    /// Whether it wants slices to enter by a rail near the memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::engine) near: bool,
-    /// How peers of its machine reach its memory; none: by the NIC only.
+    /// How peers of its machine reach its memory. None: they go by the NIC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::engine) local: Option<LocalOffer>,
 }
 
 impl Hello {
-    /// Returns whether the other one is of the same process: addresses of both are of the same memory.
+    /// Returns whether the other engine is of this process, so that addresses of both name one memory.
     pub(in crate::engine) fn shares_memory_with(&self, other: &Self) -> bool {
         self.process == other.process && self.process.is_beside(&other.process)
     }
 }
 
-/// What one end of a connection says first.
+/// The first words of one end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::engine) struct Greeting {
-    /// Which end says it.
+    /// The end that says it.
     pub(in crate::engine) end: Role,
-    /// Drawn for this connection.
+    /// The nonce that the end has drawn for this connection.
     pub(in crate::engine) nonce: Nonce,
     pub(in crate::engine) engine: Hello,
 }
@@ -69,26 +69,26 @@ pub(in crate::engine) struct Greeting {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::engine) enum Message {
-    /// The first one of both ends.
+    /// The first message of both ends.
     Hello(Greeting),
-    /// By this an end whose peer may be on its machine shows that its board is its own; none: it has no board.
+    /// An end whose peer may be on its machine shows by this that its board is its own. None: it has no board.
     Vouch(Option<Vouch>),
-    /// Where this end keeps what shows that its memory is its own; none: the other one has not shown that its board is, or no seat is
-    /// left.
+    /// The place where this end keeps what shows that its memory is its own. None: the other end has not shown that its board is
+    /// its own, or no seat is left.
     Seat(Option<Place>),
     /// The QPs of this end, in Init.
     Offers(Vec<Offer>),
     /// The QPs of this end take packets.
     Ready,
-    /// The QP of this lane has failed at this end: both reset theirs.
+    /// The QP of this lane has failed at this end. Both ends reset their QPs.
     LaneFailed(u64),
     /// The QP of this lane is reset at this end, and is in Init with this number for its first packet.
     LaneReset(u64, Offer),
-    /// The QP of this lane is not connected for so many milliseconds, since its rail at this end rests.
+    /// The QP of this lane is not connected for this number of milliseconds, since its rail at this end rests.
     LaneRests(u64, u64),
     /// The QP of this lane takes packets again at this end.
     LaneReady(u64),
-    /// The number of the notice that this end waits for: its first message after the handshake.
+    /// The number of the notice that this end waits for. It is the first message after the handshake.
     Accepted(u64),
     /// How many notices the program of this end has taken.
     Taken(u64),
@@ -97,15 +97,15 @@ pub(in crate::engine) enum Message {
     Notice(Record),
     /// The connection ends here.
     End,
-    /// The QPs of this end are reset: nothing lands here any more.
+    /// The QPs of this end are reset, so nothing lands here any more.
     Reset,
-    /// After the reset of both ends this one has no notice any more.
+    /// This end has no more notices. Both ends are reset.
     Over,
     /// The end that sends this refuses the connection.
     Refused(Foreign),
 }
 
-/// What is made of the kind and the body of a frame.
+/// Makes something of the kind and the body of a frame.
 type Read<T> = fn(u16, &[u8]) -> Result<T, WireError>;
 
 /// One end of the connection.
@@ -116,26 +116,26 @@ pub(in crate::engine) struct Wire {
     stream: Stream,
     /// Longest wait of one step.
     most: Duration,
-    /// When something came last.
+    /// The time at which something came last.
     heard: Arc<Mutex<Instant>>,
     /// Encrypts all that comes and goes.
     seal: Option<Seal>,
     come: Frames,
-    /// When the rest of a frame that has begun to come must be here.
+    /// The time by which the rest of a frame must have come that has begun to come.
     come_until: Option<Instant>,
     /// The other end sends nothing more.
     is_closed: bool,
-    /// What is to go.
+    /// Bytes that are to go.
     going: Vec<u8>,
-    /// How much of it has gone.
+    /// How many of these bytes have gone.
     gone: usize,
-    /// When all of it must have gone.
+    /// The time by which all of them must have gone.
     gone_until: Option<Instant>,
 }
 
 impl Wire {
     pub(in crate::engine) fn new(stream: Stream, most: Duration) -> Self {
-        // Frames are few and small: a refusal only makes them slower.
+        // Frames are few and small, so a refusal only makes them slower.
         if let Err(error) = stream.set_nodelay() {
             tracing::debug!("TCP_NODELAY: {error}");
         }
@@ -153,17 +153,17 @@ impl Wire {
         }
     }
 
-    /// When the other end has said something last, kept up to date.
+    /// Returns the time at which the other end has said something last. The value is kept up to date.
     pub(in crate::engine) fn last_heard(&self) -> Arc<Mutex<Instant>> {
         Arc::clone(&self.heard)
     }
 
-    /// From here on this may come.
+    /// Says what may come from here on.
     pub(in crate::engine) fn expect(&mut self, stage: Stage) {
         self.come.expect(stage);
     }
 
-    /// The stream, what encrypts it, and what has come and was not taken. None where nothing encrypts it.
+    /// Returns the stream, what encrypts it, and the bytes that have come and were not taken. None: nothing encrypts it.
     pub(in crate::engine) fn into_sealed(self) -> Option<(Stream, Seal, Vec<u8>)> {
         Some((self.stream, self.seal?, self.come.left().to_vec()))
     }
@@ -172,17 +172,17 @@ impl Wire {
         &self.stream
     }
 
-    /// From here on all that comes and goes is encrypted.
+    /// Encrypts all that comes and goes from here on.
     pub(in crate::engine) fn protect(&mut self, seal: Seal) -> Result<(), WireError> {
-        // From the next stage on.
+        // Bytes that have come already belong to the next stage, which is encrypted.
         let come = std::mem::take(&mut self.come);
         self.seal = Some(seal);
         self.add(come.left())
     }
 
-    /// Nothing more goes from here: the other end reads what was sent, then the end of the stream. It may still send.
+    /// Ends this side of the stream. The other end reads what was sent, then the end of the stream, and may still send.
     pub(in crate::engine) fn shut(&self) {
-        // A stream that is gone is at its end, too.
+        // A stream that is gone has ended too.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
@@ -234,7 +234,7 @@ impl Wire {
     /// Sends what the system takes.
     pub(in crate::engine) fn flush(&mut self) -> Result<(), WireError> {
         self.stream.set_nonblocking(true).map_err(WireError::Io)?;
-        // Before the stream is tried, so that the system has had its whole time when it takes nothing.
+        // The clock is read before the stream is tried, so that the system has had its whole time when it takes nothing.
         let now = Instant::now();
         while self.is_going() {
             match self.stream.write(&self.going[self.gone..]) {
@@ -247,9 +247,10 @@ impl Wire {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let until = || Instant::now().checked_add(self.most);
                     self.gone_until = self.gone_until.or_else(until);
-                    return match self.gone_until.is_some_and(|until| until <= now) {
-                        true => Err(WireError::Late(self.most)),
-                        false => Ok(()),
+                    return if self.gone_until.is_some_and(|until| until <= now) {
+                        Err(WireError::Late(self.most))
+                    } else {
+                        Ok(())
                     };
                 }
                 Err(error) => return Err(failed(error)),
@@ -261,12 +262,12 @@ impl Wire {
         Ok(())
     }
 
-    /// The next message; waits for it.
+    /// Waits for the next message and returns it.
     pub(in crate::engine) fn receive(&mut self) -> Result<Message, WireError> {
         self.wait_for(decode)
     }
 
-    /// The next message of a handshake of Noise; waits for it.
+    /// Waits for the next message of a handshake of Noise and returns it.
     pub(in crate::engine) fn receive_noise(&mut self) -> Result<Vec<u8>, WireError> {
         self.wait_for(|kind, body| match kind {
             NOISE => Ok(body.to_vec()),
@@ -275,7 +276,7 @@ impl Wire {
         })
     }
 
-    /// The next message, if all of it has come.
+    /// Returns the next message, if all of it has come.
     pub(in crate::engine) fn try_receive(&mut self) -> Result<Option<Message>, WireError> {
         self.look_for(decode)
     }
@@ -286,7 +287,7 @@ impl Wire {
             if let Some(found) = self.look_for(read)? {
                 return Ok(found);
             }
-            // However slowly its bytes come.
+            // The deadline holds however slowly the bytes come.
             self.come_until = until;
             if !left.is_zero() {
                 self.wait()?;
@@ -307,24 +308,25 @@ impl Wire {
         if self.is_closed {
             return Err(WireError::Closed);
         }
-        match is_late {
-            true => Err(WireError::Late(self.most)),
-            false => Ok(None),
+        if is_late {
+            Err(WireError::Late(self.most))
+        } else {
+            Ok(None)
         }
     }
 
-    /// How long it may be before something must have come or gone.
+    /// Returns how long it is until something must have come or gone. None: nothing must.
     pub(in crate::engine) fn patience(&self) -> Option<Duration> {
         let until = self.come_until.into_iter().chain(self.gone_until).min()?;
         Some(until.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns whether a message has come that can be taken, or what is none.
+    /// Returns whether a message has come that can be taken, or bytes that are none.
     pub(in crate::engine) fn has_whole(&self) -> bool {
         self.come.has_whole()
     }
 
-    /// Reads what has come, up to two frames. Whether the rest of one is still missing after the time in which it must come.
+    /// Reads what has come, up to two frames. Returns whether the rest of a frame is still missing after its time.
     fn take_in(&mut self) -> Result<bool, WireError> {
         let now = Instant::now();
         self.stream.set_nonblocking(true).map_err(WireError::Io)?;
@@ -338,18 +340,19 @@ impl Wire {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // What has come before it is read first.
+                // What has come before the error is taken first.
                 Err(error) if self.come.is_empty() => return Err(failed(error)),
                 Err(_) => self.is_closed = true,
             }
         }
-        // What is whole waits for this end, not for the other one.
+        // A frame that is whole waits for this end, not for the other one.
         let is_sealed = self.seal.as_ref().is_some_and(Seal::is_begun);
         let is_begun = (is_sealed || !self.come.is_empty()) && !self.has_whole();
         let until = || Instant::now().checked_add(self.most);
-        self.come_until = match is_begun {
-            true => self.come_until.or_else(until),
-            false => None,
+        self.come_until = if is_begun {
+            self.come_until.or_else(until)
+        } else {
+            None
         };
         Ok(self.come_until.is_some_and(|until| until <= now))
     }
@@ -360,7 +363,7 @@ impl Wire {
             return Ok(());
         };
         let opened = seal.open(bytes, self.come.end());
-        // After what is not of the key nothing can be.
+        // After bytes that were not made with the key, no others can be.
         self.is_closed |= opened.is_err();
         opened
     }
@@ -375,7 +378,7 @@ impl Wire {
         Ok(Some(found))
     }
 
-    /// Sleeps until something comes, or goes if it is to, or the patience is over.
+    /// Sleeps until something comes, or until something goes that is to go, or until the patience is over.
     pub(in crate::engine) fn wait(&self) -> Result<(), WireError> {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, !self.is_closed && self.come.has_room());
@@ -437,7 +440,7 @@ mod tests {
         [to, from]
     }
 
-    /// What one end reads of `bytes` that the other sends before it closes.
+    /// Returns what one end reads, if the other sends `bytes` and closes.
     fn read(bytes: &[u8]) -> Result<Message, WireError> {
         let [mut to, from] = pair();
         to.write_all(bytes).unwrap();
@@ -542,7 +545,7 @@ mod tests {
         }
     }
 
-    /// One of each kind of message, and of each length of a notice that matters.
+    /// Returns one message of each kind, and a notice of each length that matters.
     fn messages() -> Vec<Message> {
         let offer = Offer {
             qpn: 1,
@@ -715,7 +718,7 @@ mod tests {
         let shown = crate::engine::text::refusal(&reason);
         assert_eq!(shown, printable(&shown));
         assert!(shown.contains("a\\nERROR b\\u{1b}[2J"), "{shown}");
-        // The reader of JSON names what it does not know.
+        // The reader of JSON names a message that it does not know.
         let unknown = serde_json::json!({ TEXT: 1 }).to_string();
         let error = serde_json::from_str::<Message>(&unknown).unwrap_err();
         let shown = WireError::Message(error).to_string();

@@ -1,9 +1,9 @@
 //! The handshake of engines that share a key, by Noise. Then all that goes and comes is encrypted (`seal`).
 //!
-//! The pattern is `NNpsk0`: each end makes a key for this connection alone, and proves by its first message that it has the
-//! shared one. So a handshake that was recorded opens nothing when it is sent again, and a shared key that becomes known later
-//! opens no recorded connection. The end that connects speaks first. An end refuses a message that was not made with the key
-//! before it says or makes anything. The other end then gets one frame that is no valid frame of the handshake.
+//! The pattern is `NNpsk0`. Each end makes a key for this connection alone, and proves by its first message that it has the
+//! shared key. A recorded handshake that is sent again opens nothing. A shared key that becomes known later opens no recorded
+//! connection. The end that connects speaks first. An end refuses a message that was not made with the key before it says or
+//! makes anything. The other end then gets one frame that is no valid frame of the handshake.
 
 use snow::{Builder, HandshakeState};
 
@@ -17,10 +17,10 @@ use crate::engine::wire::seal::{Role, Seal, TAG};
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// Bytes of each of the two messages: a public key and a tag.
 const HANDSHAKE: usize = 32 + TAG;
-/// A frame of the handshake that refuses.
+/// The body of a frame that refuses the handshake.
 const REFUSAL: [u8; 1] = [0];
 
-/// What a connection is for. A handshake for one is none for the other.
+/// What a connection is for. A handshake for one purpose is none for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Purpose {
     /// Messages of engines.
@@ -29,7 +29,8 @@ pub(in crate::engine) enum Purpose {
     Words,
 }
 
-/// Shakes hands: from then on all that goes and comes is encrypted. After an error nothing was heard of the other end.
+/// Shakes hands. From then on all that goes and comes is encrypted. After an error this end has taken nothing that the other end
+/// has said.
 pub(in crate::engine) fn shake(
     wire: &mut Wire,
     key: &EngineKey,
@@ -41,7 +42,7 @@ pub(in crate::engine) fn shake(
         Ok(seal) => wire.protect(seal),
         Err(error) => {
             if let WireError::Distrust(_) | WireError::Magic(_) | WireError::Version(_) = error {
-                // By this frame one of another version sees which this one is. It may be gone.
+                // By this frame an end of another version sees which version this end has. The other end may be gone.
                 let _ = wire.send_frame(NOISE, &REFUSAL);
             }
             Err(error)
@@ -81,14 +82,15 @@ fn write(state: &mut HandshakeState) -> Result<[u8; HANDSHAKE], WireError> {
 }
 
 fn read(state: &mut HandshakeState, message: &[u8]) -> Result<(), WireError> {
-    // A payload would be none of this version.
+    // No message of this version has a payload.
     let read = match message.len() {
         HANDSHAKE => state.read_message(message, &mut []).is_ok(),
         _ => false,
     };
-    match read {
-        true => Ok(()),
-        false => Err(Distrust::Wrong.into()),
+    if read {
+        Ok(())
+    } else {
+        Err(Distrust::Wrong.into())
     }
 }
 
@@ -108,7 +110,7 @@ mod tests {
     const KEY: EngineKey = EngineKey::new([7; 32]);
     const OTHER: EngineKey = EngineKey::new([8; 32]);
 
-    /// What becomes of two ends with these keys, the first of which connects: each says one thing and hears one.
+    /// Returns what becomes of two ends with these keys, of which the first connects. Each sends one message and receives one.
     fn met(keys: [Option<&EngineKey>; 2]) -> [Result<Message, WireError>; 2] {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -151,7 +153,7 @@ mod tests {
         );
     }
 
-    /// Two ends that have shaken hands, and what they have said for it.
+    /// Returns two ends that have shaken hands, and what they have said for that.
     fn sealed() -> ([Seal; 2], [[u8; HANDSHAKE]; 2]) {
         let [mut to, mut from] =
             [Role::Connects, Role::Accepts].map(|role| begin(&KEY, role, Purpose::Engine).unwrap());
@@ -224,12 +226,12 @@ mod tests {
             assert!(refuses(&mut accepts(), &first[..length]), "{length} bytes");
         }
         assert!(refuses(&mut accepts(), &[&first[..], &[0]].concat()));
-        // The answer to another one.
+        // This is the answer to another first message.
         let mut connects = begin(&KEY, Role::Connects, Purpose::Engine).unwrap();
         write(&mut connects).unwrap();
         let (_, [_, answer]) = sealed();
         assert!(refuses(&mut connects, &answer));
-        // The first message is taken again, and what was said after it is not.
+        // The first message is taken again. What was said after it is not.
         let mut again = accepts();
         read(&mut again, &first).unwrap();
         write(&mut again).unwrap();
@@ -239,7 +241,7 @@ mod tests {
         let opened = Seal::new(again).unwrap().open(&sent, frames.end());
         assert!(matches!(opened, Err(WireError::Distrust(Distrust::Wrong))));
         assert!(frames.is_empty());
-        // Of another version of the frames, and for another purpose.
+        // These are of another version of the frames, and for another purpose.
         let other = Builder::new(PATTERN.parse().unwrap())
             .psk(0, KEY.bytes())
             .and_then(|builder| builder.prologue(b"WVEN\x03\x00"))
@@ -287,7 +289,7 @@ mod tests {
                 assert_eq!(read.is_ok(), message == handshake[0], "seed {seed}");
                 continue;
             }
-            // The other end takes each attempt as if none had been before it.
+            // The other end takes each attempt as if none had come before it.
             from.forget_attempts_of(&to);
             let (mut plain, mut sent) = (Vec::new(), Vec::new());
             for _ in 0..random.usize(1..4) {

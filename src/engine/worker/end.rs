@@ -10,23 +10,23 @@ use crate::error::ThreadPanicked;
 use crate::provider::Provider;
 
 impl<P: Provider> Worker<P> {
-    /// The engine ends: fails all that is left, so that no thread waits for it.
+    /// Fails all transfers that are left when the engine ends, so that no thread waits for them.
     pub(super) fn give_up(&mut self) {
-        self.inbox.queue.nic.set_stalled(false);
-        for at in 0..self.links.len() {
-            self.links[at].link.break_off();
+        self.inbox.queue.tally(false).set_stalled(false);
+        for work in self.links.all() {
+            work.link.break_off();
         }
         self.drop_lanes();
-        let links = std::mem::take(&mut self.links);
+        let links = self.links.take_all();
         let lanes = links.into_iter().flat_map(|work| work.lanes);
         lanes.for_each(Held::leave);
     }
 
-    /// After a panic: its connections end, and what it has for others goes back to them, until the engine ends. The control thread of
-    /// each connection finishes what this worker held, once the QPs are reset.
+    /// Ends the connections of a worker that has panicked. What it has for others goes back to them, until the engine ends. The control
+    /// thread of each connection finishes what this worker held, once the QPs are reset.
     pub(super) fn end_of_panic(&mut self, own: u32, panic: &ThreadPanicked) {
-        self.inbox.queue.nic.set_stalled(false);
-        for work in std::mem::take(&mut self.links) {
+        self.inbox.queue.tally(false).set_stalled(false);
+        for work in self.links.take_all() {
             work.link.lose_worker(panic);
             work.lanes.into_iter().for_each(Held::leave);
         }
@@ -35,11 +35,11 @@ impl<P: Provider> Worker<P> {
                 self.transfers.write_off(&link, panic, fence);
             }
         }
-        // The other workers drop their lanes of these.
-        self.transfers.look();
+        // The other workers drop their lanes of these links.
+        self.transfers.queues().look();
         while !self.inbox.stops.load(Ordering::SeqCst) {
             self.give_back(panic);
-            let wake = &self.inbox.queue.wake;
+            let wake = self.inbox.queue.wake();
             wake.begin();
             if !self.inbox.queue.has_items()
                 && let Err(error) = wake.sleep(None, None)
@@ -59,7 +59,7 @@ impl<P: Provider> Worker<P> {
         }
         while let Some(item) = self.items.pop_front() {
             match item {
-                Item::Transfer { id, .. } => self.transfers.close(id, Close::Failed),
+                Item::Transfer { task, .. } => self.transfers.close(task.id, Close::Failed),
                 Item::Settle(id) => self.transfers.settle(id),
                 Item::Closed(_) | Item::Look => {}
                 #[cfg(test)]

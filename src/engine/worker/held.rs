@@ -12,25 +12,25 @@ use crate::provider::{Completion, Lane};
 #[derive(Debug)]
 pub(in crate::engine) struct Held<L> {
     pub(super) link: Arc<Link>,
-    /// Which lane of its link it is.
+    /// The number of the lane in its link.
     pub(super) number: usize,
     pub(super) crossing: Crossing,
     pub(super) life: u32,
     pub(super) lane: L,
-    /// It takes nothing more.
+    /// The lane takes nothing more.
     pub(super) has_failed: bool,
-    /// It has failed by a WQE that was wrong itself.
+    /// The lane has failed by a WQE that was itself wrong.
     pub(super) is_refused: bool,
     tempo: Tempo,
-    /// Other lanes of its link are to take slices first.
+    /// Other lanes of the link are to take slices first.
     pub(super) is_ahead: bool,
 }
 
 impl<L: Lane> Held<L> {
-    /// A receive WQE is accounted for.
+    /// Takes the completion of a receive WQE, and counts the WRITE that consumed it.
     ///
     /// A flushed receive WQE says that the QP is in error, but not why. This end learns the cause from its sends, or from the
-    /// other end, whose request was refused and which must hear of that first.
+    /// other end. A peer whose request was refused must hear of that first.
     pub(super) fn receive(&mut self, completion: &Completion, immediate: Option<u32>) {
         self.lane.receive(completion);
         if let (None, Some(immediate)) = (completion.cause, immediate) {
@@ -38,32 +38,31 @@ impl<L: Lane> Held<L> {
         }
     }
 
-    /// Slices were posted.
+    /// Notes that slices were posted.
     pub(super) fn posted(&mut self, now: Instant) {
         self.tempo.post(now);
-        if let Some(flow) = self.link.flow(self.number) {
+        if let Some(flow) = self.link.flows().of(self.number) {
             flow.post(self.lane.in_flight(), now);
         }
     }
 
-    /// So many slices have completed.
+    /// Notes that so many slices have completed.
     pub(super) fn completed(&mut self, slices: u32, now: Instant) {
         let in_flight = self.lane.in_flight();
         self.tempo.complete(slices, in_flight, now);
-        if let Some(flow) = self.link.flow(self.number) {
+        if let Some(flow) = self.link.flows().of(self.number) {
             flow.complete(in_flight, self.tempo.each(), now);
         }
     }
 
-    /// How many more slices it may take that other lanes of its link take too, where it posts chains of so many.
+    /// Returns how many more slices the lane may take that other lanes of its link take too. It posts chains of `chain` slices.
     pub(super) fn share(&self, chain: u32, now: Instant) -> u32 {
         let in_flight = self.lane.in_flight();
         if in_flight <= chain {
             return share::LEAST * chain - in_flight;
         }
-        let window = self
-            .link
-            .window(self.number, (chain, self.tempo.each()), now);
+        let (flows, lanes) = (self.link.flows(), self.link.lanes());
+        let window = flows.window(lanes, self.number, chain, self.tempo.each(), now);
         window.saturating_sub(in_flight)
     }
 
@@ -88,6 +87,7 @@ impl<L> Held<L> {
         }
     }
 
+    /// Takes nothing more by the lane, since the HCA has failed its QP or its copies.
     pub(in crate::engine) fn fail(&mut self) {
         if !self.has_failed {
             self.has_failed = true;
@@ -95,6 +95,7 @@ impl<L> Held<L> {
         }
     }
 
+    /// Takes nothing more by the lane, whose QP is to be reset.
     pub(in crate::engine) fn end(&mut self) {
         if !self.has_failed {
             self.has_failed = true;
@@ -102,9 +103,9 @@ impl<L> Held<L> {
         }
     }
 
-    /// Drops it as it is.
+    /// Drops the lane as it is.
     pub(in crate::engine) fn leave(self) {
-        if let Some(flow) = self.link.flow(self.number) {
+        if let Some(flow) = self.link.flows().of(self.number) {
             flow.end();
         }
         drop(self.lane);

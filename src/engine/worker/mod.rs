@@ -1,35 +1,38 @@
-//! A worker: one thread with lanes and the reaper of their completions. It pulls slices for its lanes, posts chains, rings, and
-//! finishes what completes, in turns. Without work it spins for a short time, then sleeps.
+//! A worker: one thread with lanes and the reaper of their completions. In turns it pulls slices for its lanes, posts chains, rings, and
+//! finishes what completes. Without work it spins for a short time, then sleeps.
 
 mod alarms;
 mod end;
 mod held;
+mod inbox;
+mod links;
 mod pool;
 mod post;
 mod reap;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use alarms::Alarm;
-
+use self::alarms::{Alarm, Alarms, Due};
+use self::inbox::Inbox;
+use self::links::Links;
+use self::post::Poster;
+use self::reap::Reaping;
 use crate::engine::ids::TransferId;
 use crate::engine::ledger::account::Close;
 use crate::engine::lock::lock;
 use crate::engine::route::link::Link;
 use crate::engine::transfers::Transfers;
-use crate::engine::transfers::queue::Item;
-use crate::provider::{Cause, Chain, Completion, Lane, Provider, Reaper, Tag};
+use crate::engine::transfers::queue::{Item, Task};
+use crate::provider::Provider;
 
-pub(super) use held::Held;
-use pool::Inbox;
-
-pub(super) use pool::Pool;
+pub(super) use self::held::Held;
+pub(super) use self::inbox::Pace;
+pub(super) use self::pool::{Pool, Seat};
 
 /// Turns without work before it sleeps.
 const SPINS: u32 = 200;
@@ -37,60 +40,22 @@ const SPINS: u32 = 200;
 /// Turns between two looks at the clock while the worker has work.
 const TURNS: u32 = 32;
 
-/// Longest sleep while the HCA has WQEs of the worker. Drivers lose interrupts: a completion whose event is lost waits so long, and no
-/// transfer waits for ever.
+/// Longest sleep while the HCA has WQEs of the worker. Drivers lose interrupts. A completion whose event is lost waits so long at most,
+/// and no transfer waits for ever.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-
-/// How a worker posts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    /// Most WQEs behind one doorbell.
-    pub(super) chain: u32,
-    /// Most completions of one turn.
-    pub(super) reap: usize,
-    /// Most local ranges of a WQE.
-    pub(super) gather: u32,
-    /// How long what was closed may take to end by itself.
-    pub(super) grace: Duration,
-}
 
 struct Worker<P: Provider> {
     transfers: Arc<Transfers>,
     inbox: Arc<Inbox<P>>,
-    reaper: P::Reaper,
-    pace: Pace,
-    links: Vec<LinkWork<P::Lane>>,
-    /// Link and lane of a lane's number.
-    places: HashMap<u32, (usize, usize)>,
-    /// Link and lane of those whose work this thread does.
-    copying: Vec<(usize, usize)>,
-    /// Some lane has failed and is not dry: any completion may be its last.
-    drains: bool,
-    /// Not long ago.
+    links: Links<P::Lane>,
+    poster: Poster,
+    reaping: Reaping<P>,
+    alarms: Alarms,
+    grace: Duration,
+    /// The time of a few turns ago.
     now: Instant,
-    /// The next first. Some are of transfers that are concluded.
-    alarms: BinaryHeap<Reverse<(Instant, Alarm, TransferId)>>,
-    /// Kept for their memory.
+    /// Kept for its memory.
     items: VecDeque<Item>,
-    found: Vec<Completion>,
-    finished: Vec<(Tag, Option<Cause>)>,
-    chain: Chain,
-}
-
-/// A link at one worker.
-struct LinkWork<L> {
-    link: Arc<Link>,
-    lanes: Vec<Held<L>>,
-    /// Transfers of which slices may be left, in their order.
-    queue: VecDeque<(TransferId, Option<Instant>)>,
-}
-
-impl<L> LinkWork<L> {
-    /// Returns whether this worker has nothing more to do for the link. The link may end at any moment, and only a turn that begins
-    /// after that ends the transfers that are in the queue then.
-    fn is_over(&self) -> bool {
-        !self.link.is_open() && self.lanes.is_empty() && self.queue.is_empty()
-    }
 }
 
 impl<P: Provider> Worker<P> {
@@ -100,21 +65,17 @@ impl<P: Provider> Worker<P> {
         reaper: P::Reaper,
         pace: Pace,
     ) -> Self {
+        let queue = &inbox.queue;
         Self {
             transfers: Arc::clone(transfers),
             inbox: Arc::clone(inbox),
-            reaper,
-            pace,
-            links: Vec::new(),
-            places: HashMap::new(),
-            copying: Vec::new(),
-            drains: false,
+            links: Links::new(),
+            poster: Poster::new(transfers, queue, inbox.number, pace),
+            reaping: Reaping::new(transfers, queue, reaper, pace.reap),
+            alarms: Alarms::new(),
+            grace: pace.grace,
             now: Instant::now(),
-            alarms: BinaryHeap::with_capacity(64),
             items: VecDeque::with_capacity(64),
-            found: Vec::with_capacity(pace.reap),
-            finished: Vec::with_capacity(1 << 10),
-            chain: Chain::default(),
         }
     }
 
@@ -133,8 +94,8 @@ impl<P: Provider> Worker<P> {
                     return;
                 }
             }
-            let has_reaped = self.reap();
-            let has_posted = self.post();
+            let has_reaped = self.reaping.reap(&mut self.links, self.now);
+            let has_posted = self.poster.post(&mut self.links, self.now);
             if has_reaped || has_posted {
                 idle = 0;
                 continue;
@@ -152,17 +113,13 @@ impl<P: Provider> Worker<P> {
 
     fn take_items(&mut self) {
         self.inbox.queue.take(&mut self.items);
-        self.take_lanes();
+        let lanes = std::mem::take(&mut *lock(&self.inbox.lanes));
+        self.links.take_lanes(lanes);
         while let Some(item) = self.items.pop_front() {
             match item {
-                Item::Transfer {
-                    id,
-                    link,
-                    deadline,
-                    is_new,
-                } => {
-                    if is_new || !self.has(id, &link) {
-                        self.enqueue(id, &link, deadline);
+                Item::Transfer { task, link, is_new } => {
+                    if is_new || !self.has(task.id, &link) {
+                        self.enqueue(task, &link);
                     }
                 }
                 Item::Closed(id) => self.begin_grace(id),
@@ -175,118 +132,64 @@ impl<P: Provider> Worker<P> {
         self.drop_lanes();
     }
 
-    /// Returns whether the transfer waits here for a lane. One that workers give each other would stand in their queues ever more often.
-    fn has(&self, id: TransferId, link: &Link) -> bool {
-        let mut of_link = self.links.iter().filter(|it| it.link.number == link.number);
-        of_link.any(|work| work.queue.iter().any(|(known, _)| *known == id))
+    /// Returns whether the transfer waits here for a lane. A transfer that workers give each other would otherwise stand in their
+    /// queues ever more often.
+    fn has(&mut self, id: TransferId, link: &Link) -> bool {
+        let work = self.links.of(link);
+        work.is_some_and(|work| work.queue.iter().any(|task| task.id == id))
     }
 
-    fn enqueue(&mut self, id: TransferId, link: &Arc<Link>, deadline: Option<Instant>) {
-        let known = self.place_of(link);
-        if known.is_none() && !link.is_open() {
+    fn enqueue(&mut self, task: Task, link: &Arc<Link>) {
+        if self.links.of(link).is_none() && !link.is_open() {
             // It has ended, and its lanes are gone.
-            return self.transfers.close(id, Close::Failed);
+            return self.transfers.close(task.id, Close::Failed);
         }
-        // Without a lane so far the next turn hands it on.
-        let at = known.unwrap_or_else(|| self.begin_link(link));
-        self.links[at].queue.push_back((id, deadline));
-        if let Some(deadline) = deadline {
-            self.set_alarm(deadline, Alarm::Deadline, id);
+        // If the worker has no lane of the link, the next turn hands the transfer on.
+        self.links.begin(link).queue.push_back(task);
+        if let Some(deadline) = task.deadline {
+            (self.alarms).set(deadline, Alarm::Deadline, task.id, &self.transfers);
         }
     }
 
-    fn place_of(&self, link: &Link) -> Option<usize> {
-        let mut links = self.links.iter();
-        links.position(|work| work.link.number == link.number)
+    fn drop_lanes(&mut self) {
+        self.links.drop_lanes(&self.transfers);
     }
 
-    fn begin_link(&mut self, link: &Arc<Link>) -> usize {
-        self.links.push(LinkWork {
-            link: Arc::clone(link),
-            lanes: Vec::new(),
-            queue: VecDeque::with_capacity(64),
-        });
-        self.links.len() - 1
+    fn begin_grace(&mut self, id: TransferId) {
+        self.alarms.begin_grace(self.grace, id, &self.transfers);
     }
 
-    fn take_lanes(&mut self) {
-        let lanes = std::mem::take(&mut *lock(&self.inbox.lanes));
-        if lanes.is_empty() {
+    /// Sees to all transfers whose moment has come.
+    fn ring_alarms(&mut self) {
+        if self.alarms.is_empty() {
             return;
         }
-        for mut lane in lanes {
-            lane.lane.open();
-            let known = self.place_of(&lane.link);
-            let at = known.unwrap_or_else(|| self.begin_link(&lane.link));
-            self.links[at].lanes.push(lane);
-        }
-        self.number_lanes();
-    }
-
-    fn number_lanes(&mut self) {
-        self.places.clear();
-        self.copying.clear();
-        for (at, work) in self.links.iter().enumerate() {
-            for (nth, lane) in work.lanes.iter().enumerate() {
-                self.places.insert(lane.lane.number(), (at, nth));
-                if lane.lane.copies() {
-                    self.copying.push((at, nth));
+        let now = Instant::now();
+        while let Some(Due { what, id }) = self.alarms.take_due(now) {
+            match what {
+                Alarm::Deadline => self.transfers.close(id, Close::TimedOut),
+                Alarm::Grace => {
+                    if let Some(link) = self.transfers.link_of(id) {
+                        self.links.end_lanes_of(id, &link);
+                    }
                 }
             }
-        }
-    }
-
-    /// Drops lanes that have failed and have nothing under way, and links that have ended and have no lanes.
-    fn drop_lanes(&mut self) {
-        let mut has_dropped = false;
-        self.drains = false;
-        for at in 0..self.links.len() {
-            let is_open = self.links[at].link.is_open();
-            if !is_open {
-                self.close_queue(at);
+            // The grace begins again as long as a QP may hold slices of it. Slices that were handed out before may only now be posted.
+            if self.transfers.link_of(id).is_some() {
+                self.begin_grace(id);
             }
-            let LinkWork { link, lanes, .. } = &mut self.links[at];
-            for held in &mut *lanes {
-                // The other end may have failed, or all of the link.
-                held.has_failed |= !is_open || !link.lanes().is_open(held.number);
-                if held.has_failed {
-                    held.lane.flush(None);
-                }
-            }
-            let is_dry = |held: &mut Held<P::Lane>| held.has_failed && held.is_dry();
-            for held in lanes.extract_if(.., is_dry) {
-                held.leave();
-                has_dropped = true;
-            }
-            self.drains |= lanes.iter().any(|held| held.has_failed);
         }
-        let links = self.links.len();
-        self.links.retain(|work| !work.is_over());
-        // One that had lost its lanes before moves those after it.
-        if has_dropped || self.links.len() != links {
-            self.number_lanes();
-        }
-    }
-
-    /// Returns whether the HCA has WQEs of this worker that are not accounted for, or a failed lane runs dry.
-    fn awaits_completions(&self) -> bool {
-        let has_some = |held: &Held<P::Lane>| !held.is_dry();
-        self.drains
-            || self
-                .links
-                .iter()
-                .any(|work| work.lanes.iter().any(has_some))
     }
 
     fn sleep(&mut self) {
-        let mut most = self.next_alarm();
-        if self.awaits_completions() {
+        let mut most = self.alarms.next_in();
+        if self.links.awaits_completions() {
             most = Some(most.map_or(LOOK_AGAIN, |most| most.min(LOOK_AGAIN)));
         }
-        let wake = &self.inbox.queue.wake;
+        let wake = self.inbox.queue.wake();
         wake.begin();
         if !self.inbox.queue.has_items()
-            && let Err(error) = self.reaper.sleep(wake, most)
+            && let Err(error) = self.reaping.sleep(most)
         {
             tracing::error!("a worker cannot sleep: {error}");
         }

@@ -1,47 +1,48 @@
-//! The threads of all workers, and what others give them.
+//! The threads of all workers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::{Held, Pace, Worker};
+use super::Worker;
+use super::held::Held;
+use super::inbox::{Inbox, Pace};
 use crate::config::CpuList;
 use crate::engine::lock::lock;
 use crate::engine::places::cpus;
 use crate::engine::transfers::Transfers;
-use crate::engine::transfers::queue::{Item, RunQueue};
+use crate::engine::transfers::queue::Item;
 use crate::error::{OwnThread, ThreadPanicked};
 use crate::provider::{Provider, ProviderError};
 
-/// What others give a worker.
-pub(super) struct Inbox<P: Provider> {
-    /// The worker's.
-    pub(super) number: u32,
-    pub(super) queue: Arc<RunQueue>,
-    pub(super) lanes: Mutex<Vec<Held<P::Lane>>>,
-    pub(super) stops: AtomicBool,
+/// What a worker is started with.
+#[derive(Debug)]
+pub(in crate::engine) struct Seat<R> {
+    pub(in crate::engine) reaper: R,
+    /// The CPUs on which it runs; none: any.
+    pub(in crate::engine) cpus: Option<CpuList>,
 }
 
 /// The workers of all NICs.
 pub(in crate::engine) struct Pool<P: Provider> {
     inboxes: Vec<Arc<Inbox<P>>>,
-    /// The first that has panicked.
+    /// The panic of the first worker that has panicked.
     panicked: Arc<OnceLock<ThreadPanicked>>,
     threads: Mutex<Vec<OwnThread>>,
 }
 
 impl<P: Provider> Pool<P> {
-    /// Starts a worker for each reaper, on these CPUs or on any.
+    /// Starts a worker for each seat.
     pub(in crate::engine) fn start(
         transfers: &Arc<Transfers>,
-        reapers: Vec<(P::Reaper, Option<CpuList>)>,
+        seats: Vec<Seat<P::Reaper>>,
         pace: Pace,
     ) -> Result<Self, ProviderError> {
         let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
         let panicked = Arc::new(OnceLock::new());
-        for (number, (reaper, cpus)) in (0..).zip(reapers) {
+        for (number, Seat { reaper, cpus }) in (0..).zip(seats) {
             let inbox = Arc::new(Inbox {
                 number,
-                queue: Arc::clone(transfers.queue(number)),
+                queue: Arc::clone(transfers.queues().of(number)),
                 lanes: Mutex::default(),
                 stops: AtomicBool::new(false),
             });
@@ -70,9 +71,9 @@ impl<P: Provider> Pool<P> {
         })
     }
 
-    /// How often workers have woken.
+    /// Returns how often workers have woken.
     pub(in crate::engine) fn wakes(&self) -> u64 {
-        let wakes = self.inboxes.iter().map(|inbox| inbox.queue.wake.wakes());
+        let wakes = self.inboxes.iter().map(|inbox| inbox.queue.wake().wakes());
         wakes.sum()
     }
 
@@ -88,7 +89,7 @@ impl<P: Provider> Pool<P> {
         inbox.queue.push(Item::Look);
     }
 
-    /// Ends the threads. Their links have broken before, or have no HCA.
+    /// Ends the threads. Their links are broken already, or have no HCA.
     pub(in crate::engine) fn stop(&self) {
         for inbox in &self.inboxes {
             inbox.stops.store(true, Ordering::SeqCst);

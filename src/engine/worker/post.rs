@@ -1,93 +1,166 @@
 //! What is posted next.
 
-use super::{Held, LinkWork, Worker};
-use crate::engine::ledger::account::Close;
-use crate::engine::route::crossing::NO_RAIL;
-use crate::engine::transfers::{Pulled, Room};
-use crate::provider::{Chain, Lane, Posted, Provider, Stop};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::held::Held;
+use super::inbox::Pace;
+use super::links::{LinkWork, Links};
+use crate::engine::limits::count;
+use crate::engine::route::crossing::{NO_RAIL, number_of};
+use crate::engine::transfers::queue::RunQueue;
+use crate::engine::transfers::{By, Pulled, Room, Transfers};
+use crate::provider::{Chain, Lane, Posted, Stop};
 
 /// Chains that a worker takes of a transfer in one step. Workers that share a transfer meet at its account, so they take more at
-/// a time than goes behind a doorbell.
+/// a time than goes with one doorbell.
 const CHAINS: u32 = 2;
 
-impl<P: Provider> Worker<P> {
-    /// Posts for each link what its lanes have room for. Whether anything was posted.
-    pub(super) fn post(&mut self) -> bool {
+/// What a worker posts by.
+#[derive(Debug)]
+pub(super) struct Poster {
+    transfers: Arc<Transfers>,
+    queue: Arc<RunQueue>,
+    /// The number of the worker.
+    worker: u32,
+    pace: Pace,
+    /// Kept for its memory.
+    chain: Chain,
+}
+
+impl Poster {
+    pub(super) fn new(
+        transfers: &Arc<Transfers>,
+        queue: &Arc<RunQueue>,
+        worker: u32,
+        pace: Pace,
+    ) -> Self {
+        Self {
+            transfers: Arc::clone(transfers),
+            queue: Arc::clone(queue),
+            worker,
+            pace,
+            chain: Chain::default(),
+        }
+    }
+
+    /// Posts for each link what its lanes have room for. Returns whether anything was posted.
+    pub(super) fn post<L: Lane>(&mut self, links: &mut Links<L>, now: Instant) -> bool {
         let (mut has_posted, mut stalls) = (false, false);
-        for at in 0..self.links.len() {
-            if self.links[at].queue.is_empty() {
+        for work in links.all_mut() {
+            if work.queue.is_empty() {
                 continue;
             }
-            if !self.links[at].link.is_open() {
-                self.close_queue(at);
+            if !work.link.is_open() {
+                work.close_queue(&self.transfers);
                 continue;
             }
-            let is_usable = |held: &&Held<P::Lane>| !held.has_failed;
-            let lanes = self.links[at].lanes.iter().filter(is_usable);
+            let is_usable = |held: &&Held<L>| !held.has_failed;
+            let lanes = work.lanes.iter().filter(is_usable);
             let copies = lanes.clone().any(|held| held.lane.copies());
             if lanes.count() == 0 {
-                has_posted |= self.hand_on(at);
+                has_posted |= self.hand_on(work);
                 continue;
             }
-            let mut has_begun = self.post_by(at, copies, false);
-            // While one copies, the QPs beside it have only what it leaves: what is for the NIC alone, and slices whose copies have
-            // failed.
-            if copies && !has_begun && !self.is_copying(at) {
-                has_begun = self.post_by(at, false, false);
-            } else if copies && self.links[at].link.has_transfers_for_nic() {
-                has_begun |= self.post_by(at, false, true);
+            let mut has_begun = self.post_by(work, copies, false, now);
+            // While one lane copies, the QPs beside it take only what it leaves: transfers for the NIC alone, and slices whose
+            // copies have failed.
+            if copies && !has_begun && !is_copying(work) {
+                has_begun = self.post_by(work, false, false, now);
+            } else if copies && work.link.load().has_some_for_nic() {
+                has_begun |= self.post_by(work, false, true, now);
             }
             has_posted |= has_begun;
-            stalls |= !copies && self.is_full(at);
+            stalls |= !copies && self.is_full(work);
         }
-        self.inbox.queue.nic.set_stalled(stalls);
+        self.queue.tally(false).set_stalled(stalls);
         has_posted
     }
 
-    /// Posts by the lanes of a link that copy, or by its QPs: all, or what is for the NIC alone. Whether anything was posted.
-    fn post_by(&mut self, at: usize, copies: bool, for_nic: bool) -> bool {
+    /// Posts by the lanes of a link that copy, or by its QPs: all transfers, or those for the NIC alone. Returns whether anything was
+    /// posted.
+    fn post_by<L: Lane>(
+        &mut self,
+        work: &mut LinkWork<L>,
+        copies: bool,
+        for_nic: bool,
+        now: Instant,
+    ) -> bool {
         let mut has_posted = false;
-        for nth in 0..self.links[at].lanes.len() {
-            if self.links[at].lanes[nth].lane.copies() == copies {
-                has_posted |= self.post_on(at, nth, for_nic);
+        for nth in 0..work.lanes.len() {
+            if work.lanes[nth].lane.copies() == copies {
+                has_posted |= self.post_on(work, nth, for_nic, now);
             }
         }
         has_posted
-    }
-
-    /// Returns whether a copy for this link is under way.
-    fn is_copying(&self, at: usize) -> bool {
-        let mut lanes = self.links[at].lanes.iter();
-        lanes.any(|held| held.lane.copies() && held.lane.in_flight() > 0)
     }
 
     /// Returns whether slices of a link are left, and none of its QPs here takes more.
-    fn is_full(&self, at: usize) -> bool {
-        let LinkWork { lanes, queue, .. } = &self.links[at];
-        let has_room = |held: &Held<P::Lane>| {
+    fn is_full<L: Lane>(&self, work: &LinkWork<L>) -> bool {
+        let has_room = |held: &Held<L>| {
             !held.has_failed && !held.is_ahead && held.lane.room(self.pace.gather) > 0
         };
-        !queue.is_empty() && !lanes.iter().any(has_room)
+        !work.queue.is_empty() && !work.lanes.iter().any(has_room)
     }
 
-    fn post_on(&mut self, at: usize, nth: usize, for_nic: bool) -> bool {
-        let work = &mut self.links[at];
-        let held = &mut work.lanes[nth];
-        if held.has_failed {
+    /// Posts by one lane what it has room for. Returns whether it took anything.
+    fn post_on<L: Lane>(
+        &mut self,
+        work: &mut LinkWork<L>,
+        nth: usize,
+        for_nic: bool,
+        now: Instant,
+    ) -> bool {
+        if work.lanes[nth].has_failed {
             return false;
         }
+        self.fill(work, nth, for_nic, now);
+        if self.chain.is_empty() {
+            return false;
+        }
+        let held = &mut work.lanes[nth];
+        let posted = post_chains(&mut held.lane, &self.chain, self.pace.chain);
+        held.posted(now);
+        let taken = self.chain.range(0..posted.count);
+        let ranges = taken.flat_map(|(_, ranges)| ranges);
+        let bytes = ranges.map(|it| u64::from(it.bytes)).sum();
+        let rail = held.crossing.own;
+        let tally = self.queue.tally(rail == NO_RAIL);
+        tally.post(self.chain.len() as u64, bytes);
+        if posted.stop == Some(Stop::Failed) {
+            held.fail();
+        }
+        // The lane had room, so the slices that are left were refused for good.
+        if posted.count < self.chain.len() {
+            tally.finish(0, (self.chain.len() - posted.count) as u64);
+        }
+        let by = By {
+            qp: Some(held.lane.number()),
+            rail: number_of(rail),
+        };
+        for (refused, _) in self.chain.from(posted.count) {
+            self.transfers.refused(refused.tag, by);
+        }
+        true
+    }
+
+    /// Takes slices of the transfers of a link into the chain, as far as a lane of it has room. Transfers of which it may take none go
+    /// to other workers.
+    fn fill<L: Lane>(&mut self, work: &mut LinkWork<L>, nth: usize, for_nic: bool, now: Instant) {
+        let LinkWork { link, lanes, queue } = work;
+        let held = &mut lanes[nth];
         let chain = self.pace.chain;
         let most = (CHAINS * chain).min(held.lane.room(self.pace.gather));
-        let share = held.share(chain, self.now).min(most);
+        let share = held.share(chain, now).min(most);
         held.is_ahead = false;
         self.chain.clear();
         let mut next = 0;
-        while let Some((id, _)) = work.queue.get(next).copied() {
-            let left = most - u32::try_from(self.chain.len()).unwrap_or(most).min(most);
+        while let Some(task) = queue.get(next).copied() {
+            let left = most.saturating_sub(count(self.chain.len()));
             if left == 0 {
                 break;
             }
-            if for_nic && !self.transfers.is_for_nic(id) {
+            if for_nic && !self.transfers.is_for_nic(task.id) {
                 next += 1;
                 continue;
             }
@@ -96,76 +169,50 @@ impl<P: Provider> Worker<P> {
                 shared: left.saturating_sub(most - share),
                 chain,
             };
-            let how = (room, held.crossing);
-            match self.transfers.pull(id, how, &mut self.chain) {
+            match (self.transfers).pull(task.id, room, held.crossing, &mut self.chain) {
                 Pulled::Some => {}
                 Pulled::Nothing => {
-                    work.queue.remove(next);
+                    queue.remove(next);
                 }
                 Pulled::Later => {
                     held.is_ahead = true;
                     break;
                 }
                 Pulled::Elsewhere(lanes) => {
-                    let others = work.link.workers_of(lanes);
-                    // Of this worker another lane takes it, or one that is about to come.
-                    if others.is_empty() || others.contains(&self.inbox.number) {
+                    let others = link.open_workers_of(lanes);
+                    // Another lane of this worker takes it, or one that is about to come.
+                    if others.is_empty() || others.contains(&self.worker) {
                         next += 1;
-                    } else if let Some((id, deadline)) = work.queue.remove(next) {
-                        self.transfers.give(id, (&work.link, deadline), &others);
+                    } else {
+                        queue.remove(next);
+                        self.transfers.queues().give(task, link, &others);
                     }
                 }
             }
         }
-        if self.chain.is_empty() {
-            return false;
-        }
-        let posted = post_chains(&mut held.lane, &self.chain, chain);
-        held.posted(self.now);
-        let lane = &held.lane;
-        let qp = lane.number();
-        let rail = held.crossing.own;
-        let taken = self.chain.range(0..posted.count);
-        let ranges = taken.flat_map(|(_, ranges)| ranges);
-        let bytes = ranges.map(|it| u64::from(it.bytes)).sum();
-        let tally = self.inbox.queue.tally(rail == NO_RAIL);
-        tally.post(self.chain.len() as u64, bytes);
-        if posted.stop == Some(Stop::Failed) {
-            held.fail();
-        }
-        // Room was asked for before, so what is left was refused for good.
-        if posted.count < self.chain.len() {
-            tally.finish(0, (self.chain.len() - posted.count) as u64);
-        }
-        for (refused, _) in self.chain.from(posted.count) {
-            self.transfers.refused(refused.tag, (qp, rail));
-        }
-        true
     }
 
-    /// This worker has no QP for them just now: others get them. Without such, or if one is about to come, they wait for the next
-    /// lane. Whether they went.
-    fn hand_on(&mut self, at: usize) -> bool {
-        let LinkWork { link, queue, .. } = &mut self.links[at];
-        let workers = link.open_workers();
-        if workers.is_empty() || workers.contains(&self.inbox.number) {
+    /// Gives the transfers of a link, for which this worker has no QP just now, to workers that have one. If there are none, or if this
+    /// worker is about to get a QP, the transfers wait for the next lane. Returns whether they went.
+    fn hand_on<L>(&mut self, work: &mut LinkWork<L>) -> bool {
+        let workers = work.link.open_workers();
+        if workers.is_empty() || workers.contains(&self.worker) {
             return false;
         }
-        for (id, deadline) in queue.drain(..) {
-            self.transfers.give(id, (link, deadline), &workers);
+        for task in work.queue.drain(..) {
+            self.transfers.queues().give(task, &work.link, &workers);
         }
         true
-    }
-
-    /// No QP is left for them: nothing more is handed out.
-    pub(super) fn close_queue(&mut self, at: usize) {
-        while let Some((id, _)) = self.links[at].queue.pop_front() {
-            self.transfers.close(id, Close::Failed);
-        }
     }
 }
 
-/// Posts what was taken, so many WQEs behind each doorbell.
+/// Returns whether a copy for this link is under way.
+fn is_copying<L: Lane>(work: &LinkWork<L>) -> bool {
+    let mut lanes = work.lanes.iter();
+    lanes.any(|held| held.lane.copies() && held.lane.in_flight() > 0)
+}
+
+/// Posts all of a chain, and rings after each `chain` WQEs.
 fn post_chains(lane: &mut impl Lane, all: &Chain, chain: u32) -> Posted {
     let (step, mut count) = (chain.max(1) as usize, 0);
     while count < all.len() {
@@ -187,7 +234,7 @@ mod tests {
     use super::*;
     use crate::provider::{Cause, Completion, Tag, Verb};
 
-    /// Takes so many WQEs, and keeps which were posted behind each doorbell.
+    /// Takes so many WQEs, and keeps which of them each doorbell was rung for.
     #[derive(Default)]
     struct Recorder {
         room: usize,
@@ -242,7 +289,7 @@ mod tests {
             (16, 20, &[16, 20]),
             (16, 0, &[0]),
         ];
-        // Where the WQEs behind each doorbell end.
+        // Where the WQEs of each doorbell end.
         for (chain, room, ends) in cases {
             let mut lane = Recorder {
                 room,

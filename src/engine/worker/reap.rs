@@ -1,24 +1,60 @@
 //! What has completed.
 
-use super::Worker;
-use crate::engine::transfers::Lost;
-use crate::provider::{Completed, Completion, Lane, Provider, Reaper};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-impl<P: Provider> Worker<P> {
+use super::links::Links;
+use crate::engine::transfers::queue::RunQueue;
+use crate::engine::transfers::{Lost, Transfers};
+use crate::provider::{Cause, Completed, Completion, Lane, Provider, ProviderError, Reaper, Tag};
+
+/// What a worker learns of completions by.
+pub(super) struct Reaping<P: Provider> {
+    transfers: Arc<Transfers>,
+    queue: Arc<RunQueue>,
+    reaper: P::Reaper,
+    /// Most completions of one turn.
+    most: usize,
+    /// Kept for its memory.
+    found: Vec<Completion>,
+    /// Kept for its memory: the slices of one completion.
+    finished: Vec<(Tag, Option<Cause>)>,
+}
+
+impl<P: Provider> Reaping<P> {
+    pub(super) fn new(
+        transfers: &Arc<Transfers>,
+        queue: &Arc<RunQueue>,
+        reaper: P::Reaper,
+        most: usize,
+    ) -> Self {
+        Self {
+            transfers: Arc::clone(transfers),
+            queue: Arc::clone(queue),
+            reaper,
+            most,
+            found: Vec::with_capacity(most),
+            finished: Vec::with_capacity(1 << 10),
+        }
+    }
+
+    /// Sleeps until a completion comes, the queue has items, or the time is over.
+    pub(super) fn sleep(&mut self, most: Option<Duration>) -> Result<(), ProviderError> {
+        self.reaper.sleep(self.queue.wake(), most)
+    }
+
     /// Takes completions, and finishes the slices that they account for. Returns whether any came.
-    pub(super) fn reap(&mut self) -> bool {
+    pub(super) fn reap(&mut self, links: &mut Links<P::Lane>, now: Instant) -> bool {
         let mut found = std::mem::take(&mut self.found);
-        self.reaper.reap(&mut found, self.pace.reap);
-        let has_copied = self.copy(&mut found);
+        self.reaper.reap(&mut found, self.most);
+        let has_copied = links.copy(&mut found);
         let mut has_failed = false;
         let is_flushed = self.flush_counted(&found);
         for completion in &found {
             // What completes of a lane that is gone is of no one.
-            let Some((at, nth)) = self.places.get(&completion.lane).copied() else {
+            let Some(held) = links.lane(completion.lane) else {
                 continue;
             };
-            let work = &mut self.links[at];
-            let (held, finished) = (&mut work.lanes[nth], &mut self.finished);
             if let Completed::Receive(immediate) = completion.what {
                 held.receive(completion, immediate.filter(|_| is_flushed));
                 if immediate.is_some() && !is_flushed {
@@ -26,17 +62,19 @@ impl<P: Provider> Worker<P> {
                 }
                 continue;
             }
+            let finished = &mut self.finished;
             held.lane
                 .retire(completion, |tag, cause| finished.push((tag, cause)));
             let completed = u32::try_from(finished.len()).unwrap_or(u32::MAX);
-            held.completed(completed, self.now);
+            held.completed(completed, now);
             if let Some(cause) = completion.cause {
                 has_failed = true;
                 held.is_refused |= !held.has_failed && cause.is_of_the_request();
-                match cause.is_of_the_request() || cause.is_flush() {
+                if cause.is_of_the_request() || cause.is_flush() {
                     // The peer has answered, or this QP was put into error: the pair is good for more.
-                    true => held.end(),
-                    false => held.fail(),
+                    held.end();
+                } else {
+                    held.fail();
                 }
                 if cause.errno() == Some(libc::ESRCH) {
                     held.link.break_off();
@@ -54,13 +92,13 @@ impl<P: Provider> Worker<P> {
         let has_found = has_copied || !found.is_empty();
         found.clear();
         self.found = found;
-        if has_failed || has_found && self.drains {
-            self.drop_lanes();
+        if has_failed || has_found && links.drains() {
+            links.drop_lanes(&self.transfers);
         }
         has_found
     }
 
-    /// The bytes of what is about to be counted have come to the GPUs that are to be flushed for that. `false`: not for sure.
+    /// Flushes the GPUs into whose memory WRITEs have gone that are about to be counted. Returns false if a flush fails.
     fn flush_counted(&self, found: &[Completion]) -> bool {
         let counts = |it: &Completion| matches!(it.what, Completed::Receive(Some(_)));
         let flushes = self.transfers.flushes();
@@ -73,25 +111,12 @@ impl<P: Provider> Worker<P> {
             .is_ok()
     }
 
-    /// Does a part of the work of each lane that copies. Returns whether any had work.
-    fn copy(&mut self, found: &mut Vec<Completion>) -> bool {
-        let mut has_copied = false;
-        for (at, nth) in &self.copying {
-            let lane = &mut self.links[*at].lanes[*nth].lane;
-            if lane.in_flight() > 0 {
-                has_copied = true;
-                found.extend(lane.advance());
-            }
-        }
-        has_copied
-    }
-
-    /// Finishes slices, those of one transfer that follow each other by one step.
+    /// Finishes the slices of one completion. Slices of one transfer that follow each other finish by one step.
     fn finish(&mut self, lost: Lost) {
         let failed = self.finished.iter().filter(|(_, cause)| cause.is_some());
         let failed = failed.count();
         let completed = self.finished.len() - failed;
-        let tally = self.inbox.queue.tally(lost.lane.is_none());
+        let tally = self.queue.tally(lost.lane.is_none());
         tally.finish(completed as u64, failed as u64);
         let (mut slot, mut count) = (0, 0);
         for (tag, cause) in self.finished.drain(..) {

@@ -4,9 +4,10 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use super::links::LinkWork;
 use super::*;
 use crate::config::EngineConfig;
-use crate::engine::config::{check, pace};
+use crate::engine::config::{pace, sizes};
 use crate::engine::kind::Kind;
 use crate::engine::ledger::account::Outcome;
 use crate::engine::ledger::plan::Operation;
@@ -14,11 +15,13 @@ use crate::engine::ledger::slots::{Slots, Status};
 use crate::engine::memory::table::one_region_each;
 use crate::engine::route::crossing::Crossing;
 use crate::engine::route::rails::RailKeys;
-use crate::engine::transfers::{Lost, Options};
+use crate::engine::transfers::{How, Lost, Moves, Sizes};
 use crate::provider::sink::SinkLane;
-use crate::provider::{Completed, ProviderError, Verb, Wake};
+use crate::provider::{
+    Cause, Chain, Completed, Completion, Lane, ProviderError, Reaper, Tag, Verb, Wake,
+};
 
-/// Says how long it may sleep.
+/// A reaper that tells how long it may sleep.
 struct Deaf(Sender<Option<Duration>>);
 
 enum Fake {}
@@ -37,14 +40,18 @@ impl Reaper for Deaf {
     }
 }
 
-/// Worker 0 of two, and where it says how long it may sleep.
+/// Returns worker 0 of two, and the channel on which it tells how long it may sleep.
 fn worker() -> (Worker<Fake>, Receiver<Option<Duration>>) {
     let config = EngineConfig::new("a");
-    let how = (check(&config).unwrap(), config.gather);
-    let transfers = Arc::new(Transfers::new(0, 4, how, 2, config.retry).unwrap());
+    let sizes = Sizes {
+        slots: 4,
+        workers: 2,
+        ..sizes(&config).unwrap()
+    };
+    let transfers = Arc::new(Transfers::new(0, &sizes).unwrap());
     let inbox = Arc::new(Inbox {
         number: 0,
-        queue: Arc::clone(transfers.queue(0)),
+        queue: Arc::clone(transfers.queues().of(0)),
         lanes: Mutex::default(),
         stops: AtomicBool::new(false),
     });
@@ -61,7 +68,7 @@ fn add(worker: &mut Worker<Fake>, link: &Arc<Link>, lane: usize) {
     worker.take_items();
 }
 
-/// A transfer of one slice to memory near these rails of the peer, which no worker has yet.
+/// Submits a transfer of one slice to memory near these rails of the peer. No worker has it then.
 fn submit(worker: &Worker<Fake>, link: &Arc<Link>, near: u8) -> TransferId {
     let tables = one_region_each(RailKeys::from_iter([1, 2]).with_near(near));
     let one = Operation {
@@ -70,33 +77,42 @@ fn submit(worker: &Worker<Fake>, link: &Arc<Link>, near: u8) -> TransferId {
         remote: 0,
         bytes: 8,
     };
-    let how = (&Options::default(), None);
-    let id = worker
-        .transfers
-        .submit(link, tables, (&[one], false), how)
-        .unwrap();
+    let moves = Moves {
+        operations: &[one],
+        overlaps: false,
+    };
+    let begun = worker.transfers.submit(link, tables, moves, How::default());
+    let id = begun.unwrap();
     taken(worker, 0);
     taken(worker, 1);
     id
 }
 
-/// Which transfers a run queue has, which it has no more.
+fn task(id: TransferId) -> Task {
+    Task { id, deadline: None }
+}
+
+fn post(worker: &mut Worker<Fake>) {
+    worker.poster.post(&mut worker.links, worker.now);
+}
+
+/// Takes all items of a run queue, and returns the transfers among them.
 fn taken(worker: &Worker<Fake>, queue: u32) -> Vec<TransferId> {
     let mut items = VecDeque::new();
-    worker.transfers.queue(queue).take(&mut items);
+    worker.transfers.queues().of(queue).take(&mut items);
     let ids = items.into_iter().filter_map(|item| match item {
-        Item::Transfer { id, .. } => Some(id),
+        Item::Transfer { task, .. } => Some(task.id),
         _ => None,
     });
     ids.collect()
 }
 
-/// A link whose lanes belong to these workers. All leave by one rail, and each enters by one of its own.
+/// Returns a link whose lanes belong to these workers. All leave by one rail, and each enters by one of its own.
 fn entering_apart(lanes: &[u32]) -> Arc<Link> {
     let crossings: Vec<Crossing> = (0..lanes.len())
         .map(|theirs| Crossing { own: 0, theirs })
         .collect();
-    let link = Link::new((1, 1), lanes, None);
+    let link = Link::new(1, 1, lanes, None);
     let turns = lanes.to_vec();
     Arc::new(link.with_crossings(&crossings, turns).with_near(true))
 }
@@ -108,10 +124,10 @@ fn what_is_for_a_lane_of_another_worker_is_given_to_that_worker() {
     add(&mut worker, &link, 0);
     // The near lane is worker 1's. It was away when this worker got the transfer, and has come back.
     let id = submit(&worker, &link, 0b10);
-    worker.enqueue(id, &link, None);
-    worker.post();
+    worker.enqueue(task(id), &link);
+    post(&mut worker);
     assert_eq!(taken(&worker, 1), [id], "worker 1 has the near lane");
-    assert!(worker.links[0].queue.is_empty());
+    assert!(worker.links.all()[0].queue.is_empty());
     assert_eq!(worker.transfers.poll(id), Ok(Status::Pending));
 }
 
@@ -121,14 +137,14 @@ fn what_is_for_another_lane_of_the_same_worker_stays_there() {
     let link = entering_apart(&[0, 0]);
     add(&mut worker, &link, 0);
     let id = submit(&worker, &link, 0b10);
-    worker.enqueue(id, &link, None);
+    worker.enqueue(task(id), &link);
     // The near lane is open, and about to come: nothing goes round meanwhile.
-    worker.post();
+    post(&mut worker);
     assert!(taken(&worker, 0).is_empty());
-    assert_eq!(worker.links[0].queue.len(), 1);
+    assert_eq!(worker.links.all()[0].queue.len(), 1);
     add(&mut worker, &link, 1);
-    worker.post();
-    let in_flight: Vec<u32> = (worker.links[0].lanes.iter())
+    post(&mut worker);
+    let in_flight: Vec<u32> = (worker.links.all()[0].lanes.iter())
         .map(|held| held.lane.in_flight())
         .collect();
     assert_eq!(in_flight, [0, 1]);
@@ -139,33 +155,33 @@ fn a_worker_whose_only_lane_is_about_to_come_keeps_its_transfers() {
     let (mut worker, _told) = worker();
     let link = entering_apart(&[0, 1]);
     add(&mut worker, &link, 0);
-    worker.links[0].lanes.clear();
+    worker.links.all_mut()[0].lanes.clear();
     let id = submit(&worker, &link, 0);
-    worker.enqueue(id, &link, None);
-    worker.post();
+    worker.enqueue(task(id), &link);
+    post(&mut worker);
     let given = taken(&worker, 0);
     assert!(given.is_empty(), "it would give itself the same again");
-    assert_eq!(worker.links[0].queue.len(), 1);
+    assert_eq!(worker.links.all()[0].queue.len(), 1);
 }
 
 #[test]
 fn a_worker_that_has_had_no_lane_of_an_open_link_closes_nothing() {
     let (mut worker, _told) = worker();
     let link = entering_apart(&[0, 1]);
-    // As where the QP of its lane has failed before it could send.
+    // The QP of its lane may have failed before it could send.
     link.end_lane(0);
     let id = submit(&worker, &link, 0);
-    worker.enqueue(id, &link, None);
+    worker.enqueue(task(id), &link);
     assert_eq!(worker.transfers.poll(id), Ok(Status::Pending));
-    worker.post();
+    post(&mut worker);
     assert_eq!(taken(&worker, 1), [id], "worker 1 has a lane");
     link.break_off();
     let id = submit(&worker, &link, 0);
-    worker.enqueue(id, &link, None);
+    worker.enqueue(task(id), &link);
     worker.drop_lanes();
     let failed = Status::Concluded(Outcome::Failed);
     assert_eq!(worker.transfers.poll(id), Ok(failed));
-    assert!(worker.links.is_empty());
+    assert!(worker.links.all().is_empty());
 }
 
 #[test]
@@ -174,8 +190,8 @@ fn a_transfer_that_is_just_being_closed_holds_up_none_behind_it() {
     let link = entering_apart(&[0]);
     add(&mut worker, &link, 0);
     let closed = submit(&worker, &link, 0);
-    worker.enqueue(closed, &link, None);
-    worker.post();
+    worker.enqueue(task(closed), &link);
+    post(&mut worker);
     let lost = Lost {
         lane: Some(0),
         life: 1,
@@ -187,10 +203,10 @@ fn a_transfer_that_is_just_being_closed_holds_up_none_behind_it() {
     worker.take_items();
     // The other thread has not come to the slices that wait to be posted again. When it has, no event is left for this worker.
     worker.transfers.begin_cancel(closed);
-    let behind = submit(&worker, &link, 0);
-    worker.enqueue(behind, &link, None);
-    worker.post();
-    assert_eq!(worker.links[0].lanes[0].lane.in_flight(), 2);
+    let after = submit(&worker, &link, 0);
+    worker.enqueue(task(after), &link);
+    post(&mut worker);
+    assert_eq!(worker.links.all()[0].lanes[0].lane.in_flight(), 2);
 }
 
 #[test]
@@ -199,28 +215,25 @@ fn a_transfer_that_comes_back_to_a_worker_stands_in_its_queue_once() {
     let link = entering_apart(&[0, 1]);
     add(&mut worker, &link, 0);
     let id = submit(&worker, &link, 0);
-    let queue = Arc::clone(worker.transfers.queue(0));
+    let queue = Arc::clone(worker.transfers.queues().of(0));
     for _ in 0..3 {
-        worker.transfers.give(id, (&link, None), &[0]);
+        worker.transfers.queues().give(task(id), &link, &[0]);
     }
     assert!(queue.has_items());
     worker.take_items();
-    assert_eq!(worker.links[0].queue.len(), 1);
+    assert_eq!(worker.links.all()[0].queue.len(), 1);
 }
 
 #[test]
 fn a_worker_looks_again_in_time_while_something_is_in_flight() {
     let (mut worker, told) = worker();
-    let link = Arc::new(Link::new((1, 1), &[0], None));
+    let link = Arc::new(Link::new(1, 1, &[0], None));
     let mut lane = SinkLane::new(1, 8);
     let mut chain = Chain::default();
     chain.push((Verb::Write, Tag::default()), (0, 0), []);
     assert_eq!(lane.post(&chain, 0..1).count, 1);
-    worker.links.push(LinkWork {
-        link: Arc::clone(&link),
-        lanes: vec![Held::new(&link, 0, 1, lane)],
-        queue: VecDeque::new(),
-    });
+    let held = Held::new(&link, 0, 1, lane);
+    worker.links.begin(&link).lanes.push(held);
     worker.sleep();
     assert_eq!(told.recv().unwrap(), Some(LOOK_AGAIN));
     let done = Completion {
@@ -229,28 +242,30 @@ fn a_worker_looks_again_in_time_while_something_is_in_flight() {
         index: 0,
         cause: None,
     };
-    worker.links[0].lanes[0].lane.retire(&done, |_, _| {});
+    worker.links.all_mut()[0].lanes[0]
+        .lane
+        .retire(&done, |_, _| {});
     worker.sleep();
     assert_eq!(told.recv().unwrap(), None);
     // A WRITE of the peer may be counted.
-    worker.links[0].lanes[0].lane = SinkLane::new(1, 8).with_receives(1);
+    worker.links.all_mut()[0].lanes[0].lane = SinkLane::new(1, 8).with_receives(1);
     worker.sleep();
     assert_eq!(told.recv().unwrap(), Some(LOOK_AGAIN));
-    worker.links[0].lanes[0].lane = SinkLane::new(1, 8);
+    worker.links.all_mut()[0].lanes[0].lane = SinkLane::new(1, 8);
     // A failed lane runs dry.
-    worker.drains = true;
+    worker.links.drain();
     worker.sleep();
     assert_eq!(told.recv().unwrap(), Some(LOOK_AGAIN));
 }
 
 #[test]
 fn a_link_that_ends_is_kept_until_its_queue_is_closed() {
-    let link = Arc::new(Link::new((1, 1), &[0], None));
+    let link = Arc::new(Link::new(1, 1, &[0], None));
     let id = Slots::new(1, 1).unwrap().take().unwrap();
     let mut work = LinkWork::<()> {
         link: Arc::clone(&link),
         lanes: Vec::new(),
-        queue: VecDeque::from([(id, None)]),
+        queue: VecDeque::from([task(id)]),
     };
     assert!(!work.is_over(), "it is open");
     link.break_off();

@@ -1,0 +1,203 @@
+//! The links of a worker: its lanes, and the transfers of which slices may be left.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::held::Held;
+use crate::engine::ids::TransferId;
+use crate::engine::ledger::account::Close;
+use crate::engine::route::link::Link;
+use crate::engine::transfers::Transfers;
+use crate::engine::transfers::queue::Task;
+use crate::provider::{Completion, Lane};
+
+/// A link at one worker.
+pub(super) struct LinkWork<L> {
+    pub(super) link: Arc<Link>,
+    pub(super) lanes: Vec<Held<L>>,
+    /// Transfers of which slices may be left, in their order.
+    pub(super) queue: VecDeque<Task>,
+}
+
+/// All links of one worker.
+pub(super) struct Links<L> {
+    all: Vec<LinkWork<L>>,
+    /// The place of each lane, by the number of the lane.
+    spots: HashMap<u32, Spot>,
+    /// The places of lanes that copy, whose work this thread does.
+    copying: Vec<Spot>,
+    /// Some lane has failed and is not dry: any completion may be its last.
+    drains: bool,
+}
+
+/// The places of a link and of a lane in their lists.
+#[derive(Clone, Copy, Debug)]
+struct Spot {
+    link: usize,
+    lane: usize,
+}
+
+impl<L> LinkWork<L> {
+    /// Returns whether this worker has nothing more to do for the link. The link may end at any moment, and only a turn that begins
+    /// after that ends the transfers that are in the queue then.
+    pub(super) fn is_over(&self) -> bool {
+        !self.link.is_open() && self.lanes.is_empty() && self.queue.is_empty()
+    }
+
+    /// Closes the transfers of the queue, since no QP is left for them.
+    pub(super) fn close_queue(&mut self, transfers: &Transfers) {
+        while let Some(task) = self.queue.pop_front() {
+            transfers.close(task.id, Close::Failed);
+        }
+    }
+}
+
+impl<L: Lane> Links<L> {
+    pub(super) fn new() -> Self {
+        Self {
+            all: Vec::new(),
+            spots: HashMap::new(),
+            copying: Vec::new(),
+            drains: false,
+        }
+    }
+
+    pub(super) fn all(&self) -> &[LinkWork<L>] {
+        &self.all
+    }
+
+    pub(super) fn all_mut(&mut self) -> &mut [LinkWork<L>] {
+        &mut self.all
+    }
+
+    /// Takes all links away.
+    pub(super) fn take_all(&mut self) -> Vec<LinkWork<L>> {
+        std::mem::take(&mut self.all)
+    }
+
+    /// Returns the work for a link, if the worker has any.
+    pub(super) fn of(&mut self, link: &Link) -> Option<&mut LinkWork<L>> {
+        let mut all = self.all.iter_mut();
+        all.find(|work| work.link.number() == link.number())
+    }
+
+    /// Returns the work for a link, which begins if the worker had none.
+    pub(super) fn begin(&mut self, link: &Arc<Link>) -> &mut LinkWork<L> {
+        let mut all = self.all.iter();
+        let known = all.position(|work| work.link.number() == link.number());
+        let at = known.unwrap_or(self.all.len());
+        if at == self.all.len() {
+            self.all.push(LinkWork {
+                link: Arc::clone(link),
+                lanes: Vec::new(),
+                queue: VecDeque::with_capacity(64),
+            });
+        }
+        &mut self.all[at]
+    }
+
+    /// Takes lanes that others have given this worker.
+    pub(super) fn take_lanes(&mut self, lanes: Vec<Held<L>>) {
+        if lanes.is_empty() {
+            return;
+        }
+        for mut held in lanes {
+            held.lane.open();
+            let link = Arc::clone(&held.link);
+            self.begin(&link).lanes.push(held);
+        }
+        self.find_lanes();
+    }
+
+    fn find_lanes(&mut self) {
+        self.spots.clear();
+        self.copying.clear();
+        for (link, work) in self.all.iter().enumerate() {
+            for (lane, held) in work.lanes.iter().enumerate() {
+                let spot = Spot { link, lane };
+                self.spots.insert(held.lane.number(), spot);
+                if held.lane.copies() {
+                    self.copying.push(spot);
+                }
+            }
+        }
+    }
+
+    /// Returns the lane with this number. None: it is gone.
+    pub(super) fn lane(&mut self, number: u32) -> Option<&mut Held<L>> {
+        let Spot { link, lane } = *self.spots.get(&number)?;
+        Some(&mut self.all[link].lanes[lane])
+    }
+
+    /// Does a part of the work of each lane that copies. Returns whether any had work.
+    pub(super) fn copy(&mut self, found: &mut Vec<Completion>) -> bool {
+        let mut has_copied = false;
+        for Spot { link, lane } in &self.copying {
+            let lane = &mut self.all[*link].lanes[*lane].lane;
+            if lane.in_flight() > 0 {
+                has_copied = true;
+                found.extend(lane.advance());
+            }
+        }
+        has_copied
+    }
+
+    /// Drops lanes that have failed and have nothing under way, and links that have ended and have no lanes.
+    pub(super) fn drop_lanes(&mut self, transfers: &Transfers) {
+        let mut has_dropped = false;
+        self.drains = false;
+        for work in &mut self.all {
+            let is_open = work.link.is_open();
+            if !is_open {
+                work.close_queue(transfers);
+            }
+            let LinkWork { link, lanes, .. } = work;
+            for held in &mut *lanes {
+                // The other end may have failed, or all of the link.
+                held.has_failed |= !is_open || !link.lanes().is_open(held.number);
+                if held.has_failed {
+                    held.lane.flush(None);
+                }
+            }
+            let is_dry = |held: &mut Held<L>| held.has_failed && held.is_dry();
+            for held in lanes.extract_if(.., is_dry) {
+                held.leave();
+                has_dropped = true;
+            }
+            self.drains |= lanes.iter().any(|held| held.has_failed);
+        }
+        let links = self.all.len();
+        self.all.retain(|work| !work.is_over());
+        // A link that had lost its lanes before moves those after it.
+        if has_dropped || self.all.len() != links {
+            self.find_lanes();
+        }
+    }
+
+    /// Puts the QPs that hold slices of transfer `id` of this link into the error state.
+    pub(super) fn end_lanes_of(&mut self, id: TransferId, link: &Link) {
+        let slot = id.slot();
+        for held in self.of(link).into_iter().flat_map(|work| &mut work.lanes) {
+            if held.lane.holds(slot) && !held.lane.flush(Some(slot)) {
+                held.end();
+            }
+        }
+    }
+
+    /// Returns whether a lane has failed and is not dry.
+    pub(super) fn drains(&self) -> bool {
+        self.drains
+    }
+
+    /// Returns whether the HCA has WQEs of this worker that are not accounted for, or a failed lane runs dry.
+    pub(super) fn awaits_completions(&self) -> bool {
+        let mut lanes = self.all.iter().flat_map(|work| &work.lanes);
+        self.drains || lanes.any(|held| !held.is_dry())
+    }
+
+    /// Lets the worker see a failed lane that is not dry.
+    #[cfg(test)]
+    pub(super) fn drain(&mut self) {
+        self.drains = true;
+    }
+}
