@@ -110,7 +110,7 @@ pub enum EngineError {
         /// Bytes of a slice.
         block: u32,
     },
-    /// A range that ends behind the last address.
+    /// A range that ends after the last address.
     #[error(
         "operation {operation}: {bytes} {side} bytes at {address:#x} end behind the last address"
     )]
@@ -131,12 +131,12 @@ pub enum EngineError {
     ReadIntoItself {
         /// Index of the operation, from 0 on.
         operation: u32,
-        /// The operation that reads that memory, from 0 on; may be the same.
+        /// The operation that reads that memory, from 0 on. It may be the one above.
         reader: u32,
         /// Address of the first byte that both have.
         address: u64,
     },
-    /// All slots are taken. Nothing was done; it may be submitted again when a transfer was released.
+    /// All slots are taken. Nothing was done. The transfer may be submitted again when another was released.
     #[error("all {slots} slots have a transfer: release those that are concluded, or wait")]
     WouldBlock {
         /// The number of slots.
@@ -148,7 +148,8 @@ pub enum EngineError {
         /// Length of the notice in bytes.
         bytes: usize,
     },
-    /// The peer's program has not taken the notices that it has. Nothing was done; it may be sent again when it has.
+    /// The peer's program has not taken the notices that it has. Nothing was done. The notice may be sent again when the program
+    /// has taken some.
     #[error(
         "the inbox of {peer} has {most} bytes, of which {used} are taken: a notice of {bytes}, and {OVERHEAD} more for each, has no room before its program takes some"
     )]
@@ -186,9 +187,9 @@ pub enum EngineError {
     /// A descriptor of another engine, or of an earlier life of this one.
     #[error("a descriptor of incarnation {found:#x}: the peer is {peer:#x}")]
     Incarnation {
-        /// That of the descriptor.
+        /// The life that the descriptor names.
         found: u64,
-        /// The peer's.
+        /// The life of the peer.
         peer: u64,
     },
     /// A range that overlaps a region in part.
@@ -206,12 +207,12 @@ pub enum EngineError {
     RegionBytes {
         /// Length of the memory.
         bytes: u64,
-        /// The most of the device.
+        /// Most bytes of a region of the device.
         most: u64,
-        /// Its name.
+        /// The name of the device.
         device: String,
     },
-    /// Memory that a region has whose own memory was freed: the address means other bytes now.
+    /// Memory in the range of a region whose own memory was freed. The address names other bytes now.
     #[error(
         "{bytes} bytes at {address:#x} are of region {region}, whose memory has been freed and whose address was given to other memory: \
          deregister that region first"
@@ -233,7 +234,7 @@ pub enum EngineError {
         address: u64,
         /// Number of bytes.
         bytes: u64,
-        /// As what they are registered.
+        /// The kind of memory as which they are registered.
         registered: &'static str,
     },
     /// A region that the engine does not have: its number was never given, or it was taken away.
@@ -279,7 +280,7 @@ pub enum EngineError {
     /// A prepared transfer for another peer, or for an earlier life of this one.
     #[error("a transfer prepared for incarnation {found:#x}: the peer is {peer:#x}")]
     ForeignPrepared {
-        /// For which it is.
+        /// The life for which it is.
         found: u64,
         /// The peer that was asked.
         peer: u64,
@@ -297,7 +298,7 @@ pub enum EngineError {
     /// A configuration outside its limits.
     #[error("{what} is {value}; it must be {limit}")]
     Knob {
-        /// Which value.
+        /// The name of the value.
         what: &'static str,
         /// What it is.
         value: u64,
@@ -335,7 +336,7 @@ pub enum EngineError {
     /// A grant to another engine, or to an earlier life of this one.
     #[error("a grant to incarnation {found:#x}: this engine is {own:#x}")]
     ForeignGrant {
-        /// For which it is.
+        /// The life for which it is.
         found: u64,
         /// This engine.
         own: u64,
@@ -470,10 +471,10 @@ pub enum Distrust {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// Nothing was done.
+    /// The engine has refused the call, and nothing was done.
     #[error(transparent)]
     Refused(#[from] EngineError),
-    /// The HCA or the system.
+    /// The HCA or the system has failed or refused.
     #[error(transparent)]
     Provider(#[from] ProviderError),
     /// One of a list that was to be done whole or not at all. Nothing was done.
@@ -521,7 +522,7 @@ pub enum HostError {
     Store {
         /// The name that was looked for or published.
         name: String,
-        /// The store's.
+        /// The error of the store.
         error: StoreError,
     },
     /// A name that no engine has.
@@ -551,7 +552,7 @@ pub enum HostError {
     Listen {
         /// The address that was to be listened at.
         address: EngineAddress,
-        /// The system's reason, or the reason why the file that is there is not replaced.
+        /// The reason of the system, or why the file that is there is not replaced.
         source: io::Error,
     },
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::engine::limits::{MOST_REGIONS, REGION_BITS};
 
-/// Names one transfer of one engine of this process. No other transfer ever has the same.
+/// Names one transfer of one engine of this process. No other transfer ever has this id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransferId {
     pub(in crate::engine) engine: u32,
@@ -13,20 +13,21 @@ pub struct TransferId {
 }
 
 impl TransferId {
-    /// Where the engine keeps what belongs to the transfer.
+    /// Returns the slot in which the engine keeps what belongs to the transfer.
     #[must_use]
     pub const fn slot(self) -> u32 {
         self.slot
     }
 
-    /// As two words, for other languages.
+    /// Returns the id as two words, for other languages.
     #[must_use]
     pub const fn to_words(self) -> [u64; 2] {
         let place = (self.engine as u64) << 32 | self.slot as u64;
         [place, self.generation]
     }
 
-    /// From the words that [`TransferId::to_words`] has made. Any others name a transfer of another engine or one that is unknown.
+    /// Returns the id of the words that [`TransferId::to_words`] has made. Any other words name a transfer of another engine, or
+    /// one that is unknown.
     #[must_use]
     pub const fn from_words([place, generation]: [u64; 2]) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "two halves of a word")]
@@ -39,18 +40,18 @@ impl TransferId {
     }
 }
 
-/// Names one region of one engine of this process. No other region ever has the same.
+/// Names one region of one engine of this process. No other region ever has this id.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RegionId(u64);
 
 impl RegionId {
-    /// Its number, for other languages. It says which engine the region is of, and is never 0.
+    /// Returns the id as a number, for other languages. It names the engine of the region, and is never 0.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
     }
 
-    /// From its number. Any other number names a region of another engine, or one that is unknown; so does 0.
+    /// Returns the id of a number. A number that no id has, such as 0, names a region of another engine, or one that is unknown.
     #[must_use]
     pub const fn of_number(number: u64) -> Self {
         Self(number)

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::verbs::Access;
 
-/// Which way bytes go.
+/// The direction in which bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// From here to the peer.
@@ -36,7 +36,7 @@ pub enum Rights {
 impl Rights {
     pub(in crate::engine) const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Both];
 
-    /// Their number, in bytes and for other languages: 1, 2 and 3.
+    /// Returns their number, in grants and for other languages: 1, 2 or 3.
     #[must_use]
     pub const fn number(self) -> u64 {
         match self {
@@ -46,7 +46,7 @@ impl Rights {
         }
     }
 
-    /// From their number. None: another number.
+    /// Returns the rights with this number. None: no rights have it.
     #[must_use]
     pub fn of_number(number: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.number() == number)

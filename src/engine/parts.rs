@@ -1,4 +1,4 @@
-//! What only the tests and measurements of this workspace need: parts of a transfer, and an engine without an HCA.
+//! Parts of a transfer, and an engine without an HCA. Only the tests and measurements of this workspace need them.
 
 pub use super::host::{wakes, ways};
 pub use super::ledger::account::{Account, AtomicAccount, Change, Close};

@@ -5,7 +5,7 @@ use rendezvous::Foreign;
 pub(super) use rendezvous::is_plain;
 pub use rendezvous::printable;
 
-/// Why the other end has ended a connection, in its words.
+/// Returns why the other end has ended a connection, in its words.
 pub(super) fn refusal(reason: &Foreign) -> String {
     format!("it refuses: {reason}")
 }

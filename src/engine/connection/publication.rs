@@ -1,4 +1,4 @@
-//! Engines find each other by name: what an engine tells a store of itself, for as long as it lives.
+//! Names of engines in a store. An engine publishes its address under its name, for as long as it lives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use rendezvous::{Lease, Store, StoreError};
 use crate::config::EngineAddress;
 use crate::engine::error::HostError;
 
-/// Under this key of a store stand engines, by name.
+/// The key of a store under which engines stand, by name.
 pub(in crate::engine) const ENGINES: &str = "engine";
-/// How long a name outlives its process, where the store does not see that end.
+/// How long a name outlives its process, if the store does not see the end of the process.
 const TIME_TO_LIVE: Duration = Duration::from_secs(10);
 
-/// An address under a name in a store. It goes with this, and soon after a process that ends without a drop.
+/// An address under a name in a store. The record goes when this is dropped, and soon after a process that ends without a drop.
 #[derive(Debug)]
 pub struct Publication {
     held: Held,
@@ -22,7 +22,7 @@ pub struct Publication {
 #[derive(Debug)]
 enum Held {
     Lease(#[expect(dead_code, reason = "held for its drop")] Lease),
-    /// In a store without leases: the record stays if the process ends without a drop.
+    /// The record of a store without leases. It stays if the process ends without a drop.
     Record {
         store: Arc<dyn Store>,
         key: String,
@@ -33,8 +33,8 @@ impl Publication {
     /// Publishes `address` under `name`, among names of this `kind`.
     ///
     /// # Errors
-    /// [`HostError::NameTaken`]; [`HostError::NoAddress`]: no other machine or process can connect to it; [`HostError::Store`]: the
-    /// store takes no such name, or fails.
+    /// [`HostError::NameTaken`]; [`HostError::NoAddress`]: no other machine or process can connect to the address;
+    /// [`HostError::Store`]: the store takes no such name, or fails.
     pub fn new(
         store: &Arc<dyn Store>,
         kind: &str,
@@ -43,7 +43,7 @@ impl Publication {
     ) -> Result<Self, HostError> {
         let is_reached = match address {
             EngineAddress::Tcp(address) => !address.ip().is_unspecified() && address.port() != 0,
-            // A relative path means another socket to a process that works elsewhere.
+            // To a process in another directory a relative path names another socket.
             EngineAddress::Unix(path) => path.as_path().is_absolute(),
         };
         if !is_reached {
@@ -73,10 +73,10 @@ impl Publication {
         Ok(Self { held })
     }
 
-    /// The address under `name`, as `host:port` or `unix:PATH`.
+    /// Returns the address under `name`, as `host:port` or `unix:PATH`.
     ///
     /// # Errors
-    /// [`HostError::UnknownName`]; [`HostError::Store`]: the store fails, or has something else than an address there.
+    /// [`HostError::UnknownName`]; [`HostError::Store`]: the store fails, or has no address under the name.
     pub fn find(store: &dyn Store, kind: &str, name: &str) -> Result<String, HostError> {
         let (key, name) = (format!("{kind}/{name}"), name.to_owned());
         match store.try_get(&key) {

@@ -16,19 +16,19 @@ const COUNT_MASK: u32 = MOST_SLICES;
 const _: () = assert!(COUNT_MASK == (1 << COUNT_BITS) - 1);
 /// One finished slice.
 const FINISHED: u64 = 1 << COUNT_BITS;
-/// Both counts.
+/// The bits of both counts.
 const COUNTS: u64 = CLOSED - 1;
 const CLOSED: u64 = 1 << 60;
 const FAILED: u64 = 1 << 61;
 const CANCELLED: u64 = 1 << 62;
 const TIMED_OUT: u64 = 1 << 63;
 
-/// Why nothing more is handed out.
+/// Why no more slices are handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
     /// No QP is left.
     Failed,
-    /// The user does not want it any more.
+    /// The program has cancelled the transfer.
     Cancelled,
     /// Its deadline has passed.
     TimedOut,
@@ -41,7 +41,7 @@ pub enum Outcome {
     Done,
     /// A slice has failed for good.
     Failed,
-    /// The user has cancelled it before it was done or had failed.
+    /// The program has cancelled it before it was done or had failed.
     Cancelled,
     /// Its deadline has passed before it was done or had failed.
     TimedOut,
@@ -52,13 +52,13 @@ pub enum Outcome {
 pub struct Account(u64);
 
 impl Account {
-    /// Slices that workers have taken: those below this number.
+    /// Returns how many slices workers have taken. Their numbers are below this.
     #[must_use]
     pub const fn handed(self) -> u32 {
         self.count(0)
     }
 
-    /// Of those, the slices that are done or have failed.
+    /// Returns how many of these slices are done or have failed.
     #[must_use]
     pub const fn finished(self) -> u32 {
         self.count(COUNT_BITS)
@@ -76,7 +76,7 @@ impl Account {
         self.0 & FAILED != 0
     }
 
-    /// Returns whether the user has closed the transfer, before anything else did.
+    /// Returns whether the program has closed the transfer, before anything else did.
     #[must_use]
     pub const fn is_cancelled(self) -> bool {
         self.0 & CANCELLED != 0
@@ -88,7 +88,7 @@ impl Account {
         self.0 & TIMED_OUT != 0
     }
 
-    /// Hands out the next slices of `total`, at most `most`. None: it is closed, or none is left.
+    /// Hands out the next slices of `total`, at most `most`. None: the account is closed, or no slice is left.
     #[must_use]
     pub fn hand_out(self, most: u32, total: u32) -> Option<(Self, Range<u32>)> {
         let first = self.handed();
@@ -100,14 +100,15 @@ impl Account {
         Some((Self(word), first..first + slices))
     }
 
-    /// `slices` that were handed out are finished; the first failure closes.
+    /// Finishes `slices` that were handed out. The first failure closes the account.
     #[must_use]
     pub fn finish(self, slices: u32, failed: bool) -> Self {
         let flags = if failed { CLOSED | FAILED } else { 0 };
         Self(self.0.wrapping_add(u64::from(slices) * FINISHED) | flags)
     }
 
-    /// No slice is handed out any more. The thread that closes it first decides how the transfer ends, if it is not done by then.
+    /// Closes the account, so that no more slices are handed out. The thread that closes it first decides how the transfer ends,
+    /// if it is not done by then.
     #[must_use]
     pub fn close(self, why: Close) -> Self {
         let flags = match why {
@@ -119,7 +120,8 @@ impl Account {
         Self(self.0 | CLOSED | flags)
     }
 
-    /// Nothing more is handed out, and what was counts as finished: as failed, where it was not. A settled account stays as it is.
+    /// Closes the account and finishes all slices that were handed out. Those that were not finished count as failed. A settled
+    /// account stays as it is.
     #[must_use]
     pub fn write_off(self, total: u32) -> Self {
         if self.is_settled(total) {
@@ -136,7 +138,7 @@ impl Account {
         (self.is_closed() || self.handed() >= total) && self.finished() == self.handed()
     }
 
-    /// How a transfer of `total` slices ends whose settled account says this.
+    /// Returns how a transfer of `total` slices ends, whose account is settled and says this.
     #[must_use]
     pub fn outcome(self, total: u32) -> Outcome {
         let is_whole = self.handed() >= total && !self.has_failed();
@@ -178,7 +180,7 @@ impl fmt::Debug for Account {
 pub struct Change {
     /// What the word said before.
     pub before: Account,
-    /// What it says since.
+    /// What the word says since.
     pub after: Account,
 }
 
@@ -190,23 +192,23 @@ impl Change {
     }
 }
 
-/// The word that workers, canceller and clock share.
+/// The word that workers, cancellers and deadlines share.
 #[derive(Debug, Default)]
 pub struct AtomicAccount(AtomicU64);
 
 impl AtomicAccount {
-    /// What the word says now.
+    /// Returns what the word says now.
     #[must_use]
     pub fn load(&self) -> Account {
         Account(self.0.load(Ordering::Acquire))
     }
 
-    /// Begins the account of the slot's next transfer. Only for a slot that no worker has.
+    /// Begins the account of the next transfer of the slot. No worker has the slot.
     pub fn reset(&self) {
         self.0.store(0, Ordering::Release);
     }
 
-    /// The next slices of `total` for one worker, at most `most`. None: it is closed, or none is left.
+    /// Hands the next slices of `total` to one worker, at most `most`. None: the account is closed, or no slice is left.
     pub fn hand_out(&self, most: u32, total: u32) -> Option<Range<u32>> {
         let mut handed = None;
         let taken = |word| {
@@ -214,7 +216,7 @@ impl AtomicAccount {
             handed = Some(slices);
             Some(next.0)
         };
-        // Acquire pairs with `reset`. Nothing is released: it settles nothing.
+        // Acquire pairs with `reset`. This releases nothing, since it settles nothing.
         self.0
             .fetch_update(Ordering::Acquire, Ordering::Acquire, taken)
             .ok()?;
@@ -239,12 +241,12 @@ impl AtomicAccount {
         Change { before, after }
     }
 
-    /// Closes it, so that nothing more is handed out.
+    /// Closes the account, so that no more slices are handed out.
     pub fn close(&self, why: Close) -> Change {
         self.change(|account| account.close(why))
     }
 
-    /// Finishes all slices handed out of `total`. Only for a caller that knows that no other thread will finish any of them.
+    /// Finishes all slices of `total` that were handed out. The caller knows that no other thread will finish any of them.
     pub fn write_off(&self, total: u32) -> Change {
         self.change(|account| account.write_off(total))
     }

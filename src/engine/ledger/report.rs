@@ -9,7 +9,7 @@ use crate::provider::Cause;
 pub enum OperationStatus {
     /// All its bytes have landed.
     Done,
-    /// A part of it has failed. Other parts may have landed. One that counts may have counted.
+    /// A part of it has failed. Other parts may have landed. If the operation counts at the peer, it may have counted.
     Failed,
     /// A part of it was never posted, and no part has failed. Other parts may have landed.
     NotPosted,
@@ -18,15 +18,16 @@ pub enum OperationStatus {
 /// The first failure of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstCause {
-    /// The QP; none where no QP was left, and of a copy within the machine.
+    /// The number of the QP. None: no QP was left, or a copy within the machine has failed.
     pub qp: Option<u32>,
-    /// The rail of this side by which the slice was posted, by its number in [`Engine::rails`](crate::engine::Engine::rails); none as above.
+    /// The rail of this side by which the slice was posted, by its number in [`Engine::rails`](crate::engine::Engine::rails);
+    /// none as of `qp`.
     pub rail: Option<u32>,
-    /// Why, as the HCA or the system says it; none of what was refused before it was posted.
+    /// The cause, as the HCA or the system says it. None: the slice was refused before it was posted.
     pub cause: Option<Cause>,
     /// Place of the operation in the transfer, from 0 on.
     pub operation: u32,
-    /// Where in the peer's memory the WQE would have begun.
+    /// The address in the peer's memory at which the WQE begins.
     pub remote: u64,
 }
 
@@ -35,7 +36,7 @@ pub struct FirstCause {
 pub enum Remote {
     /// Nothing of this transfer lands in the peer's memory any more.
     Quiet,
-    /// The peer has not said that its QPs are reset: bytes may land until it does.
+    /// The peer has not said that its QPs are reset. Bytes may land until they are.
     Unknown,
 }
 
@@ -48,14 +49,14 @@ pub struct Report {
     pub operations: Vec<OperationStatus>,
     /// Bytes that are known to have landed.
     pub bytes_landed: u64,
-    /// The first failure. Of a transfer that is done: one that a retry has made good.
+    /// The first failure. If the transfer is done, a retry has made it good.
     pub first: Option<FirstCause>,
-    /// The RDMA device of the rail by which that was posted, as it is named in [`Engine::devices`](crate::engine::Engine::devices).
+    /// The RDMA device of the rail of the first failure, as it is named in [`Engine::devices`](crate::engine::Engine::devices).
     pub device: Option<String>,
-    /// The worker that has panicked while it held slices of the transfer. All that was handed out counts as failed then.
+    /// The panic of a thread that held slices of the transfer. All slices that were handed out then count as failed.
     pub panicked: Option<ThreadPanicked>,
-    /// Some WRITE of it goes where a WRITE of it comes from, in this process: bytes that both have are old or new.
+    /// A WRITE of the transfer goes where another of its WRITEs comes from, in this process. The bytes that both have are old or new.
     pub overlaps: bool,
-    /// Whether the peer's memory is quiet. That of this side is.
+    /// Whether the peer's memory is quiet. The memory of this side is.
     pub remote: Remote,
 }

@@ -1,22 +1,21 @@
-//! What an engine has done, as counters that one look sees consistent.
+//! Counters of what an engine has done. One look sees them consistent.
 //!
-//! A worker alone writes its [`Tally`]. A look reads what comes last first: concluded before completed, completed before posted, posted
-//! before queued. So no look sees a slice completed that was not posted, or posted that was not queued.
+//! A worker alone writes its [`Tally`]. A look reads the counters against the way of a slice: concluded, then completed, then
+//! posted, then queued. So no look sees a slice completed that was not posted, or posted that was not queued.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::engine::ledger::account::Outcome;
 
-/// What an engine has done since its start. One look is consistent: transfers that have ended were submitted,
-/// `completed + failed <= posted`, and `posted + not_posted <= queued + retried`. Both are equal once all transfers are concluded,
-/// unless a worker has panicked.
+/// What an engine has done since its start. One look is consistent: transfers that have ended were submitted, `completed + failed <=
+/// posted`, and `posted + not_posted <= queued + retried`. Both are equal once all transfers are concluded, unless a worker has panicked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
     /// Transfers that the engine has taken.
     pub submitted: u64,
-    /// Transfers that it has refused with `WouldBlock`, since all slots were taken. A wait for a slot counts each of its tries.
+    /// Transfers that the engine has refused with `WouldBlock`, since all slots were taken. A wait for a slot counts each of its tries.
     pub refused: u64,
     /// Transfers that are done.
     pub done: u64,
@@ -42,20 +41,20 @@ pub struct Statistics {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SliceCounts {
-    /// Slices that were given to a QP or to a copy, those that were posted again and those that the QP refused among them.
+    /// Slices that were given to a QP or to a copy. Slices that were posted again count again, and those that the QP refused count too.
     pub posted: u64,
-    /// Bytes of those that the QP or the copy has taken.
+    /// Bytes of the slices that the QP or the copy has taken.
     pub posted_bytes: u64,
     /// Posted slices whose bytes have landed.
     pub completed: u64,
     /// Posted slices that have failed. Each may have been posted again.
     pub failed: u64,
-    /// How long workers have had slices to post and no room on any of their QPs, summed over workers. It grows while that lasts.
+    /// How long workers have had slices to post and no room on any of their QPs, summed over workers. The number grows while that lasts.
     pub stalled: Duration,
 }
 
 impl SliceCounts {
-    /// Slices that are posted and not finished.
+    /// Returns how many slices are posted and not finished.
     #[must_use]
     pub const fn in_flight(&self) -> u64 {
         self.posted.saturating_sub(self.completed + self.failed)
@@ -82,7 +81,8 @@ pub(in crate::engine) struct Tally {
     posted_bytes: AtomicU64,
     completed: AtomicU64,
     failed: AtomicU64,
-    /// Nanoseconds for which it has stalled; while it stalls: when it would have begun to, had it been without a break, and [`STALLS`].
+    /// Nanoseconds for which the worker has stalled. While it stalls, the word is [`STALLS`] and a moment instead: the present
+    /// time less this moment is the sum.
     stall: AtomicU64,
 }
 
@@ -100,13 +100,13 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// So many slices were given to a lane, which has taken so many bytes.
+    /// Counts `slices` that were given to a lane, which has taken `bytes`.
     pub(in crate::engine) fn post(&self, slices: u64, bytes: u64) {
         add(&self.posted_bytes, bytes);
         add(&self.posted, slices);
     }
 
-    /// Slices are finished.
+    /// Counts slices that are finished.
     pub(in crate::engine) fn finish(&self, completed: u64, failed: u64) {
         add(&self.completed, completed);
         if failed > 0 {
@@ -124,7 +124,8 @@ impl Tally {
         }
     }
 
-    /// What the worker has done. A thread that reads several kinds of counters calls this before it reads those that are counted earlier.
+    /// Returns what the worker has done. A thread that reads several kinds of counters calls this before it reads those that are
+    /// counted earlier.
     pub(in crate::engine) fn look(&self) -> SliceCounts {
         let [completed, failed] = [&self.completed, &self.failed].map(load);
         let posted = load(&self.posted);
@@ -142,7 +143,7 @@ impl Tally {
         }
     }
 
-    /// Nanoseconds since its begin.
+    /// Returns the nanoseconds since `begin`.
     fn now(&self) -> u64 {
         u64::try_from(self.begin.elapsed().as_nanos()).map_or(STALLS - 1, |now| now.min(STALLS - 1))
     }
@@ -158,7 +159,7 @@ fn load(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Acquire)
 }
 
-/// What is counted of transfers, by any thread.
+/// Counters of transfers, which any thread may count at.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Totals {
     submitted: AtomicU64,
@@ -167,35 +168,35 @@ pub(in crate::engine) struct Totals {
     retried: AtomicU64,
     not_posted: AtomicU64,
     done_bytes: AtomicU64,
-    /// By outcome.
+    /// Transfers that have ended, by outcome.
     outcomes: [AtomicU64; 4],
 }
 
 impl Totals {
-    /// A transfer of so many slices was taken. Before workers learn of it.
+    /// Counts a transfer of so many slices. The caller does so before workers learn of the transfer.
     pub(in crate::engine) fn submit(&self, slices: u32) {
         self.submitted.fetch_add(1, Ordering::Release);
         self.queued.fetch_add(slices.into(), Ordering::Release);
     }
 
-    /// No slot was free.
+    /// Counts a transfer for which no slot was free.
     pub(in crate::engine) fn refuse(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A slice is to be posted again. Before a worker takes it.
+    /// Counts a slice that is to be posted again. The caller does so before a worker takes the slice.
     pub(in crate::engine) fn retry(&self) {
         self.retried.fetch_add(1, Ordering::Release);
     }
 
-    /// So many slices will not be posted any more.
+    /// Counts slices that will not be posted any more.
     pub(in crate::engine) fn give_up(&self, slices: u32) {
         if slices > 0 {
             self.not_posted.fetch_add(slices.into(), Ordering::Release);
         }
     }
 
-    /// A transfer of so many bytes has ended.
+    /// Counts a transfer of so many bytes that has ended.
     pub(in crate::engine) fn conclude(&self, outcome: Outcome, bytes: u64) {
         if outcome == Outcome::Done {
             self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -203,12 +204,12 @@ impl Totals {
         self.outcomes[outcome as usize].fetch_add(1, Ordering::Release);
     }
 
-    /// How many have ended so.
+    /// Returns how many transfers have ended so.
     pub(in crate::engine) fn count(&self, outcome: Outcome) -> u64 {
         load(&self.outcomes[outcome as usize])
     }
 
-    /// All counters, with what `slices` says of workers.
+    /// Returns all counters, with what `slices` returns of workers.
     pub(in crate::engine) fn look(&self, slices: impl FnOnce() -> SliceCounts) -> Statistics {
         let [done, failed, cancelled, timed_out] = self.outcomes.each_ref().map(load);
         let [done_bytes, not_posted] = [&self.done_bytes, &self.not_posted].map(load);

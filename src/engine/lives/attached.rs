@@ -17,7 +17,7 @@ pub(in crate::engine) struct Attached {
 }
 
 impl Attached {
-    /// Takes the room of `bytes` in the inbox of the life `known` of the peer `name`.
+    /// Reserves room for `bytes` in the inbox of the life `known` of the peer `name`.
     pub(in crate::engine) fn new(
         known: &Arc<Known>,
         name: &str,
@@ -40,7 +40,7 @@ impl Attached {
         })
     }
 
-    /// Its transfer is concluded.
+    /// Sends the notice with what became of its transfer, which is concluded.
     pub(in crate::engine) fn conclude(self, outcome: Outcome, first: Option<FirstCause>) {
         self.send(Some(Behind::of(outcome, first)));
     }

@@ -1,7 +1,7 @@
 //! GPUs whose memory is registered here and that show an HCA's writes only after a flush.
 //!
-//! The thread that tells of bytes flushes first: the worker before it counts, the thread of a connection before it delivers a notice,
-//! and the thread that concludes a transfer with READs before it says so. Without such a GPU each of them loads one word.
+//! A thread that tells of bytes flushes first: a worker before it counts, the thread of a connection before it delivers a notice,
+//! and a thread that concludes a transfer with READs before it says so. Without such a GPU each of them loads one word.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,13 +17,13 @@ pub(in crate::engine) struct Flushes {
     count: AtomicUsize,
 }
 
-/// One of them.
+/// A GPU that is flushed.
 #[derive(Debug)]
 struct Known {
-    /// Names the device.
+    /// The id of the device.
     id: String,
     gpu: Arc<dyn Gpu>,
-    /// Of its memory.
+    /// How many registrations its memory has.
     registrations: usize,
 }
 
@@ -31,12 +31,12 @@ struct Known {
 #[derive(Debug)]
 pub(in crate::engine) struct Flushed {
     flushes: Arc<Flushes>,
-    /// Names the GPU.
+    /// The id of the GPU.
     id: String,
 }
 
 impl Flushes {
-    /// Flushes the GPU of this memory from now on, if that is needed.
+    /// Lets the GPU of this memory be flushed from now on, if it needs flushes.
     pub(in crate::engine) fn enter(self: &Arc<Self>, memory: &AnyMemory) -> Option<Flushed> {
         let memory = memory.gpu().filter(|memory| memory.needs_flush())?;
         let id = memory.gpu().device_id();
@@ -61,12 +61,12 @@ impl Flushes {
         self.count.load(Ordering::SeqCst) > 0
     }
 
-    /// Returns when kernels see what HCAs have written whose completions this thread has seen.
+    /// Flushes all GPUs. After that kernels see what HCAs have written whose completions this thread has seen.
     pub(in crate::engine) fn flush(&self) -> Result<(), GpuError> {
         if !self.is_needed() {
             return Ok(());
         }
-        // Without the lock: a region may come or go meanwhile.
+        // The flush runs without the lock, so that regions may come and go meanwhile.
         let gpus: Vec<Arc<dyn Gpu>> = {
             let known = lock(&self.gpus);
             known.iter().map(|known| Arc::clone(&known.gpu)).collect()

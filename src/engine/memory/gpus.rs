@@ -11,9 +11,9 @@ use crate::gpu::{Gpu, GpuError, open_bare};
 pub(in crate::engine) struct Gpus(Mutex<Vec<(GpuSelector, Arc<dyn Gpu>)>>);
 
 impl Gpus {
-    /// The GPU of that name, without kernels. It is opened once.
+    /// Returns the GPU of that name, without kernels. The GPU is opened once.
     pub(in crate::engine) fn open(&self, selector: GpuSelector) -> Result<Arc<dyn Gpu>, GpuError> {
-        // Held while one is opened: of two threads that name it, one opens it.
+        // The lock is held while a GPU is opened, so that one of two threads that name it opens it.
         let mut gpus = lock(&self.0);
         if let Some((_, gpu)) = gpus.iter().find(|(known, _)| *known == selector) {
             return Ok(Arc::clone(gpu));

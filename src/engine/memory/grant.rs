@@ -7,19 +7,20 @@ use crate::engine::route::rails::RailKeys;
 
 /// Bytes of a grant as [`Grant::to_bytes`] gives it. The size is part of the format.
 pub const GRANT_BYTES: usize = 96;
-/// What a grant begins with: its form, by number.
+/// The first bytes of a grant, which name the form and its version.
 const MAGIC: [u8; 4] = *b"WVG\x02";
 
 /// What a peer needs to know of a grant. Programs carry it themselves, as bytes.
 ///
-/// Operations name byte `k` of the grant as `address + k`. The address is none of the owner's memory: every grant has its own.
+/// Operations name byte `k` of the grant as `address + k`. The address is no address of the owner's memory: every grant has
+/// addresses of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// No other grant of its owner ever has the same.
+    /// The number of the grant. No other grant of its owner ever has it.
     pub number: u64,
-    /// The engine that has given it, in the life that it has now.
+    /// The life of the engine that has given the grant.
     pub owner: u64,
-    /// The engine that it is for, in the life that it has now.
+    /// The life of the engine that has got the grant.
     pub peer: u64,
     /// First byte, as operations name it.
     pub address: u64,
@@ -32,7 +33,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// The bytes that a program carries to the peer, with a check of their own.
+    /// Returns the bytes that a program carries to the peer, with a checksum.
     #[must_use]
     pub fn to_bytes(self) -> [u8; GRANT_BYTES] {
         let words = [
@@ -49,7 +50,7 @@ impl Grant {
     /// Parses the bytes of a grant, from any source.
     ///
     /// # Errors
-    /// [`EngineError::Grant`] with what is wrong.
+    /// [`EngineError::Grant`] says what is wrong.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, EngineError> {
         let bad = |what| EngineError::Grant { what };
         let whole = bytes.try_into();
@@ -88,7 +89,7 @@ mod tests {
         }
     }
 
-    /// As a forger makes it: with a checksum that is right.
+    /// Makes a grant as a forger does, with a checksum that is right.
     fn forged(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
         let mut bytes = grant(Rights::Read).to_bytes().to_vec();
         change(&mut bytes);

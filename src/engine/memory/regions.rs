@@ -10,13 +10,13 @@ use crate::gpu::Gpu;
 
 /// Bytes of a descriptor as [`Descriptor::to_bytes`] gives it. The size is part of the format.
 pub const DESCRIPTOR_BYTES: usize = 72;
-/// What a descriptor begins with: its form, by number.
+/// The first bytes of a descriptor, which name the form and its version.
 const MAGIC: [u8; 4] = *b"WVR\x02";
 
 /// What a peer needs to know of a region. Programs may carry it themselves, as bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// The engine that has the region, in the life that it has now.
+    /// The life of the engine that has the region.
     pub incarnation: u64,
     /// First byte.
     pub address: u64,
@@ -27,7 +27,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// The bytes that a program carries to the peer, with a check of their own.
+    /// Returns the bytes that a program carries to the peer, with a checksum.
     #[must_use]
     pub fn to_bytes(self) -> [u8; DESCRIPTOR_BYTES] {
         let words = [self.incarnation, self.address, self.bytes];
@@ -37,7 +37,7 @@ impl Descriptor {
     /// Parses the bytes of a descriptor, from any source.
     ///
     /// # Errors
-    /// [`EngineError::Descriptor`] with what is wrong.
+    /// [`EngineError::Descriptor`] says what is wrong.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, EngineError> {
         let bad = |what| EngineError::Descriptor { what };
         let whole = bytes.try_into();
@@ -69,7 +69,7 @@ impl Default for Users {
 }
 
 impl Users {
-    /// None so far, of memory that this GPU copies.
+    /// Returns the count of a region that has no users yet. This GPU copies its memory.
     pub(in crate::engine) fn of(copier: Option<Arc<dyn Gpu>>) -> Self {
         Self {
             count: AtomicU32::new(0),
@@ -78,14 +78,14 @@ impl Users {
         }
     }
 
-    /// The GPU that copies the region's memory. None: it is the host's, or its GPU makes no copies.
+    /// Returns the GPU that copies the region's memory. None: the memory is the host's, or its GPU makes no copies.
     pub(in crate::engine) fn copier(&self) -> Option<&Arc<dyn Gpu>> {
         self.copier.as_ref()
     }
 
-    /// One more. `false`: the region is being taken away, and nothing was counted.
+    /// Counts one more user. Returns false, and counts nothing, if the region is being taken away.
     pub(in crate::engine) fn enter(&self) -> bool {
-        // SeqCst: either this thread sees that it is closed, or the thread that closes sees this user.
+        // SeqCst: either this thread sees that the region is closed, or the thread that closes it sees this user.
         self.count.fetch_add(1, Ordering::SeqCst);
         let is_open = self.is_open.load(Ordering::SeqCst);
         if !is_open {

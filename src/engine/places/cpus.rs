@@ -1,4 +1,4 @@
-//! On which CPUs the workers of a rail run.
+//! The CPUs on which the workers of a rail run.
 
 use std::{fs, io};
 
@@ -9,15 +9,15 @@ use crate::config::{CpuList, EngineCpus};
 use crate::engine::error::{EngineError, HostError};
 use crate::provider::ProviderError;
 
-/// What the kernel says of this thread.
+/// The file in which the kernel says what it knows of this thread.
 const STATUS: &str = "/proc/thread-self/status";
 
-/// The CPUs that this thread may use, and the threads that it starts.
+/// Returns the CPUs that this thread may use, and the threads that it starts.
 fn allowed() -> Result<Option<CpuList>, HostError> {
     allowed_by(sched_getaffinity(None))
 }
 
-/// The same, once the system has answered.
+/// Returns the CPUs of this answer of the system. If no mask has room for them, the status of the thread lists them.
 fn allowed_by(answer: Result<CpuSet, Errno>) -> Result<Option<CpuList>, HostError> {
     let failed = |call, source| ProviderError::System { call, source };
     match answer {
@@ -35,14 +35,15 @@ fn allowed_by(answer: Result<CpuSet, Errno>) -> Result<Option<CpuList>, HostErro
     }
 }
 
-/// The CPUs that a status of a thread lists.
+/// Returns the CPUs that the status of a thread lists.
 fn listed(status: &str) -> Option<CpuList> {
     let mut lines = status.lines();
     let list = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     list.trim().parse().ok()
 }
 
-/// The CPUs for the workers of a rail, near whose NIC are those of `near`, where the system says it. None: all that they may use.
+/// Returns the CPUs for the workers of a rail. `near` has the CPUs near its NIC, if the system tells them. None: the workers run
+/// on all CPUs that they may use.
 pub(in crate::engine) fn choose(
     wanted: &EngineCpus,
     near: Option<&str>,
@@ -53,8 +54,8 @@ pub(in crate::engine) fn choose(
     }
 }
 
-/// The CPUs of each of the `workers` workers of each rail, from those of its rail. A list that names as many CPUs as all workers are is
-/// divided: so the system puts no two of them on one CPU.
+/// Returns the CPUs of each worker, where each rail has `workers` workers and these CPUs. A list that names as many CPUs as there
+/// are workers is divided among them. So the system puts no two workers on one CPU.
 pub(in crate::engine) fn of_each(
     wanted: &EngineCpus,
     rails: Vec<Option<CpuList>>,
@@ -74,7 +75,7 @@ pub(in crate::engine) fn of_each(
     }
 }
 
-/// The CPUs on which workers may run, before any NIC is chosen. None: the system does not say.
+/// Returns the CPUs on which workers may run, before any NIC is chosen. None: the system does not say.
 pub(in crate::engine) fn of_workers(wanted: &EngineCpus) -> Result<Option<CpuList>, HostError> {
     match wanted {
         EngineCpus::Listed(list) => Ok(Some(list.clone())),
@@ -94,7 +95,7 @@ fn choice(
         EngineCpus::Any => Ok(None),
         EngineCpus::Near => {
             let near = near.and_then(|text| text.trim().parse::<CpuList>().ok());
-            // All of them need no word to the system.
+            // If the workers may run on all of them, nothing is to be set.
             Ok(near
                 .and_then(|near| near.within(allowed))
                 .filter(|near| near != allowed))
@@ -113,7 +114,8 @@ fn choice(
     }
 }
 
-/// This thread runs on them from now on, as far as the mask of the call has them. Where the system refuses, it runs where it did.
+/// Lets this thread run on these CPUs from now on, as far as the mask of the call has them. If the system refuses, the thread
+/// runs where it did.
 pub(in crate::engine) fn pin(cpus: &CpuList) {
     if let Err(error) = sched_setaffinity(None, &mask(cpus)) {
         tracing::warn!("a worker does not run on CPUs {cpus}: {error}");

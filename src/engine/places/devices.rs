@@ -1,4 +1,4 @@
-//! The devices of an engine: those that its configuration names, else the ports that `auto` takes.
+//! The devices of an engine: those that its configuration names, or the ports that `auto` takes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::verbs::{Context, device_list};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct EngineDevices {
-    /// In the order of its rails.
+    /// The devices, in the order of the rails.
     pub contexts: Vec<Arc<Context>>,
-    /// What the ports are near that `auto` looks for. None: nothing is known of it, or the devices are named.
+    /// What `auto` wants ports near. None: nothing is known of it, or the devices are named.
     pub near: Option<Near>,
-    /// Ports that `auto` does not take, each with the reason. Empty where devices are named.
+    /// Ports that `auto` does not take, each with the reason. The list is empty where devices are named.
     pub passed_over: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ pub enum Near {
     Gpu {
         /// Its number.
         ordinal: u32,
-        /// Where it is.
+        /// Its address on the PCI bus.
         pci: PciAddress,
     },
     /// The NUMA node with all CPUs on which its workers may run.
@@ -48,10 +48,10 @@ impl fmt::Display for Near {
     }
 }
 
-/// The ports that `auto` takes, open.
+/// Opens the ports that `auto` takes.
 pub(in crate::engine) fn auto(config: &EngineConfig) -> Result<EngineDevices, HostError> {
     let (qps, most) = (config.qps, config.rails as usize);
-    // Also where the machine has fewer ports: what starts on one machine starts on all.
+    // This is checked also where the machine has fewer ports, so that what starts on one machine starts on all.
     if (qps as usize) < most {
         return Err(EngineError::FewQps { qps, devices: most }.into());
     }
@@ -59,7 +59,7 @@ pub(in crate::engine) fn auto(config: &EngineConfig) -> Result<EngineDevices, Ho
         GpuSelector::Cuda(_) => gpu::visible().map_err(ProviderError::from)?,
         _ => Vec::new(),
     };
-    // Before sysfs is read: software HCAs come into being when a process looks for devices.
+    // The list comes before sysfs is read: software HCAs come into being when a process looks for devices.
     let list = device_list()?;
     let machine = Machine::of_this_process();
     let near = near(config, &visible, &machine)?;
@@ -110,7 +110,7 @@ fn near(
     Ok(node.map(Near::Node))
 }
 
-/// The ports that are not taken, each with the reason.
+/// Returns the ports that are not taken, each with the reason.
 fn others(opened: &Opened, most: usize) -> Vec<String> {
     let spare = opened.spare.iter().map(|spare| {
         let why = match spare.behind {

@@ -1,4 +1,4 @@
-//! On which ports and CPUs an engine works.
+//! The ports and CPUs on which an engine works.
 
 pub(in crate::engine) mod cpus;
 pub(in crate::engine) mod devices;

@@ -1,19 +1,19 @@
 //! How many slices a lane may have in flight beside the other lanes of its link.
 //!
-//! A lane that took all that its queue has room for would take most of the slices that are left when its worker wakes first. A slow
-//! lane would have hundreds of them when the others have none left, and each transfer would wait for it. So a lane takes slices as
-//! long as it finishes them no later than the other lanes finish theirs. Two chains it may have in any case: then no lane waits for
-//! a thread that is not running, and each learns how fast it is.
+//! A lane that took all that its queue has room for would take most of the slices that are left when its worker wakes first. A
+//! slow lane would have hundreds of them when the others have none left, and each transfer would wait for it. So a lane takes
+//! slices as long as it finishes them no later than the other lanes finish theirs. A lane may always have two chains in flight.
+//! So no lane waits for a thread that is not running, and each learns how fast it is.
 
 use std::time::{Duration, Instant};
 
-/// Chains that a lane may have in flight in any case.
+/// Chains that a lane may always have in flight.
 pub(in crate::engine) const LEAST: u32 = 2;
-/// After so many slices a lane reckons anew how fast it is.
+/// Number of slices after which a lane measures anew how fast it is.
 const COUNTED: u32 = 64;
-/// So long it waits for them.
+/// Longest time for which it waits for them.
 const COUNTED_IN: Duration = Duration::from_millis(4);
-/// The last reckoning counts for one part in so many.
+/// The last measurement counts for one part in so many.
 const WEIGHT: u64 = 4;
 
 /// What a lane has to finish.
@@ -23,17 +23,18 @@ pub(in crate::engine) struct Backlog {
     pub(in crate::engine) in_flight: u32,
     /// Nanoseconds from one completion to the next; 0: not known.
     pub(in crate::engine) each: u64,
-    /// Nanoseconds since the last one, or since the first of them was posted to an idle lane.
+    /// Nanoseconds since the last completion, or since the first slice was posted to an idle lane.
     pub(in crate::engine) since: u64,
 }
 
 impl Backlog {
-    /// When it is finished. A lane of which no speed is known is taken to be as fast as the one that asks.
+    /// Returns in how many nanoseconds the backlog is finished. A lane whose speed is not known is taken to be as fast as the
+    /// lane that asks.
     fn ends_in(self, own_each: u64) -> u64 {
         let each = self.each_or(own_each);
         match self.in_flight {
             0 => 0,
-            // One that has stopped is late already.
+            // A lane that has stopped is late already.
             in_flight => each.saturating_mul(in_flight.into()).max(self.since),
         }
     }
@@ -43,14 +44,15 @@ impl Backlog {
     }
 }
 
-/// Most slices that a lane may have in flight, which takes `each` nanoseconds for one (0: not known) and posts chains of so many.
+/// Returns how many slices a lane may have in flight. It takes `each` nanoseconds for one slice (0: not known), and posts chains
+/// of `chain` slices.
 pub(in crate::engine) fn window(
     chain: u32,
     each: u64,
     others: impl Iterator<Item = Backlog>,
 ) -> u32 {
     let least = LEAST * chain;
-    // When the others are through, and in what time the fastest lane does one.
+    // The first number says when the first of the others is through, and the second how long the fastest lane takes for one slice.
     let both = others.map(|it| (it.ends_in(each), it.each_or(each)));
     let Some((soonest, fastest)) = both.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))) else {
         return u32::MAX;
@@ -63,19 +65,19 @@ pub(in crate::engine) fn window(
 /// How fast a lane completes while it has something to do.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Tempo {
-    /// Since when completions are counted. None: nothing is in flight.
+    /// The time since which completions are counted. None: nothing is in flight.
     begun: Option<Instant>,
     done: u32,
     each: u64,
 }
 
 impl Tempo {
-    /// Slices were posted.
+    /// Notes that slices were posted.
     pub(in crate::engine) fn post(&mut self, now: Instant) {
         self.begun.get_or_insert(now);
     }
 
-    /// So many have completed, and so many are left in flight.
+    /// Notes that `done` slices have completed, after which `in_flight` are left.
     pub(in crate::engine) fn complete(&mut self, done: u32, in_flight: u32, now: Instant) {
         let Some(begun) = self.begun else {
             return;
@@ -99,7 +101,7 @@ impl Tempo {
         }
     }
 
-    /// Nanoseconds of one; 0: not known.
+    /// Returns how many nanoseconds one slice takes. 0: not known.
     pub(in crate::engine) fn each(&self) -> u64 {
         self.each
     }

@@ -1,9 +1,10 @@
 //! What tells the two ends of one connection from a stranger that sends back, or passes on, what engines say.
 //!
-//! Each end draws a nonce for the connection and says which end it is. An end refuses its own nonce, and its own end. What an engine
-//! keeps in its memory for the other is a digest of both nonces, of the end that keeps it, and of both TCP addresses as it sees
-//! them; over a Unix socket the process ids that the kernel has seen take the addresses' place. A relay between two connections has other
-//! addresses or processes at each, so it proves nothing. The same goes for a proxy and for NAT: the two are then reached by the NIC.
+//! Each end draws a nonce for the connection and says which end it is. An end refuses its own nonce, and its own end. An engine
+//! keeps a digest for the other in its memory. The digest is of both nonces, of the end that keeps it, and of both TCP addresses
+//! as that end sees them. Over a Unix socket the process ids that the kernel has seen take the place of the addresses. A relay
+//! between two connections has other addresses or processes at each, so it proves nothing. Through a proxy or NAT two engines
+//! prove nothing either, and go by the NIC.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,10 +15,10 @@ use crate::engine::wire::seal::Role;
 use crate::engine::wire::streams::{Stream, Whereabouts};
 use crate::provider::local::{Kept, draw};
 
-/// What the digest is for.
+/// The first bytes of what is digested: they say what the digest is for.
 const PURPOSE: &[u8; 20] = b"warpverbs: a machine";
 
-/// Words that one end draws for one connection.
+/// Random words that one end draws for one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::engine) struct Nonce([u64; 4]);
 
@@ -27,7 +28,7 @@ impl Nonce {
     }
 }
 
-/// What one end knows of both.
+/// What one end knows of both ends.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct BothEnds {
     own: End,
@@ -43,7 +44,7 @@ struct End {
 }
 
 impl BothEnds {
-    /// Those of this stream. The nonce of this end stands first.
+    /// Returns both ends of this stream. The nonce of this end stands first.
     pub(in crate::engine) fn new(
         stream: &Stream,
         role: Role,
@@ -61,18 +62,18 @@ impl BothEnds {
         })
     }
 
-    /// What this end keeps for the other.
+    /// Returns what this end keeps for the other.
     pub(in crate::engine) fn kept_here(&self) -> Kept {
         kept(self.role, &self.own, &self.theirs)
     }
 
-    /// What the other keeps for this one.
+    /// Returns what the other end keeps for this one.
     pub(in crate::engine) fn kept_there(&self) -> Kept {
         kept(self.role.other(), &self.theirs, &self.own)
     }
 }
 
-/// What the end with this role keeps for the other.
+/// Returns what the end with this role keeps for the other.
 fn kept(keeper: Role, own: &End, theirs: &End) -> Kept {
     let nonces = [own, theirs].map(|end| end.nonce.0.map(u64::to_le_bytes));
     let both = [own, theirs].map(|end| bytes(end.at));
@@ -84,7 +85,8 @@ fn kept(keeper: Role, own: &End, theirs: &End) -> Kept {
     ])
 }
 
-/// An end as either end of a connection sees it: one end may call it an IPv4 address, and the other end the IPv6 address of that.
+/// Returns an end in a form that both ends of the connection compute alike: one may see an IPv4 address, and the other the IPv6
+/// address that stands for it.
 fn bytes(at: Whereabouts) -> [u8; 19] {
     let mut all = [0; 19];
     match at {
@@ -111,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Both ends of a connection of this machine.
+    /// Returns both ends of a connection of this machine.
     fn connection(listener: &TcpListener) -> [Stream; 2] {
         let to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         [to.into(), listener.accept().unwrap().0.into()]
@@ -137,7 +139,7 @@ mod tests {
             assert_eq!(to.kept_here(), from.kept_there());
             assert_eq!(to.kept_there(), from.kept_here());
             assert_ne!(to.kept_here(), to.kept_there());
-            // A relay passes on all that two ends say, each of another connection.
+            // A relay passes on all that two ends of different connections say.
             let [to, from] = ends([&one[0], &other[1]]);
             assert_ne!(to.kept_here(), from.kept_there());
             assert_ne!(to.kept_there(), from.kept_here());

@@ -40,7 +40,7 @@ pub(in crate::engine) enum WireError {
     Noise(#[from] snow::Error),
 }
 
-/// What keeps the engine at `place` from being a peer.
+/// Returns the error that keeps the engine at `place` from being a peer.
 pub(in crate::engine) fn failed(place: &str, error: &WireError) -> HostError {
     let peer = place.to_owned();
     match error {

@@ -4,50 +4,50 @@
 //! "WVEN"  version u16 LE  kind u16 LE  length u32 LE  length bytes
 //! ```
 //!
-//! Kind 1 is a message as JSON, kind 2 a notice. Between engines with a key both go inside of frames of kind 4, encrypted, and before
-//! them frames of kind 3 agree on how (`seal`).
+//! Kind 1 is a message as JSON, kind 2 a notice. Between engines with a key, frames of kind 3 agree on the encryption first
+//! (`seal`). Then kinds 1 and 2 go encrypted, inside frames of kind 4.
 
 use crate::engine::error::Distrust;
 use crate::engine::wire::error::WireError;
 
-/// What a frame begins with.
+/// The first bytes of a frame.
 const MAGIC: [u8; 4] = *b"WVEN";
-/// Version of head and messages.
+/// The version of head and messages.
 pub(in crate::engine) const VERSION: u16 = 7;
-/// A message as JSON.
+/// The kind of a frame that carries a message as JSON.
 pub(in crate::engine) const CLEAR: u16 = 1;
-/// The form of a frame that carries a notice.
+/// The kind of a frame that carries a notice.
 pub(in crate::engine) const NOTICE: u16 = 2;
-/// A handshake of Noise.
+/// Messages of a handshake of Noise.
 pub(in crate::engine) const NOISE: u16 = 3;
-/// A part of the stream of other frames, encrypted.
+/// The kind of a frame that carries part of the stream of other frames, encrypted.
 pub(in crate::engine) const SEALED: u16 = 4;
 pub(in crate::engine) const HEAD: usize = 12;
 /// Most bytes of a message.
 pub(in crate::engine) const MOST_BYTES: u32 = 1 << 20;
-/// Most bytes of what Noise makes.
+/// Most bytes that Noise makes at once.
 pub(in crate::engine) const MOST_NOISE: u16 = u16::MAX;
-/// Two frames.
+/// Bytes of two of the longest frames.
 const MOST_COME: usize = 2 * (HEAD + MOST_BYTES as usize);
-/// Most bytes of a message of a handshake, which anyone may send: what an engine tells of itself has less than half.
+/// Most bytes of a message of a handshake, which anyone may send. What an engine tells of itself has less than half of that.
 pub(in crate::engine) const MOST_HELLO: u32 = 1 << 15;
-/// The same of a handshake of Noise.
+/// Most bytes of a message of a handshake of Noise.
 const MOST_SHAKE: u32 = 128;
 
-/// How far a connection is, and so what may come. What the other end sends before it is a peer takes little memory.
+/// How far a connection is, which decides what may come. What the other end sends before it is a peer takes little memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::engine) enum Stage {
-    /// A handshake of Noise.
+    /// Messages of a handshake of Noise.
     Noise,
-    /// A handshake of engines.
+    /// Messages of a handshake of engines.
     Hello,
-    /// Whatever peers say.
+    /// Any message of a peer.
     #[default]
     Peer,
 }
 
 impl Stage {
-    /// Most bytes of a frame of this kind.
+    /// Returns the most bytes of a frame of this kind.
     fn most(self, kind: u16) -> Result<u32, WireError> {
         match (self, kind) {
             (Self::Noise, NOISE) => Ok(MOST_SHAKE),
@@ -82,7 +82,7 @@ pub(in crate::engine) fn put(kind: u16, body: &[u8], into: &mut Vec<u8>) -> Resu
     Ok(())
 }
 
-/// What binds a handshake to these frames.
+/// Returns the bytes that bind a handshake to this form of frames.
 pub(in crate::engine) fn prologue() -> [u8; 6] {
     let ([m, a, g, c], [v0, v1]) = (MAGIC, VERSION.to_le_bytes());
     [m, a, g, c, v0, v1]
@@ -95,7 +95,7 @@ const fn most_of(kind: u16) -> u32 {
     }
 }
 
-/// The kind and the end of the frame that `bytes` begin with, once its head is here.
+/// Returns the kind and the end of the frame at the beginning of `bytes`. None: its head has not come.
 pub(in crate::engine) fn head(bytes: &[u8]) -> Result<Option<(u16, usize)>, WireError> {
     let Some(head) = bytes.first_chunk::<HEAD>() else {
         let begin = bytes.first_chunk::<4>();
@@ -122,17 +122,17 @@ pub(in crate::engine) fn head(bytes: &[u8]) -> Result<Option<(u16, usize)>, Wire
     Ok(Some((kind, HEAD + length as usize)))
 }
 
-/// What has come and was not taken, at most two frames, and less before the other end is a peer.
+/// Bytes that have come and were not taken: at most two frames, and less before the other end is a peer.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Frames {
     come: Vec<u8>,
-    /// How much of it was taken.
+    /// How many of the bytes were taken.
     taken: usize,
     stage: Stage,
 }
 
 impl Frames {
-    /// From here on this may come.
+    /// Says what may come from here on.
     pub(in crate::engine) fn expect(&mut self, stage: Stage) {
         self.stage = stage;
     }
@@ -145,14 +145,14 @@ impl Frames {
         self.left().is_empty()
     }
 
-    /// Where more is added.
+    /// Returns the buffer to whose end more bytes are added.
     pub(in crate::engine) fn end(&mut self) -> &mut Vec<u8> {
         self.come.drain(..self.taken);
         self.taken = 0;
         &mut self.come
     }
 
-    /// Returns whether a frame has come that can be taken, or what is none.
+    /// Returns whether a frame has come that can be taken, or bytes that are no frame.
     pub(in crate::engine) fn has_whole(&self) -> bool {
         match self.head() {
             Ok(Some((_, end))) => self.left().len() >= end,
@@ -161,7 +161,7 @@ impl Frames {
         }
     }
 
-    /// Takes the first frame, if it is whole: its kind and its body.
+    /// Takes the first frame, if it is whole. Returns its kind and its body.
     pub(in crate::engine) fn take(&mut self) -> Result<Option<(u16, &[u8])>, WireError> {
         let Some((kind, end)) = self.head()? else {
             return Ok(None);
@@ -174,7 +174,7 @@ impl Frames {
         Ok(Some((kind, &self.come[begin + HEAD..self.taken])))
     }
 
-    /// The kind and the end of the first frame, as soon as its head is here.
+    /// Returns the kind and the end of the first frame. None: its head has not come.
     fn head(&self) -> Result<Option<(u16, usize)>, WireError> {
         let found = head(self.left())?;
         if let Some((kind, end)) = found {
@@ -186,7 +186,7 @@ impl Frames {
         Ok(found)
     }
 
-    /// What has come and was not taken.
+    /// Returns the bytes that have come and were not taken.
     pub(in crate::engine) fn left(&self) -> &[u8] {
         &self.come[self.taken..]
     }

@@ -1,5 +1,5 @@
-//! Streams of a program's own words under the key of its engines. They carry descriptors, which no process without the key may read
-//! or replace, and requests, which only programs with the key may make.
+//! Streams for words of programs, encrypted with the key of their engines. They carry descriptors, which no process without the
+//! key may read or replace, and requests, which only programs with the key may make.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -12,24 +12,24 @@ use crate::engine::wire::seal::{Role, Seal};
 use crate::engine::wire::shake::{Purpose, shake};
 use crate::engine::wire::streams::Stream;
 
-/// A stream to a program with the same key, encrypted. Whatever was not made with the key, or not for this stream, is an error of
-/// [`io::ErrorKind::InvalidData`] and ends it. Its end is not authenticated: the words have to say which is the last. A read that has got
-/// a part of a record alone is [`io::ErrorKind::Interrupted`].
+/// A stream to a program with the same key, encrypted. Bytes that were not made with the key, or not for this stream, are an
+/// error of [`io::ErrorKind::InvalidData`] and end the stream. The end of the stream is not authenticated, so the words must say
+/// which is the last. A read that has got only a part of a record returns [`io::ErrorKind::Interrupted`].
 #[derive(Debug)]
 pub struct KeyedStream {
     stream: Stream,
     seal: Seal,
-    /// What has come and was not read.
+    /// Bytes that have come and were not read.
     come: Vec<u8>,
     read: usize,
     is_ended: bool,
 }
 
 impl KeyedStream {
-    /// Over `stream`, which this program has connected. Each wait for the other end is `most` at most, later ones too.
+    /// Shakes hands over `stream`, which this program has connected. Each wait for the other end lasts `most` at most, also later ones.
     ///
     /// # Errors
-    /// [`HostError::Distrusted`]: not both ends have the same key; [`HostError::Connection`]: the other end does not answer.
+    /// [`HostError::Distrusted`]: the ends do not have the same key; [`HostError::Connection`]: the other end does not answer.
     pub fn connect(
         stream: impl Into<Stream>,
         key: &EngineKey,
@@ -38,7 +38,7 @@ impl KeyedStream {
         Self::new(stream.into(), key, most, Role::Connects)
     }
 
-    /// Over `stream`, which another program has connected.
+    /// Shakes hands over `stream`, which another program has connected.
     ///
     /// # Errors
     /// As [`KeyedStream::connect`].
@@ -59,7 +59,7 @@ impl KeyedStream {
         let mut wire = Wire::new(stream, most);
         let shaken = shake(&mut wire, key, role, Purpose::Words);
         shaken.map_err(|error| match error {
-            // Words without a key begin as they like.
+            // A program without a key may begin with any words.
             WireError::Magic(_) => failed(&place, &Distrust::Clear.into()),
             error => failed(&place, &error),
         })?;
@@ -99,7 +99,7 @@ impl Read for KeyedStream {
                 return Err(invalid(error.to_string()));
             }
             if self.come.is_empty() && !self.is_ended {
-                // A part of a record: the caller, whose time may be over, decides whether it waits for more.
+                // Only a part of a record has come. The caller, whose time may be over, decides whether it waits for more.
                 return Err(io::ErrorKind::Interrupted.into());
             }
         }
@@ -150,7 +150,7 @@ mod tests {
         })
     }
 
-    /// Of the next read that has not got a part alone.
+    /// Returns the error of the next read that has got more than a part of a record.
     fn error_of(stream: &mut KeyedStream) -> io::ErrorKind {
         loop {
             match stream.read(&mut [0; 8]).unwrap_err().kind() {

@@ -1,5 +1,5 @@
-//! Notices: messages that a program at the other end takes, alone or after a transfer. They go over the connection's control
-//! stream; each is delivered once, in the order of its sender, also across connections of the same two lives.
+//! Notices: messages for the program at the other end, alone or after a transfer. They go over the control stream of the
+//! connection. Each is delivered once, in the order of its sender, also across connections of the same two lives.
 //!
 //! A sender numbers its notices from 0 on, for a life of a peer. The sender keeps a notice until the program at the other end has
 //! taken it. It keeps no more than the peer's inbox has room for. So a sender meets a full inbox before it sends anything, and a
@@ -14,7 +14,7 @@ use crate::engine::ledger::report::FirstCause;
 use crate::engine::limits::{MOST_NOTICE_BYTES, OVERHEAD};
 use crate::provider::Cause;
 
-/// Bytes before those of the program.
+/// Bytes before the bytes of the program.
 const HEAD: usize = 16;
 
 /// A message of a peer's program.
@@ -23,28 +23,28 @@ const HEAD: usize = 16;
 pub struct Notice {
     /// The name of the peer.
     pub peer: String,
-    /// The life of it that has sent this.
+    /// The life of the peer that has sent this.
     pub incarnation: u64,
-    /// What it has sent, as it is.
+    /// The bytes of the peer's program.
     pub bytes: Box<[u8]>,
-    /// What has become of the transfer that it was sent with; none of one that was sent alone.
+    /// What has become of the transfer with which it was sent. None: it was sent alone.
     pub transfer: Option<Behind>,
 }
 
 /// The transfer after whose last byte a notice comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behind {
-    /// How it has ended. All bytes have landed only where it is done.
+    /// How the transfer has ended. All bytes have landed only if it is done.
     pub outcome: Outcome,
     /// The operation that has failed first.
     pub operation: Option<u32>,
-    /// Why, as the HCA of the sender says it; none of what was not posted.
+    /// The cause, as the HCA of the sender says it. None: the slice was not posted.
     pub cause: Option<Cause>,
 }
 
 impl Behind {
     pub(in crate::engine) fn of(outcome: Outcome, first: Option<FirstCause>) -> Self {
-        // Of one that is done: what a retry has made good.
+        // The first failure of a transfer that is done was made good by a retry.
         let first = first.filter(|_| outcome != Outcome::Done);
         Self {
             outcome,
@@ -54,12 +54,12 @@ impl Behind {
     }
 }
 
-/// What a notice takes of an inbox.
+/// Returns the bytes that a notice takes of an inbox.
 pub(in crate::engine) fn charge(bytes: usize) -> u64 {
     bytes as u64 + OVERHEAD
 }
 
-/// Why what the other end says of notices cannot be.
+/// Why a message about notices cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::engine) enum NoticeError {
     #[error("a notice of {0} bytes with its head; it must be {HEAD} to {most}", most = HEAD + MOST_NOTICE_BYTES)]
@@ -172,22 +172,22 @@ const fn outcome_of(code: u8) -> Option<Outcome> {
 /// What this side sends to a life of a peer.
 #[derive(Debug)]
 pub(in crate::engine) struct Outbox {
-    /// Number of the first that is kept.
+    /// The number of the first notice that is kept.
     first: u64,
     kept: VecDeque<Record>,
-    /// The number after the last that any connection was given.
+    /// The number after the last notice that any connection was given.
     sent: u64,
-    /// Of the peer's inbox: what is kept, and what is reserved.
+    /// Bytes of the peer's inbox that are taken by notices that are kept, or reserved.
     used: u64,
     most: u64,
-    /// A notice found no room.
+    /// A notice found no room since the last question.
     has_refused: bool,
-    /// Connections that may carry, the first of which does; for each the number that it sends next.
+    /// Connections that may carry notices, each with the number that it sends next. The first of them carries.
     links: Vec<(u64, u64)>,
 }
 
 impl Outbox {
-    /// To a peer whose inbox has `most` bytes.
+    /// Returns an outbox to a peer whose inbox has `most` bytes.
     pub(in crate::engine) fn new(most: u64) -> Self {
         Self {
             first: 0,
@@ -200,7 +200,7 @@ impl Outbox {
         }
     }
 
-    /// Takes room for a notice. If the room does not suffice: the limit, and the bytes in use.
+    /// Reserves room for a notice. If the room does not suffice, the error has the limit and the bytes in use.
     pub(in crate::engine) fn reserve(&mut self, bytes: usize) -> Result<(), [u64; 2]> {
         let used = self.used + charge(bytes);
         self.has_refused |= used > self.most;
@@ -235,12 +235,12 @@ impl Outbox {
         self.sent > 0
     }
 
-    /// The number after that of the last notice that is kept.
+    /// Returns the number after that of the last notice that is kept.
     fn end(&self) -> u64 {
         self.first + self.kept.len() as u64
     }
 
-    /// A connection at whose other end `accepted` is due may carry from now on.
+    /// Lets a connection carry notices. Its other end waits for number `accepted`.
     pub(in crate::engine) fn enter(&mut self, link: u64, accepted: u64) -> Result<(), NoticeError> {
         if accepted > self.sent {
             let (found, sent) = (accepted, self.sent);
@@ -253,17 +253,17 @@ impl Outbox {
         Ok(())
     }
 
-    /// It carries no more. Whether another one carries now.
+    /// Lets the connection carry no more notices. Returns whether another one carries now.
     pub(in crate::engine) fn leave(&mut self, link: u64) -> bool {
         let carried = self.links.first().is_some_and(|(first, _)| *first == link);
         self.links.retain(|(known, _)| *known != link);
         carried && !self.links.is_empty()
     }
 
-    /// What the connection is to carry next.
+    /// Returns the notice that the connection is to carry next.
     pub(in crate::engine) fn next(&mut self, link: u64) -> Option<Record> {
         let (_, next) = self.links.first_mut().filter(|(first, _)| *first == link)?;
-        // What its other end has not accepted when it connected may have been taken since, over another one.
+        // A notice that the other end had not accepted when it connected may have been taken since, over another connection.
         let number = (*next).max(self.first);
         let nth = usize::try_from(number - self.first).ok()?;
         let record = self.kept.get(nth)?.clone();
@@ -272,7 +272,7 @@ impl Outbox {
         Some(record)
     }
 
-    /// The program at the other end has taken so many notices. Returns whether that frees room.
+    /// Notes how many notices the program at the other end has taken. Returns whether that frees room.
     pub(in crate::engine) fn taken(&mut self, count: u64) -> Result<bool, NoticeError> {
         if count > self.sent {
             let (found, sent) = (count, self.sent);
@@ -289,7 +289,7 @@ impl Outbox {
     }
 }
 
-/// What this side has of a life of a peer.
+/// What this side has received of a life of a peer.
 #[derive(Debug)]
 pub(in crate::engine) struct Inbox {
     accepted: u64,
@@ -299,7 +299,7 @@ pub(in crate::engine) struct Inbox {
 }
 
 impl Inbox {
-    /// With room for `most` bytes.
+    /// Returns an inbox with room for `most` bytes.
     pub(in crate::engine) const fn new(most: u64) -> Self {
         Self {
             accepted: 0,
@@ -314,17 +314,17 @@ impl Inbox {
         self.used == 0
     }
 
-    /// The number that is due.
+    /// Returns the number of the notice that is due.
     pub(in crate::engine) const fn accepted(&self) -> u64 {
         self.accepted
     }
 
-    /// How many the program has taken.
+    /// Returns how many notices the program has taken.
     pub(in crate::engine) const fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Returns whether a notice that has come is new. The caller drops one that has come before.
+    /// Takes a notice in. Returns whether it is new: the caller drops a notice that has come before.
     pub(in crate::engine) fn accept(
         &mut self,
         number: u64,
@@ -346,7 +346,7 @@ impl Inbox {
         Ok(true)
     }
 
-    /// The program takes one.
+    /// Notes that the program takes a notice.
     pub(in crate::engine) fn take(&mut self, bytes: usize) {
         self.used -= charge(bytes);
         self.taken += 1;
@@ -391,7 +391,7 @@ mod tests {
             let found = Record::from_bytes(&bytes);
             assert!(matches!(found, Err(NoticeError::Head(_))), "{at} {byte}");
         }
-        // Whatever comes is either refused, or is what says the same.
+        // Bytes are refused, or they make a record whose bytes they are.
         let full = std::env::var_os("WV_TEST_FULL").is_some();
         for _ in 0..if full { 1_000_000 } else { 20_000 } {
             let length = random.usize(0..40);
@@ -406,12 +406,12 @@ mod tests {
         }
     }
 
-    /// Two ends, with streams that keep the order, of which any may end at any time.
+    /// Two ends with streams that keep the order. Any stream may end at any time.
     struct Run {
         random: fastrand::Rng,
         out: Outbox,
         into: Inbox,
-        /// By stream: its number, the records on their way to the other end, and the counts on their way back.
+        /// Of each stream: its number, the records on their way to the other end, and the counts on their way back.
         streams: Vec<(u64, VecDeque<Record>, VecDeque<u64>)>,
         next: u64,
         pushed: u64,
@@ -454,7 +454,7 @@ mod tests {
                     self.next += 1;
                 }
                 (2, Some(_)) => {
-                    // What is under way is lost.
+                    // Records and counts that are under way are lost.
                     let (link, ..) = self.streams.swap_remove(which);
                     self.out.leave(link);
                 }
@@ -499,7 +499,7 @@ mod tests {
             for _ in 0..2000 {
                 run.step(seed);
             }
-            // A last connection brings all that is left.
+            // A last connection brings all notices that are left.
             run.streams.iter().for_each(|(link, ..)| {
                 run.out.leave(*link);
             });

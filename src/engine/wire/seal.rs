@@ -1,4 +1,4 @@
-//! Records: what comes and goes on a connection whose ends have shaken hands (`shake`).
+//! Records: the encrypted parts of a connection whose ends have shaken hands (`shake`).
 
 use serde::{Deserialize, Serialize};
 use snow::{HandshakeState, TransportState};
@@ -45,7 +45,7 @@ impl Seal {
         })
     }
 
-    /// Takes what `other` seals next as if nothing had come before it.
+    /// Takes the next record of `other` as if no record had come before it.
     #[cfg(test)]
     pub(super) fn forget_attempts_of(&mut self, other: &Self) {
         self.state.set_receiving_nonce(other.state.sending_nonce());
@@ -71,7 +71,7 @@ impl Seal {
         Ok(())
     }
 
-    /// Takes more bytes of the connection, and adds what the whole records carry to `into`. After an error it takes nothing more.
+    /// Takes more bytes of the connection, and adds to `into` what whole records carry. After an error it takes no more bytes.
     pub(in crate::engine) fn open(
         &mut self,
         bytes: &[u8],

@@ -12,11 +12,11 @@ use crate::config::{EngineAddress, SocketPath, host_and_port};
 use crate::engine::error::HostError;
 use crate::engine::wire::credentials::Credentials;
 
-/// After so long without a packet the kernel asks the other end of a TCP connection whether it lives.
+/// Time without a packet after which the kernel asks the other end of a TCP connection whether it lives.
 const KEEP_IDLE: Duration = Duration::from_secs(5);
-/// Between two such questions.
+/// Time between two such questions.
 const KEEP_BETWEEN: Duration = Duration::from_secs(2);
-/// So many without an answer end it: 15 s after the last packet.
+/// Number of questions without an answer that end the connection: 15 s after the last packet.
 const KEEP_COUNT: u32 = 5;
 
 /// A stream to another program.
@@ -32,10 +32,11 @@ pub(in crate::engine) enum Whereabouts {
 }
 
 impl Stream {
-    /// Connects to the program that listens at `place`, as `host:port` or `unix:PATH`. Each address of a host is tried for `most`.
+    /// Connects to the program that listens at `place`, as `host:port` or `unix:PATH`. It tries each address of a host for `most`
+    /// at most.
     ///
     /// # Errors
-    /// [`HostError::Connection`]: none listens there, or one of another user.
+    /// [`HostError::Connection`]: no program listens there, or one of another user.
     pub fn connect(place: &str, most: Duration) -> Result<Self, HostError> {
         let failed = |reason: String| HostError::Connection {
             peer: place.to_owned(),
@@ -55,7 +56,7 @@ impl Stream {
         for address in addresses {
             match TcpStream::connect_timeout(&address, most) {
                 Ok(stream) => return Ok(stream.into()),
-                // A name is one of several addresses; an address is named already.
+                // A name may stand for several addresses, so the error names the one that was tried. An address is named already.
                 Err(error) if address.to_string() == place => reason = error.to_string(),
                 Err(error) => reason = format!("{address}: {error}"),
             }
@@ -63,38 +64,38 @@ impl Stream {
         Err(failed(reason))
     }
 
-    /// The same stream by another descriptor.
+    /// Returns the stream by another descriptor.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }
 
-    /// Longest wait of a read; none: as long as it takes.
+    /// Sets the longest wait of a read. None: a read takes as long as it takes.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn set_read_timeout(&self, most: Option<Duration>) -> io::Result<()> {
         self.0.set_read_timeout(most)
     }
 
-    /// Longest wait of a write; none: as long as it takes.
+    /// Sets the longest wait of a write. None: a write takes as long as it takes.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn set_write_timeout(&self, most: Option<Duration>) -> io::Result<()> {
         self.0.set_write_timeout(most)
     }
 
-    /// Small writes go at once.
+    /// Lets small writes go at once.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn set_nodelay(&self) -> io::Result<()> {
         match self.own_address()? {
             Some(_) => self.0.set_tcp_nodelay(true),
-            // There they always do.
+            // Over a Unix socket they always do.
             None => Ok(()),
         }
     }
@@ -102,20 +103,20 @@ impl Stream {
     /// Ends one way or both.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.0.shutdown(how)
     }
 
-    /// The address of this end of a TCP stream; none of a Unix socket.
+    /// Returns the address of this end of a TCP stream. None: it is a Unix socket.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn own_address(&self) -> io::Result<Option<SocketAddr>> {
         Ok(self.0.local_addr()?.as_socket())
     }
 
-    /// What the other end is called in messages: its address, or its process.
+    /// Returns the name of the other end in messages: its address, or its process.
     #[must_use]
     pub fn peer(&self) -> String {
         match self.both() {
@@ -129,7 +130,7 @@ impl Stream {
         self.0.set_nonblocking(is_set)
     }
 
-    /// This end and the other one.
+    /// Returns this end and the other one.
     pub(in crate::engine) fn both(&self) -> io::Result<[Whereabouts; 2]> {
         let own = self.0.local_addr()?.as_socket();
         let theirs = self.0.peer_addr()?.as_socket();
@@ -154,7 +155,7 @@ impl Stream {
             .with_interval(KEEP_BETWEEN)
             .with_retries(KEEP_COUNT);
         self.0.set_tcp_keepalive(&often)?;
-        // The same where something was sent that is not answered: then the kernel asks by sending it again.
+        // If something was sent that is not answered, the kernel asks by sending it again, for as long.
         let most = KEEP_IDLE + KEEP_BETWEEN * KEEP_COUNT;
         self.0.set_tcp_user_timeout(Some(most))
     }
@@ -192,7 +193,7 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // An end that is gone is an error, and no signal that ends a program in C.
+        // If the other end is gone, this returns an error. A signal would end a program in C.
         self.0.send_with_flags(bytes, libc::MSG_NOSIGNAL)
     }
 
@@ -203,7 +204,7 @@ impl Write for Stream {
 
 fn connect_unix(path: &SocketPath, most: Duration) -> io::Result<Stream> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // So long the kernel waits until the other end has room for one more.
+    // The kernel waits so long until the other end has room for one more connection.
     socket.set_write_timeout(Some(most))?;
     let connected = socket.connect(&SockAddr::unix(path.as_path())?);
     connected.map_err(|error| match error.kind() {
