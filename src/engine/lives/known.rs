@@ -117,8 +117,8 @@ struct State {
 }
 
 impl State {
-    /// Makes room for one more engine. `most` engines may have no connection, no handle and no notices, and [`REMEMBERED`] times
-    /// as many may be known in all.
+    /// Makes room for one more engine. If `most` are known, this forgets those without a connection, a handle and notices. If
+    /// [`REMEMBERED`] times as many are known even then, it forgets the unused engine that has left first.
     fn forget(&mut self, most: usize) {
         if self.engines.len() < most {
             return;
