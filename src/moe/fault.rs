@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::board::ranks_of;
 use super::report::PHASES;
 use crate::abi::{MoeCause, MoeFault, NONE};
+use crate::moe::members::board::ranks_of;
 
 /// Why a call is not complete: what showed first, and which ranks are suspects.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use bytemuck::bytes_of;
 
-use super::arguments::{Arguments, of_making};
-use super::board::Board;
-use super::call::{Launched, Launching};
-use super::call_args::LaunchContext;
-use super::grid;
 use super::in_group::PlacementRule;
 use super::layout::{Layout, StateLayout};
-use super::shape;
-use super::state;
-use super::view::Views;
 use super::{
     CombineInput, CombineOutput, Difference, DispatchInput, DispatchOutput, Format, Grid, MoeCall,
     MoeConfig, MoeError, Placement,
 };
 use crate::abi::{AbandonParams, CombineParams, DevicePtr, DispatchParams, Window};
 use crate::gpu::{DeviceMemory, Event, Launch, Stream};
+use crate::moe::calls::arguments::{Arguments, of_making};
+use crate::moe::calls::call::{Launched, Launching};
+use crate::moe::calls::call_args::LaunchContext;
+use crate::moe::calls::shape;
+use crate::moe::making::grid;
+use crate::moe::making::state;
+use crate::moe::members::board::Board;
+use crate::moe::members::view::Views;
 use crate::team::{Maker, Sharing, Team, TeamError};
 
 /// Least depth of a send queue: a batch of a warp's 32 puts and a signal is at most a quarter of it.

@@ -19,35 +19,25 @@
 //! # Ok::<(), warpverbs::moe::MoeError>(())
 //! ```
 
-mod arguments;
-mod batch;
-pub mod bf16;
-mod board;
-mod call;
-mod call_args;
+mod calls;
 mod config;
 mod error;
 mod fault;
-mod fp8;
-mod grid;
 mod in_group;
 mod layer;
 mod layout;
+mod making;
+mod members;
 mod placement;
 mod report;
-mod routing;
-mod shape;
 mod sizes;
-mod staging;
-mod state;
-mod view;
+mod tokens;
 mod workspace;
 
-pub use arguments::Difference;
-pub use batch::{Batch, RankRow, Source};
-pub use board::Deadlines;
-pub use call::MoeCall;
-pub use call_args::{CombineInput, CombineOutput, DispatchInput, DispatchOutput};
+pub use calls::arguments::Difference;
+pub use calls::call::MoeCall;
+pub use calls::call_args::{CombineInput, CombineOutput, DispatchInput, DispatchOutput};
+pub use calls::staging::CombineStaging;
 pub use config::{
     Format, Grid, MAX_EXPERTS, MAX_FAILING_LINKS, MAX_PAYLOAD_BYTES, MAX_RANKS, MAX_SCALE_BYTES,
     MoeConfig, Returns, RowLayout, Scales,
@@ -57,10 +47,12 @@ pub use fault::Fault;
 pub use in_group::PlacementPolicy;
 pub use layer::Moe;
 pub use layout::Layout;
+pub use members::board::Deadlines;
+pub use members::view::View;
 pub use placement::{Home, MAX_EXPERT_SLOTS, Placement};
 pub use report::CallReport;
-pub use routing::check_routing;
 pub use sizes::{RequiredBytes, required_bytes};
-pub use staging::CombineStaging;
-pub use view::View;
+pub use tokens::batch::{Batch, RankRow, Source};
+pub use tokens::bf16;
+pub use tokens::routing::check_routing;
 pub use workspace::{CombineOptions, Combined, Encoded, EncodedRow, Statistics, Workspace};

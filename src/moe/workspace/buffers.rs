@@ -1,8 +1,8 @@
 //! The device buffers of a workspace: inputs and outputs of the largest call of a layer.
 
-use super::super::sizes::output_rows;
-use super::super::{Moe, MoeError};
 use crate::gpu::{DeviceMemory, Gpu};
+use crate::moe::sizes::output_rows;
+use crate::moe::{Moe, MoeError};
 
 /// Names of the buffers.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,9 @@
 //! Tokens as the format of a layer has them, in bytes, and the BF16 that these stand for.
 
-use super::super::batch::check_arrays;
-use super::super::fp8;
-use super::super::{Format, Moe, MoeConfig, MoeError, RowLayout, check_routing};
 use super::buffers::{Buffer, Buffers};
+use crate::moe::tokens::batch::check_arrays;
+use crate::moe::tokens::fp8;
+use crate::moe::{Format, Moe, MoeConfig, MoeError, RowLayout, check_routing};
 
 /// What one rank gives to dispatch in the format of its layer: FP8 with its scales, opaque bytes, BF16.
 #[derive(Clone, Debug, Default, PartialEq)]

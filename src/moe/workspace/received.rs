@@ -1,8 +1,8 @@
 //! What a dispatch brought, read from its outputs: rows of the local experts, in either layout, and the experts run on them.
 
-use super::super::{Moe, MoeError, RankRow, RowLayout, Source, bf16};
 use super::EncodedRow;
 use super::buffers::{Buffer, Buffers};
+use crate::moe::{Moe, MoeError, RankRow, RowLayout, Source, bf16};
 
 /// One row of a local expert.
 #[derive(Clone, Copy, Debug)]

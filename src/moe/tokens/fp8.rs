@@ -2,14 +2,14 @@
 //!
 //! The crate `moe-reference` reads FP8 by code of its own, and makes it too: what judges the library shares no code with it.
 
-use super::{Scales, bf16};
 use crate::abi::SCALE_CHANNELS;
+use crate::moe::{Scales, bf16};
 
 /// The BF16 bits nearest to what codes and scales of a token stand for.
 ///
 /// # Panics
 /// If scales are missing.
-pub(super) fn dequantize(kind: Scales, codes: &[u8], scales: &[u8]) -> Vec<u16> {
+pub(in crate::moe) fn dequantize(kind: Scales, codes: &[u8], scales: &[u8]) -> Vec<u16> {
     let one = |(channel, &code): (usize, &u8)| {
         bf16::from_f32(
             e4m3_to_f32(code) * scale_at(kind, scales, channel / SCALE_CHANNELS as usize),

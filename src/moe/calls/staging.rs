@@ -4,11 +4,11 @@
 //! the call two before. If none does, it offers the memory: no kernel and no HCA reads that call's set any more. From then until
 //! the send phase of combine has ended, the memory is the caller's. It must not be written before or after. The NIC may send a
 //! packet again, and the receive phase of combine reads this rank's own rows. Otherwise the phase hands out its rows all the same,
-//! and offers no memory ([`CallReport::offered`](super::CallReport::offered)): the combine of that call copies from memory of the
-//! caller's ([`CombineInput::copy_from`](super::CombineInput::copy_from)), for the peers whose rows are not on their way.
+//! and offers no memory ([`CallReport::offered`](crate::moe::CallReport::offered)): the combine of that call copies from memory of the
+//! caller's ([`CombineInput::copy_from`](crate::moe::CombineInput::copy_from)), for the peers whose rows are not on their way.
 
-use super::{Moe, MoeError, Returns, RowLayout};
 use crate::abi::SETS;
+use crate::moe::{Moe, MoeError, Returns, RowLayout};
 
 /// Staging memory of the calls of one set. It has the shape of `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct CombineStaging {
 
 impl Moe {
     /// Where calls may write what their combine sends, by set. The set of a call is one of the two, and
-    /// [`DispatchOutput::staging`](super::DispatchOutput::staging) says to kernels which, without a word of the host. It says 0 for
+    /// [`DispatchOutput::staging`](crate::moe::DispatchOutput::staging) says to kernels which, without a word of the host. It says 0 for
     /// a call that is offered neither, since an HCA still reads the rows of an earlier call.
     ///
     /// # Errors
@@ -36,9 +36,9 @@ impl Moe {
     }
 
     /// Where a call of `set` may write what its combine sends with `COMBINE_ZERO_COPY`. The set is its number modulo 2, which
-    /// kernels find in `MoeHandle::call` and the host in [`CallReport::call`](super::CallReport::call). The addresses stay the
+    /// kernels find in `MoeHandle::call` and the host in [`CallReport::call`](crate::moe::CallReport::call). The addresses stay the
     /// same while the layer lives. Not of a call that has fewer tokens than the layer was made for
-    /// ([`DispatchInput::max_tokens`](super::DispatchInput::max_tokens)).
+    /// ([`DispatchInput::max_tokens`](crate::moe::DispatchInput::max_tokens)).
     ///
     /// # Errors
     /// [`MoeError::Option`] in a layer that sends back sums, which it makes itself; a set that does not exist.
@@ -72,7 +72,7 @@ impl Moe {
 }
 
 /// The error of zero-copy in a layer that adds up itself.
-pub(super) fn needs_rows_as_they_are() -> MoeError {
+pub(in crate::moe) fn needs_rows_as_they_are() -> MoeError {
     MoeError::Option {
         what: "zero-copy",
         needs: "a layer that sends rows as they are: rank-major, or one that returns every expert's row",

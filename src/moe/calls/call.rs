@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 
-use super::arguments::Arguments;
-use super::layout::HandleLayout;
-use super::{CallReport, Difference, MoeConfig, MoeError};
 use crate::abi::{DevicePtr, MoeHandle, MoeHandlePeer};
 use crate::gpu::{DeviceMemory, Gpu, Stream};
+use crate::moe::calls::arguments::Arguments;
+use crate::moe::layout::HandleLayout;
+use crate::moe::{CallReport, Difference, MoeConfig, MoeError};
 use crate::team::Team;
 
 /// The handle of one call at a time. A program with two calls open at once (two micro-batches, or a combine received after the
@@ -31,11 +31,11 @@ pub struct MoeCall {
 
 /// The deadline that the newest phases of a handle have of their own, ns; 0: none.
 #[derive(Debug, Default)]
-pub(super) struct OwnDeadline(AtomicU64);
+pub(in crate::moe) struct OwnDeadline(AtomicU64);
 
 impl OwnDeadline {
     /// A dispatch begins, with this one.
-    pub(super) fn of_dispatch(&self, own: Option<Duration>) -> Duration {
+    pub(in crate::moe) fn of_dispatch(&self, own: Option<Duration>) -> Duration {
         let own = own.unwrap_or_default();
         let ns = u64::try_from(own.as_nanos()).unwrap_or(u64::MAX);
         self.0.store(ns, Ordering::Relaxed);
@@ -43,12 +43,12 @@ impl OwnDeadline {
     }
 
     /// Its combine begins, which may have another one.
-    pub(super) fn of_combine(&self, own: Option<Duration>) -> Duration {
+    pub(in crate::moe) fn of_combine(&self, own: Option<Duration>) -> Duration {
         own.map_or_else(|| self.get(), |own| self.of_dispatch(Some(own)))
     }
 
     /// That of the phase which follows.
-    pub(super) fn get(&self) -> Duration {
+    pub(in crate::moe) fn get(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 }
@@ -57,7 +57,7 @@ impl OwnDeadline {
 /// can be refused before it is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Launched {
+pub(in crate::moe) enum Launched {
     /// Anything else: a combine that is launched now may be the first.
     Open,
     /// A combine was sent.
@@ -70,7 +70,7 @@ pub(super) enum Launched {
 
 /// A launch that the host takes down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Launching {
+pub(in crate::moe) enum Launching {
     /// Phases of dispatch.
     Dispatch,
     /// The send phase of combine. `sure`: it has nothing that the device might refuse.
@@ -100,7 +100,7 @@ impl Launched {
 }
 
 impl MoeCall {
-    pub(super) fn new(
+    pub(in crate::moe) fn new(
         team: &Team,
         config: &MoeConfig,
         arguments: &Arc<Arguments>,
@@ -134,21 +134,25 @@ impl MoeCall {
     }
 
     /// How far it is, by its launches.
-    pub(super) fn stage(&self) -> Launched {
+    pub(in crate::moe) fn stage(&self) -> Launched {
         Launched::ALL[usize::from(self.launched.load(Ordering::Relaxed))]
     }
 
     /// How far it is when `what` has been launched in `stream`, for [`MoeCall::launched`].
-    pub(super) fn after(&self, what: Launching, stream: &Stream) -> Result<Launched, MoeError> {
+    pub(in crate::moe) fn after(
+        &self,
+        what: Launching,
+        stream: &Stream,
+    ) -> Result<Launched, MoeError> {
         self.stage().after(what, stream.is_capturing()?)
     }
 
     /// Notes that `stage` has been launched. Launches of one handle follow each other, so only one thread writes at a time.
-    pub(super) fn launched(&self, stage: Launched) {
+    pub(in crate::moe) fn launched(&self, stage: Launched) {
         self.launched.store(stage as u8, Ordering::Relaxed);
     }
 
-    pub(super) fn deadline(&self) -> &OwnDeadline {
+    pub(in crate::moe) fn deadline(&self) -> &OwnDeadline {
         &self.deadline
     }
 

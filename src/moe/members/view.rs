@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 
-use super::{Moe, MoeError, Placement};
 use crate::abi::{DevicePtr, ExpertHome, ExpertSlots, MOE_VIEWS, MoeView};
 use crate::deadline::Looks;
 use crate::gpu::{Gpu, GpuError};
+use crate::moe::{Moe, MoeError, Placement};
 
 const VIEWS: usize = MOE_VIEWS as usize;
 /// Time between two looks at the calls that have ended.
@@ -30,16 +30,16 @@ pub struct View {
 
 /// Device addresses of one view and its tables.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ViewTables {
-    pub(super) view: u64,
-    pub(super) homes: u64,
-    pub(super) experts: u64,
-    pub(super) replicas: u64,
+pub(in crate::moe) struct ViewTables {
+    pub(in crate::moe) view: u64,
+    pub(in crate::moe) homes: u64,
+    pub(in crate::moe) experts: u64,
+    pub(in crate::moe) replicas: u64,
 }
 
 /// The views of a layer: their tables, and the copies on the device.
 #[derive(Debug)]
-pub(super) struct Views {
+pub(in crate::moe) struct Views {
     tables: [ViewTables; VIEWS],
     written: Mutex<Written>,
 }
@@ -122,13 +122,13 @@ impl Written {
 }
 
 /// Whether call `a` is newer than call `b`. Numbers wrap.
-pub(super) fn newer(a: u32, b: u32) -> bool {
+pub(in crate::moe) fn newer(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
 }
 
 impl Views {
     /// Writes the first view; `rank` is this one.
-    pub(super) fn new(
+    pub(in crate::moe) fn new(
         gpu: &dyn Gpu,
         tables: [ViewTables; VIEWS],
         rank: u32,
@@ -143,7 +143,7 @@ impl Views {
     }
 
     /// The present view begins at `first`: no rank has made a call.
-    pub(super) fn begin_at(&self, gpu: &dyn Gpu, first: u32) -> Result<(), GpuError> {
+    pub(in crate::moe) fn begin_at(&self, gpu: &dyn Gpu, first: u32) -> Result<(), GpuError> {
         let mut written = self.written();
         let Entry { serial, place, .. } = *written.newest();
         let at = self.tables[place].view + std::mem::offset_of!(MoeView, first) as u64;
@@ -154,7 +154,12 @@ impl Views {
     }
 
     /// The same, and it is `view`.
-    pub(super) fn begin_in(&self, gpu: &dyn Gpu, rank: u32, view: View) -> Result<(), GpuError> {
+    pub(in crate::moe) fn begin_in(
+        &self,
+        gpu: &dyn Gpu,
+        rank: u32,
+        view: View,
+    ) -> Result<(), GpuError> {
         let mut written = self.written();
         let entry = Entry::new(view, written.next_serial(), written.newest().place);
         self.tables[entry.place].write(gpu, rank, &entry)?;
@@ -284,7 +289,7 @@ impl Moe {
     }
 
     /// Whether a view from `first` on would not wait for calls.
-    pub(super) fn has_place(&self, first: u32) -> bool {
+    pub(in crate::moe) fn has_place(&self, first: u32) -> bool {
         let place = self.place_for(&self.written(), first);
         !matches!(place, Err(MoeError::ViewInUse { .. }))
     }
@@ -349,7 +354,7 @@ impl Moe {
         self.board().clear_peer(peer)
     }
 
-    pub(super) fn check_view(&self, view: &View) -> Result<(), MoeError> {
+    pub(in crate::moe) fn check_view(&self, view: &View) -> Result<(), MoeError> {
         let (rank, ranks) = (self.team().rank(), self.team().ranks());
         if let Some(&rank) = view.members.iter().find(|member| **member >= ranks) {
             return Err(MoeError::Rank { rank, ranks });
@@ -361,7 +366,7 @@ impl Moe {
     }
 
     /// Refuses a placement that does not fit shape and team.
-    pub(super) fn check_placement(&self, placement: &Placement) -> Result<(), MoeError> {
+    pub(in crate::moe) fn check_placement(&self, placement: &Placement) -> Result<(), MoeError> {
         let (config, ranks) = (self.config(), self.team().ranks());
         let fits = placement.experts() == config.experts as usize
             && placement.ranks() == ranks as usize

@@ -1,14 +1,14 @@
 //! The shape of one call: another format, or fewer tokens, in the slots of a layer that was made for more.
 
-use super::state::{format, scales};
-use super::{Layout, MAX_PAYLOAD_BYTES, MAX_SCALE_BYTES, MoeConfig, MoeError};
 use crate::abi::{DISPATCH_IDS_64, DISPATCH_ONLY, DISPATCH_QUANTIZED, MAX_MOE_TOKENS};
+use crate::moe::making::state::{format, scales};
+use crate::moe::{Layout, MAX_PAYLOAD_BYTES, MAX_SCALE_BYTES, MoeConfig, MoeError};
 
 /// The layer's own shape with what a call has of its own: what its outputs are sized by. Refuses what the slots do not hold.
-pub(super) fn of_call(
+pub(in crate::moe) fn of_call(
     layer: &MoeConfig,
     ranks: u32,
-    format: Option<super::Format>,
+    format: Option<crate::moe::Format>,
     max_tokens: u32,
 ) -> Result<MoeConfig, MoeError> {
     let call = MoeConfig {
@@ -41,7 +41,7 @@ pub(super) fn of_call(
 }
 
 /// What `DispatchSendParams::tokens` and `flags` say of the shape of `call`, one of the layer.
-pub(super) fn words(layer: &MoeConfig, call: &MoeConfig, ranks: u32) -> [u32; 2] {
+pub(in crate::moe) fn words(layer: &MoeConfig, call: &MoeConfig, ranks: u32) -> [u32; 2] {
     if (call.format, call.max_tokens) == (layer.format, layer.max_tokens) {
         return [0; 2];
     }

@@ -6,10 +6,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
-use super::layout::Layout;
-use super::state::{format, scales};
-use super::{Fault, Format, MoeConfig, MoeError};
 use crate::abi::{MoeCause, SETS};
+use crate::moe::layout::Layout;
+use crate::moe::making::state::{format, scales};
+use crate::moe::{Fault, Format, MoeConfig, MoeError};
 use crate::team::{CallShape, Differs, Launches, Team, TeamError, printable};
 
 /// An argument that ranks must give alike, and in which two of them differ.
@@ -95,7 +95,7 @@ impl TryFrom<TeamError> for Difference {
 }
 
 /// Makes the error of a layer that could not be made.
-pub(super) fn of_making(error: TeamError) -> MoeError {
+pub(in crate::moe) fn of_making(error: TeamError) -> MoeError {
     match Difference::try_from(error) {
         Ok(found) => MoeError::Arguments(Box::new(found)),
         Err(error) => MoeError::Team(error),
@@ -124,7 +124,7 @@ fn tag_of(layer: &MoeConfig, call: &MoeConfig, ranks: u32) -> u32 {
 
 /// What a layer knows of the arguments of its calls.
 #[derive(Debug)]
-pub(super) struct Arguments {
+pub(in crate::moe) struct Arguments {
     team: Weak<Team>,
     /// Name of the layer.
     layer: String,
@@ -151,7 +151,7 @@ struct Looked {
 }
 
 impl Arguments {
-    pub(super) fn new(
+    pub(in crate::moe) fn new(
         team: &Arc<Team>,
         layer: &str,
         config: &MoeConfig,
@@ -172,11 +172,11 @@ impl Arguments {
     }
 
     /// All ranks have made the layer.
-    pub(super) fn made(&self, team: &Team) {
+    pub(in crate::moe) fn made(&self, team: &Team) {
         team.has_made(&self.layer, Arc::downgrade(&self.launches));
     }
 
-    pub(super) fn launches(&self) -> &Launches {
+    pub(in crate::moe) fn launches(&self) -> &Launches {
         &self.launches
     }
 
@@ -199,7 +199,7 @@ impl Arguments {
     }
 
     /// A dispatch of this shape follows, which the layer has room for.
-    pub(super) fn use_shape(&self, of: Option<Format>, max_tokens: u32) {
+    pub(in crate::moe) fn use_shape(&self, of: Option<Format>, max_tokens: u32) {
         let most = match max_tokens {
             0 => self.config.max_tokens,
             own => own,
@@ -209,7 +209,7 @@ impl Arguments {
     }
 
     /// Tells the other ranks a shape of calls, once, unless it is the layer's own.
-    pub(super) fn announce(&self, of: Option<Format>, max_tokens: u32) {
+    pub(in crate::moe) fn announce(&self, of: Option<Format>, max_tokens: u32) {
         let format = of.unwrap_or(self.config.format);
         if (format, max_tokens) == (self.config.format, self.config.max_tokens) {
             return;
@@ -226,7 +226,7 @@ impl Arguments {
 
     /// Whether ranks were missed in `fault` for arguments that differ; asks the store unless that is known. The first rank to find it
     /// tells the others.
-    pub(super) fn explain(&self, fault: &Fault) -> Option<Difference> {
+    pub(in crate::moe) fn explain(&self, fault: &Fault) -> Option<Difference> {
         let mut looked = match self.looked.try_lock() {
             Ok(looked) => looked,
             Err(TryLockError::Poisoned(looked)) => looked.into_inner(),

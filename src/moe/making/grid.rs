@@ -1,7 +1,7 @@
 //! The grid of the MoE kernels: as many blocks as the device runs at once beside those of the other ranks on it.
 
-use super::{Grid, MoeError};
 use crate::gpu::Gpu;
+use crate::moe::{Grid, MoeError};
 
 /// All kernels of a layer. They have one grid.
 const KERNELS: [&str; 6] = [
@@ -73,7 +73,11 @@ impl Room {
 }
 
 /// The grid that each of `ranks` ranks of this process on `gpu` is to have, if it fits; without a wish the largest that does.
-pub(super) fn choose(gpu: &dyn Gpu, wish: Option<Grid>, ranks: u32) -> Result<Grid, MoeError> {
+pub(in crate::moe) fn choose(
+    gpu: &dyn Gpu,
+    wish: Option<Grid>,
+    ranks: u32,
+) -> Result<Grid, MoeError> {
     if let Some(grid) = wish {
         check(grid)?;
         return match Room::of(gpu, grid.threads, ranks)? {

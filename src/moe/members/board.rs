@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 
-use super::view::newer;
-use super::{Fault, Moe, MoeError};
 use crate::abi::{MoeBoard, MoeClock, MoeContext, MoeFault, MoePeer, MoeSignal, SIGNALS_PER_PEER};
 use crate::config::setters;
 use crate::gpu::{Gpu, GpuError, HostMapped};
+use crate::moe::members::view::newer;
+use crate::moe::{Fault, Moe, MoeError};
 use crate::team::{MAX_RANKS, Team};
 
 /// Reads of the newest fault that meet a kernel which writes it; then the reader gives up.
@@ -26,7 +26,7 @@ const _: () = {
 
 /// The board and the clock of a layer.
 #[derive(Debug)]
-pub(super) struct Board {
+pub(in crate::moe) struct Board {
     gpu: Arc<dyn Gpu>,
     /// Ranks of the team.
     ranks: u32,
@@ -38,14 +38,14 @@ pub(super) struct Board {
 
 /// Device addresses of what the host changes while a layer lives.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Addresses {
-    pub(super) context: u64,
-    pub(super) clock: u64,
-    pub(super) active: u64,
+pub(in crate::moe) struct Addresses {
+    pub(in crate::moe) context: u64,
+    pub(in crate::moe) clock: u64,
+    pub(in crate::moe) active: u64,
     /// State per peer.
-    pub(super) peers: u64,
+    pub(in crate::moe) peers: u64,
     /// What the peers tell.
-    pub(super) signals: u64,
+    pub(in crate::moe) signals: u64,
 }
 
 /// Waiting times of a layer.
@@ -108,7 +108,7 @@ fn bits(set: &[u32], ranks: u32) -> Result<RankBits, MoeError> {
 }
 
 /// The ranks whose bits are set.
-pub(super) fn ranks_of(words: &RankBits) -> Vec<u32> {
+pub(in crate::moe) fn ranks_of(words: &RankBits) -> Vec<u32> {
     let has = |rank: &u32| words[*rank as usize / 32] >> (rank % 32) & 1 != 0;
     (0..MAX_RANKS).filter(has).collect()
 }
@@ -136,7 +136,11 @@ fn longest_launch(phase_ns: u64, own: Duration) -> Duration {
 }
 
 impl Board {
-    pub(super) fn new(team: &Team, words: HostMapped, at: Addresses) -> Result<Self, MoeError> {
+    pub(in crate::moe) fn new(
+        team: &Team,
+        words: HostMapped,
+        at: Addresses,
+    ) -> Result<Self, MoeError> {
         let board = Self {
             gpu: Arc::clone(team.gpu()),
             ranks: team.ranks(),
@@ -160,12 +164,12 @@ impl Board {
 
     /// A launch that runs for longer is broken: each wait ends by itself. `deadline` is the call's own, or zero. A later, shorter
     /// deadline of the layer does not lower it.
-    pub(super) fn longest_launch(&self, deadline: Duration) -> Duration {
+    pub(in crate::moe) fn longest_launch(&self, deadline: Duration) -> Duration {
         longest_launch(self.longest_ns.load(Ordering::Relaxed), deadline)
     }
 
     /// The words that say which ranks take part.
-    pub(super) fn active_addr(&self) -> u64 {
+    pub(in crate::moe) fn active_addr(&self) -> u64 {
         self.at.active
     }
 
@@ -230,7 +234,7 @@ impl Board {
 
     /// Serial of the newest view in which a call has run, with its first call. A later call that is within 2^30 of the newest may
     /// stand for the first. `None` if no call has run yet.
-    pub(super) fn view_in_force(&self) -> Option<(u32, u32)> {
+    pub(in crate::moe) fn view_in_force(&self) -> Option<(u32, u32)> {
         let word = self.in_force().load(Ordering::Relaxed);
         let half = |at: u32| u32::try_from(word >> at & u64::from(u32::MAX)).expect("32 bits");
         (word != 0).then(|| (half(32), half(0)))
@@ -238,7 +242,7 @@ impl Board {
 
     /// Zeroes what kernels keep of `peer` and its words, and does not ask them any more not to wait for it. No kernel may use any
     /// of that now.
-    pub(super) fn clear_peer(&self, peer: u32) -> Result<(), MoeError> {
+    pub(in crate::moe) fn clear_peer(&self, peer: u32) -> Result<(), MoeError> {
         const OF_PEER: usize = SIGNALS_PER_PEER as usize;
         let place = u64::from(peer);
         let signals = [MoeSignal::zeroed(); OF_PEER];
@@ -253,7 +257,7 @@ impl Board {
     }
 
     /// By rank a number that is another one when a word of it has arrived.
-    pub(super) fn words(&self) -> Result<Vec<u64>, MoeError> {
+    pub(in crate::moe) fn words(&self) -> Result<Vec<u64>, MoeError> {
         const OF_PEER: usize = SIGNALS_PER_PEER as usize * size_of::<MoeSignal>();
         let mut signals = vec![0u8; OF_PEER * self.ranks as usize];
         self.gpu.read(self.at.signals, &mut signals)?;
@@ -350,7 +354,7 @@ impl Moe {
     }
 
     /// `rank` was waited for in vain and lives, so later calls wait for it: for example where its arguments were others
-    /// ([`Difference::missed`](super::Difference::missed)). No kernel of the layer runs meanwhile.
+    /// ([`Difference::missed`](crate::moe::Difference::missed)). No kernel of the layer runs meanwhile.
     ///
     /// # Errors
     /// [`MoeError::Rank`]; the device's.
@@ -425,7 +429,7 @@ impl Moe {
     }
 
     /// Whether the limit keeps `call` from starting.
-    pub(super) fn is_held(&self, call: u32) -> bool {
+    pub(in crate::moe) fn is_held(&self, call: u32) -> bool {
         let word = |offset: usize| self.board().word(offset).load(Ordering::Acquire);
         let limited = word(std::mem::offset_of!(MoeBoard, limited)) != 0;
         limited && newer(call, word(std::mem::offset_of!(MoeBoard, limit)))
@@ -490,7 +494,7 @@ impl Moe {
     }
 
     /// How many calls so far found no free send buffer, and so sent nothing: links to more ranks than the layer was made for
-    /// ([`MoeConfig::failing_links`](super::MoeConfig::failing_links)) failed within the patience of the HCA. Wraps. One load of
+    /// ([`MoeConfig::failing_links`](crate::moe::MoeConfig::failing_links)) failed within the patience of the HCA. Wraps. One load of
     /// the host's own memory.
     #[must_use]
     pub fn unbuffered(&self) -> u32 {

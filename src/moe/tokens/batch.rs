@@ -1,6 +1,6 @@
 //! What a rank gives to dispatch from the host, and where the rows that dispatch brings come from.
 
-use super::{MoeConfig, MoeError, check_routing};
+use crate::moe::{MoeConfig, MoeError, check_routing};
 
 /// The input of one rank's dispatch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,7 +23,7 @@ impl Batch {
         check_routing(&self.experts, config.top_k, config.experts)
     }
 
-    pub(super) fn check_lengths(&self, config: &MoeConfig) -> Result<(), MoeError> {
+    pub(in crate::moe) fn check_lengths(&self, config: &MoeConfig) -> Result<(), MoeError> {
         let x = ("the tokens", self.x.len(), config.hidden as usize);
         check_arrays(config, self.experts.len(), self.weights.len(), &[x])
     }
@@ -46,7 +46,7 @@ impl Batch {
 }
 
 /// Checks the lengths of a batch: choices, weights, and `arrays` of (name, length, elements of a token).
-pub(super) fn check_arrays(
+pub(in crate::moe) fn check_arrays(
     config: &MoeConfig,
     choices: usize,
     weights: usize,

@@ -5,9 +5,6 @@
 
 use std::time::Duration;
 
-use super::shape;
-use super::staging::needs_rows_as_they_are;
-use super::{Format, MoeConfig, MoeError, Returns, RowLayout};
 use crate::abi::{
     COMBINE_IN_PLACE, COMBINE_RENORMALISE, COMBINE_UNWEIGHTED, COMBINE_ZERO_COPY,
     CombineReceiveParams, CombineSendParams, DISPATCH_IDS_64, DISPATCH_ONLY, DISPATCH_QUANTIZED,
@@ -15,6 +12,9 @@ use crate::abi::{
     RECEIVE_STATS_32,
 };
 use crate::config::setters;
+use crate::moe::calls::shape;
+use crate::moe::calls::staging::needs_rows_as_they_are;
+use crate::moe::{Format, MoeConfig, MoeError, Returns, RowLayout};
 
 /// Input of a dispatch. Contents as in [`DispatchSendParams`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct DispatchInput {
     /// In a call of FP8: `x` is FP8 already.
     pub quantized: bool,
     /// No combine follows: the call has ended with the receive phase of its dispatch. Without it a call that is not combined
-    /// counts as running until a call two later begins, or until [`Moe::abandon`](super::Moe::abandon).
+    /// counts as running until a call two later begins, or until [`Moe::abandon`](crate::moe::Moe::abandon).
     pub no_combine: bool,
     /// Longest wait of each phase of the call, of its combine too unless that has its own. None: the layer's.
     pub deadline: Option<Duration>,
@@ -96,7 +96,7 @@ pub struct DispatchOutput {
     pub wait_ns: u64,
     /// 1 for each rank whose rows are here, u32 `[ranks]`. None: not written.
     pub active: u64,
-    /// The address of this call's [`CombineStaging`](super::CombineStaging), u64; 0 if the caller may not write to the staging
+    /// The address of this call's [`CombineStaging`](crate::moe::CombineStaging), u64; 0 if the caller may not write to the staging
     /// memory, since an HCA still reads it. None: not written. For kernels of graphs that are replayed: only the device knows the set of such a call.
     pub staging: u64,
     /// The format with which the dispatch of this call was sent, if it is not that of the layer. The format decides whether the
@@ -132,11 +132,11 @@ setters! {
 pub struct CombineInput {
     /// What the experts made of `recv_x`, BF16, in the same places; by rank: what is to go back, weighted. A multiple of 16.
     pub y: u64,
-    /// `y` lies in the layer's own staging memory already ([`Moe::combine_staging`](super::Moe::combine_staging)). It may then
+    /// `y` lies in the layer's own staging memory already ([`Moe::combine_staging`](crate::moe::Moe::combine_staging)). It may then
     /// be none, which means that of the call: a graph that is replayed for calls of either set needs no address.
     pub zero_copy: bool,
     /// Memory in the shape of `y`, for a call with `zero_copy` whose dispatch offered no staging memory
-    /// ([`DispatchOutput::staging`] 0, [`CallReport::offered`](super::CallReport::offered) false): its combine copies from here.
+    /// ([`DispatchOutput::staging`] 0, [`CallReport::offered`](crate::moe::CallReport::offered) false): its combine copies from here.
     /// None: such a combine is refused, and its report says `invalid`.
     pub copy_from: u64,
     /// Every weight counts as 1.
@@ -189,17 +189,17 @@ setters! {
 
 /// Layer and handle of a launch.
 #[derive(Clone, Copy)]
-pub(super) struct LaunchContext {
-    pub(super) moe: DevicePtr<MoeContext>,
-    pub(super) handle: DevicePtr<MoeHandle>,
+pub(in crate::moe) struct LaunchContext {
+    pub(in crate::moe) moe: DevicePtr<MoeContext>,
+    pub(in crate::moe) handle: DevicePtr<MoeHandle>,
     /// The layer's own mask, where a call brings none.
-    pub(super) active: u64,
+    pub(in crate::moe) active: u64,
     /// Ranks of the layer.
-    pub(super) ranks: u32,
+    pub(in crate::moe) ranks: u32,
 }
 
 impl DispatchInput {
-    pub(super) fn params(
+    pub(in crate::moe) fn params(
         &self,
         config: &MoeConfig,
         subject: LaunchContext,
@@ -257,7 +257,7 @@ impl DispatchInput {
 }
 
 impl DispatchOutput {
-    pub(super) fn params(
+    pub(in crate::moe) fn params(
         &self,
         config: &MoeConfig,
         subject: LaunchContext,
@@ -307,11 +307,11 @@ impl DispatchOutput {
 impl CombineInput {
     /// Whether the device does what is asked once the layer allows it. Only the device knows which set's memory `y` of a zero-copy
     /// call is, and whether it was offered.
-    pub(super) fn is_sure(&self) -> bool {
+    pub(in crate::moe) fn is_sure(&self) -> bool {
         !self.zero_copy || (self.y == 0 && self.copy_from != 0)
     }
 
-    pub(super) fn params(
+    pub(in crate::moe) fn params(
         &self,
         config: &MoeConfig,
         subject: LaunchContext,
@@ -335,7 +335,7 @@ impl CombineInput {
 }
 
 impl CombineOutput {
-    pub(super) fn params(
+    pub(in crate::moe) fn params(
         &self,
         config: &MoeConfig,
         subject: LaunchContext,

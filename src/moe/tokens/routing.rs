@@ -1,6 +1,6 @@
 //! Checks of a routing table on the host. Kernels check again, since a table may exist only on the device.
 
-use super::MoeError;
+use crate::moe::MoeError;
 
 /// Checks `[tokens, top_k]` expert ids: each is -1 (no choice) or an expert, and no token chooses an expert twice.
 ///

@@ -2,21 +2,21 @@
 
 use bytemuck::Zeroable;
 
-use super::board::{Addresses, Board};
-use super::layout::{Layout, StateLayout};
-use super::view::{View, ViewTables, Views};
-use super::{Format, MoeConfig, MoeError, Placement, Returns, RowLayout, Scales};
 use crate::abi::{
     DevicePtr, MoeBoard, MoeContext, MoeFormat, MoeLayout, MoeReturns, MoeScales, MoeView, Window,
 };
 use crate::gpu::DeviceMemory;
+use crate::moe::layout::{Layout, StateLayout};
+use crate::moe::members::board::{Addresses, Board};
+use crate::moe::members::view::{View, ViewTables, Views};
+use crate::moe::{Format, MoeConfig, MoeError, Placement, Returns, RowLayout, Scales};
 use crate::team::Team;
 
 /// The epoch of a team that never changes.
 const FIRST_EPOCH: u32 = 1;
 
 /// Fills the memory of a layer whose experts lie as `placement` says and whose first view covers every call.
-pub(super) fn write(
+pub(in crate::moe) fn write(
     team: &Team,
     config: &MoeConfig,
     placement: &Placement,
@@ -106,7 +106,7 @@ pub(super) fn write(
     Ok((memory, Board::new(team, board, addresses)?, views))
 }
 
-pub(super) fn format(format: Format) -> MoeFormat {
+pub(in crate::moe) fn format(format: Format) -> MoeFormat {
     match format {
         Format::Bf16 => MoeFormat::BF16,
         Format::Fp8(_) => MoeFormat::FP8,
@@ -114,7 +114,7 @@ pub(super) fn format(format: Format) -> MoeFormat {
     }
 }
 
-pub(super) fn scales(format: Format) -> MoeScales {
+pub(in crate::moe) fn scales(format: Format) -> MoeScales {
     match format {
         Format::Fp8(Scales::PowerOfTwo) => MoeScales::POWER_OF_TWO,
         Format::Fp8(Scales::Ue8m0) => MoeScales::UE8M0,

@@ -1,0 +1,4 @@
+//! What is chosen and written when a layer is made.
+
+pub(in crate::moe) mod grid;
+pub(in crate::moe) mod state;
