@@ -1,23 +1,14 @@
-//! The shape of a MoE layer and its limits.
+//! The shape of a MoE layer.
 
-use super::{MAX_EXPERT_SLOTS, MoeError};
+use super::MoeError;
+use super::limits::{
+    MAX_EXPERT_SLOTS, MAX_EXPERTS, MAX_FAILING_LINKS, MAX_PAYLOAD_BYTES, MAX_RANKS, MAX_SCALE_BYTES,
+};
 use crate::abi::{
-    MAX_HIDDEN, MAX_MOE_RANKS, MAX_MOE_TOKENS, MAX_TOP_K, MOST_SEND_BUFFERS, SCALE_CHANNELS, SETS,
+    MAX_HIDDEN, MAX_MOE_TOKENS, MAX_TOP_K, MoeFormat, MoeLayout, MoeReturns, MoeScales,
+    SCALE_CHANNELS, SETS,
 };
 use crate::config::setters;
-
-/// Most experts of a layer.
-pub const MAX_EXPERTS: u32 = 4096;
-/// Most ranks that share a layer.
-pub const MAX_RANKS: u32 = MAX_MOE_RANKS;
-
-/// Most bytes of an opaque token: as many as the largest of BF16.
-pub const MAX_PAYLOAD_BYTES: u32 = MAX_HIDDEN * 2;
-/// Most bytes of the scales of an opaque token: an f32 for each 16 channels.
-pub const MAX_SCALE_BYTES: u32 = MAX_HIDDEN / 4;
-
-/// Most links that may fail: two send buffers for each, besides those of peace.
-pub const MAX_FAILING_LINKS: u32 = MOST_SEND_BUFFERS / SETS - 1;
 
 /// What a token is made of on its way to the experts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +25,24 @@ pub enum Format {
         /// Bytes of its scales: a multiple of 4, 0 to 4096.
         scale_bytes: u32,
     },
+}
+
+impl Format {
+    pub(super) fn code(self) -> MoeFormat {
+        match self {
+            Self::Bf16 => MoeFormat::BF16,
+            Self::Fp8(_) => MoeFormat::FP8,
+            Self::Opaque { .. } => MoeFormat::OPAQUE,
+        }
+    }
+
+    pub(super) fn scales_code(self) -> MoeScales {
+        match self {
+            Self::Fp8(Scales::PowerOfTwo) => MoeScales::POWER_OF_TWO,
+            Self::Fp8(Scales::Ue8m0) => MoeScales::UE8M0,
+            _ => MoeScales::F32,
+        }
+    }
 }
 
 /// How the scales of FP8 are kept.
@@ -58,6 +67,15 @@ pub enum RowLayout {
     RankMajor,
 }
 
+impl RowLayout {
+    pub(super) fn code(self) -> MoeLayout {
+        match self {
+            Self::ExpertMajor => MoeLayout::EXPERT_MAJOR,
+            Self::RankMajor => MoeLayout::RANK_MAJOR,
+        }
+    }
+}
+
 /// What combine sends back for a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Returns {
@@ -66,6 +84,15 @@ pub enum Returns {
     Sums,
     /// One row for each expert, for callers that know the weights only at combine.
     Rows,
+}
+
+impl Returns {
+    pub(super) fn code(self) -> MoeReturns {
+        match self {
+            Self::Sums => MoeReturns::SUMS,
+            Self::Rows => MoeReturns::ROWS,
+        }
+    }
 }
 
 /// The shape of one MoE layer; the same at every rank.
@@ -193,6 +220,17 @@ impl MoeConfig {
         }
     }
 
+    /// Refuses zero-copy in a layer whose combine makes the rows itself that it sends back.
+    pub(super) fn check_zero_copy(&self) -> Result<(), MoeError> {
+        if (self.layout, self.returns) != (RowLayout::ExpertMajor, Returns::Sums) {
+            return Ok(());
+        }
+        Err(MoeError::Option {
+            what: "zero-copy",
+            needs: "a layer that sends rows as they are: rank-major, or one that returns every expert's row",
+        })
+    }
+
     /// Send buffers of dispatch: one for each set in peace, and as many again for each link that may fail.
     pub(super) fn buffers(&self) -> u32 {
         SETS * (1 + self.failing_links)
@@ -209,22 +247,22 @@ impl MoeConfig {
 }
 
 fn within(name: &'static str, value: u32, least: u32, most: u32) -> Result<(), MoeError> {
-    match (least..=most).contains(&value) {
-        true => Ok(()),
-        false => Err(MoeError::Shape {
-            name,
-            value,
-            least,
-            most,
-        }),
+    if (least..=most).contains(&value) {
+        return Ok(());
     }
+    Err(MoeError::Shape {
+        name,
+        value,
+        least,
+        most,
+    })
 }
 
 fn multiple(name: &'static str, value: u32, of: u32) -> Result<(), MoeError> {
-    match value.is_multiple_of(of) {
-        true => Ok(()),
-        false => Err(MoeError::Multiple { name, value, of }),
+    if value.is_multiple_of(of) {
+        return Ok(());
     }
+    Err(MoeError::Multiple { name, value, of })
 }
 
 #[cfg(test)]

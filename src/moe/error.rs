@@ -1,6 +1,7 @@
 //! What can go wrong in a MoE layer.
 
-use super::{CallReport, Difference, MoeConfig, required_bytes};
+use super::difference::Difference;
+use super::report::CallReport;
 use crate::abi::MOE_VIEWS;
 use crate::error::{Error, Part};
 use crate::gpu::GpuError;
@@ -184,7 +185,7 @@ pub enum MoeError {
         /// The rank that sets the view.
         rank: u32,
     },
-    /// A view that does not begin behind the newest one.
+    /// A view that does not begin after the newest one.
     #[error("a view from call {first} on; the newest one begins at call {newest}")]
     ViewOrder {
         /// First call of the view.
@@ -274,25 +275,11 @@ pub enum MoeError {
 }
 
 impl MoeError {
-    /// What has refused a part of a layer of this shape, with the shape.
-    pub(super) fn not_made(
-        self,
-        what: &'static str,
-        part: u64,
-        (config, ranks): (&MoeConfig, u32),
-    ) -> Self {
-        let bytes = required_bytes(config, ranks).map_or(part, |bytes| bytes.library(0));
-        Self::NotMade {
-            what,
-            part,
-            bytes,
-            ranks,
-            hidden: config.hidden,
-            experts: config.experts,
-            top_k: config.top_k,
-            max_tokens: config.max_tokens,
-            format: format!("{:?}", config.format),
-            source: Box::new(self),
+    /// The error of a layer that could not be made.
+    pub(super) fn of_making(error: TeamError) -> Self {
+        match Difference::try_from(error) {
+            Ok(found) => Self::Arguments(Box::new(found)),
+            Err(error) => Self::Team(error),
         }
     }
 }
@@ -300,5 +287,44 @@ impl MoeError {
 impl From<MoeError> for Error {
     fn from(error: MoeError) -> Self {
         Self::new(Part::Moe, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::team::printable;
+
+    #[test]
+    fn a_difference_is_told_with_both_ranks_and_values() {
+        let error = TeamError::Mismatch {
+            what: "hidden".to_owned(),
+            first_rank: 0,
+            first: "128".to_owned(),
+            second_rank: 2,
+            second: "256".to_owned(),
+        };
+        let words = MoeError::of_making(error).to_string();
+        assert_eq!(
+            words,
+            "hidden is 128 at rank 0 but 256 at rank 2; pass the same at all ranks"
+        );
+        let other = MoeError::of_making(TeamError::NotConnected { peer: 3 });
+        assert!(matches!(other, MoeError::Team(_)));
+    }
+
+    #[test]
+    fn arguments_of_other_ranks_are_shown_as_one_plain_line() {
+        let text = || "a\n\u{1b}[2J\u{202e}\u{85}".to_owned();
+        let error = TeamError::Mismatch {
+            what: text(),
+            first_rank: 0,
+            first: text(),
+            second_rank: 2,
+            second: text(),
+        };
+        let words = MoeError::of_making(error).to_string();
+        assert_eq!(words, printable(&words));
+        assert!(words.contains("a\\n\\u{1b}[2J"), "{words}");
     }
 }

@@ -2,9 +2,16 @@
 
 use std::fmt;
 
-use super::report::PHASES;
+use super::bits::ranks_of;
 use crate::abi::{MoeCause, MoeFault, NONE};
-use crate::moe::members::board::ranks_of;
+
+/// Names of the phases, in the order of [`MoeHandle::phase`](crate::abi::MoeHandle::phase).
+pub(super) const PHASES: [&str; 4] = [
+    "dispatch send",
+    "dispatch receive",
+    "combine send",
+    "combine receive",
+];
 
 /// Why a call is not complete: what showed first, and which ranks are suspects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,10 +85,10 @@ impl fmt::Display for Fault {
         if let Some(expert) = self.expert {
             write!(f, " (expert {expert})")?;
         }
-        match self.suspects.is_empty() {
-            true => Ok(()),
-            false => write!(f, "; suspects {:?}", self.suspects),
+        if self.suspects.is_empty() {
+            return Ok(());
         }
+        write!(f, "; suspects {:?}", self.suspects)
     }
 }
 

@@ -11,13 +11,14 @@ use bytemuck::bytes_of;
 
 use super::in_group::PlacementRule;
 use super::layout::{Layout, StateLayout};
+use super::sizes::not_made;
 use super::{
     CombineInput, CombineOutput, Difference, DispatchInput, DispatchOutput, Format, Grid, MoeCall,
     MoeConfig, MoeError, Placement,
 };
 use crate::abi::{AbandonParams, CombineParams, DevicePtr, DispatchParams, Window};
 use crate::gpu::{DeviceMemory, Event, Launch, Stream};
-use crate::moe::calls::arguments::{Arguments, of_making};
+use crate::moe::calls::arguments::Arguments;
 use crate::moe::calls::call::{Launched, Launching};
 use crate::moe::calls::call_args::LaunchContext;
 use crate::moe::calls::shape;
@@ -90,7 +91,7 @@ impl Moe {
             return Err(error);
         }
         let made = made.map_err(|error| match error {
-            MoeError::Team(error) => of_making(error),
+            MoeError::Team(error) => MoeError::of_making(error),
             other => other,
         })?;
         made.arguments.made(team);
@@ -149,7 +150,7 @@ impl Moe {
         let grid = grid::choose(team.gpu().as_ref(), config.grid, team.teams_on_device())?;
         let layout = Layout::new(&config, team.ranks());
         let lacks = |what, bytes| {
-            move |error: MoeError| error.not_made(what, bytes, (&config, team.ranks()))
+            move |error: MoeError| not_made(error, what, bytes, &config, team.ranks())
         };
         let window = |made: Result<Window, TeamError>, what, bytes| {
             made.map_err(MoeError::from).map_err(lacks(what, bytes))

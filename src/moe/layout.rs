@@ -11,8 +11,7 @@
 //!
 //! A slot is a header (source token, call, expert slots, weights), padded to 128 bytes, and the token with its scales.
 
-use super::config::MAX_EXPERTS;
-use super::placement::MAX_EXPERT_SLOTS;
+use super::limits::{MAX_EXPERT_SLOTS, MAX_EXPERTS};
 use super::{Format, MoeConfig, Returns, RowLayout, Scales};
 use crate::abi::{
     ExpertHome, ExpertSlots, MAX_HIDDEN, MAX_MOE_RANKS, MAX_MOE_TOKENS, MAX_TOP_K, MOE_VIEWS,
@@ -30,7 +29,7 @@ pub struct Layout {
     pub slot_bytes: u64,
     /// Bytes of the token in a slot.
     pub row_bytes: u64,
-    /// Bytes of its scales behind it, at the next multiple of 16.
+    /// Bytes of its scales, which follow it at the next multiple of 16.
     pub scale_bytes: u64,
     /// Offset of the scales in a slot.
     pub scales_at: u64,
@@ -87,15 +86,17 @@ impl Layout {
         let combine_staging = u64::from(config.buffers()) * tokens * slot_bytes;
         let received = ranks * tokens;
         let by_expert = (config.layout, config.returns) == (RowLayout::ExpertMajor, Returns::Rows);
-        let (rows_each, staged_rows) = match by_expert {
-            true => (u64::from(config.top_k).min(room), room * received),
-            false => (1, received),
+        let (rows_each, staged_rows) = if by_expert {
+            (u64::from(config.top_k).min(room), room * received)
+        } else {
+            (1, received)
         };
         let returned = sets * received * rows_each * combine_row_bytes;
         let copied = combine_staging + returned;
-        let (zero_copy, staging) = match by_expert {
-            true => (copied, copied + sets * staged_rows * combine_row_bytes),
-            false => (combine_staging, copied),
+        let (zero_copy, staging) = if by_expert {
+            (copied, copied + sets * staged_rows * combine_row_bytes)
+        } else {
+            (combine_staging, copied)
         };
         Self {
             header_bytes,

@@ -19,13 +19,16 @@
 //! # Ok::<(), warpverbs::moe::MoeError>(())
 //! ```
 
+mod bits;
 mod calls;
 mod config;
+mod difference;
 mod error;
 mod fault;
 mod in_group;
 mod layer;
 mod layout;
+mod limits;
 mod making;
 mod members;
 mod placement;
@@ -34,22 +37,22 @@ mod sizes;
 mod tokens;
 mod workspace;
 
-pub use calls::arguments::Difference;
 pub use calls::call::MoeCall;
 pub use calls::call_args::{CombineInput, CombineOutput, DispatchInput, DispatchOutput};
 pub use calls::staging::CombineStaging;
-pub use config::{
-    Format, Grid, MAX_EXPERTS, MAX_FAILING_LINKS, MAX_PAYLOAD_BYTES, MAX_RANKS, MAX_SCALE_BYTES,
-    MoeConfig, Returns, RowLayout, Scales,
-};
+pub use config::{Format, Grid, MoeConfig, Returns, RowLayout, Scales};
+pub use difference::Difference;
 pub use error::MoeError;
 pub use fault::Fault;
 pub use in_group::PlacementPolicy;
 pub use layer::Moe;
 pub use layout::Layout;
+pub use limits::{
+    MAX_EXPERT_SLOTS, MAX_EXPERTS, MAX_FAILING_LINKS, MAX_PAYLOAD_BYTES, MAX_RANKS, MAX_SCALE_BYTES,
+};
 pub use members::board::Deadlines;
 pub use members::view::View;
-pub use placement::{Home, MAX_EXPERT_SLOTS, Placement};
+pub use placement::{Home, Placement};
 pub use report::CallReport;
 pub use sizes::{RequiredBytes, required_bytes};
 pub use tokens::batch::{Batch, RankRow, Source};

@@ -6,9 +6,7 @@
 use std::sync::Arc;
 
 use super::MoeError;
-
-/// Most expert slots of all ranks together.
-pub const MAX_EXPERT_SLOTS: u32 = 65_536;
+use super::limits::MAX_EXPERT_SLOTS;
 
 /// Where an expert slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +47,7 @@ impl Placement {
     }
 
     /// One slot for each expert, in contiguous blocks over `members` in ascending order. A rank outside `members` and a member
-    /// outside `0..ranks` hold nothing. Where the members are too few for `room` slots each, the experts behind the last slot
+    /// outside `0..ranks` hold nothing. Where the members are too few for `room` slots each, the experts after the last slot
     /// have none.
     #[must_use]
     pub fn spread(experts: u32, ranks: u32, members: &[u32], room: u32) -> Self {

@@ -2,16 +2,8 @@
 
 use std::fmt;
 
-use super::Fault;
+use super::fault::{Fault, PHASES};
 use crate::abi::{CallStage, MoeHandle, MoeHandlePeer, NONE, Outcome, Status};
-
-/// Names of the phases, in the order of [`MoeHandle::phase`].
-pub(super) const PHASES: [&str; 4] = [
-    "dispatch send",
-    "dispatch receive",
-    "combine send",
-    "combine receive",
-];
 
 /// One call at one rank: how each phase ended, and what became of each peer.
 #[derive(Clone, Debug)]
@@ -149,10 +141,10 @@ impl fmt::Display for CallReport {
         if let Some(fault) = &self.fault {
             parts.push(format!("first: {fault}"));
         }
-        match parts.is_empty() {
-            true => f.write_str(" is complete"),
-            false => write!(f, ": {}", parts.join("; ")),
+        if parts.is_empty() {
+            return f.write_str(" is complete");
         }
+        write!(f, ": {}", parts.join("; "))
     }
 }
 

@@ -62,3 +62,26 @@ pub(super) fn output_rows(config: &MoeConfig, ranks: u32) -> u64 {
         RowLayout::RankMajor => received,
     }
 }
+
+/// The error of a part of a layer that could not be made, with the shape of the layer; `error` has refused the `part` bytes of `what`.
+pub(super) fn not_made(
+    error: MoeError,
+    what: &'static str,
+    part: u64,
+    config: &MoeConfig,
+    ranks: u32,
+) -> MoeError {
+    let bytes = required_bytes(config, ranks).map_or(part, |bytes| bytes.library(0));
+    MoeError::NotMade {
+        what,
+        part,
+        bytes,
+        ranks,
+        hidden: config.hidden,
+        experts: config.experts,
+        top_k: config.top_k,
+        max_tokens: config.max_tokens,
+        format: format!("{:?}", config.format),
+        source: Box::new(error),
+    }
+}

@@ -2,125 +2,15 @@
 //!
 //! A rank that misses another one reads in the store what that rank's program does (`team/arguments.rs`). In peace it reads nothing.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use crate::abi::{MoeCause, SETS};
-use crate::moe::layout::Layout;
-use crate::moe::making::state::{format, scales};
-use crate::moe::{Fault, Format, MoeConfig, MoeError};
-use crate::team::{CallShape, Differs, Launches, Team, TeamError, printable};
-
-/// An argument that ranks must give alike, and in which two of them differ.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Difference {
-    /// Which argument.
-    pub argument: String,
-    /// A rank that has the first of the two values.
-    pub first_rank: u32,
-    /// Its value.
-    pub first: String,
-    /// Another rank.
-    pub second_rank: u32,
-    /// Its value.
-    pub second: String,
-    /// Number of the call in which it showed. None: no call had begun, the ranks were making the layer.
-    pub call: Option<u32>,
-    /// Name of the layer of that call; empty without one.
-    pub layer: String,
-    /// Phase of the call in which it showed, 0 to 3; 0 without a call.
-    pub phase: u32,
-    /// Ranks of which something is missing here for this reason. They live.
-    pub missed: Vec<u32>,
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [argument, first, second] =
-            [&self.argument, &self.first, &self.second].map(|text| printable(text));
-        let (first_rank, second_rank) = (self.first_rank, self.second_rank);
-        write!(
-            f,
-            "{argument} is {first} at rank {first_rank} but {second} at rank {second_rank}"
-        )?;
-        if let Some(call) = self.call {
-            write!(f, ", in call {call}")?;
-        }
-        f.write_str("; pass the same at all ranks")
-    }
-}
-
-/// What a rank found when it met the others to make something; else the error as it was.
-impl TryFrom<TeamError> for Difference {
-    type Error = TeamError;
-
-    fn try_from(error: TeamError) -> Result<Self, TeamError> {
-        let none = (None, String::new());
-        let (argument, first_rank, first, second_rank, second, (call, layer)) = match error {
-            TeamError::Mismatch {
-                what,
-                first_rank,
-                first,
-                second_rank,
-                second,
-            } => (what, first_rank, first, second_rank, second, none),
-            TeamError::Differs {
-                argument,
-                first_rank,
-                first,
-                second_rank,
-                second,
-                call,
-                layer,
-            } => {
-                let of_call = (Some(call), layer);
-                (argument, first_rank, first, second_rank, second, of_call)
-            }
-            other => return Err(other),
-        };
-        Ok(Self {
-            argument,
-            first_rank,
-            first,
-            second_rank,
-            second,
-            call,
-            layer,
-            phase: 0,
-            missed: Vec::new(),
-        })
-    }
-}
-
-/// Makes the error of a layer that could not be made.
-pub(in crate::moe) fn of_making(error: TeamError) -> MoeError {
-    match Difference::try_from(error) {
-        Ok(found) => MoeError::Arguments(Box::new(found)),
-        Err(error) => MoeError::Team(error),
-    }
-}
-
-/// The tag that kernels give to the shape `call` of calls of `layer`; 0 is the layer's own. Twin: `tag_of` in `begin.cuh`.
-fn tag_of(layer: &MoeConfig, call: &MoeConfig, ranks: u32) -> u32 {
-    if (call.format, call.max_tokens) == (layer.format, layer.max_tokens) {
-        return 0;
-    }
-    let layout = Layout::new(call, ranks);
-    let small = |bytes: u64| u32::try_from(bytes).expect("checked with the shape");
-    let kind = format(call.format).0 << 2 | scales(call.format).0;
-    let mix = |sum: u32, length: u32| {
-        let product = (sum ^ length).wrapping_mul(0x9e37_79b1);
-        product ^ product >> 15
-    };
-    let lengths = [
-        call.max_tokens,
-        small(layout.row_bytes),
-        small(layout.scale_bytes),
-    ];
-    (kind + 1) << 11 | lengths.into_iter().fold(0, mix) >> 21
-}
+use crate::moe::calls::shape::tag_of;
+use crate::moe::config::{Format, MoeConfig};
+use crate::moe::difference::Difference;
+use crate::moe::fault::Fault;
+use crate::team::{CallShape, Differs, Launches, Team};
 
 /// What a layer knows of the arguments of its calls.
 #[derive(Debug)]
@@ -148,6 +38,14 @@ struct Looked {
     unexplained: Option<(u32, Vec<u32>)>,
     /// The newest difference.
     found: Option<(u32, Difference)>,
+}
+
+/// An argument that this rank gives otherwise than a peer.
+struct Contrast {
+    argument: String,
+    ours: String,
+    peer: u32,
+    theirs: String,
 }
 
 impl Arguments {
@@ -281,29 +179,27 @@ impl Arguments {
             0 => Some(layers.clone()),
             tag => shapes.iter().find(|shape| shape.tag == tag).cloned(),
         };
-        let ours = by_tag(&self.told(), ours)?;
-        let (argument, first, second) = match by_tag(&told, theirs) {
-            Some(theirs) if theirs.format != ours.format => ("format", ours.format, theirs.format),
-            Some(theirs) => (
+        let own = by_tag(&self.told(), ours)?;
+        let (argument, ours, theirs) = match by_tag(&told, theirs) {
+            Some(other) if other.format != own.format => ("format", own.format, other.format),
+            Some(other) => (
                 "max_tokens of a call",
-                ours.max_tokens.to_string(),
-                theirs.max_tokens.to_string(),
+                own.max_tokens.to_string(),
+                other.max_tokens.to_string(),
             ),
             None => (
                 "format or max_tokens of a call",
-                format!("{} with {}", ours.format, ours.max_tokens),
+                format!("{} with {}", own.format, own.max_tokens),
                 "another one, which the store does not name,".to_owned(),
             ),
         };
-        Some(self.found(
-            team,
-            fault,
-            argument,
-            first,
-            (peer, second),
-            &[],
-            vec![peer],
-        ))
+        let contrast = Contrast {
+            argument: argument.to_owned(),
+            ours,
+            peer,
+            theirs,
+        };
+        Some(self.found(team, fault, contrast, &[], vec![peer]))
     }
 
     /// A rank that was missed makes something else with the others, in place of this call.
@@ -323,30 +219,33 @@ impl Arguments {
             if !instead || team.has_layer(&wants.layer) {
                 continue;
             }
-            let Some((argument, ours, theirs)) = self.compare(&wants.arguments) else {
+            let Some(contrast) = self.compare(peer, &wants.arguments) else {
                 continue;
             };
             refused.push((peer, wants.serial));
-            first.get_or_insert((argument, ours, (peer, theirs)));
+            first.get_or_insert(contrast);
         }
-        let (argument, ours, theirs) = first?;
         let missed = refused.iter().map(|(peer, _)| *peer).collect();
-        Some(self.found(team, fault, &argument, ours, theirs, &refused, missed))
+        Some(self.found(team, fault, first?, &refused, missed))
     }
 
-    /// The first of `theirs` in which this rank's call differs: name, value here, value there.
-    fn compare(&self, theirs: &[(String, String)]) -> Option<(String, String, String)> {
+    /// The first of the arguments `theirs`, names and values of `peer`, that this rank's call has otherwise.
+    fn compare(&self, peer: u32, theirs: &[(String, String)]) -> Option<Contrast> {
         let max_tokens = self.max_tokens.load(Ordering::Relaxed).to_string();
-        let here = |name: &str, agreed: &str| match name {
-            "max_tokens" => max_tokens.clone(),
-            _ => agreed.to_owned(),
-        };
-        let known = theirs.iter().filter_map(|(name, theirs)| {
-            let (_, agreed) = self.agreed.iter().find(|(own, _)| own == name)?;
-            Some((name.clone(), here(name, agreed), theirs.clone()))
+        let mut known = theirs.iter().filter_map(|(argument, theirs)| {
+            let (_, agreed) = self.agreed.iter().find(|(own, _)| own == argument)?;
+            let ours = match argument.as_str() {
+                "max_tokens" => &max_tokens,
+                _ => agreed,
+            };
+            (ours != theirs).then(|| Contrast {
+                argument: argument.clone(),
+                ours: ours.clone(),
+                peer,
+                theirs: theirs.clone(),
+            })
         });
-        let mut differing = known.filter(|(_, ours, theirs)| ours != theirs);
-        differing.next()
+        known.next()
     }
 
     /// A rank that was missed has found a difference, in this call or the one before.
@@ -380,23 +279,22 @@ impl Arguments {
         Some(found)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one record")]
+    /// Tells the others `contrast`, which has shown in `fault`. `refused`: the ranks that want another layer, and the numbers of their
+    /// wants. `missed`: the ranks of which something is missing for it.
     fn found(
         &self,
         team: &Team,
         fault: &Fault,
-        argument: &str,
-        ours: String,
-        theirs: (u32, String),
+        contrast: Contrast,
         refused: &[(u32, u32)],
         missed: Vec<u32>,
     ) -> Difference {
         // The lower rank first, so that all say the same.
-        let mut both = [(self.rank, ours), theirs];
+        let mut both = [(self.rank, contrast.ours), (contrast.peer, contrast.theirs)];
         both.sort();
         let [(first_rank, first), (second_rank, second)] = both;
         let found = Difference {
-            argument: argument.to_owned(),
+            argument: contrast.argument,
             first_rank,
             first,
             second_rank,
@@ -419,69 +317,5 @@ impl Arguments {
             first: (found.first_rank, found.first.clone()),
             second: (found.second_rank, found.second.clone()),
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::moe::Scales;
-
-    #[test]
-    fn a_difference_is_told_with_both_ranks_and_values() {
-        let error = TeamError::Mismatch {
-            what: "hidden".to_owned(),
-            first_rank: 0,
-            first: "128".to_owned(),
-            second_rank: 2,
-            second: "256".to_owned(),
-        };
-        let words = of_making(error).to_string();
-        assert_eq!(
-            words,
-            "hidden is 128 at rank 0 but 256 at rank 2; pass the same at all ranks"
-        );
-        let other = of_making(TeamError::NotConnected { peer: 3 });
-        assert!(matches!(other, MoeError::Team(_)));
-    }
-
-    #[test]
-    fn shapes_of_one_layer_have_tags_of_their_own_and_that_of_the_layer_none() {
-        let layer = MoeConfig::BF16
-            .with_hidden(512)
-            .with_experts(8)
-            .with_top_k(2)
-            .with_max_tokens(64);
-        let tag = |format, max_tokens| {
-            let call = MoeConfig {
-                format,
-                max_tokens,
-                ..layer
-            };
-            tag_of(&layer, &call, 4)
-        };
-        assert_eq!(tag(Format::Bf16, 64), 0);
-        let fp8 = [Scales::F32, Scales::PowerOfTwo, Scales::Ue8m0].map(Format::Fp8);
-        let mut tags: Vec<u32> = fp8.iter().map(|format| tag(*format, 64)).collect();
-        tags.extend([1, 7, 32, 63].map(|tokens| tag(Format::Bf16, tokens)));
-        assert!(tags.iter().all(|tag| (1..1 << 16).contains(tag)));
-        tags.sort_unstable();
-        tags.dedup();
-        assert_eq!(tags.len(), 7);
-    }
-
-    #[test]
-    fn arguments_of_other_ranks_are_shown_as_one_plain_line() {
-        let text = || "a\n\u{1b}[2J\u{202e}\u{85}".to_owned();
-        let error = TeamError::Mismatch {
-            what: text(),
-            first_rank: 0,
-            first: text(),
-            second_rank: 2,
-            second: text(),
-        };
-        let words = of_making(error).to_string();
-        assert_eq!(words, printable(&words));
-        assert!(words.contains("a\\n\\u{1b}[2J"), "{words}");
     }
 }

@@ -9,8 +9,11 @@ use bytemuck::Zeroable;
 use crate::abi::{DevicePtr, MoeHandle, MoeHandlePeer};
 use crate::gpu::{DeviceMemory, Gpu, Stream};
 use crate::moe::calls::arguments::Arguments;
+use crate::moe::config::MoeConfig;
+use crate::moe::difference::Difference;
+use crate::moe::error::MoeError;
 use crate::moe::layout::HandleLayout;
-use crate::moe::{CallReport, Difference, MoeConfig, MoeError};
+use crate::moe::report::CallReport;
 use crate::team::Team;
 
 /// The handle of one call at a time. A program with two calls open at once (two micro-batches, or a combine received after the

@@ -13,7 +13,6 @@ use crate::abi::{
 };
 use crate::config::setters;
 use crate::moe::calls::shape;
-use crate::moe::calls::staging::needs_rows_as_they_are;
 use crate::moe::{Format, MoeConfig, MoeError, Returns, RowLayout};
 
 /// Input of a dispatch. Contents as in [`DispatchSendParams`].
@@ -280,8 +279,8 @@ impl DispatchOutput {
         array("wait_ns", self.wait_ns, 8, false)?;
         array("active", self.active, 4, self.active_in_place)?;
         array("staging", self.staging, 8, false)?;
-        if self.staging != 0 && adds_up(config) {
-            return Err(needs_rows_as_they_are());
+        if self.staging != 0 {
+            config.check_zero_copy()?;
         }
         Ok(DispatchReceiveParams {
             moe: subject.moe,
@@ -318,8 +317,8 @@ impl CombineInput {
     ) -> Result<CombineSendParams, MoeError> {
         array("y", self.y, 16, !self.zero_copy)?;
         array("copy_from", self.copy_from, 16, false)?;
-        if self.zero_copy && adds_up(config) {
-            return Err(needs_rows_as_they_are());
+        if self.zero_copy {
+            config.check_zero_copy()?;
         }
         Ok(CombineSendParams {
             moe: subject.moe,
@@ -364,11 +363,6 @@ impl CombineOutput {
             reserved: 0,
         })
     }
-}
-
-/// Whether combine makes the rows itself that it sends back.
-fn adds_up(config: &MoeConfig) -> bool {
-    (config.layout, config.returns) == (RowLayout::ExpertMajor, Returns::Sums)
 }
 
 /// The caller's deadline in nanoseconds; 0 without one.

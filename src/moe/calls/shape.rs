@@ -1,14 +1,13 @@
 //! The shape of one call: another format, or fewer tokens, in the slots of a layer that was made for more.
 
 use crate::abi::{DISPATCH_IDS_64, DISPATCH_ONLY, DISPATCH_QUANTIZED, MAX_MOE_TOKENS};
-use crate::moe::making::state::{format, scales};
-use crate::moe::{Layout, MAX_PAYLOAD_BYTES, MAX_SCALE_BYTES, MoeConfig, MoeError};
+use crate::moe::{Format, Layout, MAX_PAYLOAD_BYTES, MAX_SCALE_BYTES, MoeConfig, MoeError};
 
 /// The layer's own shape with what a call has of its own: what its outputs are sized by. Refuses what the slots do not hold.
 pub(in crate::moe) fn of_call(
     layer: &MoeConfig,
     ranks: u32,
-    format: Option<crate::moe::Format>,
+    format: Option<Format>,
     max_tokens: u32,
 ) -> Result<MoeConfig, MoeError> {
     let call = MoeConfig {
@@ -30,14 +29,14 @@ pub(in crate::moe) fn of_call(
     }
     let (own, slots) = (Layout::new(&call, ranks), Layout::new(layer, ranks));
     let (bytes, room) = (own.scales_at + own.scale_bytes, slots.slot_bytes);
-    match bytes <= room {
-        true => Ok(call),
-        false => Err(MoeError::Slot {
-            format: format!("{:?}", call.format),
-            bytes,
-            room,
-        }),
+    if bytes <= room {
+        return Ok(call);
     }
+    Err(MoeError::Slot {
+        format: format!("{:?}", call.format),
+        bytes,
+        room,
+    })
 }
 
 /// What `DispatchSendParams::tokens` and `flags` say of the shape of `call`, one of the layer.
@@ -48,7 +47,7 @@ pub(in crate::moe) fn words(layer: &MoeConfig, call: &MoeConfig, ranks: u32) -> 
     let layout = Layout::new(call, ranks);
     let small = |bytes: u64| u32::try_from(bytes).expect("checked with the shape");
     let (row, scale) = (small(layout.row_bytes / 16), small(layout.scale_bytes / 4));
-    let (format, scales) = (format(call.format).0, scales(call.format).0);
+    let (format, scales) = (call.format.code().0, call.format.scales_code().0);
     [
         call.max_tokens << 16,
         row << 4 | scale << 16 | format << 28 | scales << 30,
@@ -62,10 +61,30 @@ const _: () = {
     assert!(MAX_MOE_TOKENS < 1 << 16);
 };
 
+/// The tag that kernels give to the shape `call` of calls of `layer`; 0 is the layer's own. Twin: `tag_of` in `begin.cuh`.
+pub(in crate::moe) fn tag_of(layer: &MoeConfig, call: &MoeConfig, ranks: u32) -> u32 {
+    if (call.format, call.max_tokens) == (layer.format, layer.max_tokens) {
+        return 0;
+    }
+    let layout = Layout::new(call, ranks);
+    let small = |bytes: u64| u32::try_from(bytes).expect("checked with the shape");
+    let kind = call.format.code().0 << 2 | call.format.scales_code().0;
+    let mix = |sum: u32, length: u32| {
+        let product = (sum ^ length).wrapping_mul(0x9e37_79b1);
+        product ^ product >> 15
+    };
+    let lengths = [
+        call.max_tokens,
+        small(layout.row_bytes),
+        small(layout.scale_bytes),
+    ];
+    (kind + 1) << 11 | lengths.into_iter().fold(0, mix) >> 21
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::moe::{Format, Scales};
+    use crate::moe::Scales;
 
     const LAYER: MoeConfig = MoeConfig::BF16
         .with_hidden(512)
@@ -116,5 +135,30 @@ mod tests {
         assert_eq!(tokens, 7 << 16);
         assert_eq!(format, 32 << 4 | 1 << 16 | 1 << 28 | 2 << 30);
         assert_eq!(words_of(None, 7), [7 << 16, 64 << 4]);
+    }
+
+    #[test]
+    fn shapes_of_one_layer_have_tags_of_their_own_and_that_of_the_layer_none() {
+        let layer = MoeConfig::BF16
+            .with_hidden(512)
+            .with_experts(8)
+            .with_top_k(2)
+            .with_max_tokens(64);
+        let tag = |format, max_tokens| {
+            let call = MoeConfig {
+                format,
+                max_tokens,
+                ..layer
+            };
+            tag_of(&layer, &call, 4)
+        };
+        assert_eq!(tag(Format::Bf16, 64), 0);
+        let fp8 = [Scales::F32, Scales::PowerOfTwo, Scales::Ue8m0].map(Format::Fp8);
+        let mut tags: Vec<u32> = fp8.iter().map(|format| tag(*format, 64)).collect();
+        tags.extend([1, 7, 32, 63].map(|tokens| tag(Format::Bf16, tokens)));
+        assert!(tags.iter().all(|tag| (1..1 << 16).contains(tag)));
+        tags.sort_unstable();
+        tags.dedup();
+        assert_eq!(tags.len(), 7);
     }
 }

@@ -8,7 +8,7 @@
 //! caller's ([`CombineInput::copy_from`](crate::moe::CombineInput::copy_from)), for the peers whose rows are not on their way.
 
 use crate::abi::SETS;
-use crate::moe::{Moe, MoeError, Returns, RowLayout};
+use crate::moe::{Moe, MoeError, RowLayout};
 
 /// Staging memory of the calls of one set. It has the shape of `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,13 +52,11 @@ impl Moe {
                 most: SETS - 1,
             });
         }
-        let (ranks, tokens) = (u64::from(self.team().ranks()), u64::from(config.max_tokens));
-        let (blocks, rows) = match (config.layout, config.returns) {
-            (RowLayout::RankMajor, _) => (ranks, tokens),
-            (RowLayout::ExpertMajor, Returns::Rows) => {
-                (config.room(self.team().ranks()).into(), ranks * tokens)
-            }
-            (RowLayout::ExpertMajor, Returns::Sums) => return Err(needs_rows_as_they_are()),
+        config.check_zero_copy()?;
+        let (ranks, tokens) = (self.team().ranks(), u64::from(config.max_tokens));
+        let (blocks, rows) = match config.layout {
+            RowLayout::RankMajor => (ranks.into(), tokens),
+            RowLayout::ExpertMajor => (config.room(ranks).into(), u64::from(ranks) * tokens),
         };
         let row_bytes = layout.combine_row_bytes;
         let of_set = u64::from(set) * layout.staged_rows * row_bytes;
@@ -68,13 +66,5 @@ impl Moe {
             rows,
             row_bytes,
         })
-    }
-}
-
-/// The error of zero-copy in a layer that adds up itself.
-pub(in crate::moe) fn needs_rows_as_they_are() -> MoeError {
-    MoeError::Option {
-        what: "zero-copy",
-        needs: "a layer that sends rows as they are: rank-major, or one that returns every expert's row",
     }
 }

@@ -2,14 +2,12 @@
 
 use bytemuck::Zeroable;
 
-use crate::abi::{
-    DevicePtr, MoeBoard, MoeContext, MoeFormat, MoeLayout, MoeReturns, MoeScales, MoeView, Window,
-};
+use crate::abi::{DevicePtr, MoeBoard, MoeContext, MoeView, Window};
 use crate::gpu::DeviceMemory;
 use crate::moe::layout::{Layout, StateLayout};
 use crate::moe::members::board::{Addresses, Board};
 use crate::moe::members::view::{View, ViewTables, Views};
-use crate::moe::{Format, MoeConfig, MoeError, Placement, Returns, RowLayout, Scales};
+use crate::moe::{MoeConfig, MoeError, Placement, RowLayout};
 use crate::team::Team;
 
 /// The epoch of a team that never changes.
@@ -51,18 +49,12 @@ pub(in crate::moe) fn write(
         experts: config.experts,
         top_k: config.top_k,
         max_tokens: config.max_tokens,
-        format: format(config.format),
-        scales: scales(config.format),
+        format: config.format.code(),
+        scales: config.format.scales_code(),
         scale_bytes: small(layout.scale_bytes),
         scales_at: small(layout.scales_at),
-        layout: match config.layout {
-            RowLayout::ExpertMajor => MoeLayout::EXPERT_MAJOR,
-            RowLayout::RankMajor => MoeLayout::RANK_MAJOR,
-        },
-        returns: match config.returns {
-            Returns::Sums => MoeReturns::SUMS,
-            Returns::Rows => MoeReturns::ROWS,
-        },
+        layout: config.layout.code(),
+        returns: config.returns.code(),
         max_local_experts: config.room(team.ranks()),
         order: team.signal_order().code(),
         joined: 1,
@@ -104,20 +96,4 @@ pub(in crate::moe) fn write(
         signals: signals.base,
     };
     Ok((memory, Board::new(team, board, addresses)?, views))
-}
-
-pub(in crate::moe) fn format(format: Format) -> MoeFormat {
-    match format {
-        Format::Bf16 => MoeFormat::BF16,
-        Format::Fp8(_) => MoeFormat::FP8,
-        Format::Opaque { .. } => MoeFormat::OPAQUE,
-    }
-}
-
-pub(in crate::moe) fn scales(format: Format) -> MoeScales {
-    match format {
-        Format::Fp8(Scales::PowerOfTwo) => MoeScales::POWER_OF_TWO,
-        Format::Fp8(Scales::Ue8m0) => MoeScales::UE8M0,
-        _ => MoeScales::F32,
-    }
 }

@@ -11,9 +11,10 @@ use bytemuck::Zeroable;
 use crate::abi::{MoeBoard, MoeClock, MoeContext, MoeFault, MoePeer, MoeSignal, SIGNALS_PER_PEER};
 use crate::config::setters;
 use crate::gpu::{Gpu, GpuError, HostMapped};
+use crate::moe::bits::{RankBits, ranks_of};
 use crate::moe::members::view::newer;
 use crate::moe::{Fault, Moe, MoeError};
-use crate::team::{MAX_RANKS, Team};
+use crate::team::Team;
 
 /// Reads of the newest fault that meet a kernel which writes it; then the reader gives up.
 const FAULT_READS: u32 = 1000;
@@ -93,9 +94,6 @@ impl Deadlines {
     }
 }
 
-/// A bit for each rank that a team may have.
-type RankBits = [u32; MAX_RANKS as usize / 32];
-
 /// The bits of `set`, ranks of a team of `ranks`.
 fn bits(set: &[u32], ranks: u32) -> Result<RankBits, MoeError> {
     let mut words = RankBits::default();
@@ -105,12 +103,6 @@ fn bits(set: &[u32], ranks: u32) -> Result<RankBits, MoeError> {
         *word.ok_or(MoeError::Rank { rank, ranks })? |= 1 << (rank % 32);
     }
     Ok(words)
-}
-
-/// The ranks whose bits are set.
-pub(in crate::moe) fn ranks_of(words: &RankBits) -> Vec<u32> {
-    let has = |rank: &u32| words[*rank as usize / 32] >> (rank % 32) & 1 != 0;
-    (0..MAX_RANKS).filter(has).collect()
 }
 
 /// Waiting times as kernels read them, and the longest time for which a phase may run, ns. A time that 64 bits of nanoseconds
@@ -513,6 +505,7 @@ impl Moe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::team::MAX_RANKS;
 
     #[test]
     fn a_rank_beyond_those_of_the_team_is_refused_with_their_number() {

@@ -104,9 +104,9 @@ impl Buffers {
         buffer: Buffer,
         numbers: &[T],
     ) -> Result<(), MoeError> {
-        match numbers.is_empty() {
-            true => Ok(()),
-            false => Ok(gpu.write(self.addr(buffer), bytemuck::cast_slice(numbers))?),
+        if numbers.is_empty() {
+            return Ok(());
         }
+        Ok(gpu.write(self.addr(buffer), bytemuck::cast_slice(numbers))?)
     }
 }

@@ -47,8 +47,8 @@ impl EncodedRow {
         Ok(rows.pop().expect("a row was asked for"))
     }
 
-    /// The same of `count` rows from `place` on, by expert all of one expert. They come from the device in one copy, and so do scales
-    /// that lie row behind row. Where an expert's scales lie word by word, each word of all rows is a copy.
+    /// `count` rows from `place` on, by expert all of one expert. They come from the device in one copy, and so do scales
+    /// that lie row after row. Where an expert's scales lie word by word, each word of all rows is a copy.
     pub(super) fn read_rows(
         moe: &Moe,
         buffers: &Buffers,
@@ -57,26 +57,23 @@ impl EncodedRow {
     ) -> Result<Vec<Self>, MoeError> {
         let (gpu, (row, scales)) = (moe.team().gpu().as_ref(), bytes_of(moe));
         let x: Vec<u8> = buffers.read(gpu, Buffer::RecvX, place * row as u64, count * row)?;
-        let scales_of: Vec<Vec<u8>> = match is_spread(moe.config()) {
-            false => {
-                let at = place * scales as u64;
-                let all: Vec<u8> = buffers.read(gpu, Buffer::RecvScales, at, count * scales)?;
-                let of = |number: usize| all[number * scales..][..scales].to_vec();
-                (0..count).map(of).collect()
-            }
-            true => {
-                let room = u64::from(moe.team().ranks()) * u64::from(moe.config().max_tokens);
-                let (expert, first, words) = (place / room, place % room, scales as u64 / 4);
-                let mut all = vec![Vec::with_capacity(scales); count];
-                for word in 0..words {
-                    let at = (expert * words + word) * room + first;
-                    let strip: Vec<u32> = buffers.read(gpu, Buffer::RecvScales, at, count)?;
-                    for (scales, word) in all.iter_mut().zip(strip) {
-                        scales.extend(word.to_ne_bytes());
-                    }
+        let scales_of: Vec<Vec<u8>> = if is_spread(moe.config()) {
+            let room = u64::from(moe.team().ranks()) * u64::from(moe.config().max_tokens);
+            let (expert, first, words) = (place / room, place % room, scales as u64 / 4);
+            let mut all = vec![Vec::with_capacity(scales); count];
+            for word in 0..words {
+                let at = (expert * words + word) * room + first;
+                let strip: Vec<u32> = buffers.read(gpu, Buffer::RecvScales, at, count)?;
+                for (scales, word) in all.iter_mut().zip(strip) {
+                    scales.extend(word.to_ne_bytes());
                 }
-                all
             }
+            all
+        } else {
+            let at = place * scales as u64;
+            let all: Vec<u8> = buffers.read(gpu, Buffer::RecvScales, at, count * scales)?;
+            let of = |number: usize| all[number * scales..][..scales].to_vec();
+            (0..count).map(of).collect()
         };
         let rows = x.chunks_exact(row).zip(scales_of);
         Ok(rows

@@ -258,7 +258,8 @@ impl Workspace {
             &self.moe,
             self.held(),
             self.buffers(),
-            (y, unweighted),
+            y,
+            unweighted,
             expert,
         )
     }
@@ -431,9 +432,10 @@ impl Workspace {
         }
         let report = self.call().report()?;
         let staging = self.moe.combine_staging(report.call % crate::abi::SETS)?;
-        Ok(match report.offered {
-            true => staging.addr,
-            false => self.addr(Buffer::Y),
+        Ok(if report.offered {
+            staging.addr
+        } else {
+            self.addr(Buffer::Y)
         })
     }
 

@@ -109,13 +109,15 @@ impl Received {
         &self.by_rank
     }
 
-    /// Writes to `y` what `expert(id, x, y)` makes of every row; `held` as in `read`.
+    /// Writes to the rows at `y` what `expert(id, x, row)` makes of every row that came; `held` as in `read`. By rank the weights of
+    /// choices count, unless `unweighted`.
     pub(super) fn run(
         &self,
         moe: &Moe,
         held: &[u32],
         buffers: &Buffers,
-        (y, unweighted): (u64, bool),
+        y: u64,
+        unweighted: bool,
         mut expert: impl FnMut(u32, &EncodedRow, &mut [u16]) -> Result<(), MoeError>,
     ) -> Result<(), MoeError> {
         let gpu = moe.team().gpu().as_ref();

@@ -1,0 +1,12 @@
+//! A set of ranks as a bit for each, which host and kernels exchange.
+
+use crate::team::MAX_RANKS;
+
+/// A bit for each rank that a team may have.
+pub(super) type RankBits = [u32; MAX_RANKS as usize / 32];
+
+/// The ranks whose bits are set.
+pub(super) fn ranks_of(words: &RankBits) -> Vec<u32> {
+    let has = |rank: &u32| words[*rank as usize / 32] >> (rank % 32) & 1 != 0;
+    (0..MAX_RANKS).filter(has).collect()
+}
