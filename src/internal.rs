@@ -224,35 +224,35 @@ impl MoeInternal for Moe {
     }
 
     fn begin_at(&self, first: u32) -> Result<(), MoeError> {
-        Self::begin_at(self, first)
+        self.control().begin_at(first)
     }
 
     fn leap_to(&self, call: u32) -> Result<(), MoeError> {
-        Self::leap_to(self, call)
+        self.control().leap_to(call)
     }
 
     fn view_of(&self, call: u32) -> Option<Arc<View>> {
-        Self::view_of(self, call)
+        self.control().view_of(call)
     }
 
     fn clear_peer(&self, peer: u32) -> Result<(), MoeError> {
-        Self::clear_peer(self, peer)
+        self.control().clear_peer(peer)
     }
 
     fn set_refuse(&self, refuse: bool) {
-        Self::set_refuse(self, refuse);
+        self.control().board().set_refuse(refuse);
     }
 
     fn set_alone(&self, alone: bool) {
-        Self::set_alone(self, alone);
+        self.control().board().set_alone(alone);
     }
 
     fn set_preparing(&self, promised: Option<&[u32]>) -> Result<(), MoeError> {
-        Self::set_preparing(self, promised)
+        self.control().board().set_preparing(promised)
     }
 
     fn set_suspects(&self, ranks: &[u32]) -> Result<(), MoeError> {
-        Self::set_suspects(self, ranks)
+        self.control().board().set_suspects(ranks)
     }
 }
 

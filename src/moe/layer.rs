@@ -9,45 +9,52 @@ use std::time::Duration;
 
 use bytemuck::bytes_of;
 
-use super::in_group::PlacementRule;
-use super::layout::{Layout, StateLayout};
-use super::sizes::not_made;
-use super::{
-    CombineInput, CombineOutput, Difference, DispatchInput, DispatchOutput, Format, Grid, MoeCall,
-    MoeConfig, MoeError, Placement,
+use super::calls::arguments::Arguments;
+use super::calls::call::{Launched, Launching, MoeCall};
+use super::calls::call_args::{
+    CombineInput, CombineOutput, DispatchInput, DispatchOutput, LaunchContext,
 };
-use crate::abi::{AbandonParams, CombineParams, DevicePtr, DispatchParams, Window};
+use super::calls::shape;
+use super::calls::staging::CombineStaging;
+use super::config::{Format, Grid, MoeConfig};
+use super::difference::Difference;
+use super::error::MoeError;
+use super::layout::{Layout, StateLayout};
+use super::making::fit::{agreed, fitting, with_room};
+use super::making::grid;
+use super::making::state::{self, Windows};
+use super::members::control::Control;
+use super::members::rule::PlacementRule;
+use super::placement::{Capacity, Placement};
+use super::sizes::not_made;
+use crate::abi::{AbandonParams, CombineParams, DevicePtr, DispatchParams, SETS, Window};
 use crate::gpu::{DeviceMemory, Event, Launch, Stream};
-use crate::moe::calls::arguments::Arguments;
-use crate::moe::calls::call::{Launched, Launching};
-use crate::moe::calls::call_args::LaunchContext;
-use crate::moe::calls::shape;
-use crate::moe::making::grid;
-use crate::moe::making::state;
-use crate::moe::members::board::Board;
-use crate::moe::members::view::Views;
-use crate::team::{Maker, Sharing, Team, TeamError};
-
-/// Least depth of a send queue: a batch of a warp's 32 puts and a signal is at most a quarter of it.
-const LEAST_LOG_DEPTH: u8 = 8;
+use crate::team::{Maker, Team, TeamError};
 
 /// A MoE layer at one rank. Its phases run in the order in which they are launched; all ranks launch the same ones.
 #[derive(Debug)]
 pub struct Moe {
-    team: Arc<Team>,
+    /// Team, views, board.
+    control: Control,
     config: MoeConfig,
-    /// Context, state per peer, views with their tables of experts.
+    /// Context, state per peer, views with their tables of experts. `control` writes into it.
     state: DeviceMemory,
     layout: Layout,
     /// What the NIC sends from.
     staging: Window,
-    /// Words shared with kernels that run.
-    board: Board,
-    views: Views,
-    rule: PlacementRule,
     grid: Grid,
     seed: AtomicU64,
     arguments: Arc<Arguments>,
+}
+
+/// A launch of phases.
+struct Phases<'a> {
+    kernel: &'static str,
+    /// What the host takes down of it.
+    what: Launching,
+    params: &'a [u8],
+    /// The call's own, or zero.
+    deadline: Duration,
 }
 
 impl Moe {
@@ -61,7 +68,7 @@ impl Moe {
         Self::made(team, name, config, blocks)
     }
 
-    /// The same with any placement of the experts.
+    /// Makes a layer as [`Moe::new`] does, with any placement of the experts.
     ///
     /// # Errors
     /// As [`Moe::new`]; a placement that does not fit shape and team.
@@ -74,7 +81,7 @@ impl Moe {
         Self::made(team, name, config, || placement)
     }
 
-    /// The same with the placement that `placement` makes of a shape inside its limits.
+    /// Makes a layer with the placement that `placement` returns. It is asked after the shape has been found inside its limits.
     fn made(
         team: &Arc<Team>,
         name: &str,
@@ -82,7 +89,7 @@ impl Moe {
         placement: impl FnOnce() -> Placement,
     ) -> Result<Arc<Self>, MoeError> {
         // What does not fit is this rank's own error, also where the try has failed at another rank before.
-        let mut fits = Some(Self::fitting(team, &config, placement));
+        let mut fits = Some(fitting(team, &config, placement));
         let made = team.make_together(&format!("layer/{name}"), |maker| match fits.take() {
             Some(fits) => Self::make(team, name, config, fits?, maker),
             None => unreachable!("it is taken once"),
@@ -98,41 +105,7 @@ impl Moe {
         Ok(Arc::new(made))
     }
 
-    /// The placement, if shape, placement and team fit each other as far as this rank sees.
-    fn fitting(
-        team: &Team,
-        config: &MoeConfig,
-        placement: impl FnOnce() -> Placement,
-    ) -> Result<Placement, MoeError> {
-        config.check(team.ranks())?;
-        let placement = placement();
-        if team.config().log_depth < LEAST_LOG_DEPTH {
-            return Err(MoeError::Shape {
-                name: "the team's log_depth",
-                value: team.config().log_depth.into(),
-                least: LEAST_LOG_DEPTH.into(),
-                most: 15,
-            });
-        }
-        if team.config().modes.sharing != Sharing::Shared {
-            return Err(MoeError::Sharing {
-                sharing: format!("{:?}", team.config().modes.sharing),
-            });
-        }
-        if placement.experts() != config.experts as usize
-            || placement.ranks() != team.ranks() as usize
-        {
-            return Err(MoeError::Placement {
-                experts: placement.experts(),
-                ranks: placement.ranks(),
-                want_experts: config.experts,
-                want_ranks: team.ranks(),
-            });
-        }
-        Ok(placement)
-    }
-
-    /// What this rank has of it. All of it goes where another rank cannot make its part.
+    /// Makes this rank's part of a layer. It is freed again where another rank cannot make its own.
     fn make(
         team: &Arc<Team>,
         name: &str,
@@ -165,30 +138,42 @@ impl Moe {
         let staging = window(staging, "memory that the NIC sends from", layout.staging)?;
         let signals = maker.window(layout.signals);
         let signals = window(signals, "memory for signals", layout.signals)?;
-        let windows = [slots, staging, signals];
+        let windows = Windows {
+            slots,
+            staging,
+            signals,
+        };
+        let capacity = Capacity {
+            experts: config.experts,
+            ranks: team.ranks(),
+            room: config.room(team.ranks()),
+        };
+        let rule = PlacementRule::new(placement, capacity);
         let bytes = StateLayout::new(&config, team.ranks()).bytes;
-        let (state, board, views) = state::write(team, &config, &placement, &layout, windows)
+        let (state, control) = state::write(team, &config, &layout, &windows, rule)
             .map_err(lacks("memory for its state", bytes))?;
-        let arguments = Arc::new(Arguments::new(team, name, &config, agreed));
+        let arguments = Arguments::new(team, name, &config, agreed, control.launches());
         Ok(Self {
-            team: Arc::clone(team),
+            control,
             config,
             state,
             layout,
             staging,
-            board,
-            views,
-            rule: PlacementRule::new(placement),
             grid,
             seed: AtomicU64::new(0),
-            arguments,
+            arguments: Arc::new(arguments),
         })
     }
 
     /// The team whose QPs and windows the layer uses.
     #[must_use]
     pub fn team(&self) -> &Arc<Team> {
-        &self.team
+        self.control.team()
+    }
+
+    /// Which ranks take part, and what kernels are told of it.
+    pub(crate) fn control(&self) -> &Control {
+        &self.control
     }
 
     /// The shape.
@@ -201,10 +186,6 @@ impl Moe {
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
-    }
-
-    pub(super) fn staging_addr(&self) -> u64 {
-        self.staging.base
     }
 
     /// Blocks and threads of the kernels.
@@ -229,7 +210,7 @@ impl Moe {
     /// # Errors
     /// The device's.
     pub fn call(&self) -> Result<MoeCall, MoeError> {
-        MoeCall::new(&self.team, &self.config, &self.arguments)
+        MoeCall::new(self.team(), &self.config, &self.arguments)
     }
 
     /// Launches the send phase of dispatch in `stream`: takes the number of the call and sends the tokens.
@@ -249,14 +230,16 @@ impl Moe {
     ) -> Result<Event, MoeError> {
         let params = input.params(&self.config, self.subject(call))?;
         self.arguments.use_shape(input.format, input.max_tokens);
-        let deadline = call.deadline().of_dispatch(input.deadline);
+        let phases = Phases {
+            kernel: "wv_moe_dispatch_send",
+            what: Launching::Dispatch,
+            params: bytes_of(&params),
+            deadline: call.deadline().of_dispatch(input.deadline),
+        };
         // SAFETY: the caller's promise; the context, the windows and the QPs belong to `self` and its team.
-        unsafe {
-            let (kernel, what) = ("wv_moe_dispatch_send", Launching::Dispatch);
-            let event = self.launch(stream, (call, what), kernel, bytes_of(&params), deadline)?;
-            self.count(call);
-            Ok(event)
-        }
+        let event = unsafe { self.launch(stream, call, &phases) }?;
+        self.count(call);
+        Ok(event)
     }
 
     /// Launches the receive phase of dispatch: waits for the tokens of every peer and lays them out.
@@ -273,12 +256,14 @@ impl Moe {
         output: &DispatchOutput,
     ) -> Result<Event, MoeError> {
         let params = output.params(&self.config, self.subject(call))?;
-        let deadline = call.deadline().get();
+        let phases = Phases {
+            kernel: "wv_moe_dispatch_receive",
+            what: Launching::Dispatch,
+            params: bytes_of(&params),
+            deadline: call.deadline().get(),
+        };
         // SAFETY: the caller's promise, as in `dispatch_send`.
-        unsafe {
-            let (kernel, what) = ("wv_moe_dispatch_receive", Launching::Dispatch);
-            self.launch(stream, (call, what), kernel, bytes_of(&params), deadline)
-        }
+        unsafe { self.launch(stream, call, &phases) }
     }
 
     /// Launches both phases of dispatch as one kernel.
@@ -307,14 +292,16 @@ impl Moe {
             receive: output.params(&self.config, self.subject(call))?,
         };
         self.arguments.use_shape(input.format, input.max_tokens);
-        let deadline = call.deadline().of_dispatch(input.deadline);
+        let phases = Phases {
+            kernel: "wv_moe_dispatch",
+            what: Launching::Dispatch,
+            params: bytes_of(&params),
+            deadline: call.deadline().of_dispatch(input.deadline),
+        };
         // SAFETY: the caller's promise, as in `dispatch_send`.
-        unsafe {
-            let (kernel, what) = ("wv_moe_dispatch", Launching::Dispatch);
-            let event = self.launch(stream, (call, what), kernel, bytes_of(&params), deadline)?;
-            self.count(call);
-            Ok(event)
-        }
+        let event = unsafe { self.launch(stream, call, &phases) }?;
+        self.count(call);
+        Ok(event)
     }
 
     /// Launches the send phase of combine: adds up `y` (the experts' output, laid out as `recv_x` was) per token and returns it.
@@ -332,13 +319,16 @@ impl Moe {
         input: &CombineInput,
     ) -> Result<Event, MoeError> {
         let params = input.params(&self.config, self.subject(call))?;
-        let deadline = call.deadline().of_combine(input.deadline);
+        let phases = Phases {
+            kernel: "wv_moe_combine_send",
+            what: Launching::SendBack {
+                sure: input.is_sure(),
+            },
+            params: bytes_of(&params),
+            deadline: call.deadline().of_combine(input.deadline),
+        };
         // SAFETY: the caller's promise, as in `dispatch_send`.
-        unsafe {
-            let sure = input.is_sure();
-            let (kernel, what) = ("wv_moe_combine_send", Launching::SendBack { sure });
-            self.launch(stream, (call, what), kernel, bytes_of(&params), deadline)
-        }
+        unsafe { self.launch(stream, call, &phases) }
     }
 
     /// Launches the receive phase of combine: waits for every peer and adds up what came back.
@@ -355,12 +345,14 @@ impl Moe {
         output: &CombineOutput,
     ) -> Result<Event, MoeError> {
         let params = output.params(&self.config, self.subject(call))?;
-        let deadline = call.deadline().get();
+        let phases = Phases {
+            kernel: "wv_moe_combine_receive",
+            what: Launching::ReceiveBack,
+            params: bytes_of(&params),
+            deadline: call.deadline().get(),
+        };
         // SAFETY: the caller's promise, as in `dispatch_send`.
-        unsafe {
-            let (kernel, what) = ("wv_moe_combine_receive", Launching::ReceiveBack);
-            self.launch(stream, (call, what), kernel, bytes_of(&params), deadline)
-        }
+        unsafe { self.launch(stream, call, &phases) }
     }
 
     /// Launches both phases of combine as one kernel.
@@ -381,18 +373,21 @@ impl Moe {
             send: input.params(&self.config, self.subject(call))?,
             receive: output.params(&self.config, self.subject(call))?,
         };
-        let deadline = call.deadline().of_combine(input.deadline);
+        let phases = Phases {
+            kernel: "wv_moe_combine",
+            what: Launching::Combine {
+                sure: input.is_sure(),
+            },
+            params: bytes_of(&params),
+            deadline: call.deadline().of_combine(input.deadline),
+        };
         // SAFETY: the caller's promise, as in `dispatch_send`.
-        unsafe {
-            let sure = input.is_sure();
-            let (kernel, what) = ("wv_moe_combine", Launching::Combine { sure });
-            self.launch(stream, (call, what), kernel, bytes_of(&params), deadline)
-        }
+        unsafe { self.launch(stream, call, &phases) }
     }
 
     /// Launches the end of a call that turns out to have no combine. With it the call has ended, as one of
     /// [`DispatchInput::no_combine`](super::DispatchInput::no_combine) has with the receive phase of its dispatch. So a change of
-    /// membership does not wait for it. All ranks abandon the same calls, each behind that receive phase. A rank that combines
+    /// membership does not wait for it. All ranks abandon the same calls, each after that receive phase. A rank that combines
     /// waits for the others until its deadline. A combine of an abandoned call ends `invalid`; a call that has come to its
     /// combine is not abandoned.
     ///
@@ -407,33 +402,29 @@ impl Moe {
             moe: subject.moe,
             handle: subject.handle,
         };
-        self.team.check_threads()?;
+        self.team().check_threads()?;
         let spec = Launch {
             stream: Some(stream),
             seed: self.seed.load(Ordering::Relaxed),
             ..Launch::new("wv_moe_abandon", 1, 32)
         };
         // SAFETY: the caller's promise, as in `dispatch_send`.
-        Ok(unsafe { self.team.gpu().launch(&spec, bytes_of(&params)) }?)
+        Ok(unsafe { self.team().gpu().launch(&spec, bytes_of(&params)) }?)
     }
 
     fn subject(&self, call: &MoeCall) -> LaunchContext {
         LaunchContext {
             moe: DevicePtr::new(self.state.addr()),
             handle: DevicePtr::new(call.addr()),
-            active: self.board.active_addr(),
-            ranks: self.team.ranks(),
+            active: self.control.board().active_addr(),
+            ranks: self.team().ranks(),
         }
     }
 
     /// A call was launched by `call`, or recorded.
     fn count(&self, call: &MoeCall) {
         let in_graph = call.stage() == Launched::InGraphs;
-        self.arguments.launches().count(in_graph);
-    }
-
-    pub(super) fn arguments(&self) -> &Arguments {
-        &self.arguments
+        self.control.launches().count(in_graph);
     }
 
     /// Tells the other ranks the shape of calls that follow. The first dispatch of a shape does so, too; a program whose store may not
@@ -442,7 +433,7 @@ impl Moe {
     /// # Errors
     /// What the slots do not hold.
     pub fn announce(&self, format: Option<Format>, max_tokens: u32) -> Result<(), MoeError> {
-        let call = shape::of_call(&self.config, self.team.ranks(), format, max_tokens)?;
+        let call = shape::of_call(&self.config, self.team().ranks(), format, max_tokens)?;
         self.arguments.announce(format, call.max_tokens);
         Ok(())
     }
@@ -451,19 +442,30 @@ impl Moe {
     /// when [`Moe::faults`] has news. A rank that finds a difference tells it to the others in the store.
     #[must_use]
     pub fn difference(&self) -> Option<Difference> {
-        self.arguments.explain(&self.last_fault()?)
+        let fault = self.control.board().last_fault()?;
+        self.arguments.explain(&fault)
     }
 
-    pub(super) fn rule(&self) -> &PlacementRule {
-        &self.rule
+    /// Where calls may write what their combine sends, by set. The set of a call is one of the two, and
+    /// [`DispatchOutput::staging`](super::DispatchOutput::staging) says to kernels which, without a word of the host. It says 0 for
+    /// a call that is offered neither, since an HCA still reads the rows of an earlier call.
+    ///
+    /// # Errors
+    /// [`MoeError::Option`] in a layer that sends back sums, which it makes itself.
+    pub fn combine_stagings(&self) -> Result<[CombineStaging; SETS as usize], MoeError> {
+        Ok([self.combine_staging(0)?, self.combine_staging(1)?])
     }
 
-    pub(super) fn views(&self) -> &Views {
-        &self.views
-    }
-
-    pub(super) fn board(&self) -> &Board {
-        &self.board
+    /// Where a call of `set` may write what its combine sends with `COMBINE_ZERO_COPY`. The set is its number modulo 2, which
+    /// kernels find in `MoeHandle::call` and the host in [`CallReport::call`](super::CallReport::call). The addresses stay the
+    /// same while the layer lives. Not of a call that has fewer tokens than the layer was made for
+    /// ([`DispatchInput::max_tokens`](super::DispatchInput::max_tokens)).
+    ///
+    /// # Errors
+    /// [`MoeError::Option`] in a layer that sends back sums, which it makes itself; a set that does not exist.
+    pub fn combine_staging(&self, set: u32) -> Result<CombineStaging, MoeError> {
+        let (ranks, window) = (self.team().ranks(), self.staging.base);
+        CombineStaging::new(&self.config, &self.layout, ranks, window, set)
     }
 
     /// # Safety
@@ -471,59 +473,22 @@ impl Moe {
     unsafe fn launch(
         &self,
         stream: &Stream,
-        (call, what): (&MoeCall, Launching),
-        kernel: &str,
-        params: &[u8],
-        deadline: Duration,
+        call: &MoeCall,
+        phases: &Phases<'_>,
     ) -> Result<Event, MoeError> {
-        self.team.check_threads()?;
-        let stage = call.after(what, stream)?;
+        self.team().check_threads()?;
+        let stage = call.after(phases.what, stream)?;
         let spec = Launch {
             cooperative: true,
             stream: Some(stream),
             seed: self.seed.load(Ordering::Relaxed),
             // Every wait of a phase ends by itself; this only stops a kernel that does not.
-            deadline: self.board.longest_launch(deadline),
-            ..Launch::new(kernel, self.grid.blocks, self.grid.threads)
+            deadline: self.control.board().longest_launch(phases.deadline),
+            ..Launch::new(phases.kernel, self.grid.blocks, self.grid.threads)
         };
         // SAFETY: the caller's promise.
-        let event = unsafe { self.team.gpu().launch(&spec, params) }?;
+        let event = unsafe { self.team().gpu().launch(&spec, phases.params) }?;
         call.launched(stage);
         Ok(event)
     }
-}
-
-/// What all ranks must have alike: names and values.
-fn agreed(config: &MoeConfig, placement: &Placement) -> Vec<(String, String)> {
-    let placement = placement.fingerprint();
-    let pairs = [
-        ("hidden", config.hidden.to_string()),
-        ("experts", config.experts.to_string()),
-        ("top-k", config.top_k.to_string()),
-        ("max_tokens", config.max_tokens.to_string()),
-        ("format", format!("{:?}", config.format)),
-        ("layout", format!("{:?}", config.layout)),
-        ("returns", format!("{:?}", config.returns)),
-        ("local_experts", config.local_experts.to_string()),
-        ("placement of the experts", placement),
-    ];
-    pairs.map(|(name, value)| (name.to_owned(), value)).to_vec()
-}
-
-/// The shape with its room for expert slots filled in: what it says, or as much as `placement` needs.
-fn with_room(config: MoeConfig, placement: &Placement) -> Result<MoeConfig, MoeError> {
-    let needed = placement.most_local();
-    if config.local_experts != 0 && needed > config.local_experts {
-        return Err(MoeError::Shape {
-            name: "number of expert slots of a rank",
-            value: needed,
-            least: 0,
-            most: config.local_experts,
-        });
-    }
-    let local_experts = config.local_experts.max(needed);
-    Ok(MoeConfig {
-        local_experts,
-        ..config
-    })
 }

@@ -18,6 +18,27 @@
 //! assert_eq!(bytes.library(2).div_ceil(1 << 20), 92); // MiB, with two handles
 //! # Ok::<(), warpverbs::moe::MoeError>(())
 //! ```
+//!
+//! # Rooms
+//!
+//! Each floor may name those below it, and none above or beside it. A layer of another kind would stand on `members/`, beside `calls/`.
+//!
+//! ```text
+//! workspace/    calls with buffers of their own, for programs whose tokens are on the host
+//! in_group.rs ranks.rs   a layer as a group sees it; `Moe`: the ranks that take part, their experts, what went wrong
+//! layer.rs      `Moe`: how it is made, and the launches of its phases
+//! making/       what is chosen and written when a layer is made
+//! calls/        what a call is given, how far it is, and why it differs between ranks
+//! members/      who takes part from which call on, and what host and kernels tell each other of it: views, board, rule
+//! tokens/       tokens on the host: what is given to dispatch, and numbers of small formats
+//! sizes.rs      how many bytes a layer takes
+//! layout.rs     where everything lies in its buffers
+//! config.rs placement.rs   the shape of a layer; which rank holds which expert
+//! error.rs      all errors
+//! report.rs     how a call went
+//! fault.rs difference.rs   why a rank is missing; an argument in which ranks differ
+//! bits.rs limits.rs   a set of ranks in bits; limits of the shape
+//! ```
 
 mod bits;
 mod calls;
@@ -32,6 +53,7 @@ mod limits;
 mod making;
 mod members;
 mod placement;
+mod ranks;
 mod report;
 mod sizes;
 mod tokens;
@@ -44,14 +66,14 @@ pub use config::{Format, Grid, MoeConfig, Returns, RowLayout, Scales};
 pub use difference::Difference;
 pub use error::MoeError;
 pub use fault::Fault;
-pub use in_group::PlacementPolicy;
 pub use layer::Moe;
 pub use layout::Layout;
 pub use limits::{
     MAX_EXPERT_SLOTS, MAX_EXPERTS, MAX_FAILING_LINKS, MAX_PAYLOAD_BYTES, MAX_RANKS, MAX_SCALE_BYTES,
 };
-pub use members::board::Deadlines;
-pub use members::view::View;
+pub use members::deadlines::Deadlines;
+pub use members::rule::PlacementPolicy;
+pub use members::views::View;
 pub use placement::{Home, Placement};
 pub use report::CallReport;
 pub use sizes::{RequiredBytes, required_bytes};

@@ -17,6 +17,32 @@ pub struct Home {
     pub local: u32,
 }
 
+/// What the tables of a layer have room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Capacity {
+    pub(super) experts: u32,
+    pub(super) ranks: u32,
+    /// Expert slots of each rank.
+    pub(super) room: u32,
+}
+
+impl Capacity {
+    /// Refuses a placement of other experts or ranks, or of more experts at a rank than there is room for.
+    pub(super) fn check(&self, placement: &Placement) -> Result<(), MoeError> {
+        let (experts, ranks) = (placement.experts(), placement.ranks());
+        let is_of_layer = experts == self.experts as usize && ranks == self.ranks as usize;
+        if is_of_layer && placement.most_local() <= self.room {
+            return Ok(());
+        }
+        Err(MoeError::Placement {
+            experts,
+            ranks,
+            want_experts: self.experts,
+            want_ranks: self.ranks,
+        })
+    }
+}
+
 /// Which expert each slot of each rank holds: the table that host and kernels go by. A clone shares the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement(Arc<Tables>);

@@ -54,6 +54,7 @@ impl Arguments {
         layer: &str,
         config: &MoeConfig,
         agreed: Vec<(String, String)>,
+        launches: &Arc<Launches>,
     ) -> Self {
         Self {
             team: Arc::downgrade(team),
@@ -62,7 +63,7 @@ impl Arguments {
             agreed,
             rank: team.rank(),
             ranks: team.ranks(),
-            launches: Arc::default(),
+            launches: Arc::clone(launches),
             max_tokens: AtomicU32::new(config.max_tokens),
             told: Mutex::default(),
             looked: Mutex::default(),
@@ -72,10 +73,6 @@ impl Arguments {
     /// All ranks have made the layer.
     pub(in crate::moe) fn made(&self, team: &Team) {
         team.has_made(&self.layer, Arc::downgrade(&self.launches));
-    }
-
-    pub(in crate::moe) fn launches(&self) -> &Launches {
-        &self.launches
     }
 
     fn told(&self) -> MutexGuard<'_, Vec<CallShape>> {

@@ -1,40 +1,86 @@
 //! The device memory that kernels know a layer by: context, state per peer, views with their tables of experts, clock, board.
 
+use std::sync::Arc;
+
 use bytemuck::Zeroable;
 
 use crate::abi::{DevicePtr, MoeBoard, MoeContext, MoeView, Window};
 use crate::gpu::DeviceMemory;
+use crate::moe::config::{MoeConfig, RowLayout};
+use crate::moe::error::MoeError;
 use crate::moe::layout::{Layout, StateLayout};
-use crate::moe::members::board::{Addresses, Board};
-use crate::moe::members::view::{View, ViewTables, Views};
-use crate::moe::{MoeConfig, MoeError, Placement, RowLayout};
+use crate::moe::members::board::Addresses;
+use crate::moe::members::control::Control;
+use crate::moe::members::rule::PlacementRule;
+use crate::moe::members::views::ViewTables;
 use crate::team::Team;
 
-/// The epoch of a team that never changes.
-const FIRST_EPOCH: u32 = 1;
+/// The windows of a layer.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::moe) struct Windows {
+    /// Slots that peers write into.
+    pub(in crate::moe) slots: Window,
+    /// What the NIC sends from.
+    pub(in crate::moe) staging: Window,
+    pub(in crate::moe) signals: Window,
+}
 
-/// Fills the memory of a layer whose experts lie as `placement` says and whose first view covers every call.
+/// Fills the memory of a layer whose first view covers every call, with the first placement of `rule`.
 pub(in crate::moe) fn write(
-    team: &Team,
+    team: &Arc<Team>,
     config: &MoeConfig,
-    placement: &Placement,
     layout: &Layout,
-    [slots, staging, signals]: [Window; 3],
-) -> Result<(DeviceMemory, Board, Views), MoeError> {
+    windows: &Windows,
+    rule: PlacementRule,
+) -> Result<(DeviceMemory, Control), MoeError> {
     let gpu = team.gpu();
     let places = StateLayout::new(config, team.ranks());
     let bytes = usize::try_from(places.bytes).expect("checked with the shape");
     let memory = gpu.alloc(bytes, 128)?;
     let board = gpu.map_host(size_of::<MoeBoard>())?;
     let at = |offset: u64| memory.addr() + offset;
-    let small = |value: u64| u32::try_from(value).expect("checked with the shape");
     let context = MoeContext {
         team: DevicePtr::new(team.context_addr()),
         peers: DevicePtr::new(at(places.peers)),
         views: DevicePtr::new(at(places.views)),
-        slots,
-        staging,
-        signals,
+        slots: windows.slots,
+        staging: windows.staging,
+        signals: windows.signals,
+        clock: DevicePtr::new(at(places.clock)),
+        board: DevicePtr::new(board.addr()),
+        order: team.signal_order().code(),
+        joined: 1,
+        tiles: DevicePtr::new(match config.layout {
+            RowLayout::ExpertMajor => at(places.tiles),
+            RowLayout::RankMajor => 0,
+        }),
+        ..of_shape(config, layout, team.ranks())
+    };
+    gpu.write(memory.addr(), bytemuck::bytes_of(&context))?;
+    let tables = std::array::from_fn(|place| {
+        let [homes, experts, replicas] = places.tables[place].map(at);
+        ViewTables {
+            view: at(places.views) + (place * size_of::<MoeView>()) as u64,
+            homes,
+            experts,
+            replicas,
+        }
+    });
+    let addresses = Addresses {
+        context: memory.addr(),
+        clock: at(places.clock),
+        active: at(places.active),
+        peers: at(places.peers),
+        signals: windows.signals.base,
+    };
+    let control = Control::new(team, board, addresses, tables, rule)?;
+    Ok((memory, control))
+}
+
+/// What a context says of slots and tokens; the rest is zero.
+fn of_shape(config: &MoeConfig, layout: &Layout, ranks: u32) -> MoeContext {
+    let small = |value: u64| u32::try_from(value).expect("checked with the shape");
+    MoeContext {
         combine_slots: layout.combine_slots,
         combine_staging: layout.combine_staging,
         zero_copy: layout.zero_copy,
@@ -42,8 +88,6 @@ pub(in crate::moe) fn write(
         slot_bytes: layout.slot_bytes,
         row_bytes: layout.row_bytes,
         combine_row_bytes: layout.combine_row_bytes,
-        clock: DevicePtr::new(at(places.clock)),
-        board: DevicePtr::new(board.addr()),
         header_bytes: small(layout.header_bytes),
         hidden: config.hidden,
         experts: config.experts,
@@ -55,45 +99,7 @@ pub(in crate::moe) fn write(
         scales_at: small(layout.scales_at),
         layout: config.layout.code(),
         returns: config.returns.code(),
-        max_local_experts: config.room(team.ranks()),
-        order: team.signal_order().code(),
-        joined: 1,
-        tiles: match config.layout {
-            RowLayout::ExpertMajor => DevicePtr::new(at(places.tiles)),
-            RowLayout::RankMajor => DevicePtr::new(0),
-        },
+        max_local_experts: config.room(ranks),
         ..MoeContext::zeroed()
-    };
-    gpu.write(memory.addr(), bytemuck::bytes_of(&context))?;
-
-    let tables = std::array::from_fn(|place| {
-        let [homes, experts, replicas] = places.tables[place].map(at);
-        ViewTables {
-            view: at(places.views) + (place * size_of::<MoeView>()) as u64,
-            homes,
-            experts,
-            replicas,
-        }
-    });
-    let first = View {
-        first: 1,
-        epoch: FIRST_EPOCH,
-        // A rank that joins later is alone until a group takes it in.
-        members: match team.config().joins() {
-            true => vec![team.rank()],
-            false => team.config().members().iter().collect(),
-        },
-        placement: placement.clone(),
-    };
-    let views = Views::new(gpu.as_ref(), tables, team.rank(), first)?;
-    let active = vec![1u32; team.ranks() as usize];
-    gpu.write(at(places.active), bytemuck::cast_slice(&active))?;
-    let addresses = Addresses {
-        context: memory.addr(),
-        clock: at(places.clock),
-        active: at(places.active),
-        peers: at(places.peers),
-        signals: signals.base,
-    };
-    Ok((memory, Board::new(team, board, addresses)?, views))
+    }
 }

@@ -1,4 +1,8 @@
-//! What a layer needs of membership: the ranks that take part from one call on, and the words of host and kernels about them.
+//! What a layer needs of membership: the ranks that take part from one call on, the experts that they hold, and the words that host
+//! and kernels exchange about them. It knows nothing of tokens and of their slots.
 
 pub(in crate::moe) mod board;
-pub(in crate::moe) mod view;
+pub(in crate::moe) mod control;
+pub(in crate::moe) mod deadlines;
+pub(in crate::moe) mod rule;
+pub(in crate::moe) mod views;

@@ -185,7 +185,7 @@ impl Workspace {
         let event = unsafe { self.moe.dispatch_send(&self.stream, self.call(), &input) }?;
         self.wait(event)?;
         // A call that no view covers gets no rows, whatever the placement.
-        let view = self.moe.view_of(self.call().report()?.call);
+        let view = self.moe.control().view_of(self.call().report()?.call);
         self.placement = view.map_or_else(|| self.moe.placement(), |view| view.placement.clone());
         Ok(())
     }

@@ -1,0 +1,78 @@
+//! Shape, placement and team: whether they fit each other, and what of them all ranks must have alike.
+
+use crate::moe::config::MoeConfig;
+use crate::moe::error::MoeError;
+use crate::moe::placement::{Capacity, Placement};
+use crate::team::{Sharing, Team};
+
+/// Least depth of a send queue: a batch of a warp's 32 puts and a signal is at most a quarter of it.
+const LEAST_LOG_DEPTH: u8 = 8;
+
+/// The placement, if shape, placement and team fit each other as far as this rank sees.
+pub(in crate::moe) fn fitting(
+    team: &Team,
+    config: &MoeConfig,
+    placement: impl FnOnce() -> Placement,
+) -> Result<Placement, MoeError> {
+    config.check(team.ranks())?;
+    let placement = placement();
+    if team.config().log_depth < LEAST_LOG_DEPTH {
+        return Err(MoeError::Shape {
+            name: "the team's log_depth",
+            value: team.config().log_depth.into(),
+            least: LEAST_LOG_DEPTH.into(),
+            most: 15,
+        });
+    }
+    if team.config().modes.sharing != Sharing::Shared {
+        return Err(MoeError::Sharing {
+            sharing: format!("{:?}", team.config().modes.sharing),
+        });
+    }
+    // `with_room` judges how many experts a rank may hold.
+    let capacity = Capacity {
+        experts: config.experts,
+        ranks: team.ranks(),
+        room: u32::MAX,
+    };
+    capacity.check(&placement)?;
+    Ok(placement)
+}
+
+/// What all ranks must have alike: names and values.
+pub(in crate::moe) fn agreed(config: &MoeConfig, placement: &Placement) -> Vec<(String, String)> {
+    let placement = placement.fingerprint();
+    let pairs = [
+        ("hidden", config.hidden.to_string()),
+        ("experts", config.experts.to_string()),
+        ("top-k", config.top_k.to_string()),
+        ("max_tokens", config.max_tokens.to_string()),
+        ("format", format!("{:?}", config.format)),
+        ("layout", format!("{:?}", config.layout)),
+        ("returns", format!("{:?}", config.returns)),
+        ("local_experts", config.local_experts.to_string()),
+        ("placement of the experts", placement),
+    ];
+    pairs.map(|(name, value)| (name.to_owned(), value)).to_vec()
+}
+
+/// The shape with its room for expert slots filled in: what it says, or as much as `placement` needs.
+pub(in crate::moe) fn with_room(
+    config: MoeConfig,
+    placement: &Placement,
+) -> Result<MoeConfig, MoeError> {
+    let needed = placement.most_local();
+    if config.local_experts != 0 && needed > config.local_experts {
+        return Err(MoeError::Shape {
+            name: "number of expert slots of a rank",
+            value: needed,
+            least: 0,
+            most: config.local_experts,
+        });
+    }
+    let local_experts = config.local_experts.max(needed);
+    Ok(MoeConfig {
+        local_experts,
+        ..config
+    })
+}

@@ -1,0 +1,332 @@
+//! Views: the ranks that take part from one call on, and the ranks that hold each expert. A layer holds several. So calls in
+//! flight, and those that a rank which is behind has still to make, end in theirs.
+
+use std::mem::offset_of;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytemuck::Zeroable;
+
+use crate::abi::{DevicePtr, ExpertHome, ExpertSlots, MOE_VIEWS, MoeView};
+use crate::deadline::Looks;
+use crate::gpu::{Gpu, GpuError};
+use crate::moe::error::MoeError;
+use crate::moe::members::board::{Board, newer};
+use crate::moe::placement::Placement;
+
+pub(super) const VIEWS: usize = MOE_VIEWS as usize;
+/// Time between two looks at the calls that have ended.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A view as the host sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// First call that runs in it.
+    pub first: u32,
+    /// Membership epoch; words carry its low 16 bits.
+    pub epoch: u32,
+    /// The ranks that take part.
+    pub members: Vec<u32>,
+    /// The ranks that hold each expert.
+    pub placement: Placement,
+}
+
+/// Device addresses of one view and its tables.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::moe) struct ViewTables {
+    pub(in crate::moe) view: u64,
+    pub(in crate::moe) homes: u64,
+    pub(in crate::moe) experts: u64,
+    pub(in crate::moe) replicas: u64,
+}
+
+/// The views of a layer: their tables, and the copies on the device.
+#[derive(Debug)]
+pub(super) struct Views {
+    gpu: Arc<dyn Gpu>,
+    /// This one.
+    rank: u32,
+    tables: [ViewTables; VIEWS],
+    written: Mutex<Written>,
+}
+
+/// A view that the device has.
+#[derive(Clone, Debug)]
+struct Entry {
+    view: Arc<View>,
+    /// Its number among all views of the layer; not 0.
+    serial: u32,
+    /// Its first call; once calls have run in it for long, a later one, at most 2^30 before them (`MoeBoard::in_force`). So it
+    /// compares with calls for however long the view stands.
+    begins: u32,
+    /// Kernels have reported that a call has run in it.
+    in_force: bool,
+    /// Its tables.
+    place: usize,
+}
+
+impl Entry {
+    fn new(view: View, serial: u32, place: usize) -> Self {
+        Self {
+            begins: view.first,
+            view: Arc::new(view),
+            serial,
+            in_force: false,
+            place,
+        }
+    }
+}
+
+/// The views written to the device: up to as many as the layer has places, the oldest first. The first one is written at the start.
+#[derive(Debug)]
+struct Written(Vec<Entry>);
+
+impl Written {
+    fn newest(&self) -> &Entry {
+        self.0.last().expect("a layer has a view from its begin")
+    }
+
+    /// The views, the newest first, and with each the last call that may run in it; none if all later ones may.
+    fn views(&self) -> impl Iterator<Item = (&Entry, Option<u32>)> {
+        self.0.iter().rev().scan(None, |later, entry| {
+            let last = later.replace(entry.begins.wrapping_sub(1));
+            Some((entry, last))
+        })
+    }
+
+    /// Number of the next view: not 0, which is none.
+    fn next_serial(&self) -> u32 {
+        self.newest().serial.wrapping_add(1).max(1)
+    }
+
+    /// Puts `entry` into its place, instead of the newest view, the oldest view or none.
+    fn put(&mut self, entry: Entry) {
+        self.0.retain(|old| old.place != entry.place);
+        self.0.push(entry);
+    }
+
+    /// Takes down what kernels say of the view in force: its serial and its first call.
+    fn learn(&mut self, serial: u32, begins: u32) {
+        for entry in self.0.iter_mut().filter(|entry| entry.serial == serial) {
+            entry.begins = begins;
+            entry.in_force = true;
+        }
+    }
+
+    /// Where a view from `first` on may be written now.
+    fn place_for(&self, first: u32, board: &Board) -> Result<usize, MoeError> {
+        let newest = self.newest();
+        let begins = newest.begins;
+        let begun = newest.in_force || !board.is_held(first) && !newer(first, board.started());
+        if first == begins && !begun {
+            return Ok(newest.place);
+        }
+        if !newer(first, begins) {
+            return Err(MoeError::ViewOrder {
+                first,
+                newest: begins,
+            });
+        }
+        let finished = board.finished();
+        match self.views().nth(VIEWS - 1) {
+            Some((oldest, Some(needed))) if newer(needed, finished) => Err(MoeError::ViewInUse {
+                first: oldest.begins,
+                needed,
+                finished,
+            }),
+            Some((oldest, _)) => Ok(oldest.place),
+            None => Ok(self.0.len()),
+        }
+    }
+
+    /// Refuses to forget `peer` while it is a member of the newest view, or of one with a call that is newer than `finished`.
+    fn check_unneeded(&self, peer: u32, finished: u32) -> Result<(), MoeError> {
+        let theirs = |it: &(&Entry, Option<u32>)| it.0.view.members.contains(&peer);
+        for (entry, last) in self.views().filter(theirs) {
+            match last {
+                None => {
+                    let first = entry.view.first;
+                    return Err(MoeError::PeerMember { peer, first });
+                }
+                Some(needed) if newer(needed, finished) => {
+                    return Err(MoeError::PeerNeeded {
+                        peer,
+                        needed,
+                        finished,
+                    });
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The view that covers `call`. Where the first call of a view has been moved on, all calls of older views have ended.
+    fn view_of(&self, call: u32) -> Option<&Arc<View>> {
+        for entry in self.0.iter().rev() {
+            if !newer(entry.begins, call) {
+                return Some(&entry.view);
+            }
+            if entry.begins != entry.view.first {
+                return None;
+            }
+        }
+        None
+    }
+}
+
+impl Views {
+    /// Writes the first view; `rank` is this one.
+    pub(super) fn new(
+        gpu: &Arc<dyn Gpu>,
+        tables: [ViewTables; VIEWS],
+        rank: u32,
+        view: View,
+    ) -> Result<Self, GpuError> {
+        let newest = Entry::new(view, 1, 0);
+        tables[0].write(gpu.as_ref(), rank, &newest)?;
+        Ok(Self {
+            gpu: Arc::clone(gpu),
+            rank,
+            tables,
+            written: Mutex::new(Written(vec![newest])),
+        })
+    }
+
+    /// The present view begins at `first`: no rank has made a call.
+    pub(super) fn begin_at(&self, first: u32) -> Result<(), GpuError> {
+        let mut written = self.written();
+        let Entry { serial, place, .. } = *written.newest();
+        let at = self.tables[place].view + offset_of!(MoeView, first) as u64;
+        self.gpu.write(at, bytemuck::bytes_of(&first))?;
+        let view = View::clone(&written.newest().view);
+        written.put(Entry::new(View { first, ..view }, serial, place));
+        Ok(())
+    }
+
+    /// The present view is `view`: no rank has made a call.
+    pub(super) fn begin_in(&self, view: View) -> Result<(), GpuError> {
+        let mut written = self.written();
+        let place = written.newest().place;
+        self.write(&mut written, view, place)
+    }
+
+    /// The newest view.
+    pub(super) fn newest(&self) -> Arc<View> {
+        Arc::clone(&self.written().newest().view)
+    }
+
+    /// The view in which `call` runs, or would begin now. None: it is older than all of them, so it has ended.
+    pub(super) fn view_of(&self, call: u32, board: &Board) -> Option<Arc<View>> {
+        self.known(board).view_of(call).cloned()
+    }
+
+    /// Writes `view` as the newest, and waits up to `timeout` until there is a place for it.
+    pub(super) fn set(
+        &self,
+        view: &View,
+        board: &Board,
+        timeout: Duration,
+    ) -> Result<(), MoeError> {
+        let mut looks = Looks::within(timeout);
+        loop {
+            let left = looks.next().unwrap_or(Duration::ZERO);
+            let mut written = self.known(board);
+            match written.place_for(view.first, board) {
+                Ok(place) => return Ok(self.write(&mut written, view.clone(), place)?),
+                Err(MoeError::ViewInUse { .. }) if !left.is_zero() => {}
+                Err(error) => return Err(error),
+            }
+            drop(written);
+            std::thread::sleep(LOOK.min(left));
+        }
+    }
+
+    /// Whether a view from `first` on would not wait for calls.
+    pub(super) fn has_place(&self, first: u32, board: &Board) -> bool {
+        let place = self.known(board).place_for(first, board);
+        !matches!(place, Err(MoeError::ViewInUse { .. }))
+    }
+
+    /// Runs `forget` if no call needs `peer`. No view is written meanwhile.
+    pub(super) fn without(
+        &self,
+        peer: u32,
+        board: &Board,
+        forget: impl FnOnce() -> Result<(), MoeError>,
+    ) -> Result<(), MoeError> {
+        let written = self.known(board);
+        written.check_unneeded(peer, board.finished())?;
+        forget()
+    }
+
+    fn write(&self, written: &mut Written, view: View, place: usize) -> Result<(), GpuError> {
+        let entry = Entry::new(view, written.next_serial(), place);
+        self.tables[place].write(self.gpu.as_ref(), self.rank, &entry)?;
+        written.put(entry);
+        Ok(())
+    }
+
+    /// What the device has, as far as its calls have come.
+    fn known(&self, board: &Board) -> MutexGuard<'_, Written> {
+        let mut written = self.written();
+        if let Some((serial, begins)) = board.view_in_force() {
+            written.learn(serial, begins);
+        }
+        written
+    }
+
+    fn written(&self) -> MutexGuard<'_, Written> {
+        // Nothing panics between two stores.
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ViewTables {
+    /// Kernels that look meanwhile find no view in this place.
+    fn write(&self, gpu: &dyn Gpu, rank: u32, entry: &Entry) -> Result<(), GpuError> {
+        let serial_at = self.view + offset_of!(MoeView, serial) as u64;
+        let write_serial = |serial: u32| gpu.write(serial_at, bytemuck::bytes_of(&serial));
+        write_serial(0)?;
+        let view = &entry.view;
+        let placement = &view.placement;
+        let number = |value: usize| u32::try_from(value).expect("as many as the tables have");
+        let homes: Vec<ExpertHome> = placement
+            .homes()
+            .iter()
+            .map(|home| ExpertHome {
+                rank: home.rank,
+                local: home.local,
+            })
+            .collect();
+        let mut replicas: Vec<u32> = Vec::with_capacity(homes.len());
+        let mut slots_of = |expert: u32| {
+            let first = number(replicas.len());
+            replicas.extend(placement.slots_of(expert.cast_signed()));
+            let count = number(replicas.len()) - first;
+            ExpertSlots { first, count }
+        };
+        let experts: Vec<ExpertSlots> = (0..number(placement.experts()))
+            .map(&mut slots_of)
+            .collect();
+        gpu.write(self.homes, bytemuck::cast_slice(&homes))?;
+        gpu.write(self.experts, bytemuck::cast_slice(&experts))?;
+        gpu.write(self.replicas, bytemuck::cast_slice(&replicas))?;
+        let mut words = MoeView {
+            first: view.first,
+            epoch: view.epoch & 0xffff,
+            expert_slots: number(homes.len()),
+            local_experts: number(placement.of_rank(rank).len()),
+            homes: DevicePtr::new(self.homes),
+            experts: DevicePtr::new(self.experts),
+            replicas: DevicePtr::new(self.replicas),
+            ..MoeView::zeroed()
+        };
+        for &member in &view.members {
+            words.members[member as usize / 32] |= 1 << (member % 32);
+        }
+        gpu.write(self.view, bytemuck::bytes_of(&words))?;
+        // After all of it. Pairs with the acquire fence of the kernel that finds the serial.
+        write_serial(entry.serial)
+    }
+}
