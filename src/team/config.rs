@@ -1,21 +1,17 @@
 //! How a rank joins a team, and the limits of a team.
 
-use super::{RankSet, SignalOrder, TeamError};
+use super::error::TeamError;
+use super::holder::Holder;
+use super::ranks::RankSet;
 use crate::abi::MAX_RAILS;
-use crate::config::{Config, Memory, OutOfRange, TeamSettings, holds_settings, setters};
+use crate::config::{
+    Config, Memory, OutOfRange, SignalOrder, TeamSettings, holds_settings, setters,
+};
 use crate::fabric::{Allowed, RailConfig};
 use crate::verbs::{CqKind, Doorbell, QpConfig, Queues, Rung, Sharing};
 
-/// Most ranks of a team.
-pub const MAX_RANKS: u32 = crate::config::MAX_RANKS;
-/// Most QPs to one peer.
-pub const MAX_QPS_PER_PEER: u32 = crate::config::MAX_QPS_PER_PEER;
 /// Bytes of a heap beside its QPs: the line that swallows results of atomics, and what alignment costs.
 const SPARE: u64 = 4096;
-/// Windows of a team for which [`TeamSettings::windows`](crate::config::TeamSettings::windows) says nothing else.
-pub const MAX_WINDOWS: u32 = crate::config::MAX_WINDOWS;
-/// Most windows that a team may be given room for: more than 300 MoE layers need.
-pub const MOST_WINDOWS: u32 = crate::config::MOST_WINDOWS;
 
 /// How a rank joins: the settings of the team, which are fields of it, too (`config.rank` is `config.settings.rank`), and its part. A
 /// rank that joins later passes its `generation` and the `members` at that time.
@@ -122,8 +118,25 @@ impl TeamConfig {
             .is_some_and(|members| !members.contains(self.rank))
     }
 
+    /// This rank and its generation.
+    pub(in crate::team) fn holder(&self) -> Holder {
+        Holder::new(self.rank, self.generation)
+    }
+
+    /// Returns of how many of `rails` rails all but one may be left out. A QP that has one user, or that counts what the peer writes,
+    /// is not used in the place of another. All ranks have the number alike.
+    pub(in crate::team) fn rails_that_share(&self, rails: usize) -> u32 {
+        let shares = self.modes.sharing == Sharing::Shared && self.modes.log_recv_depth.is_none();
+        let rails = u32::try_from(rails).unwrap_or(u32::MAX);
+        if shares {
+            rails.min(self.qps_per_peer)
+        } else {
+            1
+        }
+    }
+
     /// Refuses what is outside the limits.
-    pub(super) fn check(&self, rails: u32) -> Result<(), TeamError> {
+    pub(in crate::team) fn check(&self, rails: u32) -> Result<(), TeamError> {
         if !(1..=MAX_RAILS).contains(&rails) {
             let limit = format!("1 to {MAX_RAILS}");
             return Err(TeamError::limit("number of rails", rails, limit));
@@ -180,7 +193,7 @@ impl TeamConfig {
     }
 
     /// What `rail` of `rails` has room for, with QPs of `shape` whose queues the HCA reaches as `rung` says.
-    pub(super) fn rail(
+    pub(in crate::team) fn rail(
         &self,
         rail: u32,
         rails: u32,
@@ -208,7 +221,7 @@ impl TeamConfig {
     }
 
     /// What its words leave of each ladder.
-    pub(super) fn allowed(&self) -> Allowed {
+    pub(in crate::team) fn allowed(&self) -> Allowed {
         Allowed {
             doorbell: self.modes.doorbell,
             queues: self.modes.queues,
@@ -218,7 +231,7 @@ impl TeamConfig {
     }
 
     /// The shape of its QPs on any device, with queues in device memory where that is open: how it is rung changes no length.
-    pub(super) fn any_shape(&self) -> QpConfig {
+    pub(in crate::team) fn any_shape(&self) -> QpConfig {
         QpConfig {
             log_depth: self.log_depth.min(15),
             sharing: self.modes.sharing,
@@ -231,7 +244,7 @@ impl TeamConfig {
     }
 
     /// What must agree between the ranks: name and value.
-    pub(super) fn agreed(&self, rails: u32) -> Vec<(String, String)> {
+    pub(in crate::team) fn agreed(&self, rails: u32) -> Vec<(String, String)> {
         let pairs = [
             ("number of ranks", u64::from(self.ranks)),
             ("room for windows", self.windows.into()),

@@ -2,8 +2,13 @@
 
 use std::sync::Arc;
 
-use super::exchange::Exchange;
-use super::{MAX_RANKS, Store, TeamConfig, TeamError};
+use rendezvous::Store;
+
+use super::config::TeamConfig;
+use super::error::TeamError;
+use super::limits::MAX_RANKS;
+use super::meeting::exchange::Exchange;
+use super::meeting::link_layer::settle_link_layer;
 use crate::config::{Config, DeviceChoice, GpuSelector};
 use crate::error::Error;
 use crate::fabric::{Ports, gpus_of_ranks, open_named, usable};
@@ -50,7 +55,8 @@ impl RankDevices {
     ) -> Result<Self, Error> {
         Self::open_with(config, |offers| {
             team.check(1)?;
-            Exchange::new(Arc::clone(store), team).settle_link_layer(offers, team.ranks)
+            let exchange = Exchange::new(Arc::clone(store), team);
+            settle_link_layer(&exchange, offers, team.ranks)
         })
     }
 
@@ -118,14 +124,11 @@ fn on_the_cpu(hca: &str) -> String {
 /// The number of the rank on its machine. A program may have set any.
 fn number_on_machine(config: &Config) -> Result<u32, TeamError> {
     let local = config.local_rank.unwrap_or(0);
-    match local < MAX_RANKS {
-        true => Ok(local),
-        false => Err(TeamError::limit(
-            OF_MACHINE,
-            local,
-            format!("below {MAX_RANKS}"),
-        )),
+    if local < MAX_RANKS {
+        return Ok(local);
     }
+    let limit = format!("below {MAX_RANKS}");
+    Err(TeamError::limit(OF_MACHINE, local, limit))
 }
 
 /// The CUDA device of a rank with this number on its machine. A launcher may show each rank its own device alone.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rendezvous::{StoreError, printable};
 
-use super::SignalOrder;
+use crate::config::SignalOrder;
 use crate::error::{Error, Part};
 use crate::fabric::{FabricError, Matter, RefusedStep, every};
 use crate::gpu::GpuError;

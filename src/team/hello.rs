@@ -6,72 +6,53 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::TeamError;
-use super::direct::check_handle;
-use super::exchange::Exchange;
+use super::error::TeamError;
+use super::holder::Holder;
+use super::limits::VERSION;
+use super::meeting::exchange::Exchange;
+use super::qps::set::QpOffer;
+use super::windows::shown::{WindowOffer, WindowShape, check_handle};
 use crate::config::PathConfig;
 use crate::fabric::{Identity, PSN_BITS, PortRecord};
-use crate::gpu::MemoryHandle;
-
-/// Version of both records.
-pub(super) const VERSION: u32 = 6;
-
-/// Where a hello is kept.
-pub(super) fn hello_key(rank: u32, generation: u32) -> String {
-    format!("hello/{rank}.{generation}")
-}
-
-/// Where the welcome of one generation to another is kept.
-pub(super) fn welcome_key(from: (u32, u32), to: (u32, u32)) -> String {
-    format!("welcome/{}.{}/{}.{}", from.0, from.1, to.0, to.1)
-}
-
-/// The rank and generation that such a name begins with; none for other names.
-pub(super) fn rank_generation(name: &str) -> Option<(u32, u32)> {
-    let (rank, generation) = name.split_once('.')?;
-    Some((rank.parse().ok()?, generation.parse().ok()?))
-}
 
 /// One generation of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Hello {
-    pub(super) version: u32,
+pub(in crate::team) struct Hello {
+    pub(in crate::team) version: u32,
     /// Its port on each rail.
-    pub(super) rails: Vec<PortRecord>,
-    pub(super) identity: Identity,
+    pub(in crate::team) rails: Vec<PortRecord>,
+    pub(in crate::team) identity: Identity,
     /// What all ranks have alike.
-    pub(super) agreed: Vec<(String, String)>,
+    pub(in crate::team) agreed: Vec<(String, String)>,
     /// Choices of it that cost something, in words: other ranks of its machine need not tell them again.
-    pub(super) costs: Vec<String>,
+    pub(in crate::team) costs: Vec<String>,
     /// Its windows; `None` from a founder, which has made none yet.
-    pub(super) windows: Option<Vec<WindowShape>>,
+    pub(in crate::team) windows: Option<Vec<WindowShape>>,
     /// From a founder to the others; none in the hello of a rank that joins later.
-    pub(super) offers: Vec<Offer>,
-}
-
-/// What is the same of a window at all ranks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct WindowShape {
-    pub(super) bytes: u64,
-    pub(super) purpose: String,
+    pub(in crate::team) offers: Vec<Offer>,
 }
 
 /// What one generation offers one of another rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Offer {
-    pub(super) version: u32,
+pub(in crate::team) struct Offer {
+    pub(in crate::team) version: u32,
     /// The rank that reads the offer.
-    pub(super) rank: u32,
-    pub(super) generation: u32,
+    pub(in crate::team) rank: u32,
+    pub(in crate::team) generation: u32,
     /// By QP.
-    pub(super) qps: Vec<QpOffer>,
+    pub(in crate::team) qps: Vec<QpOffer>,
     /// What that rank needs to write each window, by window.
-    pub(super) windows: Vec<WindowOffer>,
+    pub(in crate::team) windows: Vec<WindowOffer>,
 }
 
 impl Offer {
+    /// For whom it is.
+    pub(in crate::team) fn reader(&self) -> Holder {
+        Holder::new(self.rank, self.generation)
+    }
+
     /// Whether it names the same QPs and windows; packet numbers differ from one life of the QPs to the next.
-    pub(super) fn leads_where(&self, other: &Self) -> bool {
+    pub(in crate::team) fn leads_where(&self, other: &Self) -> bool {
         let qps = |offer: &Self| -> Vec<(u32, u32)> {
             offer.qps.iter().map(|qp| (qp.qpn, qp.ece)).collect()
         };
@@ -80,43 +61,20 @@ impl Offer {
     }
 }
 
-/// One QP: how its other end is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct QpOffer {
-    pub(super) qpn: u32,
-    /// First packet number, unless that is too near to `far` of the other end.
-    pub(super) psn: u32,
-    /// The number that the former other end would have sent next; none if it had no other end.
-    pub(super) far: Option<u32>,
-    /// Options of enhanced connection establishment that it has; 0 if its device knows none.
-    pub(super) ece: u32,
-}
-
-/// What a peer needs to write one window of this rank.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct WindowOffer {
-    pub(super) shape: WindowShape,
-    pub(super) base: u64,
-    /// By rail; none for a window that no peer writes.
-    pub(super) rkeys: Vec<u32>,
-    /// By which other processes of the machine open it; none if they do not.
-    pub(super) handle: Option<MemoryHandle>,
-}
-
 /// What records of a rank are compared with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'a> {
-    pub(super) exchange: &'a Exchange,
-    /// This rank and its generation.
-    pub(super) own: (u32, u32),
-    pub(super) hello: &'a Hello,
-    pub(super) qps_per_peer: u32,
-    pub(super) path: PathConfig,
+pub(in crate::team) struct Wanted<'a> {
+    pub(in crate::team) exchange: &'a Exchange,
+    /// This rank.
+    pub(in crate::team) own: Holder,
+    pub(in crate::team) hello: &'a Hello,
+    pub(in crate::team) qps_per_peer: u32,
+    pub(in crate::team) path: PathConfig,
 }
 
 impl Wanted<'_> {
     /// Refuses a hello of `rank` that does not fit this rank and its `windows`.
-    pub(super) fn check_hello(
+    pub(in crate::team) fn check_hello(
         &self,
         rank: u32,
         key: &str,
@@ -145,7 +103,7 @@ impl Wanted<'_> {
     }
 
     /// Refuses an offer of `rank` that does not fit `windows` of this rank, or is for another rank.
-    pub(super) fn check_offer(
+    pub(in crate::team) fn check_offer(
         &self,
         rank: u32,
         key: &str,
@@ -154,9 +112,9 @@ impl Wanted<'_> {
     ) -> Result<(), TeamError> {
         self.check_version(rank, key, offer.version)?;
         let refuse = |reason: String| Err(self.exchange.record(rank, key, &reason));
-        let to = (offer.rank, offer.generation);
-        if to != self.own {
-            return refuse(format!("it is for rank {} of generation {}", to.0, to.1));
+        if offer.reader() != self.own {
+            let (rank, generation) = (offer.rank, offer.generation);
+            return refuse(format!("it is for rank {rank} of generation {generation}"));
         }
         if offer.qps.len() != self.qps_per_peer as usize {
             let (own, theirs) = (self.qps_per_peer, offer.qps.len());

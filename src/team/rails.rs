@@ -2,48 +2,44 @@
 //! goes by a QP of another one.
 
 use std::fmt;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-
-use super::{Sharing, Team, TeamConfig, TeamError};
-use crate::fabric::longest;
 
 /// Rails of a team.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct RailSet(u32);
+pub(in crate::team) struct RailSet(u32);
 
 impl RailSet {
-    pub(super) const EMPTY: Self = Self(0);
+    pub(in crate::team) const EMPTY: Self = Self(0);
 
     /// Rails 0 to `count` - 1.
-    pub(super) const fn first(count: u32) -> Self {
+    pub(in crate::team) const fn first(count: u32) -> Self {
         Self(1u32.unbounded_shl(count).wrapping_sub(1))
     }
 
-    pub(super) const fn is_empty(self) -> bool {
+    pub(in crate::team) const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    pub(super) const fn contains(self, rail: u32) -> bool {
+    pub(in crate::team) const fn contains(self, rail: u32) -> bool {
         1u32.unbounded_shl(rail) & self.0 != 0
     }
 
-    pub(super) fn insert(&mut self, rail: u32) {
+    pub(in crate::team) fn insert(&mut self, rail: u32) {
         self.0 |= 1u32.unbounded_shl(rail);
     }
 
-    pub(super) const fn with(self, others: Self) -> Self {
+    pub(in crate::team) const fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    pub(super) const fn without(self, others: Self) -> Self {
+    pub(in crate::team) const fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }
 
     /// In ascending order.
-    pub(super) fn iter(self) -> impl Iterator<Item = u32> {
+    pub(in crate::team) fn iter(self) -> impl Iterator<Item = u32> {
         (0..u32::BITS).filter(move |rail| self.contains(*rail))
     }
 }
@@ -56,7 +52,7 @@ impl fmt::Display for RailSet {
 
 /// The rails of a pair, and which of them carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Carriers {
+pub(in crate::team) struct Carriers {
     /// Rails that have QPs.
     rails: u32,
     without: RailSet,
@@ -64,27 +60,28 @@ pub(super) struct Carriers {
 
 impl Carriers {
     /// Of `rails` that have QPs all but `without`; all of them if none would be left.
-    pub(super) fn but(rails: u32, without: RailSet) -> Self {
+    pub(in crate::team) fn but(rails: u32, without: RailSet) -> Self {
         let left = RailSet::first(rails).without(without);
-        let without = match left.is_empty() {
-            true => RailSet::EMPTY,
-            false => without,
+        let without = if left.is_empty() {
+            RailSet::EMPTY
+        } else {
+            without
         };
         Self { rails, without }
     }
 
     /// The rails that are left out.
-    pub(super) const fn without(self) -> RailSet {
+    pub(in crate::team) const fn without(self) -> RailSet {
         self.without
     }
 
     /// Whether QPs of `rail` are connected.
-    pub(super) const fn carries(self, rail: u32) -> bool {
+    pub(in crate::team) const fn carries(self, rail: u32) -> bool {
         !self.without.contains(rail)
     }
 
     /// The rail that carries what is posted to QPs of `rail`: itself, or one of the others in turn.
-    pub(super) fn of(self, rail: u32) -> u32 {
+    pub(in crate::team) fn of(self, rail: u32) -> u32 {
         if self.carries(rail) {
             return rail;
         }
@@ -95,59 +92,13 @@ impl Carriers {
     }
 
     /// The QP by which goes what is posted to QP `i` of `qps`.
-    pub(super) fn qp(self, i: u32, qps: u32) -> u32 {
+    pub(in crate::team) fn qp(self, i: u32, qps: u32) -> u32 {
         let rails = self.rails.max(1);
         let (rail, turn) = (i % rails, i / rails);
         match self.of(rail) {
             carrier if carrier == rail => i,
             carrier => carrier + turn % qps.saturating_sub(carrier).div_ceil(rails).max(1) * rails,
         }
-    }
-}
-
-impl TeamConfig {
-    /// Of `rails` so many may be left out, less one. QPs of which each has one user, and those that count what the peer writes, are
-    /// not used in the place of others. All ranks have that alike.
-    pub(super) fn rails_that_share(&self, rails: usize) -> u32 {
-        let shares = self.modes.sharing == Sharing::Shared && self.modes.log_recv_depth.is_none();
-        let rails = u32::try_from(rails).unwrap_or(u32::MAX);
-        match shares {
-            true => rails.min(self.qps_per_peer),
-            false => 1,
-        }
-    }
-}
-
-impl Team {
-    /// By number of a QP to `peer`: the rail by which goes what is posted to it. That of the QP, unless that rail carried nothing
-    /// when the two were connected last.
-    ///
-    /// # Errors
-    /// A rank that the team does not have.
-    pub fn carriers(&self, peer: u32) -> Result<Vec<u32>, TeamError> {
-        let state = self.peer(peer)?.state();
-        let carriers = state.carriers();
-        Ok(state
-            .links
-            .iter()
-            .map(|link| carriers.of(link.rail()))
-            .collect())
-    }
-
-    /// How long the most patient of its HCAs may try before it gives a peer up.
-    pub(crate) fn patience(&self) -> Duration {
-        let of_rails = self.rails.iter().zip(self.links.patience());
-        let longest = of_rails.map(|(rail, send)| longest(send, rail.context().info().is_soft()));
-        longest.max().unwrap_or_default()
-    }
-
-    /// Rails by which nothing goes to `peer`; none of a rank that the team does not have.
-    pub(crate) fn left_out(&self, peer: u32) -> Vec<u32> {
-        let links = self.peer(peer);
-        links.map_or_else(
-            |_| Vec::new(),
-            |links| links.state().carriers().without().iter().collect(),
-        )
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::MAX_RANKS;
+use super::limits::MAX_RANKS;
 
 const WORDS: usize = MAX_RANKS as usize / 64;
 

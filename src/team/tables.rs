@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 
+use super::config::TeamConfig;
+use super::error::TeamError;
 use super::rails::Carriers;
-use super::{TeamConfig, TeamError};
 use crate::abi::{
     DeviceConfig, DevicePtr, PEER_DIRECT, PeerEntry, PeerGuard, QpContext, RAIL_SHIFT, TeamContext,
 };
@@ -20,7 +21,7 @@ const LIFE_MASK: u32 = (1 << RAIL_SHIFT) - 1;
 
 /// Context, settings, QP pointers, guards, keys, peer table; and the words that close a peer.
 #[derive(Debug)]
-pub(super) struct Tables {
+pub(in crate::team) struct Tables {
     gpu: Arc<dyn Gpu>,
     memory: DeviceMemory,
     closed: HostMapped,
@@ -33,6 +34,16 @@ pub(super) struct Tables {
     ranks: u32,
     rails: u32,
     shadow: Mutex<Shadow>,
+}
+
+/// How kernels post to a peer.
+#[derive(Clone, Debug)]
+pub(in crate::team) struct Posting {
+    /// Number of the life of the QPs.
+    pub(in crate::team) life: u32,
+    pub(in crate::team) carriers: Carriers,
+    /// Device addresses of the contexts of the QPs.
+    pub(in crate::team) contexts: Vec<u64>,
 }
 
 /// What the peer table holds.
@@ -50,7 +61,7 @@ struct Shadow {
 
 impl Tables {
     /// Fills a new block; `contexts` are the QP pointers, `[peer][qps_per_peer]`.
-    pub(super) fn new(
+    pub(in crate::team) fn new(
         gpu: &Arc<dyn Gpu>,
         team: &TeamConfig,
         rails: u32,
@@ -112,26 +123,26 @@ impl Tables {
     }
 
     /// Device address of the `TeamContext`.
-    pub(super) fn addr(&self) -> u64 {
+    pub(in crate::team) fn addr(&self) -> u64 {
         self.memory.addr()
     }
 
     /// Sets the deadline of device calls. A team that is aborted stays aborted.
-    pub(super) fn write_deadline(&self, deadline: Duration) -> Result<(), TeamError> {
+    pub(in crate::team) fn write_deadline(&self, deadline: Duration) -> Result<(), TeamError> {
         let ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
         let at = self.config + offset_of!(DeviceConfig, deadline_ns) as u64;
         Ok(self.gpu.write(at, bytemuck::bytes_of(&ns))?)
     }
 
     /// Ends device calls from now on.
-    pub(super) fn write_abort(&self) -> Result<(), TeamError> {
+    pub(in crate::team) fn write_abort(&self) -> Result<(), TeamError> {
         let at = self.config + offset_of!(DeviceConfig, abort) as u64;
         Ok(self.gpu.write(at, bytemuck::bytes_of(&1_u32))?)
     }
 
     /// Adds the rows of the next window: `entries[rail][peer]` holds address and key only. `direct` has, by peer, the address at
     /// which kernels of this rank load and store; 0 if they cannot. The local keys are by rail, big-endian.
-    pub(super) fn add_window(
+    pub(in crate::team) fn add_window(
         &self,
         entries: &[PeerEntry],
         direct: &[u64],
@@ -156,34 +167,21 @@ impl Tables {
         Ok(self.gpu.write(at, bytemuck::cast_slice(&rows))?)
     }
 
-    /// Writes into every entry of `peer` the `life` of the QPs, and by which rails they go; `contexts` are the QP pointers. Inside its
-    /// grace period only.
-    pub(super) fn set_life(
-        &self,
-        peer: u32,
-        life: u32,
-        carriers: Carriers,
-        contexts: &[u64],
-    ) -> Result<(), TeamError> {
+    /// Writes into every entry of `peer` how kernels post to it. Inside its grace period only.
+    pub(in crate::team) fn set_life(&self, peer: u32, posts: &Posting) -> Result<(), TeamError> {
         let mut shadow = self.shadow();
-        self.begin_life(&mut shadow, peer, life, (carriers, contexts))?;
+        self.begin_life(&mut shadow, peer, posts)?;
         self.write_peer(&shadow, peer)
     }
 
-    fn begin_life(
-        &self,
-        shadow: &mut Shadow,
-        peer: u32,
-        life: u32,
-        (carriers, contexts): (Carriers, &[u64]),
-    ) -> Result<(), TeamError> {
-        shadow.lives[peer as usize] = life;
-        shadow.carriers[peer as usize] = carriers;
-        self.write_contexts(peer, contexts)
+    fn begin_life(&self, shadow: &mut Shadow, peer: u32, posts: &Posting) -> Result<(), TeamError> {
+        shadow.lives[peer as usize] = posts.life;
+        shadow.carriers[peer as usize] = posts.carriers;
+        self.write_contexts(peer, &posts.contexts)
     }
 
     /// By window of `peer` that it has: whether kernels reach it by load and store.
-    pub(super) fn direct(&self, peer: u32) -> Vec<bool> {
+    pub(in crate::team) fn direct(&self, peer: u32) -> Vec<bool> {
         let shadow = self.shadow();
         let (ranks, peer) = (self.ranks as usize, peer as usize);
         let entries = shadow.entries.chunks(ranks * self.rails as usize);
@@ -194,35 +192,37 @@ impl Tables {
     }
 
     /// From now on no window of `peer` is reached by load and store. Inside its grace period only.
-    pub(super) fn end_direct(&self, peer: u32) -> Result<(), TeamError> {
+    pub(in crate::team) fn end_direct(&self, peer: u32) -> Result<(), TeamError> {
         let mut shadow = self.shadow();
         let none = vec![0; shadow.direct.len() / self.ranks as usize];
         self.write_direct(&mut shadow, peer, &none)?;
         self.write_peer(&shadow, peer)
     }
 
-    /// Fills in every entry of a new generation of `peer`. These are the life of the QPs and what goes with it, and by window the
-    /// address for load and store. By window and rail they are address and key (big-endian). Inside its grace period only. May be
-    /// called again.
-    pub(super) fn set_peer(
+    /// Fills in every entry of a new generation of `peer`: how kernels post to it, by window the address for load and store, and by
+    /// window and rail address and key (big-endian). Inside its grace period only. May be called again.
+    pub(in crate::team) fn set_peer(
         &self,
         peer: u32,
-        life: u32,
-        way: (Carriers, &[u64]),
+        posts: &Posting,
         direct: &[u64],
         places: &[(u64, u32)],
     ) -> Result<(), TeamError> {
         let mut shadow = self.shadow();
-        self.begin_life(&mut shadow, peer, life, way)?;
+        self.begin_life(&mut shadow, peer, posts)?;
         self.write_direct(&mut shadow, peer, direct)?;
-        shadow.set_places((peer, self.ranks), places);
+        shadow.set_places(peer, self.ranks, places);
         self.write_peer(&shadow, peer)
     }
 
     /// Writes where the windows of `peer` are, and their keys. Inside its grace period only.
-    pub(super) fn set_places(&self, peer: u32, places: &[(u64, u32)]) -> Result<(), TeamError> {
+    pub(in crate::team) fn set_places(
+        &self,
+        peer: u32,
+        places: &[(u64, u32)],
+    ) -> Result<(), TeamError> {
         let mut shadow = self.shadow();
-        shadow.set_places((peer, self.ranks), places);
+        shadow.set_places(peer, self.ranks, places);
         self.write_peer(&shadow, peer)
     }
 
@@ -260,7 +260,7 @@ impl Tables {
     }
 
     /// From now on no kernel gets a guard of `peer`.
-    pub(super) fn close(&self, peer: u32) {
+    pub(in crate::team) fn close(&self, peer: u32) {
         self.closed_word(peer).store(1, Ordering::Relaxed);
         // Sequentially consistent. Pairs with the fence of `guard_enter`: either the kernel sees the word, or `readers`, read
         // behind this, shows the kernel.
@@ -268,18 +268,18 @@ impl Tables {
     }
 
     /// Kernels get guards of `peer` again.
-    pub(super) fn open(&self, peer: u32) {
+    pub(in crate::team) fn open(&self, peer: u32) {
         // Release. Pairs with the acquire fence of `guard_enter`: a kernel that finds the peer open sees everything written before.
         self.closed_word(peer).store(0, Ordering::Release);
     }
 
     /// Whether no kernel gets a guard of `peer`.
-    pub(super) fn is_closed(&self, peer: u32) -> bool {
+    pub(in crate::team) fn is_closed(&self, peer: u32) -> bool {
         self.closed_word(peer).load(Ordering::Relaxed) != 0
     }
 
     /// Guards of `peer` that kernels hold now.
-    pub(super) fn readers(&self, peer: u32) -> Result<u64, TeamError> {
+    pub(in crate::team) fn readers(&self, peer: u32) -> Result<u64, TeamError> {
         let at = self.guards + u64::from(peer) * size_of::<PeerGuard>() as u64;
         let mut readers = [0u64];
         self.gpu.read(
@@ -303,7 +303,7 @@ impl Tables {
 
 impl Shadow {
     /// Where the windows of a peer are, and their keys; `ranks` in all.
-    fn set_places(&mut self, (peer, ranks): (u32, u32), places: &[(u64, u32)]) {
+    fn set_places(&mut self, peer: u32, ranks: u32, places: &[(u64, u32)]) {
         let rows = (peer as usize..self.entries.len()).step_by(ranks as usize);
         for (at, (base, rkey_be)) in rows.zip(places.iter().copied()) {
             let entry = &mut self.entries[at];

@@ -3,13 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rendezvous::{MemoryStore, Store};
+
 use super::{Hello, Offer, Wanted};
 use crate::config::PathConfig;
-use crate::team::exchange::Exchange;
-use crate::team::{MemoryStore, Store, TeamConfig, TeamError};
+use crate::team::config::TeamConfig;
+use crate::team::error::TeamError;
+use crate::team::holder::Holder;
+use crate::team::meeting::exchange::Exchange;
+use crate::team::windows::shown::WindowShape;
 
 /// A good hello of rank 1, and that of rank 0.
-pub(super) const HELLO: &[u8] = br#"{"version": 6, "rails": [{"link_layer": "ethernet", "lid": 0,
+pub(in crate::team) const HELLO: &[u8] = br#"{"version": 6, "rails": [{"link_layer": "ethernet", "lid": 0,
     "gid": [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 1], "gid_index": 3, "mtu": 5, "speed_mbps": 100000,
     "pkey": 65535, "log_reads": 4, "grh_required": false}],
     "identity": {"direct": true, "process": {"seen_from": "a machine", "pid": 7, "started": 9}, "user": 0,
@@ -18,7 +23,7 @@ pub(super) const HELLO: &[u8] = br#"{"version": 6, "rails": [{"link_layer": "eth
 
 /// A good offer of rank 1 to rank 0.
 #[cfg(test)]
-pub(super) const OFFER: &[u8] = br#"{"version": 6, "rank": 0, "generation": 1,
+pub(in crate::team) const OFFER: &[u8] = br#"{"version": 6, "rank": 0, "generation": 1,
     "qps": [{"qpn": 17, "psn": 5, "far": null, "ece": 0}, {"qpn": 18, "psn": 16777215, "far": 3, "ece": 4294967295}],
     "windows": [{"shape": {"bytes": 4096, "purpose": "data"}, "base": 65536, "rkeys": [1234],
     "handle": {"bytes": 4096, "name": {"cuda": {"ipc": [1, 2, 3], "offset": 0}}}}]}"#;
@@ -86,14 +91,14 @@ impl RecordReader {
     fn wanted(&self) -> Wanted<'_> {
         Wanted {
             exchange: &self.exchange,
-            own: (0, 1),
+            own: Holder::new(0, 1),
             hello: &self.hello,
             qps_per_peer: 2,
             path: PathConfig::default(),
         }
     }
 
-    fn windows(&self) -> &[super::WindowShape] {
+    fn windows(&self) -> &[WindowShape] {
         self.hello.windows.as_deref().unwrap_or_default()
     }
 }

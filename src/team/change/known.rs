@@ -1,0 +1,130 @@
+//! What the records of a generation of a peer say: how it is reached, and what it offers.
+
+use std::time::Instant;
+
+use super::former;
+use super::life::places;
+use crate::team::error::TeamError;
+use crate::team::hello::{Hello, Offer};
+use crate::team::holder::Holder;
+use crate::team::parts::Parts;
+use crate::team::peers::state::Known;
+
+/// How generation `generation` of `peer` is reached.
+pub(super) fn known(
+    own: &Parts,
+    peer: u32,
+    generation: u32,
+    deadline: Instant,
+) -> Result<Known, TeamError> {
+    let of = Holder::new(peer, generation);
+    let entry = own.peers.get(peer)?;
+    let found = entry.state().known.clone();
+    if let Some(known) = found.filter(|known| known.generation == generation) {
+        return Ok(known);
+    }
+    let key = of.hello_key();
+    let read = || own.exchange.read_versioned(peer, &key);
+    let hello: Hello = own.exchange.until(peer, &key, deadline, read)?;
+    let wanted = own.wanted();
+    wanted.check_hello(peer, &key, &hello, &own.windows.shapes())?;
+    let known = own.peers.known(&own.rails, of, &hello)?;
+    entry.state().known = Some(known.clone());
+    Ok(known)
+}
+
+/// Reads again how generation `generation` of `peer`, the one that the QPs are for, is reached, and what it offers. What was read
+/// before may have been another writer's, and the peer has written its own again since. Where its records are missing, or
+/// cannot be, all stays as it was.
+///
+/// # Errors
+/// The store's.
+pub(super) fn read_again(own: &Parts, peer: u32, generation: u32) -> Result<(), TeamError> {
+    let entry = own.peers.get(peer)?;
+    entry.state().doubted = false;
+    let (known, offer) = match told_now(own, peer, generation) {
+        Ok(Some(told)) => told,
+        Ok(None) => return Ok(()),
+        Err(error @ TeamError::Store(_)) if !error.counts_as_missing() => {
+            entry.state().doubted = true;
+            return Err(error);
+        }
+        Err(error) => {
+            tracing::debug!("what rank {peer} has told stays as it was read first: {error}");
+            return Ok(());
+        }
+    };
+    let mut state = entry.state();
+    state.qps.lead_to(&known.ways, &offer.qps);
+    // Founders tell their windows elsewhere.
+    state.places = (!offer.windows.is_empty()).then(|| places(&offer, own.rails.len()));
+    Ok(())
+}
+
+/// What the records of generation `generation` of `peer` say at the moment, which was checked.
+fn told_now(own: &Parts, peer: u32, generation: u32) -> Result<Option<(Known, Offer)>, TeamError> {
+    let of = Holder::new(peer, generation);
+    let wanted = own.wanted();
+    let key = of.hello_key();
+    let Some(hello) = own.exchange.read_versioned::<Hello>(peer, &key)? else {
+        return Ok(None);
+    };
+    wanted.check_hello(peer, &key, &hello, &own.windows.shapes())?;
+    let of_founder = |offer: &&Offer| offer.reader() == own.holder();
+    let offer = match hello.offers.iter().find(of_founder) {
+        Some(offer) => {
+            wanted.check_offer(peer, &key, offer, &[])?;
+            offer.clone()
+        }
+        None => {
+            let key = of.welcome_key(own.holder());
+            let Some(offer) = own.exchange.read_versioned(peer, &key)? else {
+                return Ok(None);
+            };
+            wanted.check_offer(peer, &key, &offer, &own.windows.shapes())?;
+            offer
+        }
+    };
+    let known = own.peers.known(&own.rails, of, &hello)?;
+    Ok(Some((known, offer)))
+}
+
+/// What stands in the store of the records by which this rank and generation `generation` of `peer` meet, in words: of this end,
+/// and of the other. For the report on a pair that does not meet.
+pub(in crate::team) fn words(own: &Parts, peer: u32, generation: u32) -> [String; 2] {
+    let other = Holder::new(peer, generation);
+    let wanted = own.wanted();
+    let shapes = own.windows.shapes();
+    let of = |from: Holder, to: Holder| {
+        let key = from.hello_key();
+        let hello = match own.exchange.read_versioned::<Hello>(from.rank, &key) {
+            Ok(None) => format!("'{key}' is missing"),
+            Ok(Some(hello)) => match wanted.check_hello(from.rank, &key, &hello, &shapes) {
+                Ok(()) => format!("'{key}' stands"),
+                Err(error) => format!("'{key}' does not fit ({error})"),
+            },
+            Err(error) => format!("'{key}' cannot be read ({error})"),
+        };
+        let key = from.welcome_key(to);
+        let welcome = match own.exchange.read_versioned::<Offer>(from.rank, &key) {
+            Ok(None) => format!("'{key}' is missing"),
+            Ok(Some(_)) => format!("'{key}' stands"),
+            Err(error) => format!("'{key}' cannot be read ({error})"),
+        };
+        format!("{hello}, {welcome}")
+    };
+    [of(own.holder(), other), of(other, own.holder())]
+}
+
+/// Refuses generation `generation` of `peer` while the generation before it may still store into windows of this rank.
+pub(in crate::team) fn check_former(
+    own: &Parts,
+    peer: u32,
+    generation: u32,
+) -> Result<(), TeamError> {
+    if own.peers.get(peer)?.state().visitor.is_none() {
+        return Ok(());
+    }
+    let known = known(own, peer, generation, Instant::now())?;
+    former::is_over(own, peer, generation, &known.identity)
+}

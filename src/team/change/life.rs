@@ -1,0 +1,181 @@
+//! The life cycle of the QPs to one peer: how one life ends and the next begins, whatever the reason.
+//!
+//! A recovery (`recover.rs`), a reunion (`reunite.rs`), a replacement (`replace.rs`) and a rebuild (`rebuild.rs`) are one sequence
+//! of steps.
+//! They differ in what the next life keeps ([`Keeps`]) and in how the two ends meet.
+//!
+//! 1. This rank closes the peer, so that kernels get no more guards of it. It moves the QPs to Err and raises their error words,
+//!    which ends every wait ([`next_life`]).
+//! 2. It waits until no kernel holds a guard: the grace period. If another generation is to come, it closes what it has opened of
+//!    the former one's memory, and that one must be over.
+//! 3. It resets the QPs and fills in their memory for a life that begins at the next multiple of 65,536 indices, or makes new QPs. A
+//!    new generation gets new keys, and the old ones end.
+//! 4. Each end tells the other what it offers now, and waits for the other's.
+//! 5. The QPs go to Rtr and to Rts with new packet numbers; the peer table gets the number of the life ([`begin_life`]).
+//! 6. This rank opens the peer. A ticket of an earlier life is stale then.
+//!
+//! Each end remembers its state. A call that fails leaves the peer closed, and the next call goes on from that state. The records
+//! that it has published for the other end stay valid meanwhile.
+
+use std::time::{Duration, Instant};
+
+use super::{former, steps};
+use crate::deadline::Looks;
+use crate::team::error::TeamError;
+use crate::team::hello::Offer;
+use crate::team::parts::Parts;
+use crate::team::peers::state::{Known, Making, PeerState};
+use crate::team::qps::set::Qps;
+use crate::team::tables::{Posting, Tables};
+use crate::team::windows::shown::WindowOffer;
+
+/// Time between two looks at the guards that kernels hold.
+const LOOK: Duration = Duration::from_millis(1);
+/// Commands of a replacement besides five for each QP.
+const MORE_COMMANDS: usize = 8;
+
+/// What the next life of the QPs to a peer keeps.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Keeps<'a> {
+    /// QPs and keys: the peer is the same generation, and this is why.
+    QpsAndKeys(Making),
+    /// The QPs, for this generation; its keys are new.
+    Qps(&'a Known),
+    /// Nothing: QPs and keys for this generation are new.
+    Nothing(&'a Known),
+}
+
+impl<'a> Keeps<'a> {
+    /// The generation that the next life is for; none: that of the present one.
+    fn successor(self) -> Option<&'a Known> {
+        match self {
+            Self::QpsAndKeys(_) => None,
+            Self::Qps(known) | Self::Nothing(known) => Some(known),
+        }
+    }
+
+    fn making(self) -> Making {
+        match self {
+            Self::QpsAndKeys(why) => why,
+            Self::Qps(known) | Self::Nothing(known) => Making::Peer(known.generation),
+        }
+    }
+}
+
+/// Ends the present life of the QPs to `peer` and makes the next: steps 1 to 3. Waits for kernels until `deadline`.
+pub(super) fn next_life(
+    own: &Parts,
+    peer: u32,
+    keeps: Keeps<'_>,
+    deadline: Instant,
+) -> Result<(), TeamError> {
+    let entry = own.peers.get(peer)?;
+    let gpu = own.gpu.as_ref();
+    let mut state = entry.state();
+    own.tables.close(peer);
+    steps::begin(&mut state, keeps.making());
+    state.failed = false;
+    steps::end_life(&mut state, gpu)?;
+    drop(state);
+
+    wait_for_guards(&own.tables, peer, deadline)?;
+    if let Some(known) = keeps.successor() {
+        former::close_windows(own, peer)?;
+        former::is_over(own, peer, known.generation, &known.identity)?;
+    }
+
+    let mut state = entry.state();
+    let life = state.next_life();
+    match keeps {
+        // The keys stay, so all depends on the packet numbers.
+        Keeps::QpsAndKeys(_) => steps::reset(&mut state, gpu, usize::MAX)?,
+        Keeps::Qps(_) => {
+            let keys = own.windows.keys_of(peer);
+            steps::reset(&mut state, gpu, MORE_COMMANDS.saturating_sub(2 * keys))?;
+        }
+        Keeps::Nothing(_) => {
+            // The old ones first: their memory is what the new ones get.
+            state.qps = Qps::default();
+            let failures = own.peers.failures();
+            state.qps = Qps::new(gpu, &own.rails, &own.config, failures, peer, life)?;
+        }
+    }
+    if let Some(known) = keeps.successor() {
+        own.windows.renew(&own.rails, peer, life)?;
+        state.told = known.generation;
+    }
+    Ok(())
+}
+
+/// What this rank offers the generation that the life is for, which may store into windows from now on if it reaches them so.
+pub(super) fn offer_to(own: &Parts, state: &mut PeerState, peer: u32, known: &Known) -> Offer {
+    steps::admit(state, known.generation, known.reach, &known.identity);
+    state.offer(peer, own.windows.offers(peer))
+}
+
+/// Fills in the peer table and connects the QPs with what the other generation offers: step 5. Kernels do not post to the
+/// peer: it is closed, and none holds a guard of it.
+pub(super) fn begin_life(
+    own: &Parts,
+    state: &mut PeerState,
+    peer: u32,
+    known: &Known,
+    theirs: &Offer,
+) -> Result<(), TeamError> {
+    let life = match state.making {
+        Some(_) => state.next_life(),
+        None => state.life,
+    };
+    let places = places(theirs, own.rails.len());
+    let told = &theirs.windows;
+    let direct = own
+        .windows
+        .open(own.gpu.as_ref(), peer, known.reach, &known.identity, told);
+    own.tables
+        .set_peer(peer, &posting(own, state, life), &direct, &places)?;
+    steps::receive(state, known, &theirs.qps)?;
+    state.qps.send(own.peers.patience(), &theirs.qps)?;
+    steps::finish(state, life);
+    (state.connected, state.recoveries) = (known.generation, 0);
+    (state.doubted, state.places) = (false, None);
+    state.reach = known.reach;
+    Ok(())
+}
+
+fn wait_for_guards(tables: &Tables, peer: u32, deadline: Instant) -> Result<(), TeamError> {
+    let start = Instant::now();
+    let mut readers = 0;
+    for left in Looks::until(deadline) {
+        readers = tables.readers(peer)?;
+        if readers == 0 {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK.min(left));
+    }
+    Err(TeamError::Guarded {
+        peer,
+        readers,
+        waited: start.elapsed(),
+    })
+}
+
+/// How kernels post to a peer in this `life`.
+pub(super) fn posting(own: &Parts, state: &PeerState, life: u32) -> Posting {
+    Posting {
+        life,
+        carriers: state.qps.carriers(),
+        contexts: state.qps.contexts(own.config.qps_per_peer),
+    }
+}
+
+/// Address and key of each window and rail, as the peer table holds them: `rails` of each window.
+pub(super) fn places(theirs: &Offer, rails: usize) -> Vec<(u64, u32)> {
+    let rail = |window: &WindowOffer, rail: usize| match window.rkeys.get(rail) {
+        Some(rkey) => (window.base, rkey.to_be()),
+        None => (0, 0),
+    };
+    let windows = theirs.windows.iter();
+    windows
+        .flat_map(|window| (0..rails).map(move |number| rail(window, number)))
+        .collect()
+}

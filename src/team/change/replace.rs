@@ -1,0 +1,177 @@
+//! Replacing one peer: a new generation of it, or the first one in its place. QPs and keys of other peers stay untouched.
+//!
+//! Both ends call `Team::connect_peer`, in any order. A rank whose QPs to that place were for an earlier generation ends their
+//! life and makes the next (`life.rs`). A rank that has offered nothing to that place yet skips this step. Then each publishes
+//! what it offers the other, waits for the other's, checks it, and begins the life.
+//!
+//! Ring, flags, CQE, context and QP numbers of a rank that stays do not change. Nothing is allocated. A rank that stays issues
+//! five commands for each QP, for its transitions from Err to Rts, and eight more. Two of these are for each window and rail of
+//! which the peer has keys; the rest ask for packet numbers in use. Those of the QPs that are asked about are followed by numbers
+//! at least 2^22 away. The others' are anywhere: an old packet meets the new window once in 2^24 then, and is refused by its key,
+//! as any is.
+
+use std::time::{Duration, Instant};
+
+use super::known::known;
+use super::life::{Keeps, begin_life, next_life, offer_to};
+use crate::deadline::deadline_in;
+use crate::team::error::TeamError;
+use crate::team::hello::{Hello, Offer};
+use crate::team::holder::Holder;
+use crate::team::parts::Parts;
+use crate::team::peers::state::{Known, Making, PeerState, Said};
+
+/// That record, key and value, for a caller that writes it; none of a founder.
+pub(in crate::team) fn hello_record(own: &Parts) -> Result<Option<(String, Vec<u8>)>, TeamError> {
+    if !own.config.joins() {
+        return Ok(None);
+    }
+    let key = own.holder().hello_key();
+    let hello = Hello {
+        windows: Some(own.windows.shapes()),
+        identity: own.peers.hello().identity.renewed(),
+        ..own.peers.hello().clone()
+    };
+    let text = own.exchange.text(&key, &hello)?;
+    own.peers.keep_told(text.clone());
+    Ok(Some((key, text)))
+}
+
+/// Reads the hello of generation `generation` of `peer`, checks it and finds the addresses behind it.
+pub(in crate::team) fn resolve(
+    own: &Parts,
+    peer: u32,
+    generation: u32,
+    patience: Duration,
+) -> Result<(), TeamError> {
+    let entry = own.peers.get(peer)?;
+    check_generation(&entry.state(), peer, generation)?;
+    let deadline = deadline_in(patience);
+    known(own, peer, generation, deadline).map(drop)
+}
+
+/// Connects the QPs to generation `generation` of `peer`: the first in its place, or another one than before, whose QPs and
+/// keys end here.
+pub(in crate::team) fn connect(
+    own: &Parts,
+    peer: u32,
+    generation: u32,
+    patience: Duration,
+) -> Result<(), TeamError> {
+    let entry = own.peers.get(peer)?;
+    let Some(_only) = entry.try_work() else {
+        return Err(TeamError::Recovering { peer });
+    };
+    let deadline = deadline_in(patience);
+    check_generation(&entry.state(), peer, generation)?;
+    if entry.state().is_connected_with(generation) {
+        return Ok(());
+    }
+    let known = known(own, peer, generation, deadline)?;
+    prepare(own, peer, &known, deadline)?;
+    let other = Holder::new(peer, generation);
+    let mut state = entry.state();
+    let offer = offer_to(own, &mut state, peer, &known);
+    drop(state);
+    tell_welcome(own, other, &offer)?;
+    let theirs = welcome_of(own, other, deadline)?;
+    // The other end may have read by now what another writer has put there, and reads it again when the QPs have failed.
+    let said = entry.state().said.clone();
+    if let Some(said) = said {
+        own.exchange.put_again(&said.key, &said.text)?;
+    }
+
+    let mut state = entry.state();
+    // The host may have given it up meanwhile.
+    check_generation(&state, peer, generation)?;
+    let begun = begin_life(own, &mut state, peer, &known, &theirs);
+    match begun {
+        Ok(()) => (state.introduced, state.probed) = (Some(Instant::now()), None),
+        // The hello may have been another writer's, whatever it says: the next try reads it again.
+        Err(_) => state.known = None,
+    }
+    begun
+}
+
+/// Writes what this rank offers generation `generation` of `peer`, unless it has written just that before. Where another writer
+/// changes it, `Team::tell_again` writes it anew.
+fn tell_welcome(own: &Parts, other: Holder, offer: &Offer) -> Result<(), TeamError> {
+    let key = own.holder().welcome_key(other);
+    let text = own.exchange.text(&key, offer)?;
+    let entry = own.peers.get(other.rank)?;
+    let stands = |said: &Said| said.key == key && said.text == text;
+    if entry.state().said.as_ref().is_some_and(stands) {
+        return Ok(());
+    }
+    own.exchange.put_text(&key, &text)?;
+    entry.state().said = Some(Said {
+        generation: other.generation,
+        key,
+        text,
+    });
+    Ok(())
+}
+
+/// Lets kernels take guards of `peer` and post to it, from [`connect`] on.
+pub(in crate::team) fn open(own: &Parts, peer: u32) -> Result<(), TeamError> {
+    // Held, so that no thread fails the peer in between.
+    let mut state = own.peers.get(peer)?.state();
+    if !state.is_connected() {
+        return Err(TeamError::NotConnected { peer });
+    }
+    own.tables.open(peer);
+    // The other end has read it, or it would not have answered.
+    state.said = None;
+    Ok(())
+}
+
+/// Refuses a generation that is over.
+fn check_generation(state: &PeerState, peer: u32, generation: u32) -> Result<(), TeamError> {
+    let (newest, recovers) = match state.making {
+        Some(Making::Peer(making)) => (making.max(state.told), false),
+        Some(Making::Recovery | Making::Reunion(_)) => (state.told, true),
+        None => (state.told, false),
+    };
+    let over = state.failed || recovers;
+    // A later one that was never connected makes none over: of two processes that take one place either may be the one that goes.
+    let least = if over || newest == state.connected {
+        newest.saturating_add(u32::from(over))
+    } else {
+        state.connected.saturating_add(1)
+    };
+    let least = least.max(1);
+    if generation < least {
+        return Err(TeamError::Generation {
+            peer,
+            generation,
+            least,
+        });
+    }
+    Ok(())
+}
+
+/// Brings QPs and keys to a state in which this rank can offer them to generation `generation`: it has offered them to no
+/// other.
+fn prepare(own: &Parts, peer: u32, known: &Known, deadline: Instant) -> Result<(), TeamError> {
+    let generation = known.generation;
+    let entry = own.peers.get(peer)?;
+    let mut state = entry.state();
+    if state.told == 0 {
+        state.told = generation;
+    }
+    if state.told == generation && state.making.is_none() {
+        return Ok(());
+    }
+    drop(state);
+    next_life(own, peer, Keeps::Qps(known), deadline)
+}
+
+/// What `peer` offers this generation.
+fn welcome_of(own: &Parts, peer: Holder, deadline: Instant) -> Result<Offer, TeamError> {
+    let key = peer.welcome_key(own.holder());
+    let read = || own.exchange.read_versioned(peer.rank, &key);
+    let offer = own.exchange.until(peer.rank, &key, deadline, read)?;
+    let wanted = own.wanted();
+    wanted.check_offer(peer.rank, &key, &offer, &own.windows.shapes())?;
+    Ok(offer)
+}

@@ -1,0 +1,49 @@
+//! What one rank has of a team. Each part owns its state. What needs several of them is a function over all (`change`, `together`).
+
+use std::sync::Arc;
+
+use super::choices::chosen::Choices;
+use super::config::TeamConfig;
+use super::error::TeamError;
+use super::hello::Wanted;
+use super::holder::Holder;
+use super::meeting::exchange::Exchange;
+use super::meeting::tries::Meetings;
+use super::peers::list::Peers;
+use super::tables::Tables;
+use super::windows::list::Windows;
+use crate::fabric::{LiveTeam, Rail};
+use crate::gpu::Gpu;
+
+/// The parts of a rank, dropped in this order.
+#[derive(Debug)]
+pub(in crate::team) struct Parts {
+    pub(in crate::team) config: TeamConfig,
+    pub(in crate::team) exchange: Exchange,
+    pub(in crate::team) gpu: Arc<dyn Gpu>,
+    pub(in crate::team) tables: Tables,
+    pub(in crate::team) peers: Peers,
+    pub(in crate::team) choices: Choices,
+    pub(in crate::team) windows: Windows,
+    pub(in crate::team) meetings: Meetings,
+    pub(in crate::team) rails: Vec<Rail>,
+    /// Dropped last: when it goes, no kernel of this rank can store into the memory of others any more.
+    pub(in crate::team) living: LiveTeam,
+}
+
+impl Parts {
+    /// This rank and its generation.
+    pub(in crate::team) fn holder(&self) -> Holder {
+        self.config.holder()
+    }
+
+    /// What records of others are compared with.
+    pub(in crate::team) fn wanted(&self) -> Wanted<'_> {
+        self.peers.wanted(&self.exchange, &self.config)
+    }
+
+    /// Whether the threads run that ring doorbells for this rank. Without them nothing that is posted would ever complete.
+    pub(in crate::team) fn check_threads(&self) -> Result<(), TeamError> {
+        Ok(self.rails.iter().try_for_each(Rail::check)?)
+    }
+}

@@ -1,0 +1,96 @@
+//! The end of QPs, with a report: each QP goes to Err and drains before the HCA is asked to destroy it.
+//!
+//! A plain drop destroys QPs as they are. That also ends work in flight, but reports no error of the HCA.
+
+use std::fmt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::link::Link;
+use crate::deadline::{Looks, deadline_in};
+
+/// Between two looks at a QP that has not drained.
+const STEP: Duration = Duration::from_micros(200);
+
+/// What became of the QPs of a team that was closed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CloseReport {
+    /// QPs that were connected, went to Err, and have nothing left to send.
+    pub drained: usize,
+    /// QPs that were not connected: they had nothing to drain.
+    pub idle: usize,
+    /// In words, QPs that the HCA did not move to Err, or that had not drained within the team's deadline.
+    pub refused: Vec<String>,
+    /// In words, QPs that the HCA did not destroy, and keys of windows that it did not take back. Their memory stays until the
+    /// process ends.
+    pub leaked: Vec<String>,
+}
+
+impl CloseReport {
+    /// Nothing was refused, and nothing is left.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.refused.is_empty() && self.leaked.is_empty()
+    }
+}
+
+impl fmt::Display for CloseReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (drained, idle) = (self.drained, self.idle);
+        let (refused, leaked) = (self.refused.len(), self.leaked.len());
+        write!(
+            f,
+            "{drained} QPs drained, {idle} were idle, {refused} refused, {leaked} leaked"
+        )?;
+        let texts = self.refused.iter().chain(&self.leaked);
+        texts.into_iter().try_for_each(|text| write!(f, "; {text}"))
+    }
+}
+
+/// Ends these, and waits so long for each to drain.
+pub(in crate::team) fn close(mut links: Vec<Link>, patience: Duration) -> CloseReport {
+    let mut report = CloseReport::default();
+    let mut draining = Vec::new();
+    // All of them first, so that their work ends at the same time.
+    for link in &mut links {
+        match (link.is_connected(), link.end()) {
+            (_, Err(error)) => report.refused.push(format!("{}: {error}", named(link))),
+            (true, Ok(())) => draining.push(&*link),
+            (false, Ok(())) => report.idle += 1,
+        }
+    }
+    let deadline = deadline_in(patience);
+    for link in draining {
+        match drain(link, deadline) {
+            Ok(()) => report.drained += 1,
+            Err(reason) => report.refused.push(format!("{}: {reason}", named(link))),
+        }
+    }
+    for link in links {
+        let name = named(&link);
+        if let Err(error) = link.destroy() {
+            report.leaked.push(format!("{name}: {error}"));
+        }
+    }
+    report
+}
+
+fn named(link: &Link) -> String {
+    let (qpn, peer, rail) = (link.qpn(), link.peer(), link.rail());
+    format!("QP {qpn:#x} to rank {peer} on rail {rail}")
+}
+
+/// Waits until the HCA has taken, and ended, every WQE that was posted to `link` and rung.
+fn drain(link: &Link, deadline: Instant) -> Result<(), String> {
+    let mut at = (0, 0);
+    for left in Looks::until(deadline) {
+        at = link.sent().map_err(|error| error.to_string())?;
+        if at.0 == at.1 {
+            return Ok(());
+        }
+        thread::sleep(STEP.min(left));
+    }
+    let (taken, told) = at;
+    Err(format!("not drained: at WQEBB {taken} of {told}"))
+}

@@ -1,0 +1,7 @@
+//! The QPs of a rank to each other, and what kernels and HCAs have done with them.
+
+pub(in crate::team) mod close;
+pub(in crate::team) mod counters;
+pub(in crate::team) mod failures;
+mod link;
+pub(in crate::team) mod set;

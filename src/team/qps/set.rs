@@ -1,0 +1,290 @@
+//! The QPs to one peer, `qps_per_peer` of them, and the steps that take them down and bring them up. The steps are the same for
+//! founders, a rank that joins, its successor, a recovery and a reunion.
+
+use serde::{Deserialize, Serialize};
+
+use super::failures::Failures;
+use super::link::{Ends, Link};
+use crate::abi::{RAIL_SHIFT, Status};
+use crate::fabric::Rail;
+use crate::gpu::Gpu;
+use crate::team::config::TeamConfig;
+use crate::team::error::TeamError;
+use crate::team::rails::{Carriers, RailSet};
+use crate::verbs::{PathAttr, Probe, SendAttr};
+
+/// One QP: how its other end is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::team) struct QpOffer {
+    pub(in crate::team) qpn: u32,
+    /// First packet number, unless that is too near to `far` of the other end.
+    pub(in crate::team) psn: u32,
+    /// The number that the former other end would have sent next; none if it had no other end.
+    pub(in crate::team) far: Option<u32>,
+    /// Options of enhanced connection establishment that it has; 0 if its device knows none.
+    pub(in crate::team) ece: u32,
+}
+
+/// The way to a port of a peer.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::team) struct Way {
+    /// Without QP and packet number.
+    pub(in crate::team) path: PathAttr,
+    /// log2 of the reads and atomics that the port takes at once.
+    pub(in crate::team) log_reads: u8,
+}
+
+/// What the probes of an attempt say of the rails that carry it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::team) struct Heard {
+    /// Each QP of these was answered.
+    pub(in crate::team) answered: RailSet,
+    /// Each of these has a QP that the HCA has given up.
+    pub(in crate::team) failed: RailSet,
+    /// The others.
+    pub(in crate::team) pending: RailSet,
+    /// The first QP that the HCA has given up.
+    pub(in crate::team) first: Option<GivenUp>,
+}
+
+/// A QP that the HCA has given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::team) struct GivenUp {
+    /// Its number.
+    pub(in crate::team) qp: u32,
+    pub(in crate::team) syndrome: u32,
+}
+
+/// Those to one peer; none for the rank itself.
+#[derive(Debug, Default)]
+pub(in crate::team) struct Qps {
+    links: Vec<Link>,
+    /// Rails that the present life leaves out.
+    without: RailSet,
+}
+
+impl Qps {
+    /// Makes those to `peer`, in Init, for their `life`: QP i on rail i mod rails.
+    pub(in crate::team) fn new(
+        gpu: &dyn Gpu,
+        rails: &[Rail],
+        config: &TeamConfig,
+        failures: &Failures,
+        peer: u32,
+        life: u32,
+    ) -> Result<Self, TeamError> {
+        if peer == config.rank {
+            return Ok(Self::default());
+        }
+        let numbers = (0u32..).zip(rails).cycle();
+        let links = (0usize..).zip(numbers).take(config.qps_per_peer as usize);
+        let links = links.map(|(place, (number, rail))| {
+            let place = u32::try_from(place / rails.len()).ok();
+            let lag_port = config.path.lag_port.unwrap_or(0);
+            let shape = rail.shape().with_lag_port(lag_port).with_place(place);
+            let ends = Ends { peer, rail: number };
+            Link::new(gpu, rail, &shape, ends, failures.addr(peer), life)
+        });
+        Ok(Self {
+            links: links.collect::<Result<_, TeamError>>()?,
+            without: RailSet::EMPTY,
+        })
+    }
+
+    pub(in crate::team) fn into_links(self) -> Vec<Link> {
+        self.links
+    }
+
+    pub(in crate::team) fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// QP `i`.
+    pub(in crate::team) fn get(&self, i: u32) -> Result<&Link, TeamError> {
+        let limit = || format!("below {}", self.links.len());
+        let link = self.links.get(i as usize);
+        link.ok_or_else(|| TeamError::limit("QP number", i, limit()))
+    }
+
+    /// From now on these rails are left out.
+    pub(in crate::team) fn leave_out(&mut self, without: RailSet) {
+        self.without = without;
+    }
+
+    /// The rails by which goes what is posted to the peer in this life.
+    pub(in crate::team) fn carriers(&self) -> Carriers {
+        let rails = self.links.iter().map(|link| link.rail() + 1).max();
+        Carriers::but(rails.unwrap_or(0), self.without)
+    }
+
+    /// The QPs that are connected in this life, each with its number.
+    fn carrying(&mut self) -> impl Iterator<Item = (usize, &mut Link)> {
+        let carriers = self.carriers();
+        let links = self.links.iter_mut().enumerate();
+        links.filter(move |(_, link)| carriers.carries(link.rail()))
+    }
+
+    /// Device addresses of the contexts to which kernels post, `qps`; 0 without a QP.
+    pub(in crate::team) fn contexts(&self, qps: u32) -> Vec<u64> {
+        let carriers = self.carriers();
+        let numbers = (0..qps).take(self.links.len());
+        let at = |i: u32| {
+            let link = &self.links[carriers.qp(i, qps) as usize];
+            link.layout().context_addr
+        };
+        let mut row: Vec<u64> = numbers.map(at).collect();
+        row.resize(qps as usize, 0);
+        row
+    }
+
+    /// By QP: its number at the other end.
+    pub(in crate::team) fn remote_qpns(&self) -> Vec<u32> {
+        self.links.iter().map(Link::remote_qpn).collect()
+    }
+
+    /// Whether all have been reset for the life that is being made.
+    pub(in crate::team) fn is_reset(&self) -> bool {
+        self.links.iter().all(Link::is_reset)
+    }
+
+    /// How the other end reaches each.
+    pub(in crate::team) fn offers(&self) -> Vec<QpOffer> {
+        let qp = |link: &Link| QpOffer {
+            qpn: link.qpn(),
+            psn: link.psn(),
+            far: link.far(),
+            ece: link.ece(),
+        };
+        self.links.iter().map(qp).collect()
+    }
+
+    /// All that take anything from the peer go to Err, also those of a life that is being made, and their waiters are released.
+    pub(in crate::team) fn end(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
+        self.end_those(gpu, |_| true)
+    }
+
+    /// As [`Qps::end`], of the life that is over; those that have been reset stay as they are.
+    pub(in crate::team) fn end_life(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
+        self.end_those(gpu, |link| !link.is_reset())
+    }
+
+    fn end_those(&mut self, gpu: &dyn Gpu, which: impl Fn(&Link) -> bool) -> Result<(), TeamError> {
+        let mut links: Vec<&mut Link> = self.links.iter_mut().filter(|link| which(link)).collect();
+        links.iter_mut().try_for_each(|link| link.end())?;
+        links
+            .iter()
+            .try_for_each(|link| link.release(gpu, Status::ABORTED))
+    }
+
+    /// To Reset, with the memory of the next life, number `life`. In the grace period. Of the first `asked` QPs the HCA is asked which
+    /// packet numbers are in use.
+    ///
+    /// All begin at one index. A QP number may lead to another QP in the next life, and that QP must recognise a ticket of this
+    /// life.
+    pub(in crate::team) fn reset(
+        &mut self,
+        gpu: &dyn Gpu,
+        life: u32,
+        asked: usize,
+    ) -> Result<(), TeamError> {
+        // The peer table has room for so many bits; a context holds as many.
+        let life = life & ((1 << RAIL_SHIFT) - 1);
+        let mut base = 0;
+        for link in &self.links {
+            base = link.least_base(gpu)?.max(base);
+        }
+        for (number, link) in self.links.iter_mut().enumerate() {
+            link.reset(gpu, base, life, number < asked)?;
+        }
+        Ok(())
+    }
+
+    /// They lead to these from their next life on, by the way of each rail.
+    pub(in crate::team) fn lead_to(&mut self, ways: &[Way], theirs: &[QpOffer]) {
+        for ((number, link), qp) in self.links.iter_mut().enumerate().zip(theirs) {
+            let Way { path, log_reads } = ways[number % ways.len()];
+            link.set_path(path.with_remote_qpn(qp.qpn).with_ece(qp.ece), log_reads);
+        }
+    }
+
+    /// To Rtr: what `theirs` send is taken, to which these lead.
+    pub(in crate::team) fn receive(&mut self, theirs: &[QpOffer]) -> Result<(), TeamError> {
+        for (number, link) in self.carrying() {
+            let Some(qp) = theirs.get(number) else { break };
+            link.init()?;
+            link.ready_to_receive(qp.psn)?;
+        }
+        Ok(())
+    }
+
+    /// To Rts.
+    pub(in crate::team) fn send(
+        &mut self,
+        patience: &[SendAttr],
+        theirs: &[QpOffer],
+    ) -> Result<(), TeamError> {
+        for (number, link) in self.carrying() {
+            let Some(qp) = theirs.get(number) else { break };
+            link.ready_to_send(qp.far, &patience[number % patience.len()])?;
+        }
+        Ok(())
+    }
+
+    /// The life that was being made is the present one.
+    pub(in crate::team) fn commit(&mut self) {
+        self.links.iter_mut().for_each(Link::commit);
+    }
+
+    /// Posts the probe of each that is connected, unless that has been done.
+    pub(in crate::team) fn post_probes(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
+        for (_, link) in self.carrying() {
+            link.post_probe(gpu)?;
+        }
+        Ok(())
+    }
+
+    /// Counts the probes, which are done, so that kernels post after them. May be called again.
+    pub(in crate::team) fn count_probes(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
+        for (_, link) in self.carrying() {
+            link.count_probe(gpu)?;
+        }
+        Ok(())
+    }
+
+    /// What the probes say.
+    pub(in crate::team) fn heard(&mut self, gpu: &dyn Gpu) -> Result<Heard, TeamError> {
+        let mut heard = Heard::default();
+        let mut all = RailSet::EMPTY;
+        for (qp, link) in self.carrying() {
+            let rail = link.rail();
+            all.insert(rail);
+            match link.probe(gpu)? {
+                Probe::Done => heard.answered.insert(rail),
+                Probe::Pending => heard.pending.insert(rail),
+                Probe::Failed(syndrome) => {
+                    heard.failed.insert(rail);
+                    let qp = u32::try_from(qp).expect("at most 64 QPs");
+                    heard.first = heard.first.or(Some(GivenUp { qp, syndrome }));
+                }
+            }
+        }
+        heard.pending = heard.pending.without(heard.failed);
+        heard.answered = all.without(heard.failed).without(heard.pending);
+        Ok(heard)
+    }
+
+    /// Releases kernels that still post to QPs of a rail that is left out.
+    pub(in crate::team) fn release_left_out(&self, gpu: &dyn Gpu) -> Result<(), TeamError> {
+        let carriers = self.carriers();
+        let links = self.links.iter();
+        links
+            .filter(|link| !carriers.carries(link.rail()))
+            .try_for_each(|link| link.release(gpu, Status::ABORTED))
+    }
+
+    /// Sets or clears the abort word of each.
+    pub(in crate::team) fn write_abort(&self, gpu: &dyn Gpu, abort: bool) -> Result<(), TeamError> {
+        let mut links = self.links.iter();
+        links.try_for_each(|link| link.write_abort(gpu, abort))
+    }
+}

@@ -1,0 +1,244 @@
+//! How a rank joins a team, and how it leaves it.
+
+use std::sync::Arc;
+
+use rendezvous::Store;
+
+use super::change::found::found;
+use super::choices::chosen::{self, Choices};
+use super::config::TeamConfig;
+use super::devices::RankDevices;
+use super::error::TeamError;
+use super::holder::Holder;
+use super::meeting::exchange::Exchange;
+use super::meeting::link_layer::tell_link_layer;
+use super::meeting::settings::{ORDER, Settings, settle};
+use super::meeting::tries::Meetings;
+use super::parts::Parts;
+use super::peers::list::{Introduction, Peers};
+use super::qps::close::{CloseReport, close as end_qps};
+use super::qps::set::Qps;
+use super::report::paths::paths;
+use super::report::summary::summary;
+use super::tables::Tables;
+use super::windows::list::Windows;
+use crate::config::Config;
+use crate::error::Error;
+use crate::fabric::{FabricError, LiveTeam, Rail, RailConfig, Ways};
+use crate::gpu::Gpu;
+use crate::verbs::{Context, Pd, QpConfig};
+
+/// What the rails of a team are made on.
+#[derive(Clone, Copy)]
+pub(in crate::team) struct Devices<'a> {
+    pub(in crate::team) contexts: &'a [Arc<Context>],
+    /// By rail; empty: each rail makes one of its own.
+    pub(in crate::team) domains: &'a [Arc<Pd>],
+}
+
+/// Joins the team that meets in `store`.
+pub(in crate::team) fn join(
+    config: TeamConfig,
+    devices: Devices<'_>,
+    gpu: &Arc<dyn Gpu>,
+    store: Arc<dyn Store>,
+) -> Result<Parts, TeamError> {
+    let exchange = Exchange::new(store, &config);
+    // A second start of a rank has no word in the team: what fails there is its own.
+    exchange.enter()?;
+    let joined = join_with(config, devices, gpu, &exchange);
+    exchange.tell_error(joined)
+}
+
+/// Joins in `store` as `role` says, on the devices that `config` names.
+pub(in crate::team) fn start<E: From<Error>>(
+    config: &Config,
+    store: Arc<dyn Store>,
+    role: impl FnOnce(TeamConfig, &Arc<dyn Store>) -> Result<TeamConfig, E>,
+) -> Result<Parts, E> {
+    let team = role(TeamConfig::of(config), &store)?;
+    match RankDevices::open_in(config, &team, &store) {
+        Ok(opened) => {
+            for reason in &opened.passed_over {
+                tracing::info!("rank {} passes over {reason}", config.rank);
+            }
+            let devices = Devices {
+                contexts: &opened.contexts,
+                domains: &[],
+            };
+            Ok(join(team, devices, &opened.gpu, store).map_err(Error::from)?)
+        }
+        Err(error) => {
+            let team_error: Option<&TeamError> = error.downcast_ref();
+            if !team_error.is_some_and(TeamError::is_remote) {
+                let exchange = Exchange::new(store, &team);
+                // Only the first start of a rank speaks for it: devices are often refused because that one has them.
+                if let Err(taken @ TeamError::RankTaken { .. }) = exchange.enter() {
+                    return Err(Error::from(taken).into());
+                }
+                exchange.fail_with(&error.to_string());
+            }
+            Err(error.into())
+        }
+    }
+}
+
+fn join_with(
+    config: TeamConfig,
+    devices: Devices<'_>,
+    gpu: &Arc<dyn Gpu>,
+    exchange: &Exchange,
+) -> Result<Parts, TeamError> {
+    let Holder { rank, generation } = config.holder();
+    let _span = tracing::info_span!("join", rank, generation).entered();
+    let contexts = devices.contexts;
+    let number_of_rails = u32::try_from(contexts.len()).unwrap_or(u32::MAX);
+    config.check(number_of_rails)?;
+    tell_link_layer(exchange, contexts)?;
+    let (mut ways, signals) = chosen::settle(&config, contexts, gpu.as_ref())?;
+    let mut agreed = config.agreed(number_of_rails);
+    let own = Settings {
+        agreed: agreed.clone(),
+        qps_per_peer: config.qps_per_peer,
+        orders: signals.kept.clone(),
+    };
+    let settled = settle(exchange, own)?;
+    let config = config.with_qps_per_peer(settled.qps_per_peer);
+    let signals = signals.settled(settled.order, settled.lacking);
+    agreed.push((ORDER.to_owned(), chosen::order_of(&signals).to_string()));
+    let living = LiveTeam::new();
+    let identity = living.identity(gpu.as_ref(), config.modes.direct);
+    let (rails, mut peers) = loop {
+        let room = room(&config, contexts, &ways)?;
+        let introduction = Introduction {
+            agreed: agreed.clone(),
+            identity: identity.clone(),
+            costs: chosen::costs(ways.choices().into_iter().chain([&signals])),
+        };
+        match rails_and_peers(&config, devices, gpu.as_ref(), &room, introduction) {
+            Ok(made) => break made,
+            Err(Refused::Step(refusal)) => ways.leave(refusal)?,
+            Err(Refused::Other(error)) => return Err(error),
+        }
+    };
+    let told = if config.joins() {
+        Vec::new()
+    } else {
+        found(&mut peers, exchange, &rails, &config)?
+    };
+    chosen::tell(ways.choices().into_iter().chain([&signals]), &told);
+    let tables = tables_of(gpu, &config, number_of_rails, &peers)?;
+    let parts = Parts {
+        config,
+        exchange: exchange.clone(),
+        gpu: Arc::clone(gpu),
+        tables,
+        peers,
+        choices: Choices::new(ways, signals),
+        windows: Windows::default(),
+        meetings: Meetings::default(),
+        rails,
+        living,
+    };
+    log(&parts);
+    Ok(parts)
+}
+
+/// The tables for kernels, in which peers that are not connected are closed.
+fn tables_of(
+    gpu: &Arc<dyn Gpu>,
+    config: &TeamConfig,
+    rails: u32,
+    peers: &Peers,
+) -> Result<Tables, TeamError> {
+    let contexts = peers.contexts(config.qps_per_peer);
+    let tables = Tables::new(gpu, config, rails, &contexts)?;
+    for (rank, peer) in (0..).zip(peers.all()) {
+        if rank != config.rank && peer.state().connected == 0 {
+            tables.close(rank);
+        }
+    }
+    Ok(tables)
+}
+
+/// Says what this rank has joined as, and which way its traffic takes.
+fn log(parts: &Parts) {
+    tracing::info!("{}", summary(parts));
+    if tracing::enabled!(tracing::Level::INFO) {
+        for path in paths(parts) {
+            tracing::info!("{path}");
+        }
+    }
+}
+
+/// What the rail on each of `contexts` has room for.
+fn room(
+    config: &TeamConfig,
+    contexts: &[Arc<Context>],
+    ways: &Ways,
+) -> Result<Vec<RailConfig>, TeamError> {
+    let rails = u32::try_from(contexts.len()).unwrap_or(u32::MAX);
+    let room = |(number, context): (u32, &Arc<Context>)| {
+        let shape = QpConfig {
+            doorbell: ways.doorbell(context.caps()),
+            queues: ways.queues(),
+            ..config.any_shape()
+        };
+        config.rail(number, rails, shape, ways.queue_rung())
+    };
+    (0..).zip(contexts).map(room).collect()
+}
+
+/// Why rails and QPs cannot be made.
+enum Refused {
+    /// In the way that was chosen; another one may do.
+    Step(FabricError),
+    Other(TeamError),
+}
+
+/// The rails, and the QPs on them.
+fn rails_and_peers(
+    config: &TeamConfig,
+    Devices { contexts, domains }: Devices<'_>,
+    gpu: &dyn Gpu,
+    room: &[RailConfig],
+    introduction: Introduction,
+) -> Result<(Vec<Rail>, Peers), Refused> {
+    let domains = domains.iter().map(Some).chain(std::iter::repeat(None));
+    let each = contexts.iter().zip(domains).zip(room);
+    let rails = each
+        .map(|((context, domain), room)| Ok(Rail::new(context, domain, gpu, room)?.with_events()));
+    let rails: Vec<Rail> = rails
+        .collect::<Result<_, FabricError>>()
+        .map_err(Refused::Step)?;
+    match Peers::new(gpu, &rails, config, introduction) {
+        Ok(peers) => Ok((rails, peers)),
+        Err(TeamError::Gpu(refusal)) => Err(Refused::Step(refusal.into())),
+        Err(TeamError::Verbs(refusal)) => Err(Refused::Step(refusal.into())),
+        Err(other) => Err(Refused::Other(other)),
+    }
+}
+
+/// Ends all of it, with a report: in the order of a drop.
+pub(in crate::team) fn close(parts: Parts) -> CloseReport {
+    let Parts {
+        config,
+        tables,
+        peers,
+        windows,
+        rails,
+        living,
+        ..
+    } = parts;
+    // Kernels find QPs and windows by the tables.
+    drop(tables);
+    let (qps, failures) = peers.into_qps();
+    let links = qps.into_iter().flat_map(Qps::into_links);
+    let mut report = end_qps(links.collect(), config.deadline);
+    drop(failures);
+    for window in windows.into_vec() {
+        report.leaked.extend(window.end());
+    }
+    drop((rails, living));
+    report
+}

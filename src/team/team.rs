@@ -1,0 +1,530 @@
+//! [`Team`]: how a program joins, and what it asks of the team as a whole. `peer.rs` has what it does with one peer.
+
+use std::fmt::Display;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rendezvous::{MemoryStore, Store, StoreError, open_store};
+
+use super::change::{replace, retell};
+use super::config::TeamConfig;
+use super::error::TeamError;
+use super::meeting::program::{CallShape, Differs, Launches, Wants};
+use super::meeting::{arguments, living};
+use super::parts::Parts;
+use super::qps::close::CloseReport;
+use super::ranks::RankSet;
+use super::report;
+use super::report::paths::RankPath;
+use super::start::{self, Devices};
+use super::together::{self, Maker};
+use super::windows::window::{Place, Purpose};
+use crate::abi::Window;
+use crate::config::{Config, SignalOrder};
+use crate::error::Error;
+use crate::fabric::{Choice, Rail};
+use crate::gpu::{DeviceMemory, Gpu};
+use crate::verbs::{Context, Events, Export, HeapStats, Pd};
+
+/// The team as one rank holds it. Dropping it destroys the QPs and frees the windows ([`Team::close`] does so with a report). No
+/// kernel may use them any more. A [`Team::barrier`] before the drop makes sure that no peer still writes to the windows.
+#[derive(Debug)]
+pub struct Team {
+    parts: Parts,
+}
+
+impl Team {
+    /// Joins the team that meets in `store`, as rank `config.rank`, with the device `context` and kernels on `gpu`.
+    ///
+    /// # Errors
+    /// What is wrong here, or at another rank ([`TeamError::PeerFailed`]), or between two ([`TeamError::Mismatch`]); ranks
+    /// that do not come within `config.join_timeout`. Everything that was made has been taken down again.
+    pub fn join(
+        config: TeamConfig,
+        context: &Arc<Context>,
+        gpu: &Arc<dyn Gpu>,
+        store: Arc<dyn Store>,
+    ) -> Result<Arc<Self>, TeamError> {
+        Self::join_rails(config, std::slice::from_ref(context), gpu, store)
+    }
+
+    /// As [`Team::join`], with several HCAs. QP `i` to a peer runs on rail `i` mod rails, from `contexts[rail]` here to the rail of
+    /// the same number at the peer. All ranks have the same number of rails.
+    ///
+    /// # Errors
+    /// As [`Team::join`]; no device, or more than [`MAX_RAILS`](crate::abi::MAX_RAILS).
+    pub fn join_rails(
+        config: TeamConfig,
+        contexts: &[Arc<Context>],
+        gpu: &Arc<dyn Gpu>,
+        store: Arc<dyn Store>,
+    ) -> Result<Arc<Self>, TeamError> {
+        let devices = Devices {
+            contexts,
+            domains: &[],
+        };
+        start::join(config, devices, gpu, store).map(Self::new)
+    }
+
+    /// The same in protection domains that the caller keeps using: one for each rail, on the device of which it is. QPs of the
+    /// caller in such a domain may use memory that the team registers, if they know its keys. The team's QPs may use what the
+    /// caller registers.
+    ///
+    /// # Errors
+    /// As [`Team::join_rails`].
+    pub fn join_domains(
+        config: TeamConfig,
+        domains: &[Arc<Pd>],
+        gpu: &Arc<dyn Gpu>,
+        store: Arc<dyn Store>,
+    ) -> Result<Arc<Self>, TeamError> {
+        let contexts: Vec<_> = domains
+            .iter()
+            .map(|domain| Arc::clone(domain.context()))
+            .collect();
+        let devices = Devices {
+            contexts: &contexts,
+            domains,
+        };
+        start::join(config, devices, gpu, store).map(Self::new)
+    }
+
+    /// Joins as `config` says: opens the device, the GPU and the store that it names. A team of one needs no store.
+    ///
+    /// # Errors
+    /// What cannot be opened; as [`Team::join`].
+    pub fn start(config: &Config) -> Result<Arc<Self>, Error> {
+        Self::start_as(config, |team, _| Ok(team))
+    }
+
+    /// The same with a role. `role` gets the default configuration of a team and the store in which it meets. It returns the
+    /// configuration of a founder, or of a rank that joins later ([`TeamConfig::joining`]).
+    ///
+    /// # Errors
+    /// As [`Team::start`], and those of `role`, before anything else is opened than the store.
+    pub fn start_as<E: From<Error>>(
+        config: &Config,
+        role: impl FnOnce(TeamConfig, &Arc<dyn Store>) -> Result<TeamConfig, E>,
+    ) -> Result<Arc<Self>, E> {
+        let store = Self::open_store(config).map_err(Error::from)?;
+        Self::start_in(config, store, role)
+    }
+
+    /// The store that `config` names; for a team of one that names none, memory of this process.
+    ///
+    /// # Errors
+    /// As [`open_store`].
+    pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, StoreError> {
+        match (config.ranks, config.store.as_str()) {
+            (1, "") => Ok(Arc::new(MemoryStore::new())),
+            (_, url) => open_store(url, &config.run_id),
+        }
+    }
+
+    /// The same in `store`, whatever the configuration says of one.
+    ///
+    /// # Errors
+    /// As [`Team::start_as`].
+    pub fn start_in<E: From<Error>>(
+        config: &Config,
+        store: Arc<dyn Store>,
+        role: impl FnOnce(TeamConfig, &Arc<dyn Store>) -> Result<TeamConfig, E>,
+    ) -> Result<Arc<Self>, E> {
+        start::start(config, store, role).map(Self::new)
+    }
+
+    /// Ends the team of this rank. It moves its QPs to Err and waits within [`TeamSettings::deadline`](crate::config::TeamSettings::deadline)
+    /// until the HCA has nothing of them left to send. It destroys the QPs; then it frees the windows. As after a drop, no kernel
+    /// may use the team any more. Peers see the same as when a rank ends.
+    ///
+    /// # Errors
+    ///
+    /// The team back, if another holder of it is left: a layer, or a copy of the handle.
+    pub fn close(self: Arc<Self>) -> Result<CloseReport, Arc<Self>> {
+        Arc::try_unwrap(self).map(|team| start::close(team.parts))
+    }
+
+    /// The rank of this process, from 0 on.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.parts.config.rank
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        self.parts.config.ranks
+    }
+
+    /// How it was joined.
+    #[must_use]
+    pub fn config(&self) -> &TeamConfig {
+        &self.parts.config
+    }
+
+    /// Where kernels of this rank run.
+    #[must_use]
+    pub fn gpu(&self) -> &Arc<dyn Gpu> {
+        &self.parts.gpu
+    }
+
+    /// Teams of this process whose kernels run on the device of this one, itself among them.
+    pub(crate) fn teams_on_device(&self) -> u32 {
+        crate::fabric::teams_on(&self.parts.gpu.device_id())
+    }
+
+    /// Device address of the [`TeamContext`](crate::abi::TeamContext).
+    #[must_use]
+    pub fn context_addr(&self) -> u64 {
+        self.parts.tables.addr()
+    }
+
+    /// How signals are kept behind data: the same at all ranks.
+    #[must_use]
+    pub fn signal_order(&self) -> SignalOrder {
+        self.parts.choices.order()
+    }
+
+    /// Rails: HCAs of each rank.
+    #[must_use]
+    pub fn rails(&self) -> usize {
+        self.parts.rails.len()
+    }
+
+    /// Statistics of the control heap of `rail`; none if the team has no such rail.
+    #[must_use]
+    pub fn rail_stats(&self, rail: usize) -> Option<HeapStats> {
+        self.parts.rails.get(rail).map(|rail| rail.heap().stats())
+    }
+
+    /// What the control heap holds: that of the first rail.
+    #[must_use]
+    pub fn control_stats(&self) -> HeapStats {
+        self.parts.rails[0].heap().stats()
+    }
+
+    /// A map of the heaps of all rails that a person reads: the figures of each, then its live blocks and free extents by offset.
+    #[must_use]
+    pub fn control_heap_dump(&self) -> String {
+        let mut map = String::new();
+        for (number, rail) in self.parts.rails.iter().enumerate() {
+            for (name, heap) in rail.heaps() {
+                map += &format!("rail {number}, {name}, {}", heap.dump());
+            }
+        }
+        map
+    }
+
+    /// What this rank has joined as and what carries its payload, in one line.
+    ///
+    /// A peer counts as direct where both ranks asked for it and are beside each other. Whether the memory of a peer can then be
+    /// opened, [`Team::is_direct`] says.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        report::summary::summary(&self.parts)
+    }
+
+    /// The ways of this rank's traffic, by rail. Reads sysfs anew.
+    #[must_use]
+    pub fn paths(&self) -> Vec<RankPath> {
+        report::paths::paths(&self.parts)
+    }
+
+    /// What this rank has chosen in each matter: the step that it takes, its cost, and why the rank did not take the steps above.
+    #[must_use]
+    pub fn choices(&self) -> Vec<Choice> {
+        self.parts.choices.all()
+    }
+
+    /// How the HCA of each rail reaches this rank's memory: name, rail, and on which rung of the ladder it stands. The heap of
+    /// queues first, then the windows by number.
+    #[must_use]
+    pub fn exports(&self) -> Vec<(String, usize, Export)> {
+        let heaps = self
+            .parts
+            .rails
+            .iter()
+            .enumerate()
+            .filter_map(|(rail, of)| {
+                let export = of.export()?;
+                Some(("control heap".to_owned(), rail, export.clone()))
+            });
+        let windows = self.parts.windows.exports().into_iter();
+        let windows = windows.map(|(id, rail, export)| (format!("window {id}"), rail, export));
+        heaps.chain(windows).collect()
+    }
+
+    /// Commands that have gone to the HCAs through this team's contexts: made, moved, asked about and destroyed QPs, CQs, keys.
+    /// Address handles are no commands.
+    #[must_use]
+    pub(crate) fn commands(&self) -> u64 {
+        self.parts
+            .rails
+            .iter()
+            .map(|rail| rail.context().commands())
+            .sum()
+    }
+
+    /// Bytes of device and pinned host memory that were ever taken on this team's device, plus the bytes of its heaps that QPs
+    /// hold. Between two looks that show the same nothing was allocated.
+    #[must_use]
+    pub(crate) fn bytes_allocated(&self) -> u64 {
+        let heaps: u64 = self.parts.rails.iter().map(Rail::heap_bytes).sum();
+        self.parts.gpu.allocated() + heaps
+    }
+
+    /// Makes a window of `bytes` at every rank, zeroed. It lives as long as the team. Collective: the founders make their windows
+    /// together, in the same order. A rank that joins later makes the same ones alone, before [`Team::hello`]. After an error no rank
+    /// has the window, and all can make it again.
+    ///
+    /// # Errors
+    /// A size outside the limits or different at another rank; more than [`TeamSettings::windows`](crate::config::TeamSettings::windows) windows; what HCA and device refuse.
+    pub fn window(&self, bytes: u64) -> Result<Window, TeamError> {
+        together::add_window(&self.parts, bytes, Place::New, Purpose::Any)
+    }
+
+    /// As [`Team::window`], for data that kernels read only behind a completion, or behind a signal in a window made by
+    /// [`Team::window`]. The writes of such data may overtake each other on PCIe, so no kernel may poll it.
+    ///
+    /// # Errors
+    /// As [`Team::window`].
+    pub fn data_window(&self, bytes: u64) -> Result<Window, TeamError> {
+        together::add_window(&self.parts, bytes, Place::New, Purpose::Data)
+    }
+
+    /// The same for memory that this rank sends from: no peer gets a key of it, and none can write it. It takes its number like
+    /// any other.
+    ///
+    /// # Errors
+    /// As [`Team::window`].
+    pub fn send_window(&self, bytes: u64) -> Result<Window, TeamError> {
+        together::add_window(&self.parts, bytes, Place::New, Purpose::Send)
+    }
+
+    /// As [`Team::window`], over memory that the caller has: of this rank's device, or of an application ([`Gpu::wrap_memory`](crate::gpu::Gpu::wrap_memory)). It
+    /// keeps its contents, and begins at a multiple of 128. The other ranks may make the same window by [`Team::window`]. Kernels
+    /// of other processes reach it by the HCA only.
+    ///
+    /// # Errors
+    /// As [`Team::window`]; memory that the HCA does not reach as it reaches the windows before this one.
+    pub fn window_over(&self, memory: DeviceMemory) -> Result<Window, TeamError> {
+        let (bytes, place) = (memory.bytes() as u64, Place::Given(Arc::new(memory)));
+        together::add_window(&self.parts, bytes, place, Purpose::Any)
+    }
+
+    /// Makes something at all founders together, or at none: what `make` makes at this rank, with its windows. `topic` is used for
+    /// nothing else. After an error all founders may make it again, and nothing is left of the try that failed.
+    ///
+    /// # Errors
+    /// Those of `make`, at every rank; what differs between ranks; ranks that do not come or have failed for good; the store's.
+    pub(crate) fn make_together<T, E>(
+        &self,
+        topic: &str,
+        make: impl FnOnce(&mut Maker<'_>) -> Result<T, E>,
+    ) -> Result<T, E>
+    where
+        E: From<TeamError> + Display,
+    {
+        together::make_together(&self.parts, topic, make)
+    }
+
+    /// Waits until every founder has called it with the same `name`, which is used once. After an error all may call it again.
+    ///
+    /// # Errors
+    /// [`TeamError::Late`] for a rank that joined later. Ranks that do not come within the team's timeout, or have failed.
+    pub fn barrier(&self, name: &str) -> Result<(), TeamError> {
+        let Parts {
+            exchange, meetings, ..
+        } = &self.parts;
+        exchange.only_founders("a barrier")?;
+        exchange.tell_error(self.check_threads())?;
+        let topic = format!("barrier/{name}");
+        let met = meetings.meet(exchange, &topic, || Ok(((), ())), |_, ()| Ok(()));
+        met.map(drop)
+    }
+
+    /// The founders that go on, the same set at all of them. Every living founder calls it, with a `name` that is used once. The
+    /// caller waits for ranks in `awaited`. It stops to wait for one whose process has ended, and for all that have not come within
+    /// the team's timeout. It publishes no failure: the team is left as it was.
+    ///
+    /// # Errors
+    /// [`TeamError::LeftOut`]: the others go on without this rank. [`TeamError::Differs`]: another rank refuses what this one wants
+    /// ([`Team::wants`]); the count has not been then. [`TeamError::Late`] for a rank that joined later; the store's.
+    pub fn living(&self, name: &str, awaited: RankSet) -> Result<RankSet, TeamError> {
+        self.check_threads()?;
+        living::living(&self.parts.exchange, name, awaited)
+    }
+
+    /// Whether another rank has published that it gives up.
+    ///
+    /// # Errors
+    /// Its error; [`VerbsError::Panicked`](crate::verbs::VerbsError::Panicked) if a thread that rings doorbells for this rank does not
+    /// run any more.
+    pub fn check_peers(&self) -> Result<(), TeamError> {
+        self.check_threads()?;
+        self.parts.exchange.failure()
+    }
+
+    /// The same if the store answers at once, for a rank whose call runs.
+    pub(crate) fn check_peers_at_once(&self) -> Result<(), TeamError> {
+        self.check_threads()?;
+        self.parts.exchange.failure_at_once()
+    }
+
+    /// Whether the processes of all other founders still run, as far as this machine can see. A process that is killed publishes no
+    /// failure. This call cannot see processes of other machines. A rank that was replaced has ended, too, so a group does not make
+    /// this call.
+    ///
+    /// # Errors
+    /// [`TeamError::PeerEnded`].
+    pub fn check_processes(&self) -> Result<(), TeamError> {
+        self.parts.exchange.check_processes()
+    }
+
+    /// The other founders whose processes have ended, as far as this machine can see; as [`Team::check_processes`].
+    #[must_use]
+    pub fn ended_ranks(&self) -> Vec<u32> {
+        self.parts.exchange.ended().map(|(rank, _)| rank).collect()
+    }
+
+    /// Whether the threads run that ring doorbells for this rank. Each launch of a layer and each collective call asks, too.
+    ///
+    /// # Errors
+    /// [`VerbsError::Panicked`](crate::verbs::VerbsError::Panicked): what is posted does not run any more.
+    pub(crate) fn check_threads(&self) -> Result<(), TeamError> {
+        self.parts.check_threads()
+    }
+
+    /// Tells the others that this rank comes to nothing any more, before it closes the team while they may still wait for it. Their
+    /// collective calls then end with [`TeamError::PeerClosed`] at once.
+    pub fn tell_closed(&self) {
+        self.parts.exchange.tell_closed();
+    }
+
+    /// The other founders that have told so.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn closed_ranks(&self) -> Result<Vec<u32>, TeamError> {
+        Ok(self.parts.exchange.closed()?.collect())
+    }
+
+    /// Tells the others that this rank gives up, and why.
+    pub fn give_up(&self, message: &str) {
+        self.parts.exchange.fail_with(message);
+    }
+
+    /// Sets the longest wait of device calls that start from now on.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn set_deadline(&self, deadline: Duration) -> Result<(), TeamError> {
+        self.parts.tables.write_deadline(deadline)
+    }
+
+    /// Ends every wait of every running and later device call with `aborted`.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn abort(&self) -> Result<(), TeamError> {
+        self.parts.tables.write_abort()?;
+        let mut peers = self.parts.peers.all().iter();
+        peers.try_for_each(|peer| peer.state().qps.write_abort(self.parts.gpu.as_ref(), true))
+    }
+
+    /// The store in which the ranks meet.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        self.parts.exchange.store()
+    }
+
+    /// By rail: what its HCA tells without being asked.
+    pub(crate) fn hca_events(&self) -> impl Iterator<Item = (usize, &Events)> {
+        let rails = self.parts.rails.iter().enumerate();
+        rails.filter_map(|(number, rail)| Some((number, rail.events()?)))
+    }
+
+    /// Peers of which kernels have found a QP failed since the last call, and those that share a word with them.
+    pub(crate) fn failing(&self) -> Vec<u32> {
+        self.parts.peers.failures().take()
+    }
+
+    /// Writes that the program of this rank makes `layer` with these arguments now.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn wants(&self, layer: &str, arguments: &[(String, String)]) -> Result<(), TeamError> {
+        arguments::wants(&self.parts.exchange, layer, arguments)
+    }
+
+    /// This rank has made `layer`.
+    pub(crate) fn has_made(&self, layer: &str, launches: Weak<Launches>) {
+        self.parts.exchange.program().has_made(layer, launches);
+    }
+
+    /// Whether this rank has made `layer`.
+    pub(crate) fn has_layer(&self, layer: &str) -> bool {
+        self.parts.exchange.program().has_layer(layer)
+    }
+
+    /// What `rank` makes, or has made last, if it can be read now.
+    pub(crate) fn wants_of(&self, rank: u32) -> Option<Wants> {
+        arguments::wants_of(&self.parts.exchange, rank)
+    }
+
+    /// Writes the shapes of this rank's calls of `layer`.
+    pub(crate) fn tell_shapes(&self, layer: &str, shapes: &[CallShape]) {
+        arguments::tell_shapes(&self.parts.exchange, layer, shapes);
+    }
+
+    /// The shapes of the calls of `rank` of `layer`, the layer's own left out, if they can be read now.
+    pub(crate) fn shapes_of(&self, layer: &str, rank: u32) -> Option<Vec<CallShape>> {
+        arguments::shapes_of(&self.parts.exchange, layer, rank)
+    }
+
+    /// Writes what this rank has found.
+    pub(crate) fn tell_differs(&self, found: &Differs) {
+        arguments::tell_differs(&self.parts.exchange, found);
+    }
+
+    /// Whether the store has not answered what this rank wanted to know of the others a moment ago.
+    pub(crate) fn asks_in_vain(&self) -> bool {
+        self.parts.exchange.is_silent()
+    }
+
+    /// What `rank` has found last, if it can be read now.
+    pub(crate) fn differs_of(&self, rank: u32) -> Option<Differs> {
+        arguments::differs_of(&self.parts.exchange, rank)
+    }
+
+    /// Publishes the addresses, settings and windows of this generation as record `hello/RANK.GENERATION`. A rank that joins later
+    /// calls it when all its windows are made; members need the record in [`Team::connect_peer`]. Founders have published it when
+    /// they met.
+    ///
+    /// # Errors
+    /// The store's, a record that is too long among them.
+    pub fn hello(&self) -> Result<(), TeamError> {
+        match replace::hello_record(&self.parts)? {
+            Some((key, text)) => Ok(self.parts.exchange.store().put(&key, &text)?),
+            None => Ok(()),
+        }
+    }
+
+    /// That record, key and value, for a caller that writes it; none of a founder.
+    pub(crate) fn hello_record(&self) -> Result<Option<(String, Vec<u8>)>, TeamError> {
+        replace::hello_record(&self.parts)
+    }
+
+    /// Writes again what ranks that come read of this one, into a store that has lost it.
+    pub(crate) fn tell_all_again(&self) -> Result<(), TeamError> {
+        retell::tell_all_again(&self.parts)
+    }
+
+    fn new(parts: Parts) -> Arc<Self> {
+        Arc::new(Self { parts })
+    }
+
+    /// What this rank has of the team.
+    pub(super) fn parts(&self) -> &Parts {
+        &self.parts
+    }
+}
