@@ -91,12 +91,13 @@ impl Ports<'_> {
                 opened.try_port(&device, self.gid);
             }
         }
-        match opened.contexts.is_empty() {
-            false => Ok(opened),
-            true => Err(VerbsError::NoDevice {
+        if opened.contexts.is_empty() {
+            Err(VerbsError::NoDevice {
                 wanted: wanted(self.devices),
                 found: opened.passed_over,
-            }),
+            })
+        } else {
+            Ok(opened)
         }
     }
 

@@ -29,9 +29,10 @@ impl Offered {
                 rung,
                 dmabuf: Some(dmabuf),
             }),
-            Ok(None) => Err(FabricError::of_step(FabricError::NotOffered(match pcie {
-                true => "DMA-BUFs across PCIe",
-                false => "DMA-BUFs",
+            Ok(None) => Err(FabricError::of_step(FabricError::NotOffered(if pcie {
+                "DMA-BUFs across PCIe"
+            } else {
+                "DMA-BUFs"
             }))),
             Err(error) => Err(FabricError::of_step(error)),
         }
@@ -59,7 +60,8 @@ impl Offered {
 pub(crate) fn memory_on(
     gpu: &dyn Gpu,
     rung: Rung,
-    (bytes, align): (usize, usize),
+    bytes: usize,
+    align: usize,
     shared: bool,
 ) -> Result<DeviceMemory, FabricError> {
     match rung {

@@ -13,9 +13,10 @@ const SOFT_ROUND: Duration = Duration::from_millis(500);
 /// How long the QPs of a rail try, as `path` says, or as fits an HCA that is software if `soft`.
 pub(crate) fn patience(path: &PathConfig, soft: bool) -> SendAttr {
     let default = SendAttr::new(0);
-    let timeout = match soft {
-        true => SOFT_ACK_TIMEOUT,
-        false => default.timeout,
+    let timeout = if soft {
+        SOFT_ACK_TIMEOUT
+    } else {
+        default.timeout
     };
     SendAttr {
         timeout: path.ack_timeout.unwrap_or(timeout),
@@ -28,11 +29,11 @@ pub(crate) fn patience(path: &PathConfig, soft: bool) -> SendAttr {
 /// How long an HCA with this setting may try before it gives a peer up. The InfiniBand specification lets an HCA take up to four
 /// times the timeout. The software HCA keeps to it, but each of its rounds stands for half a second at least.
 pub(crate) fn longest(send: &SendAttr, soft: bool) -> Duration {
-    match soft {
-        true => send
-            .patience()
-            .max(SOFT_ROUND * (u32::from(send.retry) + 1)),
-        false => send.patience().saturating_mul(4),
+    if soft {
+        send.patience()
+            .max(SOFT_ROUND * (u32::from(send.retry) + 1))
+    } else {
+        send.patience().saturating_mul(4)
     }
 }
 

@@ -74,12 +74,11 @@ impl Rail {
             Doorbell::Mailbox => Some(proxy(gpu, config.qps)?),
             Doorbell::Record | Doorbell::NoRecord => None,
         };
-        let sink = match context.caps().atomics {
-            true => {
-                let sink = AtomicSink::new(&pd, host.as_ref().unwrap_or(control.heap()));
-                Some(sink.map_err(of_memory)?)
-            }
-            false => None,
+        let sink = if context.caps().atomics {
+            let sink = AtomicSink::new(&pd, host.as_ref().unwrap_or(control.heap()));
+            Some(sink.map_err(of_memory)?)
+        } else {
+            None
         };
         Ok(Self {
             sink,
@@ -188,9 +187,10 @@ fn host_heap(
 
 /// What the HCA says of memory that it is to reach: it may reach other memory.
 fn of_memory(error: VerbsError) -> FabricError {
-    match error.is_refusal() {
-        true => FabricError::of_step(error),
-        false => FabricError::Verbs(error),
+    if error.is_refusal() {
+        FabricError::of_step(error)
+    } else {
+        FabricError::Verbs(error)
     }
 }
 
@@ -225,7 +225,7 @@ impl Control {
             Queues::Device => Some(config.rung),
             Queues::Host => None,
         };
-        let memory = memory_on(gpu, rung.unwrap_or(Rung::Address), (bytes, align), false)?;
+        let memory = memory_on(gpu, rung.unwrap_or(Rung::Address), bytes, align, false)?;
         let offered = rung.map(|rung| Offered::on(&memory, rung)).transpose()?;
         let dmabuf = offered.as_ref().and_then(Offered::dmabuf);
         let region = HeapRegion::device(memory.addr(), bytes).with_umem(rung.is_some());

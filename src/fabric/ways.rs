@@ -128,9 +128,10 @@ impl Ways {
                 };
                 self.doorbells.leave(FabricError::Gpu(reason.clone()))?;
                 // The register is the same with a record.
-                match self.doorbells.step() == Step::Doorbell(Doorbell::Record) {
-                    true => self.doorbells.leave(FabricError::Gpu(reason)),
-                    false => Ok(()),
+                if self.doorbells.step() == Step::Doorbell(Doorbell::Record) {
+                    self.doorbells.leave(FabricError::Gpu(reason))
+                } else {
+                    Ok(())
                 }
             }
             FabricError::Verbs(reason)
@@ -216,9 +217,10 @@ impl Ways {
         let rail = Rail::new(context, None, gpu, &config)?;
         let qp: Qp<_> = Qp::create(rail.pd(), rail.places(), &shape).map_err(|error| {
             let of_record = shape.doorbell == Doorbell::NoRecord && error.is_of_no_record();
-            match error.is_refusal() && !of_record {
-                true => FabricError::of_step(error),
-                false => FabricError::Verbs(error),
+            if error.is_refusal() && !of_record {
+                FabricError::of_step(error)
+            } else {
+                FabricError::Verbs(error)
             }
         })?;
         if shape.doorbell != Doorbell::Mailbox {
@@ -231,13 +233,13 @@ impl Ways {
     /// Registers a page on the present step, and takes it back.
     fn try_window(&self, context: &Arc<Context>, gpu: &dyn Gpu) -> Result<(), FabricError> {
         let rung = self.window_rung();
-        let memory = memory_on(gpu, rung, (PAGE_BYTES, PAGE_BYTES), false)?;
+        let memory = memory_on(gpu, rung, PAGE_BYTES, PAGE_BYTES, false)?;
         let offered = Offered::on(&memory, rung)?;
         let pd = Pd::new(context)?;
-        let range = (memory.addr(), memory.bytes() as u64);
+        let (addr, bytes) = (memory.addr(), memory.bytes() as u64);
         let dmabuf = offered.dmabuf();
         // SAFETY: what is offered is this memory, which no Rust reference points into, and which is dropped after the registration.
-        let tried = unsafe { Mr::on(&pd, range, Access::ALL, rung, dmabuf.as_ref()) };
+        let tried = unsafe { Mr::on(&pd, addr, bytes, Access::ALL, rung, dmabuf.as_ref()) };
         match tried {
             Ok(mut mr) => Ok(mr.deregister()?),
             Err(error) if error.is_refusal() => Err(FabricError::of_step(error)),

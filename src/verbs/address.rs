@@ -3,21 +3,16 @@
 //! InfiniBand Architecture Specification, "Address Vector"; PRM "Address Path Structure" (`struct mlx5_ifc_ads_bits` in
 //! rdma-core).
 
-use std::ops::RangeInclusive;
-
 use mlx5_prm::qpc::Ads;
 
-use super::context::Context;
-use super::error::VerbsError;
-use super::gid::Gid;
-use super::path::resolve_mac;
-use super::pd::Pd;
-use super::port::LinkLayer;
-use super::qp_attr::in_range;
 use crate::config::setters;
-
-/// LIDs of single ports. IBTA, "Local Identifiers".
-pub(crate) const UNICAST_LIDS: RangeInclusive<u16> = 0x1..=0xbfff;
+use crate::verbs::context::Context;
+use crate::verbs::device::port::LinkLayer;
+use crate::verbs::error::VerbsError;
+use crate::verbs::gid::Gid;
+use crate::verbs::limits::{UNICAST_LIDS, in_range};
+use crate::verbs::mac::{Way, resolve_mac};
+use crate::verbs::memory::pd::Pd;
 
 /// How packets reach the port of a peer: what a peer or a store says goes in here, so all of it is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +179,7 @@ impl AddressVector {
     pub fn resolved(self, pd: &Pd) -> Result<Self, VerbsError> {
         match self {
             Self::RoceV2(address) if address.remote_mac.is_none() => {
-                let remote_mac = Some(resolve_mac(pd, &address)?);
+                let remote_mac = Some(address.resolve_mac(pd)?);
                 Ok(Self::RoceV2(RoceAddress {
                     remote_mac,
                     ..address
@@ -229,7 +224,7 @@ impl RoceAddress {
         let gid_index = self.source_gid(pd.context())?;
         let mac = match self.remote_mac {
             Some(mac) => mac,
-            None => resolve_mac(pd, self)?,
+            None => self.resolve_mac(pd)?,
         };
         Ok(Ads::default()
             .with_src_addr_index(gid_index.into())
@@ -242,8 +237,20 @@ impl RoceAddress {
             .with_udp_sport(source_port.into()))
     }
 
+    /// May take as long as ARP does.
+    fn resolve_mac(&self, pd: &Pd) -> Result<[u8; 6], VerbsError> {
+        let way = Way {
+            source_index: self.source_gid(pd.context())?,
+            remote_gid: self.remote_gid,
+            hop_limit: self.hop_limit,
+            traffic_class: self.traffic_class,
+            priority: self.priority,
+        };
+        resolve_mac(pd, &way)
+    }
+
     /// Index of the own GID that packets come from.
-    pub(super) fn source_gid(&self, context: &Context) -> Result<u8, VerbsError> {
+    fn source_gid(&self, context: &Context) -> Result<u8, VerbsError> {
         let index = match self.gid_index {
             Some(index) => context.gid(index).map(|_| index)?,
             None => context.roce_v2_gid_towards(&self.remote_gid)?.index,
@@ -295,10 +302,10 @@ impl InfinibandAddress {
 }
 
 fn is_address(what: &'static str, gid: Gid) -> Result<(), VerbsError> {
-    match gid == Gid::default() {
-        true => Err(VerbsError::argument(what, gid, "an address")),
-        false => Ok(()),
+    if gid == Gid::default() {
+        return Err(VerbsError::argument(what, gid, "an address"));
     }
+    Ok(())
 }
 
 fn index_in_8_bits(index: u32) -> Result<u8, VerbsError> {

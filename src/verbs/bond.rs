@@ -1,13 +1,20 @@
 //! Ports of a bond that QPs take in turn, where the firmware does not let a QP in Ready To Send name its port again.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use mlx5_prm::cmd::Status;
 
-use super::context::Context;
-use super::error::VerbsError;
+use crate::verbs::error::VerbsError;
 
-impl Context {
+/// What is known of the device's bond.
+#[derive(Default)]
+pub(super) struct Bond {
+    /// The device has refused a command that names the port of a bond again.
+    port_again_refused: AtomicBool,
+}
+
+impl Bond {
     /// Whether a QP that has its port by turn names it again in Ready To Send.
     pub(super) fn takes_port_again(&self) -> bool {
         !self.port_again_refused.load(Relaxed)

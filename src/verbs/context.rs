@@ -1,27 +1,28 @@
 //! An open device.
 
-// UNSAFETY: calls into libibverbs and libmlx5 with the device's context.
-#![expect(unsafe_code, reason = "calls into libibverbs and libmlx5")]
+// UNSAFETY: takes a context that the application has opened.
+#![expect(unsafe_code, reason = "a context of libibverbs by address")]
 
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 
-use super::adopt::{self, Adoption};
-use super::caps::Caps;
-use super::counters::CounterSet;
-use super::device::{DeviceInfo, DeviceList, DeviceSelector};
-use super::error::{CommandError, VerbsError};
-use super::gid::{Gid, GidEntry};
-use super::port::PortInfo;
-use super::uar::{DoorbellRegister, Pages};
 use crate::config::GidChoice;
 use crate::sys::Rdma;
-use crate::sys::bindings::{
-    MLX5DV_CONTEXT_FLAGS_DEVX, ibv_context, ibv_device, mlx5dv_context_attr,
-};
+use crate::sys::bindings::{ibv_context, ibv_device};
+use crate::verbs::bond::Bond;
+use crate::verbs::counters::{CounterSet, OwnCounters};
+use crate::verbs::device::adopt;
+use crate::verbs::device::caps::Caps;
+use crate::verbs::device::gids::GidEntry;
+use crate::verbs::device::list::{DeviceInfo, DeviceList, DeviceSelector};
+use crate::verbs::device::open::OpenDevice;
+use crate::verbs::device::port::PortInfo;
+use crate::verbs::device::traffic_class::{self, TrafficClass};
+use crate::verbs::error::VerbsError;
+use crate::verbs::gid::Gid;
+use crate::verbs::uar::Registers;
 
 /// So many ports a device is asked for.
 const MOST_PORTS: u8 = 8;
@@ -35,18 +36,11 @@ pub struct Context {
     gids: Vec<GidEntry>,
     /// The GID that was named.
     named_gid: Option<GidEntry>,
-    /// Doorbell registers in use, by page.
-    pages: Mutex<Pages>,
-    /// The register that QPs share which ask for that.
-    pub(super) shared_register: Mutex<Weak<DoorbellRegister>>,
-    /// The counter set of this context's QPs.
-    pub(super) own_counters: Mutex<Weak<CounterSet>>,
-    /// The device has refused it.
-    pub(super) counters_refused: AtomicBool,
-    /// The device has refused a command that names the port of a bond again.
-    pub(super) port_again_refused: AtomicBool,
-    /// Closed last, if it was opened here.
-    open: OpenDevice,
+    registers: Registers,
+    counters: OwnCounters,
+    bond: Bond,
+    /// Closed with the last object that was made through it, if it was opened here.
+    device: Arc<OpenDevice>,
 }
 
 impl Context {
@@ -103,7 +97,7 @@ impl Context {
     }
 
     /// Takes a device that the application has opened, with its first active port. The application closes it, and has to keep it
-    /// open until [`adopted`](super::adopted) counts it no more. A team or a QP that was made on it may be the last to let it go.
+    /// open until [`adopted`](crate::verbs::adopted) counts it no more. A team or a QP that was made on it may be the last to let it go.
     ///
     /// # Errors
     ///
@@ -140,14 +134,8 @@ impl Context {
         // SAFETY: a device outlives the contexts of it.
         let info = unsafe { DeviceInfo::of(rdma, device) };
         info.check_provider()?;
-        let open = OpenDevice {
-            rdma,
-            raw,
-            adoption: Some(Adoption::of_context(raw, &info.name)?),
-            name: info.name.clone(),
-            commands: AtomicU64::new(0),
-        };
-        let context = Self::with(open, info, port, gid).map_err(adopt::without_devx)?;
+        let device = OpenDevice::adopt(rdma, raw, &info.name)?;
+        let context = Self::with(device, info, port, gid).map_err(adopt::without_devx)?;
         Ok(Arc::new(context))
     }
 
@@ -158,36 +146,36 @@ impl Context {
         gid: &GidChoice,
     ) -> Result<Self, VerbsError> {
         info.check_provider()?;
-        let open = OpenDevice::new(device, &info.name)?;
-        Self::with(open, info, port, gid)
+        let device = OpenDevice::open(device, &info.name)?;
+        Self::with(device, info, port, gid)
     }
 
     /// Asks an open device what it is.
     fn with(
-        open: OpenDevice,
+        device: Arc<OpenDevice>,
         info: DeviceInfo,
         port: Option<u8>,
         gid: &GidChoice,
     ) -> Result<Self, VerbsError> {
         let port = match port {
-            Some(port) => PortInfo::query(&open, &info, port)?,
-            None => first_active(&open, &info)?,
+            Some(port) => PortInfo::query(&device, &info, port)?,
+            None => first_active(&device, &info)?,
         };
-        let caps = Caps::query(&open, port.link_layer)?;
-        let gids = GidEntry::query(&open, &port)?;
+        let caps = Caps::query(&device, port.link_layer)?;
+        let gids = GidEntry::query(&device, &port)?;
         let named_gid = GidEntry::named(&gids, gid, &info.name, &port)?;
+        let registers = Registers::new(&device, info.is_soft());
+        let counters = OwnCounters::new(&device, caps.counter_sets);
         Ok(Self {
             info,
             caps,
             port,
             gids,
             named_gid,
-            pages: Mutex::default(),
-            shared_register: Mutex::default(),
-            own_counters: Mutex::default(),
-            counters_refused: AtomicBool::new(false),
-            port_again_refused: AtomicBool::new(false),
-            open,
+            registers,
+            counters,
+            bond: Bond::default(),
+            device,
         })
     }
 
@@ -270,87 +258,69 @@ impl Context {
     fn lacks_gid(&self, needed: impl ToString) -> VerbsError {
         let of_roce_v2 = self.gids.iter().filter(|entry| entry.roce_v2).count();
         let has = format!("{} entries, {of_roce_v2} of RoCEv2", self.gids.len());
-        self.open.lacks("GID table", has, needed)
+        self.device.lacks("GID table", has, needed)
+    }
+
+    /// The traffic class of this port's packets: `wanted`, else what the system has set for the port, else 0.
+    #[must_use]
+    pub fn traffic_class(&self, wanted: Option<u8>) -> TrafficClass {
+        traffic_class::of_port(wanted, &self.info, self.port.number)
     }
 
     /// Refuses a port that has gone down since the device was opened.
     pub(crate) fn check_port(&self) -> Result<(), VerbsError> {
-        PortInfo::query(&self.open, &self.info, self.port.number).map(drop)
+        PortInfo::query(&self.device, &self.info, self.port.number).map(drop)
+    }
+
+    pub(super) fn device(&self) -> &Arc<OpenDevice> {
+        &self.device
+    }
+
+    pub(super) fn registers(&self) -> &Registers {
+        &self.registers
+    }
+
+    pub(super) fn counters(&self) -> &OwnCounters {
+        &self.counters
+    }
+
+    pub(super) fn bond(&self) -> &Bond {
+        &self.bond
     }
 
     pub(super) fn rdma(&self) -> &'static Rdma {
-        self.open.rdma
+        self.device.rdma()
     }
 
     pub(super) fn raw(&self) -> *mut ibv_context {
-        self.open.raw()
-    }
-
-    /// Number of the event queue that CQs are created on; the runtime never arms one, so it stays silent.
-    pub(super) fn event_queue(&self) -> Result<u32, VerbsError> {
-        let mut eqn = u32::MAX;
-        // SAFETY: the context is open, and `eqn` lives through the call.
-        let errno = unsafe {
-            self.rdma()
-                .mlx5dv_devx_query_eqn(self.raw(), 0, &raw mut eqn)
-        };
-        match errno {
-            0 if eqn < 1 << 8 => Ok(eqn),
-            0 => Err(self.bad_reply("eqn", eqn, "a number of 8 bits")),
-            errno => Err(self.failed("mlx5dv_devx_query_eqn", errno)),
-        }
-    }
-
-    pub(super) fn pages(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.device.raw()
     }
 
     /// Commands that have gone to the HCA through this context, refused ones too: those of QPs, CQs, keys, UMEMs and PDs.
     /// Address handles, events and what was asked when the device was opened by libibverbs itself are not counted.
     #[must_use]
     pub(crate) fn commands(&self) -> u64 {
-        self.open.commands.load(Ordering::Relaxed)
+        self.device.commands()
     }
 
     pub(super) fn count_command(&self) {
-        self.open.count_command();
-    }
-
-    /// Something is left on the device that the HCA would not end. An application that has handed its context over keeps it: the
-    /// context stays counted. The kernel ends what is left on one that was opened here when that is closed.
-    pub(super) fn keep_adopted(self: &Arc<Self>) {
-        if self.open.adoption.is_some() {
-            std::mem::forget(Arc::clone(self));
-        }
-    }
-
-    pub(super) fn device(&self) -> &OpenDevice {
-        &self.open
+        self.device.count_command();
     }
 
     /// A failed call of libibverbs on this device.
     pub(super) fn failed(&self, call: &'static str, errno: i32) -> VerbsError {
-        self.open.failed(call, errno)
+        self.device.failed(call, errno)
     }
+}
 
-    /// A refused command of this device.
-    pub(super) fn refused(&self, source: CommandError) -> VerbsError {
-        self.open.refused(source)
-    }
-
-    /// A reply of this device that cannot be.
-    pub(super) fn bad_reply(
-        &self,
-        what: &'static str,
-        value: impl ToString,
-        limit: impl ToString,
-    ) -> VerbsError {
-        VerbsError::BadReply {
-            device: self.info.name.clone(),
-            what,
-            value: value.to_string(),
-            limit: limit.to_string(),
-        }
+impl CounterSet {
+    /// The context's own set, made if it has none yet.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Capability`] if the device has no counter sets; the HCA's answer.
+    pub fn of(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
+        context.counters.get()
     }
 }
 
@@ -373,113 +343,5 @@ fn first_active(device: &OpenDevice, info: &DeviceInfo) -> Result<PortInfo, Verb
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Context({})", self.info.name)
-    }
-}
-
-/// The context of libibverbs; closed when dropped, unless the application closes it.
-pub(super) struct OpenDevice {
-    rdma: &'static Rdma,
-    raw: NonNull<ibv_context>,
-    /// None: it was opened here.
-    adoption: Option<Adoption>,
-    name: String,
-    /// Commands to the HCA so far.
-    commands: AtomicU64,
-}
-
-// SAFETY: libibverbs contexts may be used from any thread, also at the same time (ibv_open_device(3), "thread safe").
-unsafe impl Send for OpenDevice {}
-// SAFETY: as for Send.
-unsafe impl Sync for OpenDevice {}
-
-impl OpenDevice {
-    fn new(device: NonNull<ibv_device>, name: &str) -> Result<Self, VerbsError> {
-        let rdma = Rdma::load()?;
-        let mut attr = mlx5dv_context_attr {
-            flags: MLX5DV_CONTEXT_FLAGS_DEVX,
-            comp_mask: 0,
-        };
-        // SAFETY: `device` is in a list that the caller has not freed; `attr` lives through the call.
-        let raw = unsafe { rdma.mlx5dv_open_device(device.as_ptr(), &raw mut attr) };
-        match NonNull::new(raw) {
-            Some(raw) => Ok(Self {
-                rdma,
-                raw,
-                adoption: None,
-                name: name.to_owned(),
-                commands: AtomicU64::new(0),
-            }),
-            None => Err(VerbsError::Call {
-                call: "mlx5dv_open_device (with DevX)",
-                device: name.to_owned(),
-                errno: last_errno(),
-                memory: None,
-            }),
-        }
-    }
-
-    pub(super) fn rdma(&self) -> &'static Rdma {
-        self.rdma
-    }
-
-    pub(super) fn raw(&self) -> *mut ibv_context {
-        self.raw.as_ptr()
-    }
-
-    /// Takes down that a command goes to the HCA now, whatever it says.
-    pub(super) fn count_command(&self) {
-        self.commands.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn failed(&self, call: &'static str, errno: i32) -> VerbsError {
-        VerbsError::Call {
-            call,
-            device: self.name.clone(),
-            errno,
-            memory: None,
-        }
-    }
-
-    pub(super) fn refused(&self, source: CommandError) -> VerbsError {
-        VerbsError::Command {
-            device: self.name.clone(),
-            source,
-        }
-    }
-
-    /// Something that the device lacks.
-    pub(super) fn lacks(
-        &self,
-        what: &'static str,
-        has: impl ToString,
-        needed: impl ToString,
-    ) -> VerbsError {
-        VerbsError::Capability {
-            device: self.name.clone(),
-            what,
-            has: has.to_string(),
-            needed: needed.to_string(),
-        }
-    }
-}
-
-impl Drop for OpenDevice {
-    fn drop(&mut self) {
-        if self.adoption.is_some() {
-            return;
-        }
-        // SAFETY: the context is open, and every object of it holds a reference to `self`'s owner, so none is left.
-        let errno = unsafe { self.rdma.ibv_close_device(self.raw.as_ptr()) };
-        if errno != 0 {
-            tracing::error!("{}", self.failed("ibv_close_device", errno));
-        }
-    }
-}
-
-/// `errno` of this thread's last failed call; EIO if the call set none.
-pub(super) fn last_errno() -> i32 {
-    match std::io::Error::last_os_error().raw_os_error() {
-        Some(errno) if errno != 0 => errno,
-        _ => libc::EIO,
     }
 }

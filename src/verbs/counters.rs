@@ -1,17 +1,17 @@
 //! A counter set: what happened to the packets of this runtime's QPs, apart from those of other programs on the device.
 
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::q_counter::{AllocQCounterIn, AllocQCounterOut, QueryQCounterIn, QueryQCounterOut};
 
-use super::command::DevxObject;
-use super::context::Context;
-use super::error::VerbsError;
+use crate::verbs::device::open::OpenDevice;
+use crate::verbs::error::VerbsError;
+use crate::verbs::object::DevxObject;
 
 /// A counter set of the device. A context has one for all its QPs that ask for it
-/// ([`QpConfig::own_counters`](super::QpConfig)), while one of them or a caller of [`CounterSet::of`] holds it.
+/// ([`QpConfig::own_counters`](crate::verbs::QpConfig)), while one of them or a caller of [`CounterSet::of`] holds it.
 #[derive(Debug)]
 pub struct CounterSet {
     object: DevxObject<()>,
@@ -57,47 +57,13 @@ pub struct PacketCounts {
 }
 
 impl CounterSet {
-    /// The context's own set, made if it has none yet.
-    ///
-    /// # Errors
-    ///
-    /// [`VerbsError::Capability`] if the device has no counter sets; the HCA's answer.
-    pub fn of(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
-        if !context.caps().counter_sets {
-            let needed = "at least 1 for a counter set";
-            return Err(context.device().lacks("max_qp_cnt", 0, needed));
-        }
-        let own = context.own_counters.lock();
-        // A weak pointer is never half-way.
-        let mut own = own.unwrap_or_else(PoisonError::into_inner);
-        if let Some(set) = own.upgrade() {
-            return Ok(set);
-        }
-        let set = Arc::new(Self::alloc(context)?);
-        *own = Arc::downgrade(&set);
-        Ok(set)
-    }
-
-    /// The context's own set; none, and the device's own counts, where that is refused. The refusal is logged once, and not tried
-    /// again.
-    pub(super) fn or_the_devices(context: &Arc<Context>) -> Option<Arc<Self>> {
-        if context.counters_refused.load(Relaxed) {
-            return None;
-        }
-        let refused = |error: &VerbsError| {
-            context.counters_refused.store(true, Relaxed);
-            tracing::warn!("packets are counted with those of all programs on the device: {error}");
-        };
-        Self::of(context).inspect_err(refused).ok()
-    }
-
-    fn alloc(context: &Arc<Context>) -> Result<Self, VerbsError> {
+    fn alloc(device: &Arc<OpenDevice>) -> Result<Self, VerbsError> {
         let input = AllocQCounterIn::default().with_opcode(u32::from(Opcode::ALLOC_Q_COUNTER.0));
-        let (object, out) = DevxObject::create::<_, AllocQCounterOut>(context, &input, ())?;
+        let (object, out) = DevxObject::create::<_, AllocQCounterOut>(device, &input, ())?;
         let id = out.counter_set_id();
         match u8::try_from(id) {
             Ok(id) if id != 0 => Ok(Self { object, id }),
-            _ => Err(context.bad_reply("counter_set_id", id, "1 to 255: 0 is the device's own")),
+            _ => Err(device.bad_reply("counter_set_id", id, "1 to 255: 0 is the device's own")),
         }
     }
 
@@ -135,5 +101,54 @@ impl CounterSet {
             req_cqe_error: out.req_cqe_error(),
             req_cqe_flush_error: out.req_cqe_flush_error(),
         })
+    }
+}
+
+/// The counter set of a context's QPs, made when one of them first asks for it.
+pub(super) struct OwnCounters {
+    device: Arc<OpenDevice>,
+    /// Whether the device has counter sets.
+    has_sets: bool,
+    set: Mutex<Weak<CounterSet>>,
+    /// The device has refused it.
+    refused: AtomicBool,
+}
+
+impl OwnCounters {
+    pub(super) fn new(device: &Arc<OpenDevice>, has_sets: bool) -> Self {
+        Self {
+            device: Arc::clone(device),
+            has_sets,
+            set: Mutex::default(),
+            refused: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the set, made if there is none yet.
+    pub(super) fn get(&self) -> Result<Arc<CounterSet>, VerbsError> {
+        if !self.has_sets {
+            let needed = "at least 1 for a counter set";
+            return Err(self.device.lacks("max_qp_cnt", 0, needed));
+        }
+        // A weak pointer is never half-way.
+        let mut own = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(set) = own.upgrade() {
+            return Ok(set);
+        }
+        let set = Arc::new(CounterSet::alloc(&self.device)?);
+        *own = Arc::downgrade(&set);
+        Ok(set)
+    }
+
+    /// Returns the set; none, and the device's own counts, where that is refused. The refusal is logged once, and not tried again.
+    pub(super) fn or_the_devices(&self) -> Option<Arc<CounterSet>> {
+        if self.refused.load(Relaxed) {
+            return None;
+        }
+        let refused = |error: &VerbsError| {
+            self.refused.store(true, Relaxed);
+            tracing::warn!("packets are counted with those of all programs on the device: {error}");
+        };
+        self.get().inspect_err(refused).ok()
     }
 }

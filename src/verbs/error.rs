@@ -2,13 +2,15 @@
 
 use mlx5_prm::cmd::{Opcode, Status};
 
-use super::export::Rung;
-use super::gid::Gid;
-use super::qp_config::DEPTH_WITHOUT_RECORD;
 use crate::error::remedy::{MemoryKind, OnDevice, Reason, Remedy, lack};
 use crate::error::{Error, Part, ThreadPanicked};
 use crate::memheap::HeapError;
 use crate::sys::{LoadError, MissingFunction};
+use crate::verbs::gid::Gid;
+use crate::verbs::rung::Rung;
+
+/// What is too long where only a shorter queue does without a record.
+pub(super) const DEPTH_WITHOUT_RECORD: &str = "log_depth without a doorbell record";
 
 /// A command that the HCA refused, or that never reached it.
 ///
@@ -250,6 +252,14 @@ impl VerbsError {
             [] => format!("none is listed; {}", lack::OF_NO_DEVICE),
             found => found.join("; "),
         }
+    }
+}
+
+/// `errno` of this thread's last failed call; EIO if the call set none.
+pub(super) fn last_errno() -> i32 {
+    match std::io::Error::last_os_error().raw_os_error() {
+        Some(errno) if errno != 0 => errno,
+        _ => libc::EIO,
     }
 }
 

@@ -13,9 +13,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::context::{Context, last_errno};
-use super::error::VerbsError;
 use crate::sys::bindings::{mlx5dv_devx_event_channel, mlx5dv_devx_obj};
+use crate::verbs::context::Context;
+use crate::verbs::device::open::OpenDevice;
+use crate::verbs::error::{VerbsError, last_errno};
+use crate::verbs::object::DevxObject;
 
 /// Event types of the programmer's manual, "Events".
 mod kind {
@@ -69,8 +71,10 @@ pub struct Events {
     raw: NonNull<mlx5dv_devx_event_channel>,
     /// Held from the look for an event until the event is read.
     reading: Mutex<()>,
+    /// Whose events are reported: the device reports all its ports.
+    port: u8,
     /// Goes after the channel.
-    context: Arc<Context>,
+    device: Arc<OpenDevice>,
 }
 
 // SAFETY: the channel is a descriptor; subscribing may come from any thread, and reading is under a lock.
@@ -109,21 +113,22 @@ impl Events {
         Ok(Self {
             raw,
             reading: Mutex::default(),
-            context: Arc::clone(context),
+            port: context.port().number,
+            device: Arc::clone(context.device()),
         })
     }
 
     /// Reports completions of the CQ `object` from now on, with this cookie: once for each arming.
-    pub(super) fn subscribe_cq(
+    pub(super) fn subscribe_cq<M>(
         &self,
-        object: *mut mlx5dv_devx_obj,
+        object: &DevxObject<M>,
         cookie: u64,
     ) -> Result<(), VerbsError> {
-        self.subscribe(object, kind::COMPLETION, cookie)
+        self.subscribe(object.raw(), kind::COMPLETION, cookie)
     }
 
-    pub(super) fn context(&self) -> &Arc<Context> {
-        &self.context
+    pub(super) fn device(&self) -> &Arc<OpenDevice> {
+        &self.device
     }
 
     /// Its descriptor, which is readable when an event waits.
@@ -133,13 +138,13 @@ impl Events {
     }
 
     /// Reports failures of the QP `object` from now on, with this cookie.
-    pub(super) fn subscribe_qp(
+    pub(super) fn subscribe_qp<M>(
         &self,
-        object: *mut mlx5dv_devx_obj,
+        object: &DevxObject<M>,
         cookie: u64,
     ) -> Result<(), VerbsError> {
         for kind in [kind::QP_FATAL, kind::INVALID_REQUEST, kind::ACCESS_ERROR] {
-            self.subscribe(object, kind, cookie)?;
+            self.subscribe(object.raw(), kind, cookie)?;
         }
         Ok(())
     }
@@ -152,7 +157,7 @@ impl Events {
     ) -> Result<(), VerbsError> {
         // SAFETY: the channel is open, the object is null or alive and of the same context; one number of two bytes is read.
         let errno = unsafe {
-            self.context.rdma().mlx5dv_devx_subscribe_devx_event(
+            self.device.rdma().mlx5dv_devx_subscribe_devx_event(
                 self.raw.as_ptr(),
                 object,
                 2,
@@ -163,7 +168,7 @@ impl Events {
         match errno {
             0 => Ok(()),
             errno => Err(self
-                .context
+                .device
                 .failed("mlx5dv_devx_subscribe_devx_event", errno.abs())),
         }
     }
@@ -179,16 +184,16 @@ impl Events {
             let mut record = [0u64; WORDS];
             // SAFETY: the channel is open, and `record` has as many bytes as stated.
             let read = unsafe {
-                self.context.rdma().mlx5dv_devx_get_event(
+                self.device.rdma().mlx5dv_devx_get_event(
                     self.raw.as_ptr(),
                     record.as_mut_ptr().cast(),
                     size_of_val(&record),
                 )
             };
             if read < 8 {
-                return Err(self.context.failed("mlx5dv_devx_get_event", last_errno()));
+                return Err(self.device.failed("mlx5dv_devx_get_event", last_errno()));
             }
-            if let Some(event) = parse(&record, self.context.port().number) {
+            if let Some(event) = parse(&record, self.port) {
                 return Ok(Some(event));
             }
         }
@@ -223,7 +228,7 @@ impl Drop for Events {
     fn drop(&mut self) {
         // SAFETY: the channel is open, and no code names it again.
         unsafe {
-            self.context
+            self.device
                 .rdma()
                 .mlx5dv_devx_destroy_event_channel(self.raw.as_ptr());
         }
@@ -232,7 +237,7 @@ impl Drop for Events {
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Events of {:?}", self.context)
+        write!(f, "Events of {}", self.device.name())
     }
 }
 

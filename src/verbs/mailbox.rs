@@ -4,8 +4,8 @@
 //! WQE in it, by an atomic maximum, so that a late store does no harm. A thread of the host looks at all mailboxes in turn, and
 //! where the index has grown it stores to the QP's register.
 //!
-//! A mailbox is looked at only while its QP is in Rts: [`Qp::ready_to_send`](super::Qp::ready_to_send) puts it in.
-//! [`Qp::reset`](super::Qp::reset) and the QP's drop take it out before they do anything else, and neither returns while the
+//! A mailbox is looked at only while its QP is in Rts: [`Qp::ready_to_send`](crate::verbs::Qp::ready_to_send) puts it in.
+//! [`Qp::reset`](crate::verbs::Qp::reset) and the QP's drop take it out before they do anything else, and neither returns while the
 //! thread is at that QP.
 
 // UNSAFETY: words of host memory that the caller gave.
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::error::VerbsError;
-use super::uar::DoorbellRegister;
 use crate::error::OwnThread;
 use crate::sys;
+use crate::verbs::error::VerbsError;
+use crate::verbs::uar::DoorbellRegister;
 
 /// Bytes of a mailbox: a line that no other QP's kernels write.
 pub const MAILBOX_BYTES: u64 = 64;
@@ -31,7 +31,7 @@ const YIELDS: u32 = 200;
 /// How long it sleeps then.
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// A thread that rings for QPs with [`Doorbell::Mailbox`](super::Doorbell). It ends when the last of them and the caller have
+/// A thread that rings for QPs with [`Doorbell::Mailbox`](crate::verbs::Doorbell). It ends when the last of them and the caller have
 /// dropped it.
 pub struct DoorbellProxy {
     shared: Arc<Shared>,

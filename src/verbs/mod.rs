@@ -33,72 +33,78 @@
 //! [`Qp::write_image`] says what the region's owner must write to it; `verbs` itself fills only host memory. A function that
 //! fails takes down all that it had made; the error is typed, with opcode, status and syndrome where a command was refused. If
 //! the HCA will not destroy an object, the memory behind it is kept for ever instead of being given to the next.
+//!
+//! # Rooms
+//!
+//! Each floor may name those below it, and none above or beside it.
+//!
+//! ```text
+//! over.rs            a control heap over a region, in which the HCA is tried by making a QP
+//! qp/                queue pairs: states, memory, CQs; what this process posts to them itself
+//! address.rs         how packets reach the port of a peer
+//! mac.rs             the Ethernet address of the next hop
+//! memory/            domains, regions and their keys, the control heap
+//! mailbox.rs events.rs   the thread that rings for kernels; what an HCA reports by itself
+//! context.rs         an open device with all that the runtime needs of it
+//! counters.rs uar.rs bond.rs   what the QPs of a context share: a counter set, doorbell registers, what is known of a bond
+//! object.rs          an object of the HCA and its memory
+//! device/            the list of devices, an open one, its commands, what it says of itself and of its port
+//! limits.rs          limits, and the check of a value against them
+//! error.rs           all errors
+//! rung.rs gid.rs     ways to memory; addresses of ports
+//! ```
 
 mod address;
-mod adopt;
-mod blocks;
 mod bond;
-mod caps;
-mod command;
 mod context;
 mod counters;
-mod cq;
 mod device;
 mod error;
 mod events;
-mod export;
 mod gid;
-mod heap;
-mod host_queue;
-mod image;
+mod limits;
+mod mac;
 mod mailbox;
-mod mr;
-mod path;
-mod pd;
-mod port;
-mod probe;
+mod memory;
+mod object;
+mod over;
 mod qp;
-mod qp_attr;
-mod qp_config;
-mod qp_create;
-mod range_key;
-
-mod shared_cq;
-mod sink;
-mod traffic_class;
+mod rung;
 mod uar;
-mod umem;
 
 pub use crate::memheap::{HeapError, HeapStats};
 pub use crate::sys::{LoadError, MissingFunction};
-pub(crate) use address::UNICAST_LIDS;
 pub use address::{AddressVector, GlobalRoute, InfinibandAddress, RoceAddress};
-pub use adopt::adopted;
-pub use blocks::QpPlaces;
-pub use caps::{Caps, DataOrder, LagMode};
 pub use context::Context;
 pub use counters::{CounterSet, PacketCounts};
-pub use device::{DeviceInfo, DeviceSelector, device_list, missing_functions};
+pub use device::adopt::adopted;
+pub use device::caps::{Caps, DataOrder, LagMode};
+pub use device::gids::GidEntry;
+pub use device::list::{DeviceInfo, DeviceSelector, device_list, missing_functions};
+pub(crate) use device::port::FULL_MEMBER;
+pub use device::port::{LinkLayer, Mtu, PortInfo};
+pub use device::traffic_class::{TrafficClass, TrafficClassFrom};
 pub use error::{CommandError, VerbsError};
 pub use events::{Events, HcaEvent};
-pub use export::{Dmabuf, Export, Rung};
-pub use gid::{Gid, GidEntry};
-pub use heap::{ControlBlock, ControlHeap, HEAP_ALIGN, HeapRegion};
-pub(crate) use host_queue::PostedCounts;
-pub use image::{ImageAttr, ImagePart, QpLayout, RecvLayout};
+pub use gid::Gid;
+pub use limits::HEAP_ALIGN;
+pub(crate) use limits::UNICAST_LIDS;
 pub use mailbox::{DoorbellProxy, MAILBOX_BYTES};
+pub use memory::export::{Dmabuf, Export};
+pub use memory::heap::{ControlBlock, ControlHeap, HeapRegion};
+pub use memory::mr::{Access, Mr};
+pub use memory::pd::Pd;
+pub(crate) use memory::range_key::{KeyRange, RangeKey};
+pub use memory::sink::AtomicSink;
 pub use mlx5_prm::qp::QpState;
 pub use mlx5_prm::qpc::{Ads, Qpc};
-pub use mr::{Access, Mr};
-pub use pd::Pd;
-pub(crate) use port::FULL_MEMBER;
-pub use port::{LinkLayer, Mtu, PortInfo};
-pub(crate) use probe::Probe;
-pub use qp::{Init, Qp, QpStatus, Reset, Rtr, Rts, State, TransitionError};
-pub use qp_attr::{PathAttr, SendAttr};
-pub use qp_config::{CqKind, Doorbell, QpConfig, Queues, Sharing};
-pub(crate) use range_key::{KeyRange, RangeKey};
-pub(crate) use shared_cq::{Queue, SharedCq};
-pub use sink::AtomicSink;
-pub use traffic_class::{TrafficClass, TrafficClassFrom};
+pub use qp::attr::{PathAttr, SendAttr};
+pub use qp::blocks::QpPlaces;
+pub use qp::image::{ImageAttr, ImagePart, QpLayout, RecvLayout};
+pub(crate) use qp::posting::PostedCounts;
+pub(crate) use qp::probe::Probe;
+pub use qp::shape::{CqKind, Doorbell, QpConfig, Queues, Sharing};
+pub(crate) use qp::shared_cq::{Queue, SharedCq};
+pub use qp::states::{Init, Qp, QpStatus, Reset, Rtr, Rts, State, TransitionError};
+pub use rung::Rung;
 pub use uar::DoorbellRegister;

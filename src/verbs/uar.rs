@@ -13,13 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use mlx5_prm::doorbell::{doorbell_value, uar};
 
-use super::context::{Context, last_errno};
-use super::error::VerbsError;
 use crate::sys::bindings::mlx5dv_devx_uar;
+use crate::verbs::device::open::OpenDevice;
+use crate::verbs::error::{VerbsError, last_errno};
 
 /// `MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED` (rdma-core 48 and later): not cached, and not shared with libmlx5's other users.
 const NC_DEDICATED: u32 = 1 << 31;
@@ -50,20 +50,20 @@ unsafe impl Send for Raw {}
 unsafe impl Sync for Raw {}
 
 impl Raw {
-    fn alloc(context: &Context) -> Result<Self, VerbsError> {
+    fn alloc(device: &OpenDevice, soft: bool) -> Result<Self, VerbsError> {
         let mut errno = 0;
-        for kind in kinds(context.info().is_soft()) {
+        for kind in kinds(soft) {
             // SAFETY: the context is open.
-            let raw = unsafe { context.rdma().mlx5dv_devx_alloc_uar(context.raw(), *kind) };
+            let raw = unsafe { device.rdma().mlx5dv_devx_alloc_uar(device.raw(), *kind) };
             match NonNull::new(raw) {
-                Some(raw) => return Self::checked(context, raw),
+                Some(raw) => return Self::checked(device, raw),
                 None => errno = last_errno(),
             }
         }
-        Err(context.failed("mlx5dv_devx_alloc_uar", errno))
+        Err(device.failed("mlx5dv_devx_alloc_uar", errno))
     }
 
-    fn checked(context: &Context, raw: NonNull<mlx5dv_devx_uar>) -> Result<Self, VerbsError> {
+    fn checked(device: &OpenDevice, raw: NonNull<mlx5dv_devx_uar>) -> Result<Self, VerbsError> {
         // SAFETY: libmlx5 returned it, and does not change it while it is allocated.
         let uar = unsafe { raw.as_ref() };
         let page_addr = uar.base_addr.expose_provenance() as u64;
@@ -77,22 +77,22 @@ impl Raw {
         let inside = offset < uar::PAGE_BYTES as u64 && offset.is_multiple_of(8);
         if !inside || register.page_id >= 1 << 24 {
             let value = format!("{offset:#x} in page {:#x}", register.page_id);
-            register.free(context);
+            register.free(device);
             let limit = "inside a page with a number of 24 bits";
-            return Err(context.bad_reply("doorbell register", value, limit));
+            return Err(device.bad_reply("doorbell register", value, limit));
         }
         Ok(register)
     }
 
-    fn free(self, context: &Context) {
+    fn free(self, device: &OpenDevice) {
         // SAFETY: it is allocated, and the caller owns it and forgets it.
-        unsafe { context.rdma().mlx5dv_devx_free_uar(self.uar.as_ptr()) };
+        unsafe { device.rdma().mlx5dv_devx_free_uar(self.uar.as_ptr()) };
     }
 }
 
 /// The users of the pages of a context, by the address of the page.
 #[derive(Default)]
-pub(super) struct Pages(BTreeMap<u64, Page>);
+struct Pages(BTreeMap<u64, Page>);
 
 enum Page {
     /// The registers in use.
@@ -101,26 +101,37 @@ enum Page {
     Whole(Vec<Raw>),
 }
 
-/// One doorbell register. libmlx5 counts the users of its page and unmaps it with the device.
-pub struct DoorbellRegister {
-    context: Arc<Context>,
-    raw: Raw,
-    /// Where it is rung, which is not libmlx5's register if the page is this one's alone.
-    addr: u64,
+/// Hands out the doorbell registers of a context.
+pub(super) struct Registers {
+    device: Arc<OpenDevice>,
+    /// The device is the software HCA.
+    soft: bool,
+    pages: Arc<Mutex<Pages>>,
+    /// The register that QPs share which ask for that.
+    shared: Mutex<Weak<DoorbellRegister>>,
 }
 
-impl DoorbellRegister {
+impl Registers {
+    pub(super) fn new(device: &Arc<OpenDevice>, soft: bool) -> Self {
+        Self {
+            device: Arc::clone(device),
+            soft,
+            pages: Arc::default(),
+            shared: Mutex::default(),
+        }
+    }
+
     /// Takes a register that no other code of this process uses.
     ///
     /// # Errors
     ///
     /// [`VerbsError::Call`] if the device has none left; [`VerbsError::BadReply`] if libmlx5 hands out one that is in use or is not
     /// inside a page.
-    pub(crate) fn alloc(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
-        let mut pages = context.pages();
+    pub(super) fn alloc(&self) -> Result<Arc<DoorbellRegister>, VerbsError> {
+        let mut pages = locked(&self.pages);
         // Each turn but the last gives a page of one owner one more of its registers, of which it has few.
         for _ in 0..=MOST_TURNS {
-            let raw = Raw::alloc(context)?;
+            let raw = Raw::alloc(&self.device, self.soft)?;
             match pages.0.entry(raw.page_addr).or_insert_with(Page::empty) {
                 Page::Whole(idle) => idle.push(raw),
                 Page::Registers(used) => {
@@ -128,35 +139,35 @@ impl DoorbellRegister {
                         // Freeing it would take it from the QP that has it.
                         let offset = raw.addr - raw.page_addr;
                         let value = format!("{offset:#x} in page {:#x}", raw.page_id);
-                        return Err(context.bad_reply(
+                        return Err(self.device.bad_reply(
                             "doorbell register",
                             value,
                             "one not in use",
                         ));
                     }
-                    return Ok(Arc::new(Self {
-                        context: Arc::clone(context),
-                        raw,
-                        addr: raw.addr,
-                    }));
+                    return Ok(self.register(raw, raw.addr));
                 }
             }
         }
-        Err(context.bad_reply("doorbell registers", MOST_TURNS, "one on a page to share"))
+        Err(self
+            .device
+            .bad_reply("doorbell registers", MOST_TURNS, "one on a page to share"))
     }
 
     /// Takes a page that no other code of this process uses, and in it the register of queues without doorbell record.
     ///
     /// # Errors
     ///
-    /// As [`DoorbellRegister::alloc`].
-    pub(crate) fn without_record(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
-        let mut pages = context.pages();
+    /// As [`Registers::alloc`].
+    pub(super) fn without_record(&self) -> Result<Arc<DoorbellRegister>, VerbsError> {
+        let mut pages = locked(&self.pages);
         // Registers on pages that others use: kept until a free page has come up, or they would come up again.
         let mut aside = Vec::new();
-        let mut found = Err(context.bad_reply("doorbell pages", MOST_TURNS, "one not in use"));
+        let mut found = Err(self
+            .device
+            .bad_reply("doorbell pages", MOST_TURNS, "one not in use"));
         for _ in 0..=MOST_TURNS {
-            match Raw::alloc(context) {
+            match Raw::alloc(&self.device, self.soft) {
                 Ok(raw) => match pages.0.entry(raw.page_addr).or_insert_with(Page::empty) {
                     Page::Whole(idle) => idle.push(raw),
                     Page::Registers(used) if !used.is_empty() => aside.push(raw),
@@ -173,43 +184,59 @@ impl DoorbellRegister {
             }
         }
         for raw in aside {
-            raw.free(context);
+            raw.free(&self.device);
         }
         drop(pages);
-        found.map(|raw| {
-            Arc::new(Self {
-                context: Arc::clone(context),
-                raw,
-                addr: raw.page_addr + uar::NO_RECORD as u64,
-            })
-        })
+        found.map(|raw| self.register(raw, raw.page_addr + uar::NO_RECORD as u64))
     }
 
     /// The register for all callers that ask for a shared one.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::Capability`] on the software HCA, which would lose doorbells; else as [`DoorbellRegister::alloc`].
-    pub(crate) fn shared(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
-        if context.info().is_soft() {
-            return Err(context.device().lacks(
+    /// [`VerbsError::Capability`] on the software HCA, which would lose doorbells; else as [`Registers::alloc`].
+    pub(super) fn shared(&self) -> Result<Arc<DoorbellRegister>, VerbsError> {
+        if self.soft {
+            return Err(self.device.lacks(
                 "a doorbell register shared by QPs",
                 "not possible on the software HCA",
                 "one register per QP: share_doorbell_register = false",
             ));
         }
-        let mut shared = context
-            .shared_register
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut shared = locked(&self.shared);
         if let Some(register) = shared.upgrade() {
             return Ok(register);
         }
-        let register = Self::alloc(context)?;
+        let register = self.alloc()?;
         *shared = Arc::downgrade(&register);
         Ok(register)
     }
 
+    fn register(&self, raw: Raw, addr: u64) -> Arc<DoorbellRegister> {
+        Arc::new(DoorbellRegister {
+            device: Arc::clone(&self.device),
+            pages: Arc::clone(&self.pages),
+            raw,
+            addr,
+        })
+    }
+}
+
+/// No code panics half-way through a change of what is locked here.
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One doorbell register. libmlx5 counts the users of its page and unmaps it with the device.
+pub struct DoorbellRegister {
+    device: Arc<OpenDevice>,
+    pages: Arc<Mutex<Pages>>,
+    raw: Raw,
+    /// Where it is rung, which is not libmlx5's register if the page is this one's alone.
+    addr: u64,
+}
+
+impl DoorbellRegister {
     /// Number of the page, as commands name it.
     #[must_use]
     pub(crate) fn page_id(&self) -> u32 {
@@ -228,10 +255,6 @@ impl DoorbellRegister {
         self.addr
     }
 
-    pub(super) fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-
     /// Rings: lets `qpn` run up to `next_index`. What the HCA is to find in memory has been written before.
     pub(super) fn ring(&self, qpn: u32, next_index: u16) {
         let Ok(addr) = usize::try_from(self.addr) else {
@@ -245,9 +268,7 @@ impl DoorbellRegister {
         register.store(value, Ordering::Release);
         fence(Ordering::SeqCst);
     }
-}
 
-impl DoorbellRegister {
     /// Arms a CQ: `value` is its arm word and number, stored where CQs of this page are armed.
     pub(super) fn arm(&self, value: u64) {
         let Ok(addr) = usize::try_from(self.raw.page_addr + uar::CQ_ARM as u64) else {
@@ -269,12 +290,12 @@ impl Page {
 
 impl Drop for DoorbellRegister {
     fn drop(&mut self) {
-        let mut pages = self.context.pages();
+        let mut pages = locked(&self.pages);
         let page_addr = self.raw.page_addr;
         match pages.0.get_mut(&page_addr) {
             Some(Page::Whole(idle)) => {
                 for raw in std::mem::take(idle) {
-                    raw.free(&self.context);
+                    raw.free(&self.device);
                 }
                 pages.0.remove(&page_addr);
             }
@@ -287,7 +308,7 @@ impl Drop for DoorbellRegister {
             None => {}
         }
         // QPs that ring it hold it, so none is left.
-        self.raw.free(&self.context);
+        self.raw.free(&self.device);
     }
 }
 

@@ -199,7 +199,7 @@ impl OwnedWindow {
         let is_new = matches!(place, Place::New);
         let shared = config.modes.direct && purpose != Purpose::Send && is_new;
         let memory = match place {
-            Place::New => Arc::new(memory_on(gpu, rung, (bytes, ALIGN), shared)?),
+            Place::New => Arc::new(memory_on(gpu, rung, bytes, ALIGN, shared)?),
             Place::Given(memory) => Arc::clone(memory),
         };
         let bytes = bytes as u64;
@@ -435,9 +435,9 @@ fn register(
     offered: &Offered,
     purpose: Purpose,
 ) -> Result<Mr, VerbsError> {
-    let range = (memory.addr(), memory.bytes() as u64);
-    let dmabuf = offered.dmabuf();
+    let (addr, bytes) = (memory.addr(), memory.bytes() as u64);
+    let (access, rung, dmabuf) = (purpose.access(), offered.rung(), offered.dmabuf());
     // SAFETY: what is offered is this memory. It is device memory, to which no Rust reference exists. It is dropped after the
     // registrations: by the order of the fields, or in `OwnedWindow::new`, which drops the registrations first.
-    unsafe { Mr::on(pd, range, purpose.access(), offered.rung(), dmabuf.as_ref()) }
+    unsafe { Mr::on(pd, addr, bytes, access, rung, dmabuf.as_ref()) }
 }

@@ -2,7 +2,7 @@
 //! the defect fails.
 //!
 //! Overlapping blocks of a memory heap (Mooncake, memheap.h): tests/verbs/memheap.rs. One UDP source port for all QPs that were made
-//! in the same second (gpunetio; NVSHMEM, DeepEP, UCX with a constant one): src/verbs/qp_attr.rs. Doorbell registers on one
+//! in the same second (gpunetio; NVSHMEM, DeepEP, UCX with a constant one): src/verbs/qp/attr.rs. Doorbell registers on one
 //! page: tests/verbs/qp_lifecycle. Kinds of QPs, all 64 against all 9: tests/device/put_modes.rs.
 
 // UNSAFETY: the model NIC and a thread that plays one write memory that kernels read, and kernels are launched.

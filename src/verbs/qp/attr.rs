@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use mlx5_prm::qpc::Qpc;
 
-use super::address::AddressVector;
-use super::caps::Caps;
-use super::error::VerbsError;
-use super::port::{Mtu, PortInfo};
 use crate::config::setters;
+use crate::verbs::address::AddressVector;
+use crate::verbs::device::caps::Caps;
+use crate::verbs::device::port::{Mtu, PortInfo};
+use crate::verbs::error::VerbsError;
+use crate::verbs::limits::{in_24_bits, in_range};
 
 /// The way to the peer. What a peer or a store says goes in here, so all of it is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub struct PathAttr {
     pub min_rnr_timer: u8,
     /// Which rail this is; spreads source ports. Default 0.
     pub rail: u8,
-    /// Options of enhanced connection establishment that the peer's QP has ([`Qp::ece`](super::Qp::ece)), each a bit. The QP
+    /// Options of enhanced connection establishment that the peer's QP has ([`Qp::ece`](crate::verbs::Qp::ece)), each a bit. The QP
     /// makes use of those that both have. Default 0: none.
     pub ece: u32,
 }
@@ -59,7 +60,7 @@ impl PathAttr {
     }
 
     /// Checks everything that needs no device, and settles the MTU.
-    pub(super) fn check(&self, port: &PortInfo) -> Result<Mtu, VerbsError> {
+    pub(in crate::verbs) fn check(&self, port: &PortInfo) -> Result<Mtu, VerbsError> {
         in_24_bits("remote QPN", self.remote_qpn)?;
         in_24_bits("PSN", self.psn)?;
         in_range("RNR timer", self.min_rnr_timer, 0, 31)?;
@@ -123,7 +124,7 @@ impl SendAttr {
         Duration::from_nanos(once).saturating_mul(u32::from(self.retry) + 1)
     }
 
-    pub(super) fn check(&self) -> Result<(), VerbsError> {
+    pub(in crate::verbs) fn check(&self) -> Result<(), VerbsError> {
         in_24_bits("PSN", self.psn)?;
         in_range("timeout", self.timeout, 12, 20)?;
         in_range("retry", self.retry, 0, 7)?;
@@ -141,7 +142,7 @@ impl SendAttr {
 /// UDP source port of a QP: spreads QPs over equal-cost paths, and stays the same for both QPNs whatever the time is.
 ///
 /// The hash is that of Linux (`rdma_calc_flow_label`, `rdma_flow_label_to_udp_sport`), with the rail mixed in.
-pub(super) fn udp_source_port(caps: &Caps, qpn: u32, remote_qpn: u32, rail: u8) -> u16 {
+pub(in crate::verbs) fn udp_source_port(caps: &Caps, qpn: u32, remote_qpn: u32, rail: u8) -> u16 {
     let Some(ports) = &caps.udp_source_ports else {
         return 0;
     };
@@ -162,7 +163,7 @@ pub(super) fn udp_source_port(caps: &Caps, qpn: u32, remote_qpn: u32, rail: u8) 
 }
 
 /// Codes of the QP context that follow from the capabilities.
-pub(super) fn atomic_mode(caps: &Caps) -> u32 {
+pub(in crate::verbs) fn atomic_mode(caps: &Caps) -> u32 {
     if caps.atomics {
         Qpc::ATOMIC_MODE_UP_TO_8B
     } else {
@@ -170,39 +171,12 @@ pub(super) fn atomic_mode(caps: &Caps) -> u32 {
     }
 }
 
-pub(super) fn in_range(
-    what: &'static str,
-    value: u8,
-    least: u8,
-    most: u8,
-) -> Result<(), VerbsError> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(VerbsError::argument(
-        what,
-        value,
-        format!("{least} to {most}"),
-    ))
-}
-
-fn in_24_bits(what: &'static str, value: u32) -> Result<(), VerbsError> {
-    if value < 1 << 24 {
-        return Ok(());
-    }
-    Err(VerbsError::argument(
-        what,
-        format!("{value:#x}"),
-        "a number of 24 bits",
-    ))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::caps::tests::caps;
-    use super::super::gid::Gid;
-    use super::super::port::LinkLayer;
     use super::*;
+    use crate::verbs::device::caps::tests::caps;
+    use crate::verbs::device::port::LinkLayer;
+    use crate::verbs::gid::Gid;
 
     #[test]
     fn a_path_from_a_peer_is_checked_field_by_field() {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use super::context::Context;
+use crate::verbs::device::list::DeviceInfo;
 
 /// Where the RDMA-CM keeps its defaults.
 const RDMA_CM: &str = "/sys/kernel/config/rdma_cm";
@@ -48,14 +48,9 @@ impl fmt::Display for TrafficClass {
     }
 }
 
-impl Context {
-    /// The traffic class of this port's packets: `wanted`, else what the system has set for the port, else 0.
-    #[must_use]
-    pub fn traffic_class(&self, wanted: Option<u8>) -> TrafficClass {
-        let device = &self.info().path;
-        let number = self.port().number;
-        choose(wanted, device, Path::new(RDMA_CM), self.name(), number)
-    }
+/// The traffic class of packets of this port: `wanted`, else what the system has set for the port, else 0.
+pub(in crate::verbs) fn of_port(wanted: Option<u8>, info: &DeviceInfo, port: u8) -> TrafficClass {
+    choose(wanted, &info.path, Path::new(RDMA_CM), &info.name, port)
 }
 
 fn choose(wanted: Option<u8>, device: &Path, rdma_cm: &Path, name: &str, port: u8) -> TrafficClass {

@@ -3,15 +3,15 @@
 use std::ops::RangeInclusive;
 
 use mlx5_prm::cmd::{CmdIn, Opcode};
-use mlx5_prm::hca_cap::{AtomicCaps, CapType, HcaCap2, QueryHcaCapIn, QueryHcaCapOut};
+use mlx5_prm::hca_cap::{AtomicCaps, CapType, CmdHcaCap, HcaCap2, QueryHcaCapIn, QueryHcaCapOut};
 use mlx5_prm::roce::QueryLagOut;
 
-use super::command;
-use super::context::OpenDevice;
-use super::error::VerbsError;
-use super::port::LinkLayer;
-use super::qp_config::LOG_MIN_DEPTH;
 use crate::abi::{ATOMIC_64, ATOMIC_MASKED_32, ATOMIC_MASKED_64, ATOMIC_RESULT_BE};
+use crate::verbs::device::command;
+use crate::verbs::device::open::OpenDevice;
+use crate::verbs::device::port::LinkLayer;
+use crate::verbs::error::VerbsError;
+use crate::verbs::limits::LOG_MIN_DEPTH;
 
 /// Capabilities that the runtime uses. PRM "HCA Capabilities"; names are the manual's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,33 +166,20 @@ impl Caps {
     }
 
     /// The port, from 1 on, that has its turn with this number; 0: QPs name none.
-    pub(super) fn lag_port_in_turn(&self, number: u32) -> u8 {
+    pub(in crate::verbs) fn lag_port_in_turn(&self, number: u32) -> u8 {
         let turn = number.checked_rem(self.affinity_ports().into());
         turn.and_then(|turn| u8::try_from(1 + turn).ok())
             .unwrap_or(0)
     }
 
     /// Reads and checks, for a port with this link layer.
-    pub(super) fn query(device: &OpenDevice, link_layer: LinkLayer) -> Result<Self, VerbsError> {
+    pub(in crate::verbs) fn query(
+        device: &OpenDevice,
+        link_layer: LinkLayer,
+    ) -> Result<Self, VerbsError> {
         let general = query(device, CapType::GENERAL)?;
         let general = general.cmd_hca_cap();
-        let ethernet = u32::from(link_layer == LinkLayer::Ethernet);
-        let needed = [
-            ("rc", general.rc(), 1),
-            ("cq_oi", general.cq_oi(), 1),
-            ("port_type", general.port_type(), ethernet),
-        ];
-        let roce = (ethernet != 0).then(|| ("roce", general.roce(), 1));
-        for (what, has, needed) in needed.into_iter().chain(roce) {
-            if has != needed {
-                return Err(device.lacks(what, has, needed));
-            }
-        }
-        let log_max_qp_sz = general.log_max_qp_sz();
-        if log_max_qp_sz < LOG_MIN_DEPTH.into() {
-            let needed = format!("at least {LOG_MIN_DEPTH}");
-            return Err(device.lacks("log_max_qp_sz", log_max_qp_sz, needed));
-        }
+        check_needed(device, general, link_layer)?;
         let udp_source_ports = match link_layer {
             LinkLayer::Ethernet => udp_source_ports(device)?,
             LinkLayer::InfiniBand => None,
@@ -209,12 +196,9 @@ impl Caps {
             0 => HcaCap2::default(),
             _ => *query(device, CapType::GENERAL_2)?.hca_cap_2(),
         };
-        let lag_mode = match general.lag_master() {
-            0 => None,
-            _ => lag_mode(device)?,
-        };
+        let lag_mode = lag_mode(device, general)?;
         Ok(Self {
-            log_max_qp_sz: narrow(log_max_qp_sz.min(LOG_SQ_LIMIT)),
+            log_max_qp_sz: narrow(general.log_max_qp_sz().min(LOG_SQ_LIMIT)),
             log_max_qp: narrow(general.log_max_qp()),
             log_max_msg: narrow(general.log_max_msg()),
             log_max_ra_req_qp: narrow(general.log_max_ra_req_qp().min(LOG_RA_LIMIT)),
@@ -248,9 +232,7 @@ impl Caps {
             log_max_mrw_sz: narrow(general.log_max_mrw_sz()),
         })
     }
-}
 
-impl Caps {
     /// The bits of atomics for kernels: `ATOMIC_64` to `ATOMIC_RESULT_BE`.
     #[must_use]
     pub fn atomic_bits(&self) -> u32 {
@@ -269,8 +251,37 @@ impl Caps {
     }
 }
 
+/// Refuses a device that lacks what no QP does without.
+fn check_needed(
+    device: &OpenDevice,
+    general: &CmdHcaCap,
+    link_layer: LinkLayer,
+) -> Result<(), VerbsError> {
+    let ethernet = u32::from(link_layer == LinkLayer::Ethernet);
+    let needed = [
+        ("rc", general.rc(), 1),
+        ("cq_oi", general.cq_oi(), 1),
+        ("port_type", general.port_type(), ethernet),
+    ];
+    let roce = (ethernet != 0).then(|| ("roce", general.roce(), 1));
+    for (what, has, needed) in needed.into_iter().chain(roce) {
+        if has != needed {
+            return Err(device.lacks(what, has, needed));
+        }
+    }
+    let log_max_qp_sz = general.log_max_qp_sz();
+    if log_max_qp_sz < LOG_MIN_DEPTH.into() {
+        let needed = format!("at least {LOG_MIN_DEPTH}");
+        return Err(device.lacks("log_max_qp_sz", log_max_qp_sz, needed));
+    }
+    Ok(())
+}
+
 /// The mode of the link aggregation group that the ports of the device are now.
-fn lag_mode(device: &OpenDevice) -> Result<Option<LagMode>, VerbsError> {
+fn lag_mode(device: &OpenDevice, general: &CmdHcaCap) -> Result<Option<LagMode>, VerbsError> {
+    if general.lag_master() == 0 {
+        return Ok(None);
+    }
     let input = CmdIn::default().with_opcode(u32::from(Opcode::QUERY_LAG.0));
     let out: QueryLagOut = command::general(device, &input)?;
     let mode = LagMode::of(out.port_select_mode());
@@ -298,7 +309,7 @@ fn narrow(value: u32) -> u8 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::verbs) mod tests {
     use super::*;
 
     /// What a small device can do.

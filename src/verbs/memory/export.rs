@@ -13,32 +13,8 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::error::VerbsError;
-
-/// A step of the ladder; the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Rung {
-    /// A dmabuf made for access across PCIe.
-    DmabufPcie,
-    /// The HCA registers a DMA-BUF of the memory.
-    Dmabuf,
-    /// The HCA registers the memory by its address.
-    Address,
-    /// Host memory instead of device memory.
-    Host,
-}
-
-impl fmt::Display for Rung {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::DmabufPcie => "dmabuf (PCIe)",
-            Self::Dmabuf => "dmabuf",
-            Self::Address => "address",
-            Self::Host => "host memory",
-        })
-    }
-}
+use crate::verbs::error::VerbsError;
+use crate::verbs::rung::Rung;
 
 /// Memory as its owner exports it: `offset` bytes into this dmabuf lies the first byte.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +50,7 @@ pub struct Export {
 }
 
 impl Export {
-    pub(super) fn first_try(rung: Rung) -> Self {
+    pub(in crate::verbs) fn first_try(rung: Rung) -> Self {
         Self {
             rung,
             refused: Vec::new(),
@@ -95,14 +71,14 @@ impl fmt::Display for Export {
 
 /// A dmabuf that is kept.
 #[derive(Debug)]
-pub(super) struct KeptDmabuf {
+pub(in crate::verbs) struct KeptDmabuf {
     fd: OwnedFd,
     offset: u64,
     pcie: bool,
 }
 
 impl KeptDmabuf {
-    pub(super) fn keep(dmabuf: &Dmabuf<'_>) -> Result<Self, VerbsError> {
+    pub(in crate::verbs) fn keep(dmabuf: &Dmabuf<'_>) -> Result<Self, VerbsError> {
         let fd = dmabuf.fd.try_clone_to_owned().map_err(|error| {
             let limit = format!("a descriptor that can be duplicated: {error}");
             VerbsError::argument("dmabuf", format!("{:?}", dmabuf.fd), limit)
@@ -115,7 +91,7 @@ impl KeptDmabuf {
     }
 
     /// The same memory from `skip` bytes on.
-    pub(super) fn from(&self, skip: u64) -> Dmabuf<'_> {
+    pub(in crate::verbs) fn from(&self, skip: u64) -> Dmabuf<'_> {
         Dmabuf {
             fd: self.fd.as_fd(),
             offset: self.offset + skip,
@@ -129,7 +105,7 @@ impl KeptDmabuf {
 /// # Errors
 ///
 /// Without dmabufs the address' own; else [`VerbsError::Export`] with all of them.
-pub(super) fn climb<T>(
+pub(in crate::verbs) fn climb<T>(
     dmabufs: &[Dmabuf<'_>],
     last: Rung,
     mut attempt: impl FnMut(Option<&Dmabuf<'_>>) -> Result<T, VerbsError>,

@@ -1,4 +1,4 @@
-//! The bytes that the control memory of a QP must hold before the QP leaves Reset. [`Qp::write_image`](super::Qp::write_image)
+//! The bytes that the control memory of a QP must hold before the QP leaves Reset. [`Qp::write_image`](crate::verbs::Qp::write_image)
 //! writes them into host memory itself; the owner of device memory writes them into that.
 
 use bytemuck::Zeroable;
@@ -7,9 +7,9 @@ use mlx5_prm::cqe::Cqe64;
 use mlx5_prm::doorbell::qp_record;
 use mlx5_prm::wqe::DataSeg;
 
-use super::qp_config::{CQE_BYTES, LINE_BYTES, RECORDS_BYTES};
 use crate::abi::{self, DevicePtr, EMPTY_BYTE, MODE_WIDE_CQ, QpContext, WQEBB_BYTES};
 use crate::config::setters;
+use crate::verbs::limits::{CQE_BYTES, LINE_BYTES, RECORDS_BYTES};
 
 /// Bytes, as lengths in memory of this process.
 const CQE: usize = size_of::<Cqe64>();
@@ -204,7 +204,7 @@ impl QpLayout {
     }
 
     /// The doorbell record: all receive WQEs posted, nothing sent.
-    pub(super) fn dbrec(&self) -> [u32; 2] {
+    pub(in crate::verbs) fn dbrec(&self) -> [u32; 2] {
         let mut record = [0; 2];
         let posted = self.recv.as_ref().map_or(0, |recv| recv.depth);
         record[qp_record::RCV / 4] = posted.to_be();
@@ -227,7 +227,7 @@ fn empty_ring(depth: u32, produced: u32) -> Vec<u8> {
 }
 
 /// Receive WQEs that take no data: a write with immediate brings its own address.
-pub(super) fn null_receives(depth: u32) -> Vec<u8> {
+pub(in crate::verbs) fn null_receives(depth: u32) -> Vec<u8> {
     let nothing = DataSeg {
         lkey: Be32::new(DataSeg::INVALID_LKEY),
         ..DataSeg::default()

@@ -8,11 +8,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 
-use super::context::last_errno;
-use super::error::VerbsError;
 use crate::sys::bindings::ibv_device;
 use crate::sys::{MissingFunction, Rdma};
 use crate::topology::{Machine, RdmaDevice, RdmaPort, Reason, Wish, sysfs_text};
+use crate::verbs::error::{VerbsError, last_errno};
 
 /// One RDMA device, as the list shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,14 +26,14 @@ pub struct DeviceInfo {
     /// `fw_ver` of sysfs; empty without one.
     pub firmware: String,
     /// Its folder of sysfs.
-    pub(super) path: PathBuf,
+    pub(in crate::verbs) path: PathBuf,
 }
 
 impl DeviceInfo {
     /// # Safety
     ///
     /// `device` is one of libibverbs, and stays alive through the call.
-    pub(super) unsafe fn of(rdma: &'static Rdma, device: NonNull<ibv_device>) -> Self {
+    pub(in crate::verbs) unsafe fn of(rdma: &'static Rdma, device: NonNull<ibv_device>) -> Self {
         // SAFETY: the caller's promise; libibverbs does not change it.
         let entry = unsafe { device.as_ref() };
         let path = PathBuf::from(text(&entry.ibdev_path));
@@ -53,16 +52,16 @@ impl DeviceInfo {
     }
 
     /// Refuses a device that libmlx5 does not drive.
-    pub(super) fn check_provider(&self) -> Result<(), VerbsError> {
-        match self.mlx5 {
-            true => Ok(()),
-            false => Err(VerbsError::Capability {
-                device: self.name.clone(),
-                what: "provider",
-                has: "another one".to_owned(),
-                needed: "libmlx5".to_owned(),
-            }),
+    pub(in crate::verbs) fn check_provider(&self) -> Result<(), VerbsError> {
+        if self.mlx5 {
+            return Ok(());
         }
+        Err(VerbsError::Capability {
+            device: self.name.clone(),
+            what: "provider",
+            has: "another one".to_owned(),
+            needed: "libmlx5".to_owned(),
+        })
     }
 
     /// Whether this is the software HCA.
@@ -88,7 +87,7 @@ impl DeviceInfo {
     }
 
     /// The network interface of a GID of a port, where sysfs says it.
-    pub(super) fn interface(&self, port: u8, gid_index: u32) -> Option<String> {
+    pub(in crate::verbs) fn interface(&self, port: u8, gid_index: u32) -> Option<String> {
         let file = format!("ports/{port}/gid_attrs/ndevs/{gid_index}");
         let text = sysfs_text(&self.path.join(file)).ok().flatten()?;
         let name = text.trim();
@@ -96,7 +95,7 @@ impl DeviceInfo {
     }
 
     /// The first `length` partition keys of a port; 0 for one that sysfs does not show. Where `ibv_query_pkey(3)` looks.
-    pub(super) fn pkeys(&self, port: u8, length: u16) -> Vec<u16> {
+    pub(in crate::verbs) fn pkeys(&self, port: u8, length: u16) -> Vec<u16> {
         let table = self.path.join(format!("ports/{port}/pkeys"));
         let key = |index: u16| -> Option<u16> {
             let text = sysfs_text(&table.join(index.to_string())).ok().flatten()?;
@@ -150,7 +149,7 @@ pub fn missing_functions() -> Result<Vec<MissingFunction>, VerbsError> {
 }
 
 /// The list of libibverbs, which must be freed after the devices wanted have been opened.
-pub(super) struct DeviceList {
+pub(in crate::verbs) struct DeviceList {
     rdma: &'static Rdma,
     /// None if the system has no InfiniBand at all.
     list: Option<NonNull<*mut ibv_device>>,
@@ -158,7 +157,7 @@ pub(super) struct DeviceList {
 }
 
 impl DeviceList {
-    pub(super) fn new(rdma: &'static Rdma) -> Result<Self, VerbsError> {
+    pub(in crate::verbs) fn new(rdma: &'static Rdma) -> Result<Self, VerbsError> {
         let mut count = 0;
         // SAFETY: `count` is written during the call.
         let list = unsafe { rdma.ibv_get_device_list(&raw mut count) };
@@ -183,7 +182,7 @@ impl DeviceList {
         }
     }
 
-    pub(super) fn devices(&self) -> Vec<NonNull<ibv_device>> {
+    pub(in crate::verbs) fn devices(&self) -> Vec<NonNull<ibv_device>> {
         let Some(list) = self.list else {
             return Vec::new();
         };
@@ -194,7 +193,10 @@ impl DeviceList {
     }
 
     /// All devices: in the order of the list, or with the best one first.
-    pub(super) fn in_order(&self, best_first: bool) -> Vec<(NonNull<ibv_device>, DeviceInfo)> {
+    pub(in crate::verbs) fn in_order(
+        &self,
+        best_first: bool,
+    ) -> Vec<(NonNull<ibv_device>, DeviceInfo)> {
         let devices = self.devices().into_iter();
         let mut devices: Vec<_> = devices.map(|device| (device, self.info(device))).collect();
         if !best_first {
@@ -205,9 +207,12 @@ impl DeviceList {
                 .iter()
                 .any(|(_, info)| info.mlx5 && info.name == name)
         };
-        let usable = |device: &RdmaDevice, _: &RdmaPort| match is_mlx5(&device.name) {
-            true => Ok(()),
-            false => Err(Reason::Provider),
+        let usable = |device: &RdmaDevice, _: &RdmaPort| {
+            if is_mlx5(&device.name) {
+                Ok(())
+            } else {
+                Err(Reason::Provider)
+            }
         };
         let choice = Wish::default().choose(&Machine::of_this_process(), usable);
         let best = choice.candidates;
@@ -220,7 +225,7 @@ impl DeviceList {
         devices
     }
 
-    pub(super) fn info(&self, device: NonNull<ibv_device>) -> DeviceInfo {
+    pub(in crate::verbs) fn info(&self, device: NonNull<ibv_device>) -> DeviceInfo {
         // SAFETY: `device` comes from this list, which keeps it alive and does not change it.
         unsafe { DeviceInfo::of(self.rdma, device) }
     }
@@ -236,7 +241,7 @@ impl Drop for DeviceList {
 }
 
 /// The string in a fixed array, up to its NUL or its end.
-pub(super) fn text(array: &[c_char]) -> String {
+pub(in crate::verbs) fn text(array: &[c_char]) -> String {
     let bytes: &[u8] = bytemuck::cast_slice(array);
     CStr::from_bytes_until_nul(bytes)
         .map_or_else(|_| String::from_utf8_lossy(bytes), CStr::to_string_lossy)

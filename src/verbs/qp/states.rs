@@ -5,23 +5,23 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use mlx5_prm::cmd::Opcode;
-use mlx5_prm::qp::{QpModifyIn, QpModifyOut, QpState, QueryQpIn, QueryQpOut};
+use mlx5_prm::qp::{QpModifyIn, QpState};
 use mlx5_prm::qpc::{Ads, Qpc};
 
-use super::blocks::Blocks;
-use super::command::DevxObject;
-use super::context::Context;
-use super::counters::CounterSet;
-use super::cq::Cq;
-use super::error::VerbsError;
-use super::events::Events;
-use super::image::{ImageAttr, ImagePart, QpLayout};
-use super::mailbox::Mailbox;
-use super::pd::Pd;
-use super::qp_attr::{PathAttr, SendAttr, atomic_mode, udp_source_port};
-use super::qp_config::QpConfig;
-use super::shared_cq::CqShare;
-use super::uar::DoorbellRegister;
+use crate::verbs::context::Context;
+use crate::verbs::counters::CounterSet;
+use crate::verbs::error::VerbsError;
+use crate::verbs::events::Events;
+use crate::verbs::mailbox::Mailbox;
+use crate::verbs::memory::heap::ControlHeap;
+use crate::verbs::memory::pd::Pd;
+use crate::verbs::qp::attr::{PathAttr, SendAttr, atomic_mode, udp_source_port};
+use crate::verbs::qp::blocks::{Blocks, QpPlaces};
+use crate::verbs::qp::core::{Change, QpCore};
+use crate::verbs::qp::image::{ImageAttr, QpLayout};
+use crate::verbs::qp::shape::QpConfig;
+use crate::verbs::qp::shared_cq::SharedCq;
+use crate::verbs::uar::DoorbellRegister;
 
 /// States that software moves a QP through. `Err` is absent: the HCA enters it by itself, and the way out is [`Qp::reset`],
 /// which every state has.
@@ -72,69 +72,6 @@ impl<S: State> fmt::Debug for Qp<S> {
     }
 }
 
-/// What every state has.
-pub(super) struct QpCore {
-    /// First, so that the HCA's object goes before everything that it uses.
-    pub(super) object: DevxObject<QpMemory>,
-    pub(super) layout: QpLayout,
-    pub(super) config: QpConfig,
-    /// Options of enhanced connection establishment that the HCA has for it, and those that are used with the present peer.
-    pub(super) ece: u32,
-    pub(super) used_ece: u32,
-}
-
-/// What the HCA's QP uses, in the order in which it is taken down.
-#[derive(Debug)]
-pub(super) struct QpMemory {
-    /// The CQ of receives; none without a receive queue.
-    pub(super) recv_cq: Option<Cq<Arc<DoorbellRegister>>>,
-    /// The CQ of sends, and what all three use.
-    pub(super) cq: SendCq,
-    pub(super) pd: Arc<Pd>,
-}
-
-/// Where sends complete, and the blocks of the QP.
-#[derive(Debug)]
-pub(super) enum SendCq {
-    /// In a CQ of this QP alone.
-    Own(Cq<Blocks>),
-    /// In one of many QPs, of which this has a share; and where receives complete, one more of that kind. The blocks go first: a
-    /// QP that takes the shares next finds room for its own.
-    Shared(Blocks, [CqShare; 2]),
-}
-
-impl SendCq {
-    pub(super) fn cqn(&self) -> u32 {
-        match self {
-            Self::Own(cq) => cq.cqn(),
-            Self::Shared(_, [share, _]) => share.cqn(),
-        }
-    }
-
-    /// Where receives complete, unless in a CQ of their own.
-    pub(super) fn recv_cqn(&self) -> u32 {
-        match self {
-            Self::Own(cq) => cq.cqn(),
-            Self::Shared(_, [_, share]) => share.cqn(),
-        }
-    }
-
-    pub(super) fn blocks(&self) -> &Blocks {
-        match self {
-            Self::Own(cq) => cq.memory(),
-            Self::Shared(blocks, _) => blocks,
-        }
-    }
-
-    /// As [`Cq::produced`]; 0 of a shared one, whose reaper counts.
-    fn produced(&self) -> Result<u32, VerbsError> {
-        match self {
-            Self::Own(cq) => cq.produced(),
-            Self::Shared(..) => Ok(0),
-        }
-    }
-}
-
 /// A transition that failed, with the QP as it was.
 #[derive(Debug, thiserror::Error)]
 #[error("QP {:#x} stays in {}: {source}", .qp.qpn(), state_name::<S>())]
@@ -170,12 +107,37 @@ pub struct QpStatus {
 }
 
 impl Qp<Reset> {
-    /// A QP whose HCA's object is in Reset.
-    pub(super) fn made(core: QpCore) -> Self {
-        Self {
-            core: Box::new(core),
-            state: PhantomData,
-        }
+    /// Creates a QP and its CQs: one doorbell register, three to six blocks, two or three commands.
+    ///
+    /// A control heap alone is a place for [`Queues::Device`](crate::verbs::Queues) without mailboxes. [`Qp::write_image`] writes the
+    /// bytes that the memory must hold before [`Qp::init`].
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::BadArgument`] for a shape that the device does not have, a heap of another context or a missing place. Also
+    /// [`VerbsError::Capability`] for a mode that the device lacks. Else the error of the step that failed, after everything that
+    /// was made has been taken down.
+    pub fn create<'a>(
+        pd: &Arc<Pd>,
+        places: impl Into<QpPlaces<'a>>,
+        config: &QpConfig,
+    ) -> Result<Self, VerbsError> {
+        QpCore::create(pd, &places.into(), config).map(Self::of)
+    }
+
+    /// Creates a QP that this process posts to, in the host memory of `heap`, and whose sends and receives complete in `cqs`. It is
+    /// one of [`Queues::Host`](crate::verbs::Queues) with a doorbell record, whatever else `config` says of that.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qp::create`]; [`VerbsError::BadArgument`] if a CQ has no room for all that the QP can post.
+    pub(crate) fn create_on(
+        pd: &Arc<Pd>,
+        heap: &Arc<ControlHeap>,
+        cqs: [&Arc<SharedCq>; 2],
+        config: &QpConfig,
+    ) -> Result<Self, VerbsError> {
+        QpCore::create_on(pd, heap, cqs, config).map(Self::of)
     }
 
     /// Writes everything that the QP's memory must hold before the QP leaves Reset. It writes host memory itself, and device
@@ -193,7 +155,8 @@ impl Qp<Reset> {
         attr: &ImageAttr,
         mut device: impl FnMut(u64, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.write_parts(&self.core.layout.image(attr), &mut device)?;
+        let parts = self.layout().image(attr);
+        self.blocks().write(&parts, &mut device)?;
         if let Some(mailbox) = self.blocks().mailbox() {
             mailbox.set(attr.base);
         }
@@ -207,19 +170,18 @@ impl Qp<Reset> {
     /// The QP back, with the HCA's answer.
     pub fn init(self) -> Result<Qp<Init>, Box<TransitionError<Reset>>> {
         let port = self.context().port();
-        let fields = port.pkey(self.core.config.pkey).map(|(pkey_index, _)| {
+        let change = port.pkey(self.config().pkey).map(|(pkey_index, _)| {
             let path = Ads::default()
                 .with_vhca_port_num(port.number.into())
                 .with_pkey_index(pkey_index.into());
-            let qpc = self
-                .rights()
+            self.rights()
                 .with_pm_state(Qpc::PM_STATE_MIGRATED)
                 .with_counter_set_id(self.counters().map_or(0, |set| set.id().into()))
                 .with_lag_tx_port_affinity(self.lag_port())
-                .with_primary_address_path(path);
-            (qpc, 0)
+                .with_primary_address_path(path)
+                .into()
         });
-        self.advance(Opcode::RST2INIT_QP, fields)
+        self.advance(Opcode::RST2INIT_QP, change)
     }
 }
 
@@ -233,18 +195,18 @@ impl Qp<Init> {
         mut self,
         path: &PathAttr,
     ) -> Result<Qp<Rtr>, Box<TransitionError<Init>>> {
-        self.core.used_ece = self.core.ece & path.ece;
-        let fields = self.receive_fields(path);
-        self.advance(Opcode::INIT2RTR_QP, fields)
+        self.core.agree_on_ece(path.ece);
+        let change = self.receive_fields(path);
+        self.advance(Opcode::INIT2RTR_QP, change)
     }
 
-    fn receive_fields(&self, path: &PathAttr) -> Result<(Qpc, u32), VerbsError> {
+    fn receive_fields(&self, path: &PathAttr) -> Result<Change, VerbsError> {
         let context = self.context();
         let mtu = path.check(context.port())?;
         let caps = context.caps();
         let source_port = udp_source_port(caps, self.qpn(), path.remote_qpn, path.rail);
-        let pd = &self.core.object.memory().pd;
-        let (pkey_index, _) = context.port().pkey(self.core.config.pkey)?;
+        let pd = self.core.pd();
+        let (pkey_index, _) = context.port().pkey(self.config().pkey)?;
         let ads = path.address.path(pd, source_port)?;
         let ads = ads.with_pkey_index(pkey_index.into());
         let qpc = self
@@ -259,11 +221,14 @@ impl Qp<Init> {
             .with_primary_address_path(ads);
         let rights = QpModifyIn::OPT_RRE | QpModifyIn::OPT_RWE | QpModifyIn::OPT_RAE;
         Ok(match self.lag_port() {
-            port if port != 0 && caps.init2_lag_tx_port_affinity => (
-                qpc.with_lag_tx_port_affinity(port),
-                rights | QpModifyIn::OPT_LAG_TX_AFF,
-            ),
-            _ => (qpc, rights),
+            port if port != 0 && caps.init2_lag_tx_port_affinity => Change {
+                qpc: qpc.with_lag_tx_port_affinity(port),
+                options: rights | QpModifyIn::OPT_LAG_TX_AFF,
+            },
+            _ => Change {
+                qpc,
+                options: rights,
+            },
         })
     }
 }
@@ -277,23 +242,20 @@ impl Qp<Rtr> {
     pub fn ready_to_send(self, attr: &SendAttr) -> Result<Qp<Rts>, Box<TransitionError<Rtr>>> {
         let own = self.context().caps().log_max_ra_req_qp;
         let log_sra_max = attr.log_peer_reads.map_or(own, |theirs| own.min(theirs));
-        let fields = attr.check().map(|()| {
+        let change = attr.check().map(|()| {
             let path = Ads::default().with_ack_timeout(attr.timeout.into());
-            let qpc = Qpc::default()
+            Qpc::default()
                 .with_next_send_psn(attr.psn)
                 .with_retry_count(attr.retry.into())
                 .with_rnr_retry(attr.rnr_retry.into())
                 .with_log_ack_req_freq(attr.log_ack_req_freq.into())
                 .with_log_sra_max(log_sra_max.into())
-                .with_primary_address_path(path);
-            (qpc, 0)
+                .with_primary_address_path(path)
+                .into()
         });
-        let qp: Qp<Rts> = self.advance(Opcode::RTR2RTS_QP, fields)?;
+        let qp: Qp<Rts> = self.advance(Opcode::RTR2RTS_QP, change)?;
         if let Err(source) = qp.name_port_again() {
-            let qp = Qp {
-                core: qp.core,
-                state: PhantomData,
-            };
+            let qp = qp.into_state();
             return Err(Box::new(TransitionError { qp, source }));
         }
         let blocks = qp.blocks();
@@ -309,17 +271,19 @@ impl Qp<Rts> {
     /// (NCCL #2315). A port that has its turn is not insisted on.
     fn name_port_again(&self) -> Result<(), VerbsError> {
         let context = self.context();
-        let is_named = self.core.config.lag_port != 0;
-        let takes_it =
-            context.caps().rts2rts_lag_tx_port_affinity && (is_named || context.takes_port_again());
+        let is_named = self.config().lag_port != 0;
+        let takes_it = context.caps().rts2rts_lag_tx_port_affinity
+            && (is_named || context.bond().takes_port_again());
         match self.lag_port() {
             port if port != 0 && takes_it => {
-                let qpc = Qpc::default().with_lag_tx_port_affinity(port);
-                let named = self.modify(Opcode::RTS2RTS_QP, (qpc, QpModifyIn::OPT_LAG_TX_AFF));
-                named.or_else(|error| match is_named {
-                    true => Err(error),
-                    false => context.leave_port(error),
-                })
+                let change = Change {
+                    qpc: Qpc::default().with_lag_tx_port_affinity(port),
+                    options: QpModifyIn::OPT_LAG_TX_AFF,
+                };
+                match self.core.modify(Opcode::RTS2RTS_QP, &change) {
+                    Err(error) if !is_named => context.bond().leave_port(error),
+                    named => named,
+                }
             }
             _ => Ok(()),
         }
@@ -329,8 +293,8 @@ impl Qp<Rts> {
 impl<S: State> Qp<S> {
     /// Port of the link aggregation group that packets leave by; 0 where a QP names none.
     fn lag_port(&self) -> u32 {
-        let (config, caps) = (&self.core.config, self.context().caps());
-        config.lag_port_of(caps, Some(self.qpn())).into()
+        let caps = self.context().caps();
+        self.config().lag_port_of(caps, Some(self.qpn())).into()
     }
 
     /// Any state to Reset: the first step of a recovery. The HCA forgets all posted WQEs and counts from 0 again. Before the QP
@@ -344,18 +308,9 @@ impl<S: State> Qp<S> {
     /// The QP back, with the HCA's answer. It may be in Reset then; calling again does no harm.
     pub fn reset(mut self) -> Result<Qp<Reset>, Box<TransitionError<S>>> {
         let rings = self.blocks().mailbox().is_some_and(Mailbox::close);
-        let done = self.modify(Opcode::TO_RST_QP, (Qpc::default(), 0));
-        match done.and_then(|()| self.produced()) {
-            Ok((produced, received)) => {
-                self.core.layout.produced = produced;
-                if let Some(recv) = &mut self.core.layout.recv {
-                    recv.produced = received;
-                }
-                Ok(Qp {
-                    core: self.core,
-                    state: PhantomData,
-                })
-            }
+        let done = self.core.modify(Opcode::TO_RST_QP, &Change::default());
+        match done.and_then(|()| self.core.note_produced()) {
+            Ok(()) => Ok(self.into_state()),
             Err(source) => {
                 let blocks = self.blocks();
                 if let Some(mailbox) = blocks.mailbox().filter(|_| rings) {
@@ -366,13 +321,6 @@ impl<S: State> Qp<S> {
         }
     }
 
-    /// Completions that both CQs hold so far. For a QP in Reset, which causes no more.
-    fn produced(&self) -> Result<(u32, u32), VerbsError> {
-        let memory = self.core.object.memory();
-        let received = memory.recv_cq.as_ref().map_or(Ok(0), Cq::produced)?;
-        Ok((memory.cq.produced()?, received))
-    }
-
     /// Any state but Reset to Err: nothing is sent, received or acknowledged any more, and all that was posted completes in
     /// error. Returns when the HCA has done so; the way out is [`Qp::reset`].
     ///
@@ -380,7 +328,7 @@ impl<S: State> Qp<S> {
     ///
     /// The HCA's answer.
     pub fn to_error(&self) -> Result<(), VerbsError> {
-        self.modify(Opcode::TO_ERR_QP, (Qpc::default(), 0))
+        self.core.modify(Opcode::TO_ERR_QP, &Change::default())
     }
 
     /// Asks the HCA. A command of some hundred microseconds on silicon.
@@ -389,7 +337,7 @@ impl<S: State> Qp<S> {
     ///
     /// The HCA's answer.
     pub fn query(&self) -> Result<QpStatus, VerbsError> {
-        let out = self.ask()?;
+        let out = self.core.query()?;
         let qpc = out.qpc();
         #[expect(clippy::cast_possible_truncation, reason = "fields of 4 and 16 bits")]
         Ok(QpStatus {
@@ -407,14 +355,7 @@ impl<S: State> Qp<S> {
     ///
     /// The HCA's answer.
     pub fn query_context(&self) -> Result<Qpc, VerbsError> {
-        Ok(*self.ask()?.qpc())
-    }
-
-    fn ask(&self) -> Result<QueryQpOut, VerbsError> {
-        let input = QueryQpIn::default()
-            .with_opcode(u32::from(Opcode::QUERY_QP.0))
-            .with_qpn(self.qpn());
-        self.core.object.query(&input)
+        Ok(*self.core.query()?.qpc())
     }
 
     /// Destroys the QP, and returns whether that worked; a plain drop logs.
@@ -427,7 +368,7 @@ impl<S: State> Qp<S> {
         if let Some(mailbox) = self.blocks().mailbox() {
             mailbox.close();
         }
-        self.core.object.destroy()
+        self.core.destroy()
     }
 
     /// Lets `events`, of the same device, tell with this cookie when it fails.
@@ -436,32 +377,32 @@ impl<S: State> Qp<S> {
     ///
     /// [`VerbsError::Call`].
     pub fn subscribe(&self, events: &Events, cookie: u64) -> Result<(), VerbsError> {
-        self.core.object.subscribe(events, cookie)
+        self.core.subscribe(events, cookie)
     }
 
     /// QP number, 24 bits.
     #[must_use]
     pub fn qpn(&self) -> u32 {
-        self.core.layout.qpn
+        self.layout().qpn
     }
 
     /// Where everything lies: the same for the life of the QP, through every reset, except how many completions its CQs held.
     #[must_use]
     pub fn layout(&self) -> &QpLayout {
-        &self.core.layout
+        self.core.layout()
     }
 
     /// Options of enhanced connection establishment that the HCA has for it, each a bit; 0 if it knows none. For the peer's
     /// [`PathAttr::ece`].
     #[must_use]
     pub fn ece(&self) -> u32 {
-        self.core.ece
+        self.core.ece()
     }
 
     /// Its shape.
     #[must_use]
     pub fn config(&self) -> &QpConfig {
-        &self.core.config
+        self.core.config()
     }
 
     /// Bytes of control heap that it takes, those of a heap in host memory included.
@@ -488,27 +429,8 @@ impl<S: State> Qp<S> {
         self.blocks().mailbox().map(Mailbox::doorbells)
     }
 
-    /// Brings `parts` to the QP's memory: host memory is written here, device memory by `device`.
-    pub(super) fn write_parts<E>(
-        &self,
-        parts: &[ImagePart],
-        device: &mut impl FnMut(u64, &[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        for part in parts {
-            match self.blocks().host_block(part.addr) {
-                Some((block, skip)) => block.fill_host(skip, &part.bytes),
-                None => device(part.addr, &part.bytes)?,
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn blocks(&self) -> &Blocks {
-        self.core.object.memory().cq.blocks()
-    }
-
-    fn context(&self) -> &Arc<Context> {
-        self.core.object.context()
+    pub(in crate::verbs::qp) fn blocks(&self) -> &Blocks {
+        self.core.blocks()
     }
 
     /// The peer may write, read and, where the device can, do atomics.
@@ -521,33 +443,33 @@ impl<S: State> Qp<S> {
             .with_atomic_mode(atomic_mode(caps))
     }
 
-    fn modify(&self, opcode: Opcode, (qpc, options): (Qpc, u32)) -> Result<(), VerbsError> {
-        let input = QpModifyIn::default()
-            .with_opcode(opcode.0.into())
-            .with_qpn(self.qpn())
-            .with_opt_param_mask(options)
-            .with_ece(match opcode {
-                Opcode::INIT2RTR_QP | Opcode::RTR2RTS_QP => self.core.used_ece,
-                _ => 0,
-            })
-            .with_qpc(qpc);
-        self.core
-            .object
-            .modify::<_, QpModifyOut>(&input)
-            .map(|_| ())
-    }
-
     fn advance<T: State>(
         self,
         opcode: Opcode,
-        fields: Result<(Qpc, u32), VerbsError>,
+        change: Result<Change, VerbsError>,
     ) -> Result<Qp<T>, Box<TransitionError<S>>> {
-        match fields.and_then(|fields| self.modify(opcode, fields)) {
-            Ok(()) => Ok(Qp {
-                core: self.core,
-                state: PhantomData,
-            }),
+        match change.and_then(|change| self.core.modify(opcode, &change)) {
+            Ok(()) => Ok(self.into_state()),
             Err(source) => Err(Box::new(TransitionError { qp: self, source })),
+        }
+    }
+
+    fn context(&self) -> &Arc<Context> {
+        self.core.pd().context()
+    }
+
+    fn of(core: QpCore) -> Self {
+        Self {
+            core: Box::new(core),
+            state: PhantomData,
+        }
+    }
+
+    /// The same QP, for a caller that knows the HCA to have moved it.
+    fn into_state<T: State>(self) -> Qp<T> {
+        Qp {
+            core: self.core,
+            state: PhantomData,
         }
     }
 }

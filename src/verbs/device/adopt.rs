@@ -12,16 +12,15 @@ use std::collections::btree_map::Entry;
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::context::Context;
-use super::device::text;
-use super::error::{CommandError, VerbsError};
 use crate::sys::Rdma;
 use crate::sys::bindings::{ibv_context, ibv_device, ibv_pd};
+use crate::verbs::device::list::text;
+use crate::verbs::error::{CommandError, VerbsError};
 
-/// How many times this process uses the context or the domain of the application at `raw`, which [`Context::adopt`] or
-/// [`Pd::adopt`](super::Pd::adopt) has taken. At 0 the application may close it. An object in it that the HCA would not end counts for
+/// How many times this process uses the context or the domain of the application at `raw`, which [`Context::adopt`](crate::verbs::Context::adopt) or
+/// [`Pd::adopt`](crate::verbs::Pd::adopt) has taken. At 0 the application may close it. An object in it that the HCA would not end counts for
 /// ever.
 #[must_use]
 pub fn adopted(raw: *const c_void) -> usize {
@@ -35,11 +34,14 @@ fn in_use() -> MutexGuard<'static, BTreeMap<usize, usize>> {
 }
 
 /// One use of an object of the application.
-pub(super) struct Adoption(usize);
+pub(in crate::verbs) struct Adoption(usize);
 
 impl Adoption {
-    /// The only use of a context: doorbell registers are shared out per [`Context`], so each context has one of them.
-    pub(super) fn of_context(raw: NonNull<ibv_context>, device: &str) -> Result<Self, VerbsError> {
+    /// The only use of a context: doorbell registers are shared out per [`Context`](crate::verbs::Context), so each context has one of them.
+    pub(in crate::verbs) fn of_context(
+        raw: NonNull<ibv_context>,
+        device: &str,
+    ) -> Result<Self, VerbsError> {
         let address = raw.as_ptr().addr();
         match in_use().entry(address) {
             Entry::Vacant(vacant) => {
@@ -55,7 +57,7 @@ impl Adoption {
     }
 
     /// One more use of a domain.
-    pub(super) fn of_domain(raw: NonNull<ibv_pd>) -> Self {
+    pub(in crate::verbs) fn of_domain(raw: NonNull<ibv_pd>) -> Self {
         let address = raw.as_ptr().addr();
         *in_use().entry(address).or_insert(0) += 1;
         Self(address)
@@ -93,7 +95,7 @@ struct DomainHead {
 /// # Safety
 ///
 /// `raw` is null or an open context of some libibverbs.
-pub(super) unsafe fn checked(
+pub(in crate::verbs) unsafe fn checked(
     rdma: &Rdma,
     raw: *mut c_void,
 ) -> Result<(NonNull<ibv_context>, NonNull<ibv_device>), VerbsError> {
@@ -156,7 +158,7 @@ fn library_of(function: *const c_void) -> Option<Library> {
 }
 
 /// A command that never reached the HCA, of a context that this library has not opened, means that DevX is off.
-pub(super) fn without_devx(error: VerbsError) -> VerbsError {
+pub(in crate::verbs) fn without_devx(error: VerbsError) -> VerbsError {
     match error {
         VerbsError::Command { device, source } if source.status == CommandError::NO_REPLY => {
             VerbsError::Capability {
@@ -170,27 +172,26 @@ pub(super) fn without_devx(error: VerbsError) -> VerbsError {
     }
 }
 
-/// A domain of `context`.
+/// A domain of `context`, which is one of `device`.
 ///
 /// # Safety
 ///
 /// `raw` is null or an allocated domain.
-pub(super) unsafe fn domain_of(
-    context: &Arc<Context>,
+pub(in crate::verbs) unsafe fn domain_of(
+    context: *mut ibv_context,
+    device: &str,
     raw: *mut c_void,
 ) -> Result<NonNull<ibv_pd>, VerbsError> {
     let refused = |value: &str| {
-        let limit = format!(
-            "a struct ibv_pd of the context of {} that was adopted",
-            context.name()
-        );
+        let limit = format!("a struct ibv_pd of the context of {device} that was adopted");
         VerbsError::argument("adopted domain", value, limit)
     };
     let raw = NonNull::new(raw.cast::<ibv_pd>()).ok_or_else(|| refused("null"))?;
     // SAFETY: a domain begins with its context, which does not change.
     let of = unsafe { raw.cast::<DomainHead>().as_ref() }.context;
-    match of == context.raw() {
-        true => Ok(raw),
-        false => Err(refused("one of another context")),
+    if of == context {
+        Ok(raw)
+    } else {
+        Err(refused("one of another context"))
     }
 }

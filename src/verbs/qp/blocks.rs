@@ -11,19 +11,19 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::context::Context;
-use super::counters::CounterSet;
-use super::cq::CqPlace;
-use super::error::VerbsError;
-use super::heap::{ControlBlock, ControlHeap};
-use super::image::{QpLayout, RecvLayout};
-use super::mailbox::{DoorbellProxy, Mailbox};
-use super::qp_config::{
-    CQE_BYTES, CqKind, Doorbell, LINE_BYTES, QpConfig, Queues, RECORDS_BYTES, RECV_WQE_BYTES,
-};
-use super::uar::DoorbellRegister;
 use crate::abi::{QpContext, WQEBB_BYTES};
 use crate::config::setters;
+use crate::verbs::context::Context;
+use crate::verbs::counters::CounterSet;
+use crate::verbs::device::caps::Caps;
+use crate::verbs::error::VerbsError;
+use crate::verbs::limits::{CQE_BYTES, LINE_BYTES, RECORDS_BYTES, RECV_WQE_BYTES};
+use crate::verbs::mailbox::{DoorbellProxy, Mailbox};
+use crate::verbs::memory::heap::{ControlBlock, ControlHeap};
+use crate::verbs::qp::cq::CqPlace;
+use crate::verbs::qp::image::{ImagePart, QpLayout, RecvLayout};
+use crate::verbs::qp::shape::{CqKind, Doorbell, QpConfig, Queues};
+use crate::verbs::uar::DoorbellRegister;
 
 /// Where a QP takes its memory from, and the thread that rings for it.
 #[derive(Clone, Copy, Debug)]
@@ -92,10 +92,10 @@ impl<'a> QpPlaces<'a> {
 
 /// Everything that CQs and QP use and that is not a command's object. Given back in this order: the mailbox first.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(in crate::verbs) struct Blocks {
     mailbox: Option<Mailbox>,
-    pub(super) register: Arc<DoorbellRegister>,
-    pub(super) counters: Option<Arc<CounterSet>>,
+    pub(in crate::verbs) register: Arc<DoorbellRegister>,
+    pub(in crate::verbs) counters: Option<Arc<CounterSet>>,
     /// What kernels that post need; none if this process posts.
     context: Option<ControlBlock>,
     flags: Option<ControlBlock>,
@@ -113,7 +113,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    pub(super) fn alloc(
+    pub(in crate::verbs) fn alloc(
         context: &Arc<Context>,
         places: &QpPlaces<'_>,
         config: &QpConfig,
@@ -130,13 +130,14 @@ impl Blocks {
             _ => None,
         };
         let register = match config.doorbell {
-            Doorbell::NoRecord => DoorbellRegister::without_record(context)?,
-            _ if config.share_doorbell_register => DoorbellRegister::shared(context)?,
-            _ => DoorbellRegister::alloc(context)?,
+            Doorbell::NoRecord => context.registers().without_record()?,
+            _ if config.share_doorbell_register => context.registers().shared()?,
+            _ => context.registers().alloc()?,
         };
-        let counters = match config.own_counters && context.caps().counter_sets {
-            true => CounterSet::or_the_devices(context),
-            false => None,
+        let counters = if config.own_counters && context.caps().counter_sets {
+            context.counters().or_the_devices()
+        } else {
+            None
         };
         let (depth, recv_depth) = (u64::from(config.depth()), u64::from(config.recv_depth()));
         let line = |bytes: u64| queues.alloc(bytes, LINE_BYTES);
@@ -174,7 +175,7 @@ impl Blocks {
     }
 
     /// The blocks of a QP that this process posts to: send queue and records in `heap`, which is host memory.
-    pub(super) fn posted_by_host(
+    pub(in crate::verbs) fn posted_by_host(
         context: &Arc<Context>,
         heap: &Arc<ControlHeap>,
         config: &QpConfig,
@@ -182,15 +183,16 @@ impl Blocks {
         let places = QpPlaces::from(heap).with_host(Some(heap));
         places.check(context)?;
         let queues = places.queues(config)?;
-        let counters = match config.own_counters && context.caps().counter_sets {
-            true => Some(CounterSet::of(context)?),
-            false => None,
+        let counters = if config.own_counters && context.caps().counter_sets {
+            Some(context.counters().get()?)
+        } else {
+            None
         };
         let (depth, recv_depth) = (u64::from(config.depth()), u64::from(config.recv_depth()));
         let wq_bytes = recv_depth * RECV_WQE_BYTES + depth * u64::from(WQEBB_BYTES);
         Ok(Self {
             mailbox: None,
-            register: DoorbellRegister::alloc(context)?,
+            register: context.registers().alloc()?,
             counters,
             context: None,
             flags: None,
@@ -204,25 +206,25 @@ impl Blocks {
     }
 
     /// The words of the receive queue and of the send queue; none in device memory.
-    pub(super) fn queues(&self) -> (&[AtomicU64], &[AtomicU64]) {
+    pub(in crate::verbs) fn queues(&self) -> (&[AtomicU64], &[AtomicU64]) {
         let receives = self.config.recv_depth() as usize * RECV_WQE_WORDS;
         let words = self.wq.words();
         words.split_at(receives.min(words.len()))
     }
 
     /// WQEs of the receive queue.
-    pub(super) fn recv_depth(&self) -> u32 {
+    pub(in crate::verbs) fn recv_depth(&self) -> u32 {
         self.config.recv_depth()
     }
 
     /// The doorbell record as one word; none in device memory.
-    pub(super) fn record(&self) -> Option<&AtomicU64> {
+    pub(in crate::verbs) fn record(&self) -> Option<&AtomicU64> {
         let words = self.records.as_ref()?.words();
         words.get((SQ_DBREC - CQE) / 8)
     }
 
     /// Where the CQ of sends lies.
-    pub(super) fn send_cq(&self) -> CqPlace {
+    pub(in crate::verbs) fn send_cq(&self) -> CqPlace {
         let wide = self.cqes.as_ref().map(ControlBlock::offset);
         CqPlace {
             umem_id: self.umem_id,
@@ -235,7 +237,7 @@ impl Blocks {
     }
 
     /// The place of the CQ of receives; none without a receive queue.
-    pub(super) fn recv_cq(&self) -> Option<CqPlace> {
+    pub(in crate::verbs) fn recv_cq(&self) -> Option<CqPlace> {
         let block = self.recv_cqes.as_ref()?;
         let entries = u64::from(self.config.recv_depth());
         Some(CqPlace {
@@ -249,13 +251,13 @@ impl Blocks {
     }
 
     /// UMEM and offset of the work queues.
-    pub(super) fn wq(&self) -> (u32, u64) {
+    pub(in crate::verbs) fn wq(&self) -> (u32, u64) {
         (self.umem_id, self.wq.offset())
     }
 
     /// UMEM and offset of the doorbell record. It exists also if neither queue has a doorbell record. The line then lies idle,
     /// and firmware may insist on a UMEM for it (DOCA GPUNetIO names one for every QP).
-    pub(super) fn dbrec(&self) -> (u32, u64) {
+    pub(in crate::verbs) fn dbrec(&self) -> (u32, u64) {
         (self.umem_id, self.records_at(SQ_DBREC).1)
     }
 
@@ -273,10 +275,15 @@ impl Blocks {
         (block.addr() + part as u64, block.offset() + part as u64)
     }
 
-    /// Where everything lies, for QP and CQs of these numbers.
-    pub(super) fn layout(&self, qpn: u32, cqn: u32, recv_cqn: Option<u32>) -> QpLayout {
+    /// Where everything lies, for QP and CQs of these numbers, on a device of these capabilities.
+    pub(in crate::verbs) fn layout(
+        &self,
+        caps: &Caps,
+        qpn: u32,
+        cqn: u32,
+        recv_cqn: Option<u32>,
+    ) -> QpLayout {
         let config = &self.config;
-        let context = self.register.context();
         let rq_bytes = u64::from(config.recv_depth()) * RECV_WQE_BYTES;
         let cqes = self.cqes.as_ref();
         let recv = recv_cqn.zip(self.recv_cqes.as_ref());
@@ -289,9 +296,10 @@ impl Blocks {
             flags_addr: self.flags.as_ref().map_or(0, ControlBlock::addr),
             sq_addr: self.wq.addr() + rq_bytes,
             cqe_addr: cqes.map_or(self.records_at(CQE).0, ControlBlock::addr),
-            dbrec_addr: match self.has_dbrec() {
-                true => self.records_at(SQ_DBREC).0,
-                false => 0,
+            dbrec_addr: if self.has_dbrec() {
+                self.records_at(SQ_DBREC).0
+            } else {
+                0
             },
             doorbell_addr: self.register.addr(),
             doorbell_page_addr: self.register.page_addr(),
@@ -306,16 +314,47 @@ impl Blocks {
             }),
             produced: 0,
             mode: config.mode(),
-            atomics: context.caps().atomic_bits(),
+            atomics: caps.atomic_bits(),
         }
     }
 
-    pub(super) fn mailbox(&self) -> Option<&Mailbox> {
+    pub(in crate::verbs) fn mailbox(&self) -> Option<&Mailbox> {
         self.mailbox.as_ref()
     }
 
+    /// Brings `parts` to the QP's memory: host memory is written here, device memory by `device`.
+    pub(in crate::verbs::qp) fn write<E>(
+        &self,
+        parts: &[ImagePart],
+        device: &mut impl FnMut(u64, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for part in parts {
+            match self.host_block(part.addr) {
+                Some((block, skip)) => block.fill_host(skip, &part.bytes),
+                None => device(part.addr, &part.bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies from the QP's memory: from host memory here, from device memory by `device`.
+    pub(in crate::verbs::qp) fn read<E>(
+        &self,
+        addr: u64,
+        out: &mut [u8],
+        device: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match self.host_block(addr) {
+            Some((block, skip)) => {
+                block.read_host(skip, out);
+                Ok(())
+            }
+            None => device(addr, out),
+        }
+    }
+
     /// The block of host memory that begins with `addr`; none if that is device memory.
-    pub(super) fn host_block(&self, addr: u64) -> Option<(&ControlBlock, u64)> {
+    fn host_block(&self, addr: u64) -> Option<(&ControlBlock, u64)> {
         self.all()
             .filter(|block| block.is_host())
             .find_map(|block| {
@@ -325,7 +364,7 @@ impl Blocks {
     }
 
     /// Bytes taken of the control heap and, with host queues, of the one in host memory.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in crate::verbs) fn bytes(&self) -> u64 {
         self.all().map(ControlBlock::bytes).sum()
     }
 

@@ -13,11 +13,9 @@ use mlx5_prm::cqe::{CqeOpcode, ErrCqe};
 use mlx5_prm::doorbell::qp_record;
 use mlx5_prm::wqe::{CtrlSeg, RaddrSeg, WqeOpcode};
 
-use super::image::{ImagePart, QpLayout};
-use super::qp::{Qp, Rts};
-use super::qp_config::CQE_BYTES;
 use crate::abi::{self, MODE_NO_RECORD, MODE_WIDE_CQ, QpContext, WQEBB_BYTES};
-use crate::sys;
+use crate::verbs::limits::CQE_BYTES;
+use crate::verbs::qp::image::{ImagePart, QpLayout};
 
 /// 16-byte units of the WQE: control and remote address.
 const PROBE_DS: u8 = 2;
@@ -46,7 +44,7 @@ pub(crate) enum Probe {
 impl QpLayout {
     /// What a kernel writes, up to the doorbell, when it posts a write of no bytes as the first WQE of the life from `base`.
     /// `doorbells` is the number of that doorbell.
-    fn probe(&self, base: u64, doorbells: u64) -> Vec<ImagePart> {
+    pub(in crate::verbs::qp) fn probe(&self, base: u64, doorbells: u64) -> Vec<ImagePart> {
         let end = base + 1;
         let context = |offset: usize| self.context_addr + offset as u64;
         let words = |addr, words: &[u64]| ImagePart {
@@ -88,7 +86,7 @@ impl QpLayout {
     }
 
     /// What a kernel writes that sees the probe of that life complete.
-    fn probe_done(&self, base: u64) -> Vec<ImagePart> {
+    pub(in crate::verbs::qp) fn probe_done(&self, base: u64) -> Vec<ImagePart> {
         let word = |offset: usize, value: u64| ImagePart {
             addr: self.context_addr + offset as u64,
             bytes: value.to_le_bytes().to_vec(),
@@ -102,14 +100,15 @@ impl QpLayout {
     }
 
     /// What the CQ says about the probe. `read` copies from the QP's memory.
-    fn look_at_probe<E>(
+    pub(in crate::verbs::qp) fn look_at_probe<E>(
         &self,
         mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     ) -> Result<Probe, E> {
         let is_wide = self.mode & MODE_WIDE_CQ != 0;
-        let entry = match is_wide {
-            true => u64::from(self.produced & (self.depth - 1)),
-            false => 0,
+        let entry = if is_wide {
+            u64::from(self.produced & (self.depth - 1))
+        } else {
+            0
         };
         let cqe = self.cqe_addr + entry * CQE_BYTES;
         let mut last = [0; 8];
@@ -133,55 +132,6 @@ impl QpLayout {
             CqeOpcode::REQ if [counter_high, counter_low] == [0, 0] => Ok(Probe::Done),
             _ => Ok(Probe::Pending),
         }
-    }
-}
-
-impl Qp<Rts> {
-    /// Posts the probe of the life that begins at `base`, in which nothing was posted yet, and rings for it. `device` copies bytes to
-    /// device memory. `doorbells` is what [`QpContext::doorbells`] counts then. After an error nothing was rung: call it again.
-    pub(crate) fn post_probe<E>(
-        &self,
-        base: u64,
-        doorbells: u64,
-        mut device: impl FnMut(u64, &[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        self.write_parts(&self.layout().probe(base, doorbells), &mut device)?;
-        let blocks = self.blocks();
-        match blocks.mailbox() {
-            Some(mailbox) => mailbox.ring(base + 1),
-            None => {
-                blocks.register.ring(self.qpn(), 1);
-                if let Some(kick) = sys::softhca_kick() {
-                    kick();
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Looks once what has become of the probe. `device` copies bytes out of device memory.
-    pub(crate) fn probe<E>(
-        &self,
-        mut device: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
-    ) -> Result<Probe, E> {
-        let blocks = self.blocks();
-        self.layout()
-            .look_at_probe(|addr, out| match blocks.host_block(addr) {
-                Some((block, skip)) => {
-                    block.read_host(skip, out);
-                    Ok(())
-                }
-                None => device(addr, out),
-            })
-    }
-
-    /// Counts the probe, which is done, as completed: kernels may post behind it.
-    pub(crate) fn count_probe<E>(
-        &self,
-        base: u64,
-        mut device: impl FnMut(u64, &[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        self.write_parts(&self.layout().probe_done(base), &mut device)
     }
 }
 
@@ -260,15 +210,17 @@ mod tests {
             for owner in [0, 1] {
                 let mut ring = [[0xff; 16]; 256];
                 ring[produced as usize % 256] = entry([0, 0], 0, owner);
-                let wanted = match owner == due {
-                    true => Probe::Done,
-                    false => Probe::Pending,
+                let wanted = if owner == due {
+                    Probe::Done
+                } else {
+                    Probe::Pending
                 };
                 assert_eq!(seen(&layout, &ring), wanted, "{produced} {owner}");
                 ring[produced as usize % 256] = entry([0, 0x15], 0, 0xd0 | owner);
-                let wanted = match owner == due {
-                    true => Probe::Failed(0x15),
-                    false => Probe::Pending,
+                let wanted = if owner == due {
+                    Probe::Failed(0x15)
+                } else {
+                    Probe::Pending
                 };
                 assert_eq!(seen(&layout, &ring), wanted, "{produced} {owner}");
             }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::error::VerbsError;
-use super::heap::{ControlBlock, ControlHeap};
-use super::mr::{Access, Mr};
-use super::pd::Pd;
+use crate::verbs::error::VerbsError;
+use crate::verbs::memory::heap::{ControlBlock, ControlHeap};
+use crate::verbs::memory::mr::{Access, Mr};
+use crate::verbs::memory::pd::Pd;
 
 /// Bytes of the sink: a line of its own, of which 8 are used.
 const SINK_BYTES: u64 = 128;
 
 /// A line of a control heap that swallows the results of atomics, registered so that requests of any QP of its domain can name
-/// it. No code ever reads it, so all QPs may share one: its address and lkey go into [`ImageAttr`](super::ImageAttr). It outlives
+/// it. No code ever reads it, so all QPs may share one: its address and lkey go into [`ImageAttr`](crate::verbs::ImageAttr). It outlives
 /// them.
 #[derive(Debug)]
 pub struct AtomicSink {

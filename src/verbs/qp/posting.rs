@@ -1,12 +1,15 @@
-//! The queues of a QP that this process posts to ([`Qp::create_on`]): their words, and how they are rung.
+//! What this process posts to a QP itself: to its queues, if it is made for that ([`Qp::create_on`]), and the probe, before kernels
+//! post.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use mlx5_prm::doorbell::qp_record;
 
-use super::image::null_receives;
-use super::qp::{Qp, Reset, Rts, State};
 use crate::sys;
+use crate::verbs::qp::image::null_receives;
+use crate::verbs::qp::probe::Probe;
+use crate::verbs::qp::states::{Qp, Reset, Rts, State};
+use crate::verbs::uar::DoorbellRegister;
 
 const _: () = assert!(qp_record::RCV == 0 && qp_record::SND == 4);
 
@@ -66,14 +69,55 @@ impl Qp<Rts> {
         self.store(posted);
         // The record before the register.
         fence(Ordering::SeqCst);
-        blocks.register.ring(self.qpn(), posted.sent);
-        if let Some(kick) = sys::softhca_kick() {
-            kick();
-        }
+        ring(&blocks.register, self.qpn(), posted.sent);
     }
 
     /// Lets the HCA use the receive WQEs that were posted. It looks at the record when a message needs one.
     pub(crate) fn post_receives(&self, posted: PostedCounts) {
         self.store(posted);
+    }
+
+    /// Posts the probe of the life that begins at `base`, in which nothing was posted yet, and rings for it. `device` copies bytes to
+    /// device memory. `doorbells` is what [`QpContext::doorbells`](crate::abi::QpContext) counts then. After an error nothing was rung: call it again.
+    pub(crate) fn post_probe<E>(
+        &self,
+        base: u64,
+        doorbells: u64,
+        mut device: impl FnMut(u64, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let blocks = self.blocks();
+        blocks.write(&self.layout().probe(base, doorbells), &mut device)?;
+        match blocks.mailbox() {
+            Some(mailbox) => mailbox.ring(base + 1),
+            None => ring(&blocks.register, self.qpn(), 1),
+        }
+        Ok(())
+    }
+
+    /// Looks once what has become of the probe. `device` copies bytes out of device memory.
+    pub(crate) fn probe<E>(
+        &self,
+        mut device: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<Probe, E> {
+        let blocks = self.blocks();
+        self.layout()
+            .look_at_probe(|addr, out| blocks.read(addr, out, &mut device))
+    }
+
+    /// Counts the probe, which is done, as completed: kernels may post behind it.
+    pub(crate) fn count_probe<E>(
+        &self,
+        base: u64,
+        mut device: impl FnMut(u64, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.blocks()
+            .write(&self.layout().probe_done(base), &mut device)
+    }
+}
+
+fn ring(register: &DoorbellRegister, qpn: u32, next_index: u16) {
+    register.ring(qpn, next_index);
+    if let Some(kick) = sys::softhca_kick() {
+        kick();
     }
 }

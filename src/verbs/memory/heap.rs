@@ -1,7 +1,7 @@
 //! The control heap: where QPs take their context, flags, send queue, CQE and doorbell records from.
 //!
 //! One region, at most one UMEM, one [`MemHeap`]. The region belongs to the caller: device memory of a GPU or of simt, or
-//! host memory that kernels reach. Device memory is never touched here; of host memory, [`Qp::write_image`](super::Qp::write_image)
+//! host memory that kernels reach. Device memory is never touched here; of host memory, [`Qp::write_image`](crate::verbs::Qp::write_image)
 //! fills the blocks of its QP.
 
 // UNSAFETY: registers memory with the HCA, and writes to host memory that the caller gave.
@@ -12,21 +12,16 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::context::Context;
-use super::cq::{Cq, CqPlace};
-use super::error::VerbsError;
-use super::export::{Dmabuf, Export, KeptDmabuf, Rung, climb};
-use super::mr::{Access, Mr};
-use super::pd::Pd;
-use super::qp::Qp;
-use super::qp_config::{LOG_MIN_DEPTH, QpConfig};
-use super::uar::DoorbellRegister;
-use super::umem::Umem;
 use crate::config::setters;
 use crate::memheap::{Block, HeapStats, MemHeap};
-
-/// Alignment of the region, and page size of the UMEM. The offset of a CQ in its page is 6 bits wide, in units of 64 bytes.
-pub const HEAP_ALIGN: u64 = 4096;
+use crate::verbs::context::Context;
+use crate::verbs::error::VerbsError;
+use crate::verbs::limits::HEAP_ALIGN;
+use crate::verbs::memory::export::{Dmabuf, Export, KeptDmabuf};
+use crate::verbs::memory::mr::{Access, Mr};
+use crate::verbs::memory::pd::Pd;
+use crate::verbs::memory::umem::Umem;
+use crate::verbs::rung::Rung;
 
 /// What a heap lies in.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +35,7 @@ pub struct HeapRegion<'a> {
     pub bytes: usize,
     /// The same memory as dmabufs, the best first; none if its owner exports none.
     pub dmabufs: &'a [Dmabuf<'a>],
-    /// Whether the HCA is to reach it. Without, it holds contexts and flags of QPs with [`Queues::Host`](super::Queues) only.
+    /// Whether the HCA is to reach it. Without, it holds contexts and flags of QPs with [`Queues::Host`](crate::verbs::Queues) only.
     pub umem: bool,
 }
 
@@ -77,14 +72,14 @@ impl HeapRegion<'_> {
     }
 
     /// The rung of its address.
-    fn last(&self) -> Rung {
+    pub(in crate::verbs) fn last(&self) -> Rung {
         match self.host_addr {
             Some(_) => Rung::Host,
             None => Rung::Address,
         }
     }
 
-    fn check(&self) -> Result<(), VerbsError> {
+    pub(in crate::verbs) fn check(&self) -> Result<(), VerbsError> {
         let length = self.bytes as u64;
         for addr in [Some(self.addr), self.host_addr].into_iter().flatten() {
             let aligned = addr.is_multiple_of(HEAP_ALIGN);
@@ -116,110 +111,15 @@ pub struct ControlHeap {
 }
 
 /// What holds a region, for each heap that is tried in it.
-type Owner = Arc<Box<dyn Any + Send + Sync>>;
+pub(in crate::verbs) type Owner = Arc<Box<dyn Any + Send + Sync>>;
 
 impl ControlHeap {
-    /// Registers `bytes` bytes at `addr`, as the HCA and kernels address them, as one UMEM. The HCA may read and write it; peers
-    /// may not.
-    ///
-    /// # Errors
-    ///
-    /// [`VerbsError::BadArgument`] for a region that is empty, wraps around or is not aligned to [`HEAP_ALIGN`];
-    /// [`VerbsError::Call`] if it cannot be registered.
-    ///
-    /// # Safety
-    ///
-    /// The region stays allocated until the heap and everything in it is dropped, and no code holds a Rust reference to any of
-    /// it. The HCA reads and writes the blocks of each QP at any time while the QP lives.
-    pub unsafe fn new(
-        context: &Arc<Context>,
-        addr: u64,
-        bytes: usize,
-    ) -> Result<Arc<Self>, VerbsError> {
-        // SAFETY: the caller's promise.
-        unsafe { Self::over(context, &HeapRegion::device(addr, bytes), None) }
-    }
-
-    /// As [`ControlHeap::new`], and keeps `owner`, which holds the region, as long as the heap. That may be for ever: a QP that
-    /// the HCA refuses to destroy keeps both.
-    ///
-    /// # Errors
-    ///
-    /// As [`ControlHeap::new`]; `owner` is dropped.
-    ///
-    /// # Safety
-    ///
-    /// The region stays allocated until `owner` is dropped, and no code holds a Rust reference to any of it.
-    pub unsafe fn owning(
-        context: &Arc<Context>,
-        addr: u64,
-        bytes: usize,
-        owner: impl Any + Send + Sync,
-    ) -> Result<Arc<Self>, VerbsError> {
-        let region = HeapRegion::device(addr, bytes);
-        // SAFETY: the region lives as long as `owner`, which the heap keeps.
-        unsafe { Self::over(context, &region, Some(Box::new(owner))) }
-    }
-
-    /// A heap in any kind of region. It passes over a dmabuf that the HCA does not register, and one in which the HCA makes no
-    /// queue. The export that it took is [`ControlHeap::export`].
-    ///
-    /// # Errors
-    ///
-    /// As [`ControlHeap::new`]; [`VerbsError::Export`] with each rung's reason if more than one was tried. `owner` is dropped.
-    ///
-    /// # Safety
-    ///
-    /// As [`ControlHeap::new`], or if `owner` is given, until that is dropped. `host_addr`, if given, is where the region is
-    /// mapped in this process, writable; each dmabuf is the same memory.
-    pub unsafe fn over(
-        context: &Arc<Context>,
-        region: &HeapRegion<'_>,
-        owner: Option<Box<dyn Any + Send + Sync>>,
-    ) -> Result<Arc<Self>, VerbsError> {
-        region.check()?;
-        let owner = owner.map(Arc::new);
-        let made = |dmabuf: Option<&Dmabuf<'_>>| {
-            // SAFETY: the caller's promise.
-            let heap = unsafe { Self::made(context, region, dmabuf, owner.clone()) }?;
-            if dmabuf.is_some() {
-                probe(&heap)?;
-            }
-            Ok(heap)
-        };
-        if !region.umem {
-            return made(None);
-        }
-        let (mut heap, export) = climb(region.dmabufs, region.last(), made)?;
-        if let Some(heap) = Arc::get_mut(&mut heap) {
-            heap.export = Some(export);
-        }
-        Ok(heap)
-    }
-
     /// A heap that the HCA reaches by `dmabuf`, or else by the address, and in no other way.
     ///
-    /// # Errors
-    ///
-    /// As [`ControlHeap::new`]; `owner` is dropped.
-    ///
     /// # Safety
     ///
     /// As [`ControlHeap::over`].
-    pub(crate) unsafe fn on(
-        context: &Arc<Context>,
-        region: &HeapRegion<'_>,
-        dmabuf: Option<&Dmabuf<'_>>,
-    ) -> Result<Arc<Self>, VerbsError> {
-        region.check()?;
-        // SAFETY: the caller's promise.
-        unsafe { Self::made(context, region, dmabuf, None) }
-    }
-
-    /// # Safety
-    ///
-    /// As [`ControlHeap::over`].
-    unsafe fn made(
+    pub(in crate::verbs) unsafe fn made(
         context: &Arc<Context>,
         region: &HeapRegion<'_>,
         dmabuf: Option<&Dmabuf<'_>>,
@@ -317,6 +217,11 @@ impl ControlHeap {
         self.export.as_ref()
     }
 
+    /// Says on which rung it stands, and what was refused before.
+    pub(in crate::verbs) fn set_export(&mut self, export: Export) {
+        self.export = Some(export);
+    }
+
     /// The device.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
@@ -327,30 +232,6 @@ impl ControlHeap {
         // MemHeap does not panic half-way; a panic elsewhere under the lock leaves it whole.
         self.heap.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether the HCA makes a CQ and a QP in this memory: some register memory in which they then refuse one. A heap that is too short
-/// for a QP is tried with a CQ alone.
-fn probe(heap: &Arc<ControlHeap>) -> Result<(), VerbsError> {
-    let context = &heap.context;
-    let shape = QpConfig {
-        log_depth: LOG_MIN_DEPTH,
-        own_counters: false,
-        ..QpConfig::default()
-    };
-    if heap.bytes >= shape.control_bytes() {
-        return Qp::create(&Pd::new(context)?, heap, &shape)?.destroy();
-    }
-    let register = DoorbellRegister::alloc(context)?;
-    let place = CqPlace {
-        umem_id: heap.umem_id()?,
-        cqe_offset: 0,
-        log_entries: None,
-        dbrec_offset: 64,
-        uar_page: register.page_id(),
-        counts_consumption: false,
-    };
-    Cq::create(context, &place, register)?.destroy()
 }
 
 /// A live block of a control heap; dropping it gives it back.
@@ -387,13 +268,13 @@ impl ControlBlock {
     }
 
     /// Whether the block is host memory.
-    pub(super) fn is_host(&self) -> bool {
+    pub(in crate::verbs) fn is_host(&self) -> bool {
         self.heap.host_addr.is_some()
     }
 
     /// Writes to a block of host memory, from its byte `skip` on, in words of 8 bytes. Nothing happens to device memory, nor
     /// beyond the block.
-    pub(super) fn fill_host(&self, skip: u64, bytes: &[u8]) {
+    pub(in crate::verbs) fn fill_host(&self, skip: u64, bytes: &[u8]) {
         let Some(host_addr) = self.heap.host_addr else {
             return;
         };
@@ -415,7 +296,7 @@ impl ControlBlock {
 
     /// Reads a block of host memory from its byte `skip` on, in words of 8 bytes. Device memory, and what is beyond the block, stays
     /// as it was in `out`.
-    pub(super) fn read_host(&self, skip: u64, out: &mut [u8]) {
+    pub(in crate::verbs) fn read_host(&self, skip: u64, out: &mut [u8]) {
         let Some(host_addr) = self.heap.host_addr else {
             return;
         };
@@ -434,7 +315,7 @@ impl ControlBlock {
     /// Its words, as this process has them: all whole words of 8 bytes of a block of host memory, none of device memory.
     ///
     /// The HCA reads and writes them too, so each access is one of the order that the protocol asks for.
-    pub(super) fn words(&self) -> &[AtomicU64] {
+    pub(in crate::verbs) fn words(&self) -> &[AtomicU64] {
         let Some(host_addr) = self.heap.host_addr else {
             return &[];
         };
@@ -455,7 +336,11 @@ impl ControlBlock {
     /// # Errors
     ///
     /// As [`Mr::register`].
-    pub(super) fn register(&self, pd: &Arc<Pd>, access: Access) -> Result<Mr, VerbsError> {
+    pub(in crate::verbs) fn register(
+        &self,
+        pd: &Arc<Pd>,
+        access: Access,
+    ) -> Result<Mr, VerbsError> {
         let offset = self.block.offset;
         let dmabuf = self.heap.dmabuf.as_ref().map(|kept| kept.from(offset));
         let addr = self.heap.host_addr.unwrap_or(self.heap.addr) + offset;

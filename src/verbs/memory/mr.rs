@@ -10,14 +10,14 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::context::last_errno;
-use super::error::VerbsError;
-use super::export::{Dmabuf, Export, Rung, climb};
-use super::pd::Pd;
 use crate::sys::bindings::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_RELAXED_ORDERING, IBV_ACCESS_REMOTE_ATOMIC,
     IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, ibv_mr,
 };
+use crate::verbs::error::{VerbsError, last_errno};
+use crate::verbs::memory::export::{Dmabuf, Export, climb};
+use crate::verbs::memory::pd::Pd;
+use crate::verbs::rung::Rung;
 
 /// What may be done with a region, and how. Local reads always may.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Access {
         self.0 & other.0 == other.0
     }
 
-    pub(super) const fn bits(self) -> u32 {
+    pub(in crate::verbs) const fn bits(self) -> u32 {
         self.0
     }
 }
@@ -106,7 +106,7 @@ impl Mr {
     /// [`VerbsError::BadArgument`] for an empty range, one that wraps around or has more bytes than [`Caps::max_mr_size`], or remote
     /// rights to write without the local one; [`VerbsError::Call`] if the kernel refuses.
     ///
-    /// [`Caps::max_mr_size`]: super::Caps::max_mr_size
+    /// [`Caps::max_mr_size`]: crate::verbs::Caps::max_mr_size
     ///
     /// # Safety
     ///
@@ -193,7 +193,8 @@ impl Mr {
     /// As [`Mr::exported`].
     pub(crate) unsafe fn on(
         pd: &Arc<Pd>,
-        (addr, bytes): (u64, u64),
+        addr: u64,
+        bytes: u64,
         access: Access,
         rung: Rung,
         dmabuf: Option<&Dmabuf<'_>>,
@@ -210,7 +211,7 @@ impl Mr {
     /// # Safety
     ///
     /// As [`Mr::exported`].
-    pub(super) unsafe fn register_as(
+    pub(in crate::verbs) unsafe fn register_as(
         pd: &Arc<Pd>,
         addr: u64,
         bytes: u64,

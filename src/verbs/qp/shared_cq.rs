@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use mlx5_prm::cqe::{Cqe64, CqeOpcode};
 use mlx5_prm::doorbell::cq_record;
 
-use super::context::Context;
-use super::cq::{Cq, CqPlace};
-use super::error::VerbsError;
-use super::events::Events;
-use super::heap::{ControlBlock, ControlHeap};
-use super::qp_config::{CQE_BYTES, LINE_BYTES};
-use super::uar::DoorbellRegister;
 use crate::sys;
+use crate::verbs::context::Context;
+use crate::verbs::error::VerbsError;
+use crate::verbs::events::Events;
+use crate::verbs::limits::{CQE_BYTES, LINE_BYTES, in_range};
+use crate::verbs::memory::heap::{ControlBlock, ControlHeap};
+use crate::verbs::qp::cq::{Cq, CqPlace};
+use crate::verbs::uar::DoorbellRegister;
 
 /// Words of an entry.
 const WORDS: usize = 8;
@@ -112,9 +112,9 @@ impl SharedCq {
     ) -> Result<Arc<Self>, VerbsError> {
         let context = heap.context();
         let most = context.caps().log_max_cq_sz.min(22);
-        super::qp_attr::in_range("log_entries of a CQ", log_entries, 4, most)?;
+        in_range("log_entries of a CQ", log_entries, 4, most)?;
         let memory = Memory {
-            register: DoorbellRegister::alloc(context)?,
+            register: context.registers().alloc()?,
             cqes: heap.alloc(CQE_BYTES << log_entries, LINE_BYTES)?,
             record: heap.alloc(LINE_BYTES, LINE_BYTES)?,
         };
@@ -154,13 +154,13 @@ impl SharedCq {
     /// # Errors
     ///
     /// [`VerbsError::BadArgument`] if others have all but fewer, or for a QP of another device.
-    pub(super) fn share(
+    pub(in crate::verbs) fn share(
         self: &Arc<Self>,
         context: &Arc<Context>,
         entries: u32,
     ) -> Result<CqShare, VerbsError> {
-        let own = self.events.context();
-        if !Arc::ptr_eq(own, context) {
+        let own = self.events.device();
+        if !Arc::ptr_eq(own, context.device()) {
             let limit = format!("one of the context of the PD, {}", context.name());
             return Err(VerbsError::argument("CQ", own.name(), limit));
         }
@@ -279,13 +279,13 @@ fn record_word(consumed: u32, arm: [u8; 4]) -> u64 {
 
 /// The share of one QP in a CQ, given back when the QP is no more.
 #[derive(Debug)]
-pub(super) struct CqShare {
+pub(in crate::verbs) struct CqShare {
     cq: Arc<SharedCq>,
     entries: u32,
 }
 
 impl CqShare {
-    pub(super) fn cqn(&self) -> u32 {
+    pub(in crate::verbs) fn cqn(&self) -> u32 {
         self.cq.cq.cqn()
     }
 }

@@ -1,38 +1,28 @@
 //! The shape of a QP: which threads post, how it is rung, where its queues lie and how they complete. Kernels get the same by the
 //! mode bits of [`QpContext`].
 
-use super::caps::{Caps, LagMode};
-use super::error::VerbsError;
-use super::qp_attr::in_range;
 use crate::abi::{
-    MAX_DEPTH, MIN_DEPTH, MODE_CTA, MODE_EXCLUSIVE, MODE_HOST_QUEUES, MODE_MAILBOX, MODE_NO_RECORD,
+    MAX_DEPTH, MODE_CTA, MODE_EXCLUSIVE, MODE_HOST_QUEUES, MODE_MAILBOX, MODE_NO_RECORD,
     MODE_WIDE_CQ, QpContext, WQEBB_BYTES,
 };
 use crate::config::setters;
 pub use crate::config::{CqKind, Doorbell, Queues, Sharing};
+use crate::verbs::device::caps::{Caps, LagMode};
+use crate::verbs::error::{DEPTH_WITHOUT_RECORD, VerbsError};
+use crate::verbs::limits::{
+    CQE_BYTES, LINE_BYTES, LOG_MIN_DEPTH, RECORDS_BYTES, RECV_WQE_BYTES, in_range,
+};
 
 /// Deepest queue with a CQE per WQE. The 16-bit counter tells a poller that a CQE is out of reach only while it spans four rings.
 /// Beyond that the largest wide configuration of the posting model livelocks.
 const LOG_MAX_WIDE_DEPTH: u8 = 14;
-/// What is too long where only a shorter queue does without a record.
-pub(super) const DEPTH_WITHOUT_RECORD: &str = "log_depth without a doorbell record";
-/// log2 of the bounds that kernels set.
-#[expect(clippy::cast_possible_truncation, reason = "at most 31")]
-pub(super) const LOG_MIN_DEPTH: u8 = MIN_DEPTH.ilog2() as u8;
+
 #[expect(clippy::cast_possible_truncation, reason = "at most 31")]
 const LOG_MAX_DEPTH: u8 = MAX_DEPTH.ilog2() as u8;
 /// Fewest receive WQEs: with them the send queue behind begins on a line of its own.
 const LOG_MIN_RECV_DEPTH: u8 = 4;
 /// Most receive WQEs: half the range of the receive counter.
 const LOG_MAX_RECV_DEPTH: u8 = 15;
-/// Bytes of a completion entry.
-pub(super) const CQE_BYTES: u64 = 64;
-/// Bytes of a receive WQE: one data segment.
-pub(super) const RECV_WQE_BYTES: u64 = 16;
-/// Bytes of a line that no other QP writes.
-pub(super) const LINE_BYTES: u64 = 128;
-/// Bytes of the lines with the collapsed CQE and with the doorbell records, as they lie in [`QpContext`].
-pub(super) const RECORDS_BYTES: u64 = 2 * LINE_BYTES;
 
 impl Doorbell {
     /// The cheapest one that the device has and that needs no host thread.
@@ -188,7 +178,7 @@ impl QpConfig {
     }
 
     /// Refuses what `device` cannot do.
-    pub(super) fn check(&self, device: &str, caps: &Caps) -> Result<(), VerbsError> {
+    pub(in crate::verbs) fn check(&self, device: &str, caps: &Caps) -> Result<(), VerbsError> {
         let limit = caps.log_max_qp_sz.min(LOG_MAX_DEPTH);
         in_range("log_depth", self.log_depth, LOG_MIN_DEPTH, limit)?;
         self.check_lag_port(device, caps)?;
@@ -216,7 +206,7 @@ impl QpConfig {
 
     /// Port of a link aggregation group by which packets of the QP with this number leave, as far as it is known. 0: the QP names
     /// none.
-    pub(super) fn lag_port_of(&self, caps: &Caps, qpn: Option<u32>) -> u8 {
+    pub(in crate::verbs) fn lag_port_of(&self, caps: &Caps, qpn: Option<u32>) -> u8 {
         match (self.lag_port, self.place.or(qpn)) {
             (0, Some(turn)) => caps.lag_port_in_turn(turn),
             (named, _) => named,
@@ -266,8 +256,8 @@ impl QpConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::super::caps::tests::caps;
     use super::*;
+    use crate::verbs::device::caps::tests::caps;
 
     fn refused(config: QpConfig) -> String {
         config.check("mlx5_7", &caps()).unwrap_err().to_string()

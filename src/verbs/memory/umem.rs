@@ -7,17 +7,17 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::context::{Context, last_errno};
-use super::error::VerbsError;
-use super::export::Dmabuf;
-use super::heap::HEAP_ALIGN;
 use crate::sys::bindings::{IBV_ACCESS_LOCAL_WRITE, mlx5dv_devx_umem, mlx5dv_devx_umem_in};
+use crate::verbs::context::Context;
+use crate::verbs::error::{VerbsError, last_errno};
+use crate::verbs::limits::HEAP_ALIGN;
+use crate::verbs::memory::export::Dmabuf;
 
 /// `MLX5DV_UMEM_MASK_DMABUF`: `dmabuf_fd` counts, and `addr` is an offset in it.
 const MASK_DMABUF: u64 = 1 << 0;
 
 /// A registered UMEM, which the HCA may read and write and peers may not.
-pub(super) struct Umem {
+pub(in crate::verbs) struct Umem {
     context: Arc<Context>,
     raw: NonNull<mlx5dv_devx_umem>,
     id: u32,
@@ -34,7 +34,7 @@ impl Umem {
     /// # Safety
     ///
     /// The memory stays allocated until the result is dropped, and no code holds a Rust reference to any of it.
-    pub(super) unsafe fn register(
+    pub(in crate::verbs) unsafe fn register(
         context: &Arc<Context>,
         addr: u64,
         bytes: usize,
@@ -83,7 +83,7 @@ impl Umem {
         })
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(in crate::verbs) fn id(&self) -> u32 {
         self.id
     }
 }
@@ -102,7 +102,7 @@ impl Drop for Umem {
                 "leaked: {}",
                 self.context.failed("mlx5dv_devx_umem_dereg", errno)
             );
-            self.context.keep_adopted();
+            self.context.device().keep_adopted();
         }
     }
 }

@@ -5,14 +5,14 @@
 
 use std::fmt;
 
-use super::address::UNICAST_LIDS;
-use super::context::OpenDevice;
-use super::device::DeviceInfo;
-use super::error::VerbsError;
 use crate::sys::bindings::{
     IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_PORT_ACTIVE, ibv_port_attr,
 };
 pub use crate::topology::LinkLayer;
+use crate::verbs::device::list::DeviceInfo;
+use crate::verbs::device::open::OpenDevice;
+use crate::verbs::error::VerbsError;
+use crate::verbs::limits::UNICAST_LIDS;
 
 /// Most bytes of payload in one packet. The values are those of the QP context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,7 +83,7 @@ pub struct PortInfo {
 
 impl PortInfo {
     /// Asks for port `number` of the device, which the list shows as `info`.
-    pub(super) fn query(
+    pub(in crate::verbs) fn query(
         device: &OpenDevice,
         info: &DeviceInfo,
         number: u8,
@@ -113,7 +113,7 @@ impl PortInfo {
     }
 
     /// Entries of the GID tables of all ports of a device. libibverbs lists those of all, and refuses a list that is too short.
-    pub(super) fn gids_of_all(device: &OpenDevice) -> usize {
+    pub(in crate::verbs) fn gids_of_all(device: &OpenDevice) -> usize {
         let ports = (1..=u8::MAX).map_while(|port| Self::ask(device, port).ok());
         let lengths = ports.map(|attr| usize::try_from(attr.gid_tbl_len).unwrap_or(MAX_GIDS));
         lengths.map(|length| length.min(MAX_GIDS)).sum()

@@ -12,10 +12,10 @@ use mlx5_prm::cmd::Opcode;
 use mlx5_prm::mkey::{CreateMkeyIn, CreateMkeyOut, Mkc};
 use mlx5_prm::umr::Klm;
 
-use super::command::DevxObject;
-use super::error::VerbsError;
-use super::mr::Access;
-use super::pd::Pd;
+use crate::verbs::error::VerbsError;
+use crate::verbs::memory::mr::Access;
+use crate::verbs::memory::pd::Pd;
+use crate::verbs::object::DevxObject;
 
 /// Most bytes of a piece. The PRM allows 2^31; the kernel cuts at this too.
 const PIECE_BYTES: u64 = 1 << 30;
@@ -63,7 +63,7 @@ impl RangeKey {
         check(range, most.min(MOST_PIECES))?;
         let input = input(pd.pdn(), range, access, tag);
         let (object, out): (_, CreateMkeyOut) =
-            DevxObject::create_with(context, &input, Arc::clone(pd))?;
+            DevxObject::create_with(context.device(), &input, Arc::clone(pd))?;
         let rkey = out.mkey_index() << 8 | u32::from(tag);
         Ok(Self { object, rkey })
     }

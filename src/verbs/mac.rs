@@ -8,13 +8,12 @@
 
 use std::ptr::NonNull;
 
-use super::address::RoceAddress;
-use super::context::last_errno;
-use super::error::VerbsError;
-use super::pd::Pd;
 use crate::sys::bindings::{
     MLX5DV_OBJ_AH, ibv_ah, ibv_ah_attr, ibv_gid, ibv_global_route, mlx5dv_ah, mlx5dv_obj,
 };
+use crate::verbs::error::{VerbsError, last_errno};
+use crate::verbs::gid::Gid;
+use crate::verbs::memory::pd::Pd;
 
 /// An address handle; destroyed when dropped.
 struct AddressHandle<'a> {
@@ -22,21 +21,31 @@ struct AddressHandle<'a> {
     raw: NonNull<ibv_ah>,
 }
 
+/// What the kernel is asked: how packets go from an own GID to the GID of a peer.
+pub(super) struct Way {
+    /// The own GID, by index.
+    pub(super) source_index: u8,
+    pub(super) remote_gid: Gid,
+    pub(super) hop_limit: u8,
+    pub(super) traffic_class: u8,
+    pub(super) priority: u8,
+}
+
 /// MAC of the next hop to the peer. May take as long as ARP does.
-pub(super) fn resolve_mac(pd: &Pd, path: &RoceAddress) -> Result<[u8; 6], VerbsError> {
-    let sgid_index = path.source_gid(pd.context())?;
+pub(super) fn resolve_mac(pd: &Pd, way: &Way) -> Result<[u8; 6], VerbsError> {
+    let sgid_index = way.source_index;
     let mut attr = ibv_ah_attr {
         grh: ibv_global_route {
             dgid: ibv_gid {
-                raw: path.remote_gid.0,
+                raw: way.remote_gid.0,
             },
             flow_label: 0,
             sgid_index,
-            hop_limit: path.hop_limit,
-            traffic_class: path.traffic_class,
+            hop_limit: way.hop_limit,
+            traffic_class: way.traffic_class,
         },
         dlid: 0,
-        sl: path.priority,
+        sl: way.priority,
         src_path_bits: 0,
         static_rate: 0,
         is_global: 1,
@@ -53,7 +62,7 @@ pub(super) fn resolve_mac(pd: &Pd, path: &RoceAddress) -> Result<[u8; 6], VerbsE
                 .info()
                 .interface(context.port().number, sgid_index.into()),
             own: context.gid(sgid_index.into()).unwrap_or_default(),
-            peer: path.remote_gid,
+            peer: way.remote_gid,
             errno,
         }
     })?;
@@ -77,8 +86,11 @@ impl AddressHandle<'_> {
         if errno != 0 {
             return Err(context.failed("mlx5dv_init_obj(AH)", errno));
         }
-        let av = NonNull::new(out.av)
-            .ok_or_else(|| context.bad_reply("address vector", "null", "an address"))?;
+        let av = NonNull::new(out.av).ok_or_else(|| {
+            context
+                .device()
+                .bad_reply("address vector", "null", "an address")
+        })?;
         // SAFETY: the vector is part of the handle, which is alive.
         Ok(unsafe { av.as_ref().rmac })
     }

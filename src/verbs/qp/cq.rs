@@ -5,26 +5,26 @@ use std::sync::Arc;
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cq::{Cqc, CreateCqIn, CreateCqOut, QueryCqIn, QueryCqOut};
 
-use super::command::DevxObject;
-use super::context::Context;
-use super::error::VerbsError;
-use super::events::Events;
+use crate::verbs::context::Context;
+use crate::verbs::error::VerbsError;
+use crate::verbs::events::Events;
+use crate::verbs::object::DevxObject;
 
 /// Where a CQ lies: offsets in one UMEM.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CqPlace {
-    pub(super) umem_id: u32,
+pub(in crate::verbs) struct CqPlace {
+    pub(in crate::verbs) umem_id: u32,
     /// Of the first 64-byte CQE.
-    pub(super) cqe_offset: u64,
+    pub(in crate::verbs) cqe_offset: u64,
     /// log2 of the number of CQEs; none for one collapsed CQE.
-    pub(super) log_entries: Option<u8>,
+    pub(in crate::verbs) log_entries: Option<u8>,
     /// Of the 8-byte doorbell record.
-    pub(super) dbrec_offset: u64,
+    pub(in crate::verbs) dbrec_offset: u64,
     /// Page of the register for arming.
-    pub(super) uar_page: u32,
+    pub(in crate::verbs) uar_page: u32,
     /// Whether the device compares what it writes with what software has consumed. It does only for a CQ whose consumer reports
     /// that.
-    pub(super) counts_consumption: bool,
+    pub(in crate::verbs) counts_consumption: bool,
 }
 
 /// A CQ of which no more completions are under way than it has entries, by construction. So most need no consumer index (`oi`).
@@ -32,14 +32,14 @@ pub(super) struct CqPlace {
 /// Collapsed, every completion overwrites the one entry (`cc`), and pollers turn its 16-bit counter into an index. Else
 /// it is a ring, in which the owner bit of an entry changes with each lap. `M` is what holds its memory.
 #[derive(Debug)]
-pub(super) struct Cq<M> {
+pub(in crate::verbs) struct Cq<M> {
     object: DevxObject<M>,
     cqn: u32,
     log_entries: Option<u8>,
 }
 
 impl<M> Cq<M> {
-    pub(super) fn create(
+    pub(in crate::verbs) fn create(
         context: &Arc<Context>,
         place: &CqPlace,
         memory: M,
@@ -49,7 +49,7 @@ impl<M> Cq<M> {
             .with_oi((!place.counts_consumption).into())
             .with_log_cq_size(place.log_entries.unwrap_or(0).into())
             .with_uar_page(place.uar_page)
-            .with_c_eqn(context.event_queue()?)
+            .with_c_eqn(context.device().event_queue()?)
             .with_dbr_umem_valid(1)
             .with_dbr_umem_id(place.umem_id)
             .with_dbr_addr(place.dbrec_offset);
@@ -59,7 +59,7 @@ impl<M> Cq<M> {
             .with_cq_umem_offset(place.cqe_offset)
             .with_cq_umem_id(place.umem_id)
             .with_cq_umem_valid(1);
-        let (object, out) = DevxObject::create::<_, CreateCqOut>(context, &input, memory)?;
+        let (object, out) = DevxObject::create::<_, CreateCqOut>(context.device(), &input, memory)?;
         let cqn = out.cqn();
         Ok(Self {
             object,
@@ -68,17 +68,17 @@ impl<M> Cq<M> {
         })
     }
 
-    pub(super) fn cqn(&self) -> u32 {
+    pub(in crate::verbs) fn cqn(&self) -> u32 {
         self.cqn
     }
 
-    pub(super) fn memory(&self) -> &M {
+    pub(in crate::verbs) fn memory(&self) -> &M {
         self.object.memory()
     }
 
     /// Entries that the HCA has written, modulo 2^24; 0 if collapsed, where no caller needs it. A reset of the QP does not set
     /// this back, so software has to go on from here.
-    pub(super) fn produced(&self) -> Result<u32, VerbsError> {
+    pub(in crate::verbs) fn produced(&self) -> Result<u32, VerbsError> {
         if self.log_entries.is_none() {
             return Ok(0);
         }
@@ -90,12 +90,16 @@ impl<M> Cq<M> {
     }
 
     /// Lets `events` tell with this cookie when it has entries behind an arming.
-    pub(super) fn subscribe(&self, events: &Events, cookie: u64) -> Result<(), VerbsError> {
-        self.object.subscribe_completions(events, cookie)
+    pub(in crate::verbs) fn subscribe(
+        &self,
+        events: &Events,
+        cookie: u64,
+    ) -> Result<(), VerbsError> {
+        events.subscribe_cq(&self.object, cookie)
     }
 
     /// Destroys it, and returns whether that worked.
-    pub(super) fn destroy(self) -> Result<(), VerbsError> {
+    pub(in crate::verbs) fn destroy(self) -> Result<(), VerbsError> {
         self.object.destroy()
     }
 }

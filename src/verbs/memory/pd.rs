@@ -8,10 +8,10 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::adopt::{self, Adoption};
-use super::context::{Context, last_errno};
-use super::error::VerbsError;
 use crate::sys::bindings::{MLX5DV_OBJ_PD, ibv_pd, mlx5dv_obj, mlx5dv_pd};
+use crate::verbs::context::Context;
+use crate::verbs::device::adopt::{self, Adoption};
+use crate::verbs::error::{VerbsError, last_errno};
 
 /// A protection domain: QPs may use only the memory registered in theirs.
 pub struct Pd {
@@ -49,7 +49,7 @@ impl Pd {
     }
 
     /// Takes a domain that the application has allocated on a context that it has handed over by [`Context::adopt`]. The application
-    /// deallocates it, when [`adopted`](super::adopted) counts it no more. What is made in it may use the memory that the
+    /// deallocates it, when [`adopted`](crate::verbs::adopted) counts it no more. What is made in it may use the memory that the
     /// application has registered in it, and the application's QPs what is registered here.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Pd {
     /// through it, has been dropped.
     pub unsafe fn adopt(context: &Arc<Context>, raw: *mut c_void) -> Result<Arc<Self>, VerbsError> {
         // SAFETY: the caller's promise.
-        let raw = unsafe { adopt::domain_of(context, raw) }?;
+        let raw = unsafe { adopt::domain_of(context.raw(), context.name(), raw) }?;
         let mut pd = Self {
             context: Arc::clone(context),
             raw,
@@ -85,13 +85,13 @@ impl Pd {
         &self.context
     }
 
-    pub(super) fn raw(&self) -> *mut ibv_pd {
+    pub(in crate::verbs) fn raw(&self) -> *mut ibv_pd {
         self.raw.as_ptr()
     }
 
     /// Something is left in the domain that the HCA would not end. An application that has handed the domain over keeps it: the
     /// domain stays counted. One that was made here goes with its context.
-    pub(super) fn keep_adopted(self: &Arc<Self>) {
+    pub(in crate::verbs) fn keep_adopted(self: &Arc<Self>) {
         if self.adopted.is_some() {
             std::mem::forget(Arc::clone(self));
         }
@@ -115,6 +115,7 @@ impl Pd {
         if out.pdn >= 1 << 24 {
             return Err(self
                 .context
+                .device()
                 .bad_reply("pdn", out.pdn, "a number of 24 bits"));
         }
         Ok(out.pdn)
