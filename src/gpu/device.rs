@@ -4,14 +4,16 @@ use std::ffi::c_void;
 use std::fmt;
 use std::time::Duration;
 
+use crate::gpu::arena::Arena;
 use crate::gpu::copy::CopyPiece;
 use crate::gpu::error::GpuError;
+use crate::gpu::event::Event;
 use crate::gpu::facts::{DeviceFacts, RegisterKind};
 use crate::gpu::kernel_set::KernelSet;
-use crate::gpu::launch::{Event, Launch, Persistent};
-use crate::gpu::memory::{DeviceMemory, HostMapped, MappedMmio};
+use crate::gpu::launch::{Launch, Persistent};
+use crate::gpu::memory::{DeviceMemory, HostMapped, MappedMmio, OpenedMemory};
 use crate::gpu::rdma::{GpuSlot, RdmaSupport};
-use crate::gpu::share::{MemoryHandle, OpenedMemory};
+use crate::gpu::share::MemoryHandle;
 use crate::gpu::stream::Stream;
 
 /// One device that runs kernels. Object safe: the runtime holds `Arc<dyn Gpu>`.
@@ -28,6 +30,9 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         None
     }
 
+    /// The memory of the device. A device that stands before another one has that one's.
+    fn arena(&self) -> &dyn Arena;
+
     /// Allocates `bytes` (at least 1) of device memory at a multiple of `align` (a power of two), filled with zeros.
     ///
     /// The address is valid in kernels and, registered, for the HCA; it is never reused while the result lives.
@@ -35,7 +40,9 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// # Errors
     ///
     /// [`GpuError::BadArgument`], [`GpuError::OutOfMemory`], or the driver's.
-    fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError>;
+    fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        self.arena().alloc(bytes, align)
+    }
 
     /// As [`Gpu::alloc`], in memory that this process has at the same address. It is for a software HCA, which reads and writes
     /// its memory from the CPU, and for queues in host memory. Slower for kernels.
@@ -53,7 +60,9 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// # Errors
     ///
     /// As [`Gpu::alloc`].
-    fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError>;
+    fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        self.arena().alloc_shared(bytes, align)
+    }
 
     /// As [`Gpu::alloc_host`], in memory that other processes of this machine can open where the device has such a thing.
     ///
@@ -78,9 +87,12 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// The memory stays allocated until the result and everything made over it have been dropped. A window holds it as long as its
     /// team lives. No code has a Rust reference to any of it meanwhile: kernels, HCAs and peers read and write it at any time.
-    // UNSAFETY: a declaration only; how long memory stays allocated, no type can check.
+    // UNSAFETY: how long memory stays allocated, no type can check.
     #[expect(unsafe_code, reason = "takes memory on trust")]
-    unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError>;
+    unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.arena().wrap_memory(addr, bytes) }
+    }
 
     /// As [`Gpu::wrap_memory`], for HCAs alone: no copy of this device reaches the result. Several may be made of the same memory, and
     /// an HCA gets a DMA-BUF of it wherever it begins, if all its pages belong to one allocation.
@@ -96,7 +108,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     #[expect(unsafe_code, reason = "takes memory on trust")]
     unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
         // SAFETY: the caller's promise.
-        unsafe { self.wrap_memory(addr, bytes) }
+        unsafe { self.arena().lend_memory(addr, bytes) }
     }
 
     /// The number of the allocation that has `addr`: no other allocation of the process ever has the same, also not one at the same
@@ -138,28 +150,36 @@ pub trait Gpu: Send + Sync + fmt::Debug {
 
     /// Bytes of device memory and pinned host memory that [`Gpu::alloc`], [`Gpu::alloc_host`] and [`Gpu::map_host`] have given
     /// out so far. Never falls: between two looks that show the same nothing was allocated.
-    fn allocated(&self) -> u64;
+    fn allocated(&self) -> u64 {
+        self.arena().allocated()
+    }
 
     /// Refuses what a copy of `bytes` bytes at `addr` would refuse, without a copy.
     ///
     /// # Errors
     ///
     /// [`GpuError::BadRange`] unless the range lies inside one live allocation of this device.
-    fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError>;
+    fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
+        self.arena().check_range(addr, bytes)
+    }
 
     /// Copies `bytes` into device memory at `addr`, and returns when the copy is done.
     ///
     /// # Errors
     ///
     /// As [`Gpu::check_range`].
-    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError>;
+    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
+        self.arena().write(addr, bytes)
+    }
 
     /// Copies device memory at `addr` into `out`.
     ///
     /// # Errors
     ///
     /// As [`Gpu::check_range`].
-    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError>;
+    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError> {
+        self.arena().read(addr, out)
+    }
 
     /// What [`Gpu::copy`] reaches: the host's memory, memory of each device with the same value, and what such a device has opened.
     /// None: the device makes no such copies.
@@ -223,7 +243,9 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// # Errors
     ///
     /// As [`Gpu::alloc`].
-    fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError>;
+    fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError> {
+        self.arena().map_host(bytes)
+    }
 
     /// Most blocks of kernel `kernel` that run at the same time, with `threads` threads and `shared_bytes` bytes of dynamic
     /// shared memory each. A cooperative launch may have as many. `None`: any number.

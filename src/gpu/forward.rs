@@ -8,50 +8,16 @@
 #[macro_export]
 macro_rules! forward_gpu {
     ($gpu:ident) => {
-        fn alloc(&self, bytes: usize, align: usize) -> Result<$crate::gpu::DeviceMemory, $crate::gpu::GpuError> {
-            self.$gpu.alloc(bytes, align)
-        }
-
-        fn alloc_shared(&self, bytes: usize, align: usize) -> Result<$crate::gpu::DeviceMemory, $crate::gpu::GpuError> {
-            self.$gpu.alloc_shared(bytes, align)
-        }
-
-        unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<$crate::gpu::DeviceMemory, $crate::gpu::GpuError> {
-            // SAFETY: the caller's promise.
-            unsafe { self.$gpu.wrap_memory(addr, bytes) }
-        }
-
-        unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<$crate::gpu::DeviceMemory, $crate::gpu::GpuError> {
-            // SAFETY: the caller's promise.
-            unsafe { self.$gpu.lend_memory(addr, bytes) }
+        fn arena(&self) -> &dyn $crate::gpu::Arena {
+            self.$gpu.arena()
         }
 
         fn open_memory(&self, handle: &$crate::gpu::MemoryHandle) -> Result<$crate::gpu::OpenedMemory, $crate::gpu::GpuError> {
             self.$gpu.open_memory(handle)
         }
 
-        fn allocated(&self) -> u64 {
-            self.$gpu.allocated()
-        }
-
-        fn check_range(&self, addr: u64, bytes: usize) -> Result<(), $crate::gpu::GpuError> {
-            self.$gpu.check_range(addr, bytes)
-        }
-
-        fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), $crate::gpu::GpuError> {
-            self.$gpu.write(addr, bytes)
-        }
-
-        fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), $crate::gpu::GpuError> {
-            self.$gpu.read(addr, out)
-        }
-
         fn facts(&self) -> Result<$crate::gpu::DeviceFacts, $crate::gpu::GpuError> {
             self.$gpu.facts()
-        }
-
-        fn map_host(&self, bytes: usize) -> Result<$crate::gpu::HostMapped, $crate::gpu::GpuError> {
-            self.$gpu.map_host(bytes)
         }
 
         fn default_stream(&self) -> $crate::gpu::Stream {

@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::GpuError;
-use super::share::Name;
+use super::error::GpuError;
+use super::share::{MemoryHandle, Name};
 
 /// What keeps an allocation or a mapping alive; dropping it ends it.
 pub(super) trait Hold: Send + Sync + fmt::Debug {
@@ -50,8 +50,14 @@ impl DeviceMemory {
         Self { addr, bytes, hold }
     }
 
-    pub(super) fn hold(&self) -> &dyn Hold {
-        self.hold.as_ref()
+    /// The name by which other processes open it; none for memory that only this one reaches.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn handle(&self) -> Result<Option<MemoryHandle>, GpuError> {
+        let named = |name| MemoryHandle::new(self.bytes() as u64, name);
+        Ok(self.hold.name()?.map(named))
     }
 
     /// First byte, as kernels and (registered) the HCA address it.
@@ -91,6 +97,44 @@ impl DeviceMemory {
     /// The driver's, or the kernel's where no descriptor is left.
     pub fn dmabuf(&self, pcie: bool) -> Result<Option<MemoryDmabuf>, GpuError> {
         self.hold.dmabuf(pcie)
+    }
+}
+
+/// Memory of another process, where kernels of this one reach it. Dropping it closes it: no kernel may use it any more.
+#[derive(Debug)]
+pub struct OpenedMemory {
+    addr: u64,
+    bytes: u64,
+    /// Bytes of its allocation from `addr` on.
+    room: u64,
+    _hold: Box<dyn Hold>,
+}
+
+impl OpenedMemory {
+    pub(super) fn new(addr: u64, bytes: u64, room: u64, hold: Box<dyn Hold>) -> Self {
+        Self {
+            addr,
+            bytes,
+            room,
+            _hold: hold,
+        }
+    }
+
+    /// Length of its allocation behind its first byte, at least [`OpenedMemory::bytes`]: all of it is open.
+    pub(crate) fn room(&self) -> u64 {
+        self.room
+    }
+
+    /// First byte, as kernels of this process address it.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 

@@ -1,15 +1,14 @@
 //! Device memory that processes of one machine show each other, so that kernels of one load from and store to that of another.
 //!
-//! The owner allocates it with [`Gpu::alloc_shared`](super::Gpu::alloc_shared) and names it ([`DeviceMemory::handle`]). The name
+//! The owner allocates it with [`Gpu::alloc_shared`](super::Gpu::alloc_shared) and names it ([`DeviceMemory::handle`](super::DeviceMemory::handle)). The name
 //! travels through the store. The other process opens it ([`Gpu::open_memory`](super::Gpu::open_memory)) at an address of its
 //! own. A name is good while its owner lives: of a process that has ended nothing is opened, also where another one has got its
 //! number. What has been opened stays until it is dropped, and with it the memory, whose owner may have died.
 
 use serde::{Deserialize, Serialize};
 
-use super::GpuError;
+use super::error::GpuError;
 use super::file::FileName;
-use super::memory::{DeviceMemory, Hold};
 
 /// A name by which other processes open device memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,56 +68,6 @@ impl MemoryHandle {
             Name::File(name) => Some(name),
             Name::Cuda(_) => None,
         }
-    }
-}
-
-impl DeviceMemory {
-    /// The name by which other processes open it; none for memory that only this one reaches.
-    ///
-    /// # Errors
-    ///
-    /// The driver's.
-    pub fn handle(&self) -> Result<Option<MemoryHandle>, GpuError> {
-        let named = |name| MemoryHandle::new(self.bytes() as u64, name);
-        Ok(self.hold().name()?.map(named))
-    }
-}
-
-/// Memory of another process, where kernels of this one reach it. Dropping it closes it: no kernel may use it any more.
-#[derive(Debug)]
-pub struct OpenedMemory {
-    addr: u64,
-    bytes: u64,
-    /// Bytes of its allocation from `addr` on.
-    room: u64,
-    _hold: Box<dyn Hold>,
-}
-
-impl OpenedMemory {
-    pub(super) fn new(addr: u64, (bytes, room): (u64, u64), hold: Box<dyn Hold>) -> Self {
-        Self {
-            addr,
-            bytes,
-            room,
-            _hold: hold,
-        }
-    }
-
-    /// Length of its allocation behind its first byte, at least [`OpenedMemory::bytes`]: all of it is open.
-    pub(crate) fn room(&self) -> u64 {
-        self.room
-    }
-
-    /// First byte, as kernels of this process address it.
-    #[must_use]
-    pub fn addr(&self) -> u64 {
-        self.addr
-    }
-
-    /// Length in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
     }
 }
 

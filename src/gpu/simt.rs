@@ -20,6 +20,7 @@
 )]
 
 mod capture;
+mod health;
 mod hooks;
 mod mapped;
 mod memory;
@@ -31,14 +32,15 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::kernel_set::{KernelSet, Known, LIBRARY};
-use super::memory::{DeviceMemory, HostMapped, MappedMmio};
+use super::memory::MappedMmio;
 use super::{
-    CopyPiece, DeviceFacts, Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, RdmaSupport,
-    RegisterKind, Stream, WriteOrdering,
+    Arena, CopyPiece, DeviceFacts, Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory,
+    RdmaSupport, RegisterKind, Stream, WriteOrdering,
 };
 use crate::config::setters;
-use memory::{Arena, Exports};
-use stream::{Health, SimtStream};
+use health::Health;
+use memory::{Exports, SimtArena};
+use stream::SimtStream;
 
 pub use ::simt::Kernel;
 pub(crate) use hooks::connect;
@@ -58,7 +60,7 @@ const MAX_PARAMS: usize = 4096;
 /// A "GPU" whose kernels run on threads of this process, one per stream.
 #[derive(Debug)]
 pub struct SimtGpu {
-    arena: Arc<Arena>,
+    arena: Arc<SimtArena>,
     health: Arc<Health>,
     stream: Arc<SimtStream>,
     kernels: RwLock<Known<Kernel>>,
@@ -109,7 +111,7 @@ pub struct SimtOptions<'a> {
     pub workers: usize,
     /// Most blocks of a cooperative launch, as a GPU has a limit. Default none: all blocks of a grid run at once.
     pub resident_blocks: Option<u32>,
-    /// Whether device memory has [DMA-BUFs](DeviceMemory::dmabufs), as that of a GPU has: descriptors of memory files, which the
+    /// Whether device memory has [DMA-BUFs](super::DeviceMemory::dmabufs), as that of a GPU has: descriptors of memory files, which the
     /// software HCA takes and no other. Default false.
     pub dmabufs: bool,
     /// The same for DMA-BUFs that are made for access across PCIe. Default false.
@@ -198,7 +200,7 @@ impl SimtGpu {
         }
         let health = Arc::default();
         Ok(Arc::new(Self {
-            arena: Arc::new(Arena::new(
+            arena: Arc::new(SimtArena::new(
                 Exports {
                     plain: options.dmabufs,
                     across_pcie: options.dmabufs_across_pcie,
@@ -286,22 +288,8 @@ impl Gpu for SimtGpu {
         "simt".to_owned()
     }
 
-    fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        self.arena.alloc(bytes, align)
-    }
-
-    fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        self.arena.alloc_shared(bytes, align)
-    }
-
-    unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.arena.wrap(addr, bytes) }
-    }
-
-    unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.arena.lend(addr, bytes) }
+    fn arena(&self) -> &dyn Arena {
+        &self.arena
     }
 
     fn buffer_id(&self, addr: u64) -> Result<Option<u64>, GpuError> {
@@ -320,22 +308,6 @@ impl Gpu for SimtGpu {
         })
     }
 
-    fn allocated(&self) -> u64 {
-        self.arena.allocated()
-    }
-
-    fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
-        self.arena.check_range(addr, bytes)
-    }
-
-    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
-        self.arena.write(addr, bytes)
-    }
-
-    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError> {
-        self.arena.read(addr, out)
-    }
-
     fn copies_within(&self) -> Option<&'static str> {
         self.copies.then_some("simt")
     }
@@ -347,14 +319,14 @@ impl Gpu for SimtGpu {
     }
 
     fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
-        match self.maps_registers {
-            true => mapped::map(host, bytes),
-            false => Err(GpuError::Doorbell {
-                kind: "memory",
-                refusal: "this device was opened without".to_owned(),
-                advice: "It takes SimtOptions::maps_registers.",
-            }),
+        if self.maps_registers {
+            return mapped::map(host, bytes);
         }
+        Err(GpuError::Doorbell {
+            kind: "memory",
+            refusal: "this device was opened without".to_owned(),
+            advice: "It takes SimtOptions::maps_registers.",
+        })
     }
 
     fn map_mmio_as(
@@ -376,10 +348,6 @@ impl Gpu for SimtGpu {
     /// The CPU says nothing: no attributes, no kernels.
     fn facts(&self) -> Result<DeviceFacts, GpuError> {
         Ok(DeviceFacts::default())
-    }
-
-    fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError> {
-        self.arena.map_host(bytes)
     }
 
     fn resident_blocks(

@@ -17,7 +17,8 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Event, GpuError};
+use super::error::GpuError;
+use super::event::Event;
 
 /// A queue of launches of one device: they run in the order in which they were made, beside those of other streams.
 ///

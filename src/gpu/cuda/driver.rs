@@ -1,25 +1,16 @@
-//! The CUDA driver, opened at run time: errors by name, the context.
+//! The CUDA driver, opened at run time: errors by name, what it says of a device before that is opened.
 
 // UNSAFETY: calls of the driver API.
 #![expect(unsafe_code, reason = "CUDA driver API")]
 
-use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use cudarc::driver::sys::{
-    self, CUcontext, CUdevice, CUdevice_attribute, CUresult, CUstreamCaptureMode,
-};
+use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute, CUresult};
 
 use super::functions;
-use super::module::Modules;
-use super::waiting::{PutOff, State};
-use crate::gpu::{GpuError, GpuSlot};
+use crate::gpu::GpuError;
 use crate::topology::PciAddress;
-
-/// The devices of this process that are open, by ordinal.
-static OPEN: Mutex<BTreeMap<u32, Weak<Device>>> = Mutex::new(BTreeMap::new());
 
 /// An error for whatever is not success.
 pub(super) fn check(call: &'static str, result: CUresult) -> Result<(), GpuError> {
@@ -45,229 +36,6 @@ pub(super) fn error_name(result: CUresult) -> String {
     unsafe { CStr::from_ptr(name) }
         .to_string_lossy()
         .into_owned()
-}
-
-/// The primary context of one device.
-#[derive(Debug)]
-pub(super) struct Device {
-    device: CUdevice,
-    slot: GpuSlot,
-    context: CUcontext,
-    name: String,
-    /// Compute capability as in `sm_90`.
-    arch: u32,
-    cooperative: bool,
-    multiprocessors: u32,
-    driver_version: u32,
-    modules: Modules,
-    put_off: PutOff,
-}
-
-// SAFETY: driver contexts may be current on any number of threads.
-unsafe impl Send for Device {}
-// SAFETY: as for Send.
-unsafe impl Sync for Device {}
-
-impl Device {
-    /// The device, which all of this process that have it open share.
-    pub(super) fn open(ordinal: u32) -> Result<Arc<Self>, GpuError> {
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(device) = open.get(&ordinal).and_then(Weak::upgrade) {
-            return Ok(device);
-        }
-        let device = Self::retain(ordinal)?;
-        open.insert(ordinal, Arc::downgrade(&device));
-        Ok(device)
-    }
-
-    /// The device of a context that the caller has, which is its primary one.
-    ///
-    /// # Safety
-    ///
-    /// `context` is null or a context of the driver.
-    pub(super) unsafe fn of_context(context: CUcontext) -> Result<Arc<Self>, GpuError> {
-        let count = start(0)?;
-        if context.is_null() {
-            return Err(GpuError::BadArgument {
-                what: "context",
-                value: "null".to_owned(),
-                limit: "a CUcontext".to_owned(),
-            });
-        }
-        let mut number = 0;
-        // SAFETY: the caller's context; `number` is written during the call.
-        unsafe {
-            check("cuCtxSetCurrent", sys::cuCtxSetCurrent(context))?;
-            check("cuCtxGetDevice", sys::cuCtxGetDevice(&raw mut number))?;
-        }
-        for ordinal in 0..count {
-            if handle(ordinal)? == number {
-                let device = Self::open(ordinal)?;
-                device.bind()?;
-                return device.check_context("context", context).map(|()| device);
-            }
-        }
-        let ordinal = number.cast_unsigned();
-        Err(GpuError::NoDevice { ordinal, count })
-    }
-
-    fn retain(ordinal: u32) -> Result<Arc<Self>, GpuError> {
-        let count = start(ordinal)?;
-        if ordinal >= count {
-            return Err(GpuError::NoDevice { ordinal, count });
-        }
-        let device = handle(ordinal)?;
-        let mut context = ptr::null_mut();
-        // SAFETY: `context` is written during the call; released in `drop`.
-        let retained = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut context, device) };
-        check("cuDevicePrimaryCtxRetain", retained)?;
-        let mut this = Self {
-            device,
-            slot: GpuSlot {
-                ordinal,
-                pci: PciAddress::default(),
-            },
-            context,
-            name: String::new(),
-            arch: 0,
-            cooperative: false,
-            multiprocessors: 0,
-            driver_version: 0,
-            modules: Modules::default(),
-            put_off: PutOff::default(),
-        };
-        this.describe()?;
-        Ok(Arc::new(this))
-    }
-
-    /// Makes the context current on this thread. Every use of the driver begins with it.
-    pub(super) fn bind(&self) -> Result<(), GpuError> {
-        // SAFETY: the context is retained while `self` lives.
-        check("cuCtxSetCurrent", unsafe {
-            sys::cuCtxSetCurrent(self.context)
-        })
-    }
-
-    /// Refuses `what` of the caller if it belongs to another context than this device's primary one, which is current.
-    pub(super) fn check_context(
-        &self,
-        what: &'static str,
-        context: CUcontext,
-    ) -> Result<(), GpuError> {
-        if context == self.context {
-            return Ok(());
-        }
-        let mut device = 0;
-        // SAFETY: a context that the driver has just named; `device` is written during the call.
-        let found = unsafe {
-            match sys::cuCtxSetCurrent(context) {
-                CUresult::CUDA_SUCCESS => sys::cuCtxGetDevice(&raw mut device),
-                refused => refused,
-            }
-        };
-        self.bind()?;
-        let value = match found {
-            CUresult::CUDA_SUCCESS => format!("of another context, on CUDA device {device}"),
-            refused => format!("of a context that ends ({})", error_name(refused)),
-        };
-        let limit = format!(
-            "one of the primary context of CUDA device {} ({}), which cuDevicePrimaryCtxRetain gives and programs by the CUDA runtime \
-             use",
-            self.slot.ordinal, self.name
-        );
-        Err(GpuError::BadArgument { what, value, limit })
-    }
-
-    /// Runs `body` in relaxed capture mode: what it does is allowed while another thread captures a graph.
-    pub(super) fn relaxed<T>(
-        &self,
-        body: impl FnOnce() -> Result<T, GpuError>,
-    ) -> Result<T, GpuError> {
-        self.bind()?;
-        let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: `mode` is exchanged with this thread's mode during the call.
-        let changed = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
-        check("cuThreadExchangeStreamCaptureMode", changed)?;
-        let result = body();
-        // SAFETY: as above; puts the old mode back.
-        let restored = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
-        check("cuThreadExchangeStreamCaptureMode", restored).and(result)
-    }
-
-    /// What is loaded.
-    pub(super) fn modules(&self) -> &Modules {
-        &self.modules
-    }
-
-    /// What is put off.
-    pub(super) fn put_off(&self) -> MutexGuard<'_, State> {
-        self.put_off.lock()
-    }
-
-    /// Where it is.
-    pub(super) fn slot(&self) -> GpuSlot {
-        self.slot
-    }
-
-    /// The driver's number of it.
-    pub(super) fn number(&self) -> i32 {
-        self.device
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(super) fn arch(&self) -> u32 {
-        self.arch
-    }
-
-    pub(super) fn cooperative(&self) -> bool {
-        self.cooperative
-    }
-
-    pub(super) fn multiprocessors(&self) -> u32 {
-        self.multiprocessors
-    }
-
-    pub(super) fn driver_version(&self) -> u32 {
-        self.driver_version
-    }
-
-    /// Bytes of its memory that are free, and of all.
-    pub(super) fn memory(&self) -> Result<(usize, usize), GpuError> {
-        self.bind()?;
-        let (mut free, mut total) = (0, 0);
-        // SAFETY: both are written during the call; the context is current.
-        check("cuMemGetInfo", unsafe {
-            sys::cuMemGetInfo_v2(&raw mut free, &raw mut total)
-        })?;
-        Ok((free, total))
-    }
-
-    fn describe(&mut self) -> Result<(), GpuError> {
-        self.slot.pci = pci_address(self.device)?;
-        self.name = name_of(self.device)?;
-        self.arch = arch_of(self.device)?;
-        self.cooperative =
-            self.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)? != 0;
-        self.multiprocessors =
-            self.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-        self.driver_version = version()?;
-        Ok(())
-    }
-
-    pub(super) fn attribute(&self, which: CUdevice_attribute) -> Result<u32, GpuError> {
-        attribute(self.device, which)
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        // SAFETY: retained once in `open`; everything made in the context holds `self`.
-        let released = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
-        log(check("cuDevicePrimaryCtxRelease", released));
-    }
 }
 
 /// The devices that this process may see, by ordinal. Opens none of them.
@@ -395,4 +163,13 @@ pub(super) fn log(result: Result<(), GpuError>) {
     if let Err(error) = result {
         tracing::error!("{error}");
     }
+}
+
+/// Where kernels find host memory that is mapped on the device.
+pub(super) fn device_address(host: *mut u8) -> Result<u64, GpuError> {
+    let mut addr = 0;
+    // SAFETY: `addr` is written during the call; `host` is allocated or registered as mapped.
+    let asked = unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut addr, host.cast(), 0) };
+    check("cuMemHostGetDevicePointer", asked)?;
+    Ok(addr)
 }

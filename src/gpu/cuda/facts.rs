@@ -7,8 +7,9 @@ use cudarc::driver::sys::{
     self, CUdevice_attribute as Attribute, CUfunction, CUfunction_attribute as Property,
 };
 
-use super::Kernel;
-use super::driver::{Device, check};
+use super::device::Device;
+use super::driver::check;
+use super::module::Kernel;
 use crate::gpu::kernel_set::Known;
 use crate::gpu::{DeviceFacts, GpuError, KernelFacts};
 

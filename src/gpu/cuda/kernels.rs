@@ -98,9 +98,10 @@ pub(super) fn load_all<C: Compiler, M>(
     mut load: impl FnMut(&Image) -> Result<M, GpuError>,
 ) -> Result<(Loaded<M>, Loaded<M>), GpuError> {
     let way = KernelLoading::new(target, options);
-    let library = match options.bare {
-        true => Vec::new(),
-        false => load_set(way, &LIBRARY, &find, &mut load)?,
+    let library = if options.bare {
+        Vec::new()
+    } else {
+        load_set(way, &LIBRARY, &find, &mut load)?
     };
     let mut extra = Vec::new();
     let mut add = |image: Image| -> Result<(), GpuError> {
@@ -113,14 +114,12 @@ pub(super) fn load_all<C: Compiler, M>(
             ptx: source.text.to_owned(),
             cubin: None,
         };
-        add(image).map_err(|error| match is_refusal(&error) {
-            true => too_old(
-                target,
-                source.text,
-                &error,
-                format!("no source of {}", source.name),
-            ),
-            false => error,
+        add(image).map_err(|error| {
+            if !is_refusal(&error) {
+                return error;
+            }
+            let nvrtc = format!("no source of {}", source.name);
+            too_old(target, source.text, &error, nvrtc)
         })?;
     }
     if !options.sources.is_empty() {
@@ -139,24 +138,16 @@ pub(super) fn load_set<C: Compiler, M>(
     find: &impl Fn() -> Result<C, String>,
     load: &mut impl FnMut(&Image) -> Result<M, GpuError>,
 ) -> Result<Loaded<M>, GpuError> {
-    let KernelLoading {
-        target, compile, ..
-    } = way;
-    let mut loaded = Vec::new();
-    let mut add = |image: Image| -> Result<(), GpuError> {
-        loaded.push(load_image(way, image, load)?);
-        Ok(())
-    };
     let has_sources = kernel_files(set).next().is_some();
     let no_use = || GpuError::NotForDevice {
         package: set.package().to_owned(),
-        device: format!("sm_{}", target.arch),
+        device: format!("sm_{}", way.target.arch),
     };
-    match compile {
-        _ if set.ptx().is_empty() && !has_sources => return Err(no_use()),
-        Compile::Nvrtc if !has_sources => return Err(no_use()),
+    match way.compile {
+        _ if set.ptx().is_empty() && !has_sources => Err(no_use()),
+        Compile::Nvrtc if !has_sources => Err(no_use()),
         Compile::Ptx if set.ptx().is_empty() => {
-            return Err(no_ptx(set, "Compile::Ptx asks for PTX alone".to_owned()));
+            Err(no_ptx(set, "Compile::Ptx asks for PTX alone".to_owned()))
         }
         Compile::Auto if set.ptx().is_empty() => {
             let nvrtc = find().map_err(|error| no_ptx(set, error))?;
@@ -164,58 +155,90 @@ pub(super) fn load_set<C: Compiler, M>(
                 "the kernels of {} have no PTX; compiling them with {nvrtc}",
                 set.package()
             );
-            compile_set(&nvrtc, set, target)?
-                .into_iter()
-                .try_for_each(&mut add)?;
+            load_sources(way, set, &nvrtc, load)
         }
         Compile::Nvrtc => {
             let nvrtc = find().map_err(|error| no_nvrtc("the kernels", &error))?;
-            compile_set(&nvrtc, set, target)
-                .and_then(|images| images.into_iter().try_for_each(&mut add))?;
+            load_sources(way, set, &nvrtc, load)
         }
-        Compile::Ptx | Compile::Auto => {
-            let (arch, sources) = ptx::sources(set, target.arch);
-            if arch == 0 {
-                let least = set.ptx().iter().map(|(arch, ..)| *arch).min();
-                let (arch, least) = (target.arch, least.unwrap_or(0));
-                return Err(GpuError::BadLaunch {
-                    kernel: "all kernels".to_owned(),
-                    detail: format!("the device is sm_{arch}, they need sm_{least} or later"),
-                });
+        Compile::Ptx | Compile::Auto => load_ptx(way, set, find, load),
+    }
+}
+
+/// Loads the PTX of `set`. If the driver cannot read the first of its files, what takes their place.
+fn load_ptx<C: Compiler, M>(
+    way: KernelLoading,
+    set: &KernelSet,
+    find: &impl Fn() -> Result<C, String>,
+    load: &mut impl FnMut(&Image) -> Result<M, GpuError>,
+) -> Result<Loaded<M>, GpuError> {
+    let (arch, sources) = ptx::sources(set, way.target.arch);
+    if arch == 0 {
+        let least = set.ptx().iter().map(|(arch, ..)| *arch).min();
+        let (arch, least) = (way.target.arch, least.unwrap_or(0));
+        return Err(GpuError::BadLaunch {
+            kernel: "all kernels".to_owned(),
+            detail: format!("the device is sm_{arch}, they need sm_{least} or later"),
+        });
+    }
+    let mut loaded = Vec::new();
+    for source in &sources {
+        let image = Image {
+            name: source.path.to_owned(),
+            ptx: source.text.to_owned(),
+            cubin: None,
+        };
+        match load_image(way, image, load) {
+            Ok(image) => loaded.push(image),
+            // The first file decides: all are made by one compiler.
+            Err(error) if loaded.is_empty() && is_refusal(&error) => {
+                let old = |nvrtc: String| too_old(way.target, source.text, &error, nvrtc);
+                return load_in_place(way, set, find, load, &error, &old);
             }
-            for (nth, source) in sources.iter().enumerate() {
-                let image = Image {
-                    name: source.path.to_owned(),
-                    ptx: source.text.to_owned(),
-                    cubin: None,
-                };
-                let Err(error) = add(image) else { continue };
-                // The first file decides: all are made by one compiler.
-                if nth > 0 || !is_refusal(&error) {
-                    return Err(error);
-                }
-                let old = |nvrtc: String| too_old(target, source.text, &error, nvrtc);
-                if compile == Compile::Ptx {
-                    return Err(old("not asked".to_owned()));
-                }
-                if !has_sources {
-                    return Err(old(format!("no source of {}", set.package())));
-                }
-                let nvrtc = find().map_err(&old)?;
-                tracing::info!("{error}; compiling the kernels with {nvrtc}");
-                let images = compile_set(&nvrtc, set, target)?;
-                let refused = |error: GpuError| match is_refusal(&error) {
-                    true => old(format!(
-                        "{nvrtc}, but the driver refuses what it makes: {error}"
-                    )),
-                    false => error,
-                };
-                images.into_iter().try_for_each(&mut add).map_err(refused)?;
-                break;
-            }
+            Err(error) => return Err(error),
         }
     }
     Ok(loaded)
+}
+
+/// Loads the sources of `set` by NVRTC in the place of PTX that the driver has refused with `refusal`, unless PTX alone is asked for.
+/// `old` is the error that says what NVRTC is.
+fn load_in_place<C: Compiler, M>(
+    way: KernelLoading,
+    set: &KernelSet,
+    find: &impl Fn() -> Result<C, String>,
+    load: &mut impl FnMut(&Image) -> Result<M, GpuError>,
+    refusal: &GpuError,
+    old: &impl Fn(String) -> GpuError,
+) -> Result<Loaded<M>, GpuError> {
+    if way.compile == Compile::Ptx {
+        return Err(old("not asked".to_owned()));
+    }
+    if kernel_files(set).next().is_none() {
+        return Err(old(format!("no source of {}", set.package())));
+    }
+    let nvrtc = find().map_err(old)?;
+    tracing::info!("{refusal}; compiling the kernels with {nvrtc}");
+    load_sources(way, set, &nvrtc, load).map_err(|error| {
+        if is_refusal(&error) {
+            old(format!(
+                "{nvrtc}, but the driver refuses what it makes: {error}"
+            ))
+        } else {
+            error
+        }
+    })
+}
+
+/// Compiles the sources of `set`, and loads all of them.
+fn load_sources<M>(
+    way: KernelLoading,
+    set: &KernelSet,
+    nvrtc: &impl Compiler,
+    load: &mut impl FnMut(&Image) -> Result<M, GpuError>,
+) -> Result<Loaded<M>, GpuError> {
+    let images = compile_set(nvrtc, set, way.target)?.into_iter();
+    images.map(|image| load_image(way, image, load)).collect()
 }
 
 fn compile_set(
@@ -319,7 +342,8 @@ fn no_nvrtc(file: &str, error: &str) -> GpuError {
 }
 
 fn too_old(target: Target, text: &str, refusal: &GpuError, nvrtc: String) -> GpuError {
-    let (version, needs) = (ptx::version(text), Needs::of(ptx::version(text)));
+    let version = ptx::version(text);
+    let needs = Needs::of(version.0, version.1);
     GpuError::OldDriver(Box::new(OldDriver {
         driver: format!("{}.{}", target.driver / 1000, target.driver % 1000 / 10),
         ptx: format!("{}.{}", version.0, version.1),

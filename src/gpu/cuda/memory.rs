@@ -9,12 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{self, CUdeviceptr, CUpointer_attribute, CUresult};
 
-use super::driver::{Device, check};
+use super::device::Device;
+use super::driver::{check, device_address};
+use super::options::MemoryLocation;
 use super::rdma;
 use super::register;
 use super::share::{self, HostFile};
 use super::stream::CudaStream;
 use super::waiting::Waiting;
+use crate::gpu::arena::Arena;
 use crate::gpu::file::page_bytes;
 use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MappedMmio, MemoryDmabuf};
 use crate::gpu::ranges::{Ranges, check_request};
@@ -30,8 +33,10 @@ const PAGE: usize = 4096;
 
 /// Everything of one device that kernels can address.
 #[derive(Debug)]
-pub(super) struct Arena {
+pub(super) struct CudaArena {
     device: Arc<Device>,
+    /// Of what it gives out as device memory.
+    location: MemoryLocation,
     live: Mutex<Ranges>,
     copies: Mutex<Copies>,
     /// Of copies between addresses, from the first on.
@@ -45,21 +50,25 @@ struct Copies {
     bounce: Pinned,
 }
 
-impl Arena {
-    pub(super) fn new(device: &Arc<Device>) -> Result<Arc<Self>, GpuError> {
+impl CudaArena {
+    pub(super) fn new(
+        device: &Arc<Device>,
+        location: MemoryLocation,
+    ) -> Result<Arc<Self>, GpuError> {
         let copies = Copies {
             stream: CudaStream::for_copies(device)?,
             bounce: Pinned::new(device, BOUNCE_BYTES, PAGE)?,
         };
         Ok(Arc::new(Self {
             device: Arc::clone(device),
+            location,
             live: Mutex::default(),
             copies: Mutex::new(copies),
             pieces: Mutex::default(),
         }))
     }
 
-    pub(super) fn alloc(
+    fn alloc_device(
         self: &Arc<Self>,
         bytes: usize,
         align: usize,
@@ -91,53 +100,6 @@ impl Arena {
         self.prepare(base, total)?;
         lock(&self.live).insert(addr, bytes);
         Ok(DeviceMemory::new(addr, bytes, Box::new(allocation)))
-    }
-
-    /// # Safety
-    ///
-    /// As [`Gpu::wrap_memory`](crate::gpu::Gpu::wrap_memory).
-    pub(super) unsafe fn wrap(
-        self: &Arc<Self>,
-        addr: u64,
-        bytes: usize,
-    ) -> Result<DeviceMemory, GpuError> {
-        let (base, length) = self.own(addr, bytes)?;
-        lock(&self.live).lend(addr, bytes)?;
-        let page = page_bytes();
-        let whole = bytes.next_multiple_of(page);
-        let is_exported =
-            addr.is_multiple_of(page as u64) && whole as u64 <= length - (addr - base);
-        let lent = Lent {
-            arena: Arc::clone(self),
-            addr,
-            exported: if is_exported { whole } else { 0 },
-        };
-        Ok(DeviceMemory::new(addr, bytes, Box::new(lent)))
-    }
-
-    /// # Safety
-    ///
-    /// As [`Gpu::lend_memory`](crate::gpu::Gpu::lend_memory).
-    pub(super) unsafe fn lend(
-        self: &Arc<Self>,
-        addr: u64,
-        bytes: usize,
-    ) -> Result<DeviceMemory, GpuError> {
-        // It wraps around, or is none.
-        Ranges::default().lend(addr, bytes)?;
-        let (base, length) = self.own(addr, bytes)?;
-        let page = page_bytes() as u64;
-        let first = addr - addr % page;
-        let end = (addr + bytes as u64).next_multiple_of(page);
-        let is_exported = first >= base && end <= base + length;
-        let lent = ForHcas {
-            arena: Arc::clone(self),
-            base,
-            first,
-            exported: if is_exported { end - first } else { 0 },
-            offset: addr - first,
-        };
-        Ok(DeviceMemory::new(addr, bytes, Box::new(lent)))
     }
 
     /// The number of the driver's allocation that has `addr`; none of an address that it does not know.
@@ -207,52 +169,6 @@ impl Arena {
         })
     }
 
-    pub(super) fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
-        lock(&self.live).check(addr, bytes)
-    }
-
-    pub(super) fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
-        let live = lock(&self.live);
-        live.check(addr, bytes.len())?;
-        let copies = lock(&self.copies);
-        self.device.relaxed(|| {
-            for (nth, part) in bytes.chunks(BOUNCE_BYTES).enumerate() {
-                let to = addr + (nth * BOUNCE_BYTES) as u64;
-                let bounce = copies.bounce.host.as_ptr();
-                // SAFETY: the buffer holds BOUNCE_BYTES, is used under its lock only, and no copy from it is in flight.
-                unsafe { ptr::copy_nonoverlapping(part.as_ptr(), bounce, part.len()) };
-                // SAFETY: the range lies in a live allocation, kept alive by the lock; the buffer outlives the copy.
-                check("cuMemcpyAsync", unsafe {
-                    let stream = copies.stream.raw();
-                    sys::cuMemcpyAsync(to, copies.bounce.addr, part.len(), stream)
-                })?;
-                copies.stream.synchronize()?;
-            }
-            Ok(())
-        })
-    }
-
-    pub(super) fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError> {
-        let live = lock(&self.live);
-        live.check(addr, out.len())?;
-        let copies = lock(&self.copies);
-        self.device.relaxed(|| {
-            for (nth, part) in out.chunks_mut(BOUNCE_BYTES).enumerate() {
-                let from = addr + (nth * BOUNCE_BYTES) as u64;
-                let bounce = copies.bounce.host.as_ptr();
-                // SAFETY: as in `write`.
-                check("cuMemcpyAsync", unsafe {
-                    let stream = copies.stream.raw();
-                    sys::cuMemcpyAsync(copies.bounce.addr, from, part.len(), stream)
-                })?;
-                copies.stream.synchronize()?;
-                // SAFETY: the copy has ended; the buffer is used under its lock only.
-                unsafe { ptr::copy_nonoverlapping(bounce, part.as_mut_ptr(), part.len()) };
-            }
-            Ok(())
-        })
-    }
-
     /// # Safety
     ///
     /// As [`Gpu::copy`](crate::gpu::Gpu::copy).
@@ -274,18 +190,6 @@ impl Arena {
             let ended = stream.synchronize();
             begun.and(ended)
         })
-    }
-
-    pub(super) fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError> {
-        let pinned = Pinned::new(&self.device, bytes, PAGE)?;
-        lock(&self.live).count(bytes);
-        let (host, addr) = (pinned.host, pinned.addr);
-        // SAFETY: `Pinned` holds `bytes` zeroed bytes from the begin of a page on, which the result keeps.
-        Ok(unsafe { HostMapped::new(host, addr, bytes, Box::new(pinned)) })
-    }
-
-    pub(super) fn allocated(&self) -> u64 {
-        lock(&self.live).taken()
     }
 
     pub(super) fn map_mmio(
@@ -351,10 +255,118 @@ impl Arena {
     }
 }
 
+/// The device gives out its own memory, or pinned host memory in its place.
+impl Arena for Arc<CudaArena> {
+    fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        match self.location {
+            MemoryLocation::Device => self.alloc_device(bytes, align),
+            MemoryLocation::Host => self.alloc_host(bytes, align),
+        }
+    }
+
+    fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        match self.location {
+            MemoryLocation::Device => self.alloc_device(bytes, align),
+            MemoryLocation::Host => self.alloc_file(bytes, align),
+        }
+    }
+
+    unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        let (base, length) = self.own(addr, bytes)?;
+        lock(&self.live).lend(addr, bytes)?;
+        let page = page_bytes();
+        let whole = bytes.next_multiple_of(page);
+        let is_exported =
+            addr.is_multiple_of(page as u64) && whole as u64 <= length - (addr - base);
+        let lent = Lent {
+            arena: Arc::clone(self),
+            addr,
+            exported: if is_exported { whole } else { 0 },
+        };
+        Ok(DeviceMemory::new(addr, bytes, Box::new(lent)))
+    }
+
+    unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        // It wraps around, or is none.
+        Ranges::default().lend(addr, bytes)?;
+        let (base, length) = self.own(addr, bytes)?;
+        let page = page_bytes() as u64;
+        let first = addr - addr % page;
+        let end = (addr + bytes as u64).next_multiple_of(page);
+        let is_exported = first >= base && end <= base + length;
+        let lent = ForHcas {
+            arena: Arc::clone(self),
+            base,
+            first,
+            exported: if is_exported { end - first } else { 0 },
+            offset: addr - first,
+        };
+        Ok(DeviceMemory::new(addr, bytes, Box::new(lent)))
+    }
+
+    fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError> {
+        let pinned = Pinned::new(&self.device, bytes, PAGE)?;
+        lock(&self.live).count(bytes);
+        let (host, addr) = (pinned.host, pinned.addr);
+        // SAFETY: `Pinned` holds `bytes` zeroed bytes from the begin of a page on, which the result keeps.
+        Ok(unsafe { HostMapped::new(host, addr, bytes, Box::new(pinned)) })
+    }
+
+    fn allocated(&self) -> u64 {
+        lock(&self.live).taken()
+    }
+
+    fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
+        lock(&self.live).check(addr, bytes)
+    }
+
+    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
+        let live = lock(&self.live);
+        live.check(addr, bytes.len())?;
+        let copies = lock(&self.copies);
+        self.device.relaxed(|| {
+            for (nth, part) in bytes.chunks(BOUNCE_BYTES).enumerate() {
+                let to = addr + (nth * BOUNCE_BYTES) as u64;
+                let bounce = copies.bounce.host.as_ptr();
+                // SAFETY: the buffer holds BOUNCE_BYTES, is used under its lock only, and no copy from it is in flight.
+                unsafe { ptr::copy_nonoverlapping(part.as_ptr(), bounce, part.len()) };
+                // SAFETY: the range lies in a live allocation, kept alive by the lock; the buffer outlives the copy.
+                check("cuMemcpyAsync", unsafe {
+                    let stream = copies.stream.raw();
+                    sys::cuMemcpyAsync(to, copies.bounce.addr, part.len(), stream)
+                })?;
+                copies.stream.synchronize()?;
+            }
+            Ok(())
+        })
+    }
+
+    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError> {
+        let live = lock(&self.live);
+        live.check(addr, out.len())?;
+        let copies = lock(&self.copies);
+        self.device.relaxed(|| {
+            for (nth, part) in out.chunks_mut(BOUNCE_BYTES).enumerate() {
+                let from = addr + (nth * BOUNCE_BYTES) as u64;
+                let bounce = copies.bounce.host.as_ptr();
+                // SAFETY: as in `write`.
+                check("cuMemcpyAsync", unsafe {
+                    let stream = copies.stream.raw();
+                    sys::cuMemcpyAsync(copies.bounce.addr, from, part.len(), stream)
+                })?;
+                copies.stream.synchronize()?;
+                // SAFETY: the copy has ended; the buffer is used under its lock only.
+                unsafe { ptr::copy_nonoverlapping(bounce, part.as_mut_ptr(), part.len()) };
+            }
+            Ok(())
+        })
+    }
+}
+
 /// Pinned memory that takes the place of device memory.
 #[derive(Debug)]
 struct HostAllocation {
-    arena: Arc<Arena>,
+    arena: Arc<CudaArena>,
     addr: u64,
     /// Freed after `drop`.
     hold: Box<dyn Hold>,
@@ -376,7 +388,7 @@ impl Drop for HostAllocation {
 /// Memory of the caller, as long as it is in use here.
 #[derive(Debug)]
 struct Lent {
-    arena: Arc<Arena>,
+    arena: Arc<CudaArena>,
     addr: u64,
     /// Bytes from `addr` on that are whole pages of the caller's allocation; 0 if it has no whole page to export.
     exported: usize,
@@ -398,7 +410,7 @@ impl Drop for Lent {
 /// Memory of the caller that HCAs alone reach.
 #[derive(Debug)]
 struct ForHcas {
-    arena: Arc<Arena>,
+    arena: Arc<CudaArena>,
     /// Begin of the caller's allocation.
     base: CUdeviceptr,
     /// The first page that has some of it, and the bytes of all such pages; 0 if not all belong to the caller's allocation.
@@ -447,7 +459,7 @@ fn allocation_of(addr: u64) -> Result<(u64, u64), GpuError> {
 /// An allocation of the driver.
 #[derive(Debug)]
 struct Allocation {
-    arena: Arc<Arena>,
+    arena: Arc<CudaArena>,
     base: CUdeviceptr,
     addr: u64,
     /// Bytes from `addr` on that are whole pages; 0 if it need not begin at one.
@@ -470,7 +482,12 @@ impl Drop for Allocation {
         // and the host may have to write a word before one of them ends. So this code does not hold the lock then.
         lock(&self.arena.live).remove(self.addr);
         // SAFETY: allocated in `alloc`, freed once.
-        unsafe { Waiting::Free(self.base).give_back(&self.arena.device) };
+        unsafe {
+            self.arena
+                .device
+                .context()
+                .give_back(Waiting::Free(self.base))
+        };
     }
 }
 
@@ -535,17 +552,12 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         // SAFETY: allocated in `new`, freed once.
-        unsafe { Waiting::FreeHost(self.base).give_back(&self.device) };
+        unsafe {
+            self.device
+                .context()
+                .give_back(Waiting::FreeHost(self.base))
+        };
     }
-}
-
-/// Where kernels find host memory that is mapped on the device.
-pub(super) fn device_address(host: *mut u8) -> Result<u64, GpuError> {
-    let mut addr = 0;
-    // SAFETY: `addr` is written during the call; `host` is allocated or registered as mapped.
-    let asked = unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut addr, host.cast(), 0) };
-    check("cuMemHostGetDevicePointer", asked)?;
-    Ok(addr)
 }
 
 /// Kinds of memory, for messages.

@@ -10,11 +10,25 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cudarc::driver::sys::{self, CUfunction, CUjit_option, CUmodule};
 
-use super::driver::{Device, check};
+use super::context::Context;
+use super::driver::check;
 use super::kernels::{self, Image};
 use super::waiting::Waiting;
 use super::widen::code_of;
 use crate::gpu::GpuError;
+
+/// A kernel of a loaded image.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kernel {
+    pub(super) function: CUfunction,
+    /// Bytes of its parameter struct, as the PTX has it.
+    pub(super) param_bytes: usize,
+}
+
+// SAFETY: a function handle may be launched from any thread; its module is kept by the same `CudaGpu`.
+unsafe impl Send for Kernel {}
+// SAFETY: as for Send.
+unsafe impl Sync for Kernel {}
 
 /// Room for what the driver's compiler of PTX says when it refuses.
 const LOG_BYTES: usize = 8 << 10;
@@ -29,7 +43,7 @@ pub(super) struct Modules(Mutex<BTreeMap<(String, bool), Weak<Loaded>>>);
 
 #[derive(Debug)]
 struct Loaded {
-    device: Arc<Device>,
+    context: Arc<Context>,
     raw: CUmodule,
 }
 
@@ -38,17 +52,16 @@ unsafe impl Send for Loaded {}
 // SAFETY: as for Send.
 unsafe impl Sync for Loaded {}
 
-impl Module {
+impl Modules {
     /// The image, which is loaded if it is not yet.
-    pub(super) fn load(device: &Arc<Device>, image: &Image) -> Result<Self, GpuError> {
-        let modules = &device.modules().0;
+    pub(super) fn load(&self, context: &Arc<Context>, image: &Image) -> Result<Module, GpuError> {
         // Held while it is loaded: of two threads with one image, one loads it.
-        let mut modules = modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut modules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (code_of(&image.ptx), image.cubin.is_some());
         if let Some(loaded) = modules.get(&key).and_then(Weak::upgrade) {
-            return Ok(Self(loaded));
+            return Ok(Module(loaded));
         }
-        if device.put_off().waits() {
+        if context.put_off().waits() {
             return Err(GpuError::BadArgument {
                 what: "a module",
                 value: format!("{}, which is not loaded", image.name),
@@ -56,16 +69,18 @@ impl Module {
                     .to_owned(),
             });
         }
-        let loaded = Arc::new(Loaded::new(device, image)?);
+        let loaded = Arc::new(Loaded::new(context, image)?);
         modules.retain(|_, loaded| loaded.strong_count() > 0);
         modules.insert(key, Arc::downgrade(&loaded));
-        Ok(Self(loaded))
+        Ok(Module(loaded))
     }
+}
 
+impl Module {
     pub(super) fn function(&self, name: &str) -> Result<CUfunction, GpuError> {
         let text = c_string(name, name)?;
         let mut function = ptr::null_mut();
-        self.0.device.bind()?;
+        self.0.context.bind()?;
         // SAFETY: the module is loaded and its context current; `function` is written during the call.
         let found =
             unsafe { sys::cuModuleGetFunction(&raw mut function, self.0.raw, text.as_ptr()) };
@@ -75,13 +90,13 @@ impl Module {
 }
 
 impl Loaded {
-    fn new(device: &Arc<Device>, image: &Image) -> Result<Self, GpuError> {
+    fn new(context: &Arc<Context>, image: &Image) -> Result<Self, GpuError> {
         let text = c_string(&image.name, &image.ptx)?;
         let start = match &image.cubin {
             Some(code) => code.as_ptr().cast(),
             None => text.as_ptr().cast(),
         };
-        device.bind()?;
+        context.bind()?;
         let mut raw = ptr::null_mut();
         let mut log = vec![0u8; LOG_BYTES];
         let mut options = [
@@ -108,7 +123,7 @@ impl Loaded {
         check("cuModuleLoadDataEx", loaded)
             .map_err(|refusal| kernels::refused(&image.name, refusal, &text_of(&log)))?;
         Ok(Self {
-            device: Arc::clone(device),
+            context: Arc::clone(context),
             raw,
         })
     }
@@ -117,7 +132,7 @@ impl Loaded {
 impl Drop for Loaded {
     fn drop(&mut self) {
         // SAFETY: loaded in `new`, unloaded once, after the kernels that name it.
-        unsafe { Waiting::Unload(self.raw).give_back(&self.device) };
+        unsafe { self.context.give_back(Waiting::Unload(self.raw)) };
     }
 }
 

@@ -40,6 +40,13 @@ type Create = unsafe extern "C" fn(
 type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
 type Fetch = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 
+/// The functions for a result of a program.
+#[derive(Clone, Copy)]
+struct Getter {
+    size: Size,
+    fetch: Fetch,
+}
+
 /// The library. Never unloaded.
 pub(super) struct Nvrtc {
     path: String,
@@ -51,9 +58,9 @@ pub(super) struct Nvrtc {
     compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int,
     destroy: unsafe extern "C" fn(*mut Program) -> c_int,
     error_string: unsafe extern "C" fn(c_int) -> *const c_char,
-    ptx: (Size, Fetch),
-    cubin: (Size, Fetch),
-    log: (Size, Fetch),
+    ptx: Getter,
+    cubin: Getter,
+    log: Getter,
 }
 
 /// What a compilation made.
@@ -93,13 +100,14 @@ impl Nvrtc {
     ///
     /// The loader's message, or what the library lacks.
     pub(super) fn open(path: &Path) -> Result<Self, String> {
-        let file = match path.is_dir() {
-            true => NAMES
+        let file = if path.is_dir() {
+            NAMES
                 .iter()
                 .map(|name| path.join(name))
                 .find(|file| file.exists())
-                .ok_or_else(|| format!("no libnvrtc.so in {}", path.display()))?,
-            false => path.to_owned(),
+                .ok_or_else(|| format!("no libnvrtc.so in {}", path.display()))?
+        } else {
+            path.to_owned()
         };
         if let Some(folder) = file.parent().filter(|folder| folder.is_absolute()) {
             load_builtins(folder);
@@ -114,20 +122,6 @@ impl Nvrtc {
     }
 
     fn bind(library: &Library, path: &str) -> Result<Self, String> {
-        /// # Safety
-        ///
-        /// `T` is the function's type.
-        unsafe fn function<T: Copy>(
-            library: &Library,
-            path: &str,
-            name: &str,
-        ) -> Result<T, String> {
-            // SAFETY: the caller's promise.
-            let found = unsafe { library.get::<T>(name.as_bytes()) };
-            found
-                .map(|symbol| *symbol)
-                .map_err(|error| format!("{path} has no {name}: {}", loader_message(&error)))
-        }
         type Numbers = unsafe extern "C" fn(*mut c_int) -> c_int;
         type Version = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
         // SAFETY: the types are those of nvrtc.h, the same from CUDA 11.2 to 13.
@@ -144,18 +138,18 @@ impl Nvrtc {
                     compile: function(library, path, "nvrtcCompileProgram")?,
                     destroy: function(library, path, "nvrtcDestroyProgram")?,
                     error_string: function(library, path, "nvrtcGetErrorString")?,
-                    ptx: (
-                        function(library, path, "nvrtcGetPTXSize")?,
-                        function(library, path, "nvrtcGetPTX")?,
-                    ),
-                    cubin: (
-                        function(library, path, "nvrtcGetCUBINSize")?,
-                        function(library, path, "nvrtcGetCUBIN")?,
-                    ),
-                    log: (
-                        function(library, path, "nvrtcGetProgramLogSize")?,
-                        function(library, path, "nvrtcGetProgramLog")?,
-                    ),
+                    ptx: Getter {
+                        size: function(library, path, "nvrtcGetPTXSize")?,
+                        fetch: function(library, path, "nvrtcGetPTX")?,
+                    },
+                    cubin: Getter {
+                        size: function(library, path, "nvrtcGetCUBINSize")?,
+                        fetch: function(library, path, "nvrtcGetCUBIN")?,
+                    },
+                    log: Getter {
+                        size: function(library, path, "nvrtcGetProgramLogSize")?,
+                        fetch: function(library, path, "nvrtcGetProgramLog")?,
+                    },
                 },
             )
         };
@@ -232,9 +226,10 @@ impl Nvrtc {
         let program = OwnedProgram::new(self, main.name, &text).map_err(failed)?;
         program.compile(&options).map_err(failed)?;
         let ptx = program.fetch(self.ptx).map_err(failed)?;
-        let cubin = match code {
-            true => Some(program.fetch(self.cubin).map_err(failed)?),
-            false => None,
+        let cubin = if code {
+            Some(program.fetch(self.cubin).map_err(failed)?)
+        } else {
+            None
         };
         Ok(Compiled {
             ptx: text_of(ptx),
@@ -356,16 +351,16 @@ impl<'a> OwnedProgram<'a> {
         ))
     }
 
-    fn fetch(&self, (size, fetch): (Size, Fetch)) -> Result<Vec<u8>, String> {
+    fn fetch(&self, result: Getter) -> Result<Vec<u8>, String> {
         let mut bytes = 0;
         // SAFETY: the program is live; `bytes` is written.
-        let asked = unsafe { size(self.raw, &raw mut bytes) };
+        let asked = unsafe { (result.size)(self.raw, &raw mut bytes) };
         if asked != 0 {
             return Err(self.nvrtc.error("the size of a result", asked));
         }
         let mut out = vec![0u8; bytes];
         // SAFETY: as many bytes as the library has just said.
-        let fetched = unsafe { fetch(self.raw, out.as_mut_ptr().cast()) };
+        let fetched = unsafe { (result.fetch)(self.raw, out.as_mut_ptr().cast()) };
         match fetched {
             0 => Ok(out),
             code => Err(self.nvrtc.error("a result", code)),
@@ -381,6 +376,24 @@ impl Drop for OwnedProgram<'_> {
             tracing::error!("{}", self.nvrtc.error("nvrtcDestroyProgram", ended));
         }
     }
+}
+
+/// The function of this name.
+///
+/// # Safety
+///
+/// `T` is the function's type.
+unsafe fn function<T: Copy>(library: &Library, path: &str, name: &str) -> Result<T, String> {
+    // SAFETY: the caller's promise.
+    let found = unsafe { library.get::<T>(name.as_bytes()) };
+    found
+        .map(|symbol| *symbol)
+        .map_err(|error| format!("{path} has no {name}: {}", loader_message(&error)))
+}
+
+/// File and version of the run-time compiler.
+pub(in crate::gpu) fn found_nvrtc() -> Result<String, String> {
+    Nvrtc::find().map(|nvrtc| nvrtc.to_string())
 }
 
 /// What the dynamic loader said; libloading's own text is only which call failed.

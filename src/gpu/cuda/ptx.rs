@@ -55,8 +55,8 @@ pub(super) struct Needs {
 
 impl Needs {
     /// By the release notes of PTX and of CUDA, from CUDA 11.8 on.
-    pub(super) fn of(version: (u32, u32)) -> Self {
-        let (cuda, release) = match version {
+    pub(super) fn of(major: u32, minor: u32) -> Self {
+        let (cuda, release) = match (major, minor) {
             (..=7, _) => ((11, 8), 520),
             (8, 0) => ((12, 0), 525),
             (8, 1) => ((12, 1), 530),
@@ -144,8 +144,8 @@ mod tests {
     fn the_version_says_which_driver_it_takes() {
         assert_eq!(version(TEXT), (9, 0));
         assert_eq!(version("no PTX"), (0, 0));
-        let needs = |version| {
-            let needs = Needs::of(version);
+        let needs = |(major, minor)| {
+            let needs = Needs::of(major, minor);
             (needs.cuda, needs.release)
         };
         assert_eq!(needs((9, 0)), ((13, 0), 580));

@@ -10,7 +10,8 @@ use cudarc::driver::sys::{
     CUflushGPUDirectRDMAWritesTarget as FlushTarget, CUmemRangeHandleType,
 };
 
-use super::driver::{Device, attribute, check};
+use super::device::Device;
+use super::driver::{attribute, check};
 use crate::gpu::{GpuError, MemoryDmabuf, RdmaSupport, WriteOrdering};
 
 /// `CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE`.

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys;
 
-use super::driver::{Device, check, log};
-use super::memory::device_address;
+use super::device::Device;
+use super::driver::{check, device_address, log};
 use crate::gpu::memory::{Hold, MappedMmio};
 use crate::gpu::{GpuError, RegisterKind as Kind, register_page};
 
@@ -162,9 +162,10 @@ impl Kind {
                 inside = (begin..end).contains(&addr);
             } else if let Some(flags) = text.strip_prefix("VmFlags:").filter(|_| inside) {
                 let mut flags = flags.split_whitespace();
-                return match flags.any(|flag| flag == "io" || flag == "pf") {
-                    true => Self::Io,
-                    false => Self::Memory,
+                return if flags.any(|flag| flag == "io" || flag == "pf") {
+                    Self::Io
+                } else {
+                    Self::Memory
                 };
             }
         }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUdeviceptr, CUipcMem_flags, CUipcMemHandle};
 
-use super::driver::{Device, check, log};
-use super::memory::device_address;
+use super::device::Device;
+use super::driver::{check, device_address, log};
 use super::waiting::Waiting;
 use crate::gpu::file::{Mapping, SharedFile};
 use crate::gpu::memory::Hold;
@@ -43,17 +43,13 @@ pub(super) fn open(device: &Arc<Device>, handle: &MemoryHandle) -> Result<Opened
             }
             let (addr, room) = (opened.base + name.offset, opened.bytes - name.offset);
             let bytes = handle.bytes();
-            Ok(OpenedMemory::new(addr, (bytes, room), Box::new(opened)))
+            Ok(OpenedMemory::new(addr, bytes, room, Box::new(opened)))
         }
         Name::File(name) => {
             let mapping = name.map(handle.bytes()).map_err(refused)?;
             let registered = Registered::new(device, mapping)?;
             let (addr, bytes) = (registered.addr, handle.bytes());
-            Ok(OpenedMemory::new(
-                addr,
-                (bytes, bytes),
-                Box::new(registered),
-            ))
+            Ok(OpenedMemory::new(addr, bytes, bytes, Box::new(registered)))
         }
     }
 }
@@ -191,7 +187,11 @@ impl Drop for Registered {
     fn drop(&mut self) {
         if let Some(mapping) = self.mapping.take() {
             // SAFETY: registered in `new`, taken back once.
-            unsafe { Waiting::Unregister(mapping).give_back(&self.device) };
+            unsafe {
+                self.device
+                    .context()
+                    .give_back(Waiting::Unregister(mapping))
+            };
         }
     }
 }

@@ -13,10 +13,11 @@ use cudarc::driver::sys::{
     CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 
-use super::driver::{Device, check, error_name, log};
+use super::device::Device;
+use super::driver::{check, error_name, log};
 use super::module::Module;
 use crate::deadline::Looks;
-use crate::gpu::launch::Completion;
+use crate::gpu::event::Completion;
 use crate::gpu::stream::{Graph, Queue, Replay};
 use crate::gpu::{Event, GpuError, Stream};
 

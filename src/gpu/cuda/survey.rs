@@ -50,7 +50,7 @@ fn needs(arch: u32) -> KernelNeeds {
     let (_, sources) = ptx::sources(&LIBRARY, arch);
     let versions = sources.iter().map(|source| ptx::version(source.text));
     let ptx = versions.max().unwrap_or((0, 0));
-    let needs = ptx::Needs::of(ptx);
+    let needs = ptx::Needs::of(ptx.0, ptx.1);
     KernelNeeds {
         ptx,
         cuda: needs.cuda,

@@ -11,14 +11,12 @@
 use std::ffi::c_void;
 use std::mem;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cudarc::driver::sys::{self, CUdeviceptr, CUlimit, CUmodule};
+use cudarc::driver::sys::{self, CUdeviceptr, CUmodule};
 
-use super::driver::{Device, check, log};
-use super::module::Module;
-use crate::gpu::launch::Running;
-use crate::gpu::{GpuError, Mapping};
+use super::driver::{check, log};
+use crate::gpu::Mapping;
 
 /// What a call of the driver gives back that waits for all kernels. The driver takes each of them once.
 #[derive(Debug)]
@@ -37,25 +35,13 @@ pub(super) enum Waiting {
 unsafe impl Send for Waiting {}
 
 impl Waiting {
-    /// Gives it back now, or at the end of the last persistent kernel.
+    /// Gives it back. The context is current.
     ///
     /// # Safety
     ///
-    /// It came from this device's driver as its variant says, and nothing uses or gives it back afterwards.
-    pub(super) unsafe fn give_back(self, device: &Arc<Device>) {
-        let mut put_off = device.put_off();
-        if put_off.kernels > 0 {
-            put_off.calls.push(self);
-            return;
-        }
-        // Not under the lock: a kernel that this waits for may need another thread, which needs the lock.
-        drop(put_off);
-        self.run(device);
-    }
-
-    fn run(self, device: &Device) {
-        log(device.bind());
-        // SAFETY: promised to `give_back`, the only place that makes a call known here; `self` is gone behind this.
+    /// It came from the driver of the current context as its variant says, and nothing uses or gives it back afterwards.
+    pub(super) unsafe fn run(self) {
+        // SAFETY: the caller's promise; `self` is gone after this.
         let (call, result) = unsafe {
             match &self {
                 Self::Free(addr) => ("cuMemFree", sys::cuMemFree_v2(*addr)),
@@ -93,59 +79,27 @@ impl State {
     pub(super) fn waits(&self) -> bool {
         self.kernels > 0
     }
-}
 
-/// One persistent kernel. Ends behind it.
-#[derive(Debug)]
-pub(super) struct PersistentKernel {
-    device: Arc<Device>,
-    /// Opening the device again finds them loaded.
-    modules: Vec<Module>,
-}
-
-impl PersistentKernel {
-    /// Announces one, beside which kernels with at most `local` bytes of local memory are launched. The driver makes room for more
-    /// than the limit at the first launch that needs it, and waits there.
-    pub(super) fn announce(
-        device: &Arc<Device>,
-        local: u32,
-        modules: Vec<Module>,
-    ) -> Result<Self, GpuError> {
-        device.bind()?;
-        let stack = local as usize;
-        let limit = CUlimit::CU_LIMIT_STACK_SIZE;
-        let mut has = 0;
-        // SAFETY: `has` is written during the call; the context is current.
-        check("cuCtxGetLimit", unsafe {
-            sys::cuCtxGetLimit(&raw mut has, limit)
-        })?;
-        if has < stack {
-            // SAFETY: the context is current.
-            check("cuCtxSetLimit(STACK_SIZE)", unsafe {
-                sys::cuCtxSetLimit(limit, stack)
-            })?;
+    /// Returns `call`, for now, unless it is put off.
+    pub(super) fn unless_put_off(&mut self, call: Waiting) -> Option<Waiting> {
+        if !self.waits() {
+            return Some(call);
         }
-        device.put_off().kernels += 1;
-        Ok(Self {
-            device: Arc::clone(device),
-            modules,
-        })
+        self.calls.push(call);
+        None
     }
-}
 
-impl Running for PersistentKernel {}
+    /// A persistent kernel is announced.
+    pub(super) fn announced(&mut self) {
+        self.kernels += 1;
+    }
 
-impl Drop for PersistentKernel {
-    fn drop(&mut self) {
-        // Those that nothing else keeps are unloaded with the rest.
-        self.modules.clear();
-        let mut put_off = self.device.put_off();
-        put_off.kernels -= 1;
-        if put_off.kernels > 0 {
-            return;
+    /// A persistent kernel has ended; returns what was put off if it was the last.
+    pub(super) fn ended(&mut self) -> Vec<Waiting> {
+        self.kernels -= 1;
+        if self.waits() {
+            return Vec::new();
         }
-        let calls = mem::take(&mut put_off.calls);
-        drop(put_off);
-        calls.into_iter().for_each(|call| call.run(&self.device));
+        mem::take(&mut self.calls)
     }
 }

@@ -3,18 +3,17 @@
 //! A capture is a list of launches, each with those that must be over before it. A replay runs them one after the other. With a
 //! schedule seed it draws one of the legal orders, so that an order that the program forgot to require shows.
 
-// UNSAFETY: a graph runs kernels on addresses that it recorded.
-#![expect(unsafe_code, reason = "launching is unsafe, see `Graph::launch`")]
-
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::stream::{Health, SimtStream, Work, lock};
-use crate::gpu::launch::Completion;
-use crate::gpu::stream::{Graph, Replay};
-use crate::gpu::{Event, GpuError, Stream};
+use super::health::{Health, lock};
+use crate::gpu::GpuError;
+use crate::gpu::event::Completion;
+
+/// What a launch does, given the number of the replay (0 outside of graphs); the error is the report of the failure.
+pub(super) type Work = Arc<dyn Fn(u64) -> Result<(), String> + Send + Sync>;
 
 /// What has been recorded so far; shared by the streams that joined.
 #[derive(Debug)]
@@ -61,7 +60,7 @@ pub(super) fn current(member: &mut Option<Member>) -> Option<&mut Member> {
 }
 
 /// Ends the capture that began in the stream whose member this is.
-pub(super) fn end(member: &mut Option<Member>) -> Result<Graph, GpuError> {
+pub(super) fn end(member: &mut Option<Member>) -> Result<Recorded, GpuError> {
     let wrong = |detail: &str| {
         Err(GpuError::Capture {
             detail: detail.to_owned(),
@@ -89,12 +88,12 @@ pub(super) fn end(member: &mut Option<Member>) -> Result<Graph, GpuError> {
             nodes[lost].kernel
         ));
     }
-    Ok(Graph::new(Box::new(SimtGraph {
+    Ok(Recorded {
         health: Arc::clone(&recording.health),
         nodes: nodes.into(),
         replays: Arc::default(),
         turn: Arc::default(),
-    })))
+    })
 }
 
 impl Member {
@@ -188,9 +187,9 @@ impl Completion for Captured {
     }
 }
 
-/// The launches of a capture, in their order.
+/// The launches of a capture that has ended, in their order.
 #[derive(Debug)]
-struct SimtGraph {
+pub(super) struct Recorded {
     health: Arc<Health>,
     nodes: Arc<[Node]>,
     /// Replays so far.
@@ -199,22 +198,23 @@ struct SimtGraph {
     turn: Arc<Mutex<()>>,
 }
 
-impl Replay for SimtGraph {
-    unsafe fn launch(&self, stream: &Stream) -> Result<Event, GpuError> {
-        let stream = stream
-            .downcast::<SimtStream>()
-            .filter(|stream| stream.is_of(&self.health))
-            .ok_or_else(|| GpuError::BadArgument {
-                what: "stream",
-                value: "of another device".to_owned(),
-                limit: "a stream of the graph's device".to_owned(),
-            })?;
+impl Recorded {
+    pub(super) fn health(&self) -> &Arc<Health> {
+        &self.health
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// All of it, as one launch.
+    pub(super) fn replay(&self) -> Work {
         let (nodes, replays, turn) = (
             Arc::clone(&self.nodes),
             Arc::clone(&self.replays),
             Arc::clone(&self.turn),
         );
-        let run = move |_| {
+        Arc::new(move |_| {
             let _turn = lock(&turn);
             let replay = replays.fetch_add(1, Relaxed);
             for place in order(&nodes, replay) {
@@ -222,12 +222,7 @@ impl Replay for SimtGraph {
                 (node.work)(replay).map_err(|report| format!("{}: {report}", node.kernel))?;
             }
             Ok(())
-        };
-        stream.submit("a graph", Arc::new(run))
-    }
-
-    fn len(&self) -> usize {
-        self.nodes.len()
+        })
     }
 }
 

@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::gpu::arena::Arena;
 use crate::gpu::file::{self, Mapping, SharedFile};
 use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MemoryDmabuf};
 use crate::gpu::ranges::{Ranges, check_request};
@@ -25,7 +26,7 @@ const GUARD: usize = 4096;
 
 /// The memory of one device.
 #[derive(Debug, Default)]
-pub(super) struct Arena {
+pub(super) struct SimtArena {
     live: Mutex<Ranges>,
     /// Device memory lies in files, whose descriptors the software HCA takes for DMA-BUFs of these kinds.
     exports: Exports,
@@ -70,7 +71,7 @@ impl Exports {
     }
 }
 
-impl Arena {
+impl SimtArena {
     /// With so many bytes of device memory; none: as many as the system gives.
     pub(super) fn new(exports: Exports, bytes: Option<u64>) -> Self {
         Self {
@@ -85,23 +86,6 @@ impl Arena {
 
     pub(super) fn exports(&self) -> bool {
         self.exports.any()
-    }
-
-    pub(super) fn alloc(
-        self: &Arc<Self>,
-        bytes: usize,
-        align: usize,
-    ) -> Result<DeviceMemory, GpuError> {
-        self.device(bytes, align, false)
-    }
-
-    /// The same in a file that other processes can map.
-    pub(super) fn alloc_shared(
-        self: &Arc<Self>,
-        bytes: usize,
-        align: usize,
-    ) -> Result<DeviceMemory, GpuError> {
-        self.device(bytes, align, true)
     }
 
     fn device(
@@ -123,8 +107,43 @@ impl Arena {
         Ok(allocation.into_memory(bytes))
     }
 
+    pub(super) fn number(&self, addr: u64) -> Option<u64> {
+        self.lock().number(addr)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ranges> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Arena for Arc<SimtArena> {
+    fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        self.device(bytes, align, false)
+    }
+
+    /// The same in a file that other processes can map.
+    fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        self.device(bytes, align, true)
+    }
+
+    unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        self.lock().lend(addr, bytes)?;
+        let lent = Lent {
+            arena: Arc::clone(self),
+            addr,
+            _reached: Reached::new(addr, bytes),
+        };
+        Ok(DeviceMemory::new(addr, bytes, Box::new(lent)))
+    }
+
+    unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
+        // Any memory of this process may be lent, if it can be memory at all.
+        Ranges::default().lend(addr, bytes)?;
+        Ok(DeviceMemory::new(addr, bytes, Box::new(ForHcas)))
+    }
+
     /// Pages of a file, mapped twice: where kernels reach them, and where the host and an HCA do.
-    pub(super) fn map_host(self: &Arc<Self>, bytes: usize) -> Result<HostMapped, GpuError> {
+    fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError> {
         let mut kernels = Allocation::new(self, bytes, 64, "host")?;
         let file = kernels.put_in_file()?;
         let host = Mapping::new(file.fd(), kernels.length)
@@ -141,45 +160,15 @@ impl Arena {
         Ok(unsafe { HostMapped::new(start, addr, bytes, Box::new(pages)) })
     }
 
-    /// # Safety
-    ///
-    /// As [`Gpu::wrap_memory`](crate::gpu::Gpu::wrap_memory).
-    pub(super) unsafe fn wrap(
-        self: &Arc<Self>,
-        addr: u64,
-        bytes: usize,
-    ) -> Result<DeviceMemory, GpuError> {
-        self.lock().lend(addr, bytes)?;
-        let lent = Lent {
-            arena: Arc::clone(self),
-            addr,
-            _reached: Reached::new(addr, bytes),
-        };
-        Ok(DeviceMemory::new(addr, bytes, Box::new(lent)))
+    fn allocated(&self) -> u64 {
+        self.lock().taken()
     }
 
-    /// # Safety
-    ///
-    /// As [`Gpu::lend_memory`](crate::gpu::Gpu::lend_memory).
-    pub(super) unsafe fn lend(
-        self: &Arc<Self>,
-        addr: u64,
-        bytes: usize,
-    ) -> Result<DeviceMemory, GpuError> {
-        // Any memory of this process may be lent, if it can be memory at all.
-        Ranges::default().lend(addr, bytes)?;
-        Ok(DeviceMemory::new(addr, bytes, Box::new(ForHcas)))
-    }
-
-    pub(super) fn number(&self, addr: u64) -> Option<u64> {
-        self.lock().number(addr)
-    }
-
-    pub(super) fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
+    fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
         self.lock().check(addr, bytes)
     }
 
-    pub(super) fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
+    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
         // The lock is held through the copy, so that no thread unmaps the allocation meanwhile.
         let live = self.lock();
         live.check(addr, bytes.len())?;
@@ -189,21 +178,13 @@ impl Arena {
         Ok(())
     }
 
-    pub(super) fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError> {
+    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError> {
         let live = self.lock();
         live.check(addr, out.len())?;
         let from = host(addr);
         // SAFETY: as in `write`.
         unsafe { copy(from, out.len(), |at, word| word.read(&mut out[at..])) };
         Ok(())
-    }
-
-    pub(super) fn allocated(&self) -> u64 {
-        self.lock().taken()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Ranges> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -275,7 +256,7 @@ unsafe fn copy(start: *mut u8, bytes: usize, mut step: impl FnMut(usize, Word<'_
 /// A live mapping, guards included.
 #[derive(Debug)]
 struct Allocation {
-    arena: Arc<Arena>,
+    arena: Arc<SimtArena>,
     mapping: NonNull<u8>,
     mapping_bytes: usize,
     start: NonNull<u8>,
@@ -294,7 +275,7 @@ struct Allocation {
 /// Memory of the caller, as long as it is in use here.
 #[derive(Debug)]
 struct Lent {
-    arena: Arc<Arena>,
+    arena: Arc<SimtArena>,
     addr: u64,
     _reached: Reached,
 }
@@ -335,9 +316,10 @@ impl Hold for Allocation {
     }
 
     fn dmabuf(&self, pcie: bool) -> Result<Option<MemoryDmabuf>, GpuError> {
-        let exported = match pcie {
-            true => self.arena.exports.across_pcie,
-            false => self.arena.exports.plain,
+        let exported = if pcie {
+            self.arena.exports.across_pcie
+        } else {
+            self.arena.exports.plain
         };
         let Some(file) = self.file.as_ref().filter(|_| exported) else {
             return Ok(None);
@@ -373,7 +355,7 @@ impl Allocation {
     }
 
     fn new(
-        arena: &Arc<Arena>,
+        arena: &Arc<SimtArena>,
         bytes: usize,
         align: usize,
         kind: &'static str,
@@ -464,7 +446,8 @@ pub(super) fn open(handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
     let addr = mapping.start().as_ptr().expose_provenance() as u64;
     Ok(OpenedMemory::new(
         addr,
-        (handle.bytes(), handle.bytes()),
+        handle.bytes(),
+        handle.bytes(),
         Box::new(Opened {
             _reached: Reached::new(addr, mapping.bytes()),
             mapping,
@@ -511,7 +494,7 @@ mod tests {
 
     #[test]
     fn memory_is_zero_aligned_and_reads_back_at_every_offset() {
-        let arena = Arc::new(Arena::default());
+        let arena = Arc::new(SimtArena::default());
         for align in [1, 64, 4096, 1 << 16, MAX_ALIGN] {
             let memory = arena.alloc(100, align).unwrap();
             assert!(memory.addr().is_multiple_of(align as u64), "align {align}");
@@ -534,7 +517,7 @@ mod tests {
 
     #[test]
     fn freed_memory_cannot_be_copied_and_too_much_is_refused() {
-        let arena = Arc::new(Arena::default());
+        let arena = Arc::new(SimtArena::default());
         let memory = arena.alloc(100, 8).unwrap();
         let addr = memory.addr();
         arena.write(addr + 99, &[1]).unwrap();
@@ -550,7 +533,7 @@ mod tests {
 
     #[test]
     fn no_more_memory_is_in_use_than_the_device_has() {
-        let arena = Arc::new(Arena::new(PLAIN, Some(1000)));
+        let arena = Arc::new(SimtArena::new(PLAIN, Some(1000)));
         let first = arena.alloc(600, 8).unwrap();
         let second = arena.alloc_shared(400, 8).unwrap();
         for bytes in [1, 400, usize::MAX / 2] {
@@ -570,7 +553,7 @@ mod tests {
 
     #[test]
     fn kernels_and_the_host_see_the_same_words_at_different_addresses() {
-        let arena = Arc::new(Arena::default());
+        let arena = Arc::new(SimtArena::default());
         let mapped = arena.map_host(5000).unwrap();
         assert_ne!(mapped.addr(), mapped.host_addr());
         mapped.u64_at(8).store(0x1122_3344_5566_7788, Relaxed);
@@ -589,7 +572,7 @@ mod tests {
 
     #[test]
     fn exported_memory_is_read_by_its_descriptor_and_has_no_shared_handle() {
-        let arena = Arc::new(Arena::new(PLAIN, None));
+        let arena = Arc::new(SimtArena::new(PLAIN, None));
         let memory = arena.alloc(5000, 64).unwrap();
         assert!(memory.handle().unwrap().is_none());
         let exported = memory.dmabufs().unwrap();
@@ -605,14 +588,14 @@ mod tests {
         let shared = arena.alloc_shared(64, 64).unwrap();
         assert_eq!(shared.dmabufs().unwrap().len(), 1);
         assert!(shared.handle().unwrap().is_some());
-        let plain = Arc::new(Arena::default());
+        let plain = Arc::new(SimtArena::default());
         let shared = plain.alloc_shared(64, 64).unwrap();
         assert!(shared.dmabufs().unwrap().is_empty());
     }
 
     #[test]
     fn shared_memory_is_zero_between_guards_and_opens_at_another_address() {
-        let arena = Arc::new(Arena::default());
+        let arena = Arc::new(SimtArena::default());
         let memory = arena.alloc_shared(5000, 1 << 16).unwrap();
         assert!(memory.addr().is_multiple_of(1 << 16));
         assert!(arena.alloc(64, 64).unwrap().handle().unwrap().is_none());
@@ -638,7 +621,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "a word of 8 bytes at 16 of 16 host-mapped bytes")]
     fn a_host_mapped_word_outside_is_a_bug() {
-        let host = Arc::new(Arena::default()).map_host(16).unwrap();
+        let host = Arc::new(SimtArena::default()).map_host(16).unwrap();
         let _ = host.u64_at(16);
     }
 }

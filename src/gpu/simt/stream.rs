@@ -3,38 +3,23 @@
 //! A failed kernel poisons its device. Whatever was submitted before the failure and has not begun does not run, in any stream.
 //! New launches are refused, until a caller has waited for the failed one and seen why.
 
+// UNSAFETY: a graph runs kernels on addresses that it recorded.
+#![expect(unsafe_code, reason = "launching is unsafe, see `Graph::launch`")]
+
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use super::capture::{self, Captured, Member};
+use super::capture::{self, Captured, Member, Recorded, Work};
+use super::health::{Done, Health, lock};
 use crate::error::{OwnThread, ThreadPanicked};
-use crate::gpu::launch::Completion;
-use crate::gpu::stream::{Graph, Queue};
-use crate::gpu::{Event, GpuError};
+use crate::gpu::event::Completion;
+use crate::gpu::stream::{Graph, Queue, Replay};
+use crate::gpu::{Event, GpuError, Stream};
 
 /// The name of a stream's thread.
 const THREAD: &str = "simt-stream";
-
-/// What a launch does, given the number of the replay (0 outside of graphs); the error is the report of the failure.
-pub(super) type Work = Arc<dyn Fn(u64) -> Result<(), String> + Send + Sync>;
-
-/// What all streams of a device share.
-#[derive(Debug, Default)]
-pub(super) struct Health {
-    state: Mutex<Poison>,
-}
-
-#[derive(Debug, Default)]
-struct Poison {
-    /// Kernels that have failed so far.
-    failures: u64,
-    /// The name of the last of them.
-    last: String,
-    /// The failed kernel that no caller has seen yet.
-    unseen: Option<Arc<Done>>,
-}
 
 /// Runs work in order on a thread of its own; dropping it waits for what was queued.
 pub(super) struct SimtStream {
@@ -55,14 +40,6 @@ struct Job {
 enum Task {
     Run(Work),
     Wait(Arc<Done>),
-}
-
-/// How one launch ended.
-#[derive(Debug)]
-struct Done {
-    kernel: String,
-    result: Mutex<Option<Result<(), GpuError>>>,
-    changed: Condvar,
 }
 
 /// The end of a launch, which comes also when the stream's thread panics before it.
@@ -117,18 +94,8 @@ impl SimtStream {
                 report: "the stream's thread has ended".to_owned(),
             },
         };
-        let failures = {
-            let poison = lock(&self.health.state);
-            if poison.unseen.is_some() {
-                return Err(poison.error(kernel));
-            }
-            poison.failures
-        };
-        let done = Arc::new(Done {
-            kernel: kernel.to_owned(),
-            result: Mutex::new(None),
-            changed: Condvar::new(),
-        });
+        let failures = self.health.admit(kernel)?;
+        let done = Done::new(kernel);
         let job = Job {
             task,
             done: Ending(Arc::clone(&done)),
@@ -159,7 +126,7 @@ impl Queue for SimtStream {
             return Err(GpuError::Capture {
                 detail: format!(
                     "a recorded launch cannot wait for {}, which is not recorded",
-                    pending.done.kernel
+                    pending.done.kernel()
                 ),
             });
         }
@@ -191,7 +158,30 @@ impl Queue for SimtStream {
     }
 
     fn end_capture(&self) -> Result<Graph, GpuError> {
-        capture::end(&mut lock(&self.member))
+        let recorded = capture::end(&mut lock(&self.member))?;
+        Ok(Graph::new(Box::new(SimtGraph(recorded))))
+    }
+}
+
+/// The launches of a capture.
+#[derive(Debug)]
+struct SimtGraph(Recorded);
+
+impl Replay for SimtGraph {
+    unsafe fn launch(&self, stream: &Stream) -> Result<Event, GpuError> {
+        let stream = stream
+            .downcast::<SimtStream>()
+            .filter(|stream| stream.is_of(self.0.health()))
+            .ok_or_else(|| GpuError::BadArgument {
+                what: "stream",
+                value: "of another device".to_owned(),
+                limit: "a stream of the graph's device".to_owned(),
+            })?;
+        stream.submit("a graph", self.0.replay())
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
     }
 }
 
@@ -215,6 +205,16 @@ impl fmt::Debug for SimtStream {
     }
 }
 
+impl Completion for Pending {
+    fn wait(&self, timeout: Duration) -> Result<(), GpuError> {
+        self.done.wait(timeout, &self.health)
+    }
+
+    fn is_done(&self) -> bool {
+        self.done.is_set()
+    }
+}
+
 fn run(jobs: &Receiver<Job>, health: &Health) {
     for Job {
         task,
@@ -226,129 +226,34 @@ fn run(jobs: &Receiver<Job>, health: &Health) {
         if let Task::Wait(earlier) = &task {
             earlier.block();
         }
-        let poisoned = {
-            let poison = lock(&health.state);
-            (poison.failures != failures).then(|| poison.error(&done.0.kernel))
-        };
-        let result = match (poisoned, task) {
-            (Some(error), _) => Err(error),
-            (None, Task::Wait(_)) => Ok(()),
+        let done = &done.0;
+        let result = health.check(done.kernel(), failures);
+        let result = match task {
             // A panic is of the library or of the kernel's host code: the device is poisoned as by any other failure.
-            (None, Task::Run(work)) => match ThreadPanicked::catch(THREAD, || work(0)) {
+            Task::Run(work) if result.is_ok() => match ThreadPanicked::catch(THREAD, || work(0)) {
                 Ok(ended) => ended.map_err(|report| GpuError::Kernel {
-                    kernel: done.0.kernel.clone(),
+                    kernel: done.kernel().to_owned(),
                     report,
                 }),
                 Err(panicked) => Err(panicked.into()),
             },
+            _ => result,
         };
-        if has_failed(&result) {
-            let mut poison = lock(&health.state);
-            poison.failures += 1;
-            poison.last.clone_from(&done.0.kernel);
-            poison.unseen = Some(Arc::clone(&done.0));
-        }
+        health.note(done, &result);
         done.set(result);
-    }
-}
-
-/// Whether a launch ran and failed.
-fn has_failed(result: &Result<(), GpuError>) -> bool {
-    matches!(result, Err(GpuError::Kernel { .. } | GpuError::Panicked(_)))
-}
-
-impl Ending {
-    /// The first end counts.
-    fn set(&self, result: Result<(), GpuError>) {
-        lock(&self.0.result).get_or_insert(result);
-        self.0.changed.notify_all();
     }
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        if lock(&self.0.result).is_some() {
+        if self.0.is_set() {
             return;
         }
-        let message = format!("before kernel {} ended", self.0.kernel);
+        let message = format!("before kernel {} ended", self.0.kernel());
         let thread = THREAD.to_owned();
-        self.set(Err(ThreadPanicked { thread, message }.into()));
+        self.0.set(Err(ThreadPanicked { thread, message }.into()));
     }
-}
-
-impl Poison {
-    fn error(&self, kernel: &str) -> GpuError {
-        GpuError::Poisoned {
-            kernel: kernel.to_owned(),
-            failed: self.last.clone(),
-        }
-    }
-}
-
-impl Done {
-    /// Waits for the end. Every launch has a deadline.
-    fn block(&self) {
-        let mut result = lock(&self.result);
-        while result.is_none() {
-            result = self
-                .changed
-                .wait(result)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-impl Completion for Pending {
-    fn wait(&self, timeout: Duration) -> Result<(), GpuError> {
-        let deadline = Instant::now().checked_add(timeout);
-        let mut result = lock(&self.done.result);
-        loop {
-            if let Some(result) = result.as_ref() {
-                self.observe(result);
-                return result.clone();
-            }
-            // A timeout beyond the clock's range waits in slices of an hour.
-            let left = deadline.map_or(Duration::from_secs(3600), |deadline| {
-                deadline.saturating_duration_since(Instant::now())
-            });
-            if left.is_zero() {
-                return Err(GpuError::Timeout {
-                    kernel: self.done.kernel.clone(),
-                    waited: timeout,
-                });
-            }
-            let waited = self.done.changed.wait_timeout(result, left);
-            result = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        lock(&self.done.result).is_some()
-    }
-}
-
-impl Pending {
-    /// Lets a caller that has got the failure go on.
-    fn observe(&self, result: &Result<(), GpuError>) {
-        if !has_failed(result) {
-            return;
-        }
-        let mut poison = lock(&self.health.state);
-        if poison
-            .unseen
-            .as_ref()
-            .is_some_and(|failed| Arc::ptr_eq(failed, &self.done))
-        {
-            poison.unseen = None;
-        }
-    }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
-// UNSAFETY: replays graphs whose work uses no addresses.
-#[expect(unsafe_code, reason = "launching a graph is unsafe")]
 mod tests;

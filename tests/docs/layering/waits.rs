@@ -33,7 +33,7 @@ const ALLOWED: &[(&str, usize, &[&str])] = &[
     ("src/engine/lives/known.rs", 1, &[LOCKED]),
     ("src/engine/wire/messages.rs", 1, &[NEXT]),
     ("src/engine/worker/alarms.rs", 1, &[NEXT]),
-    ("src/gpu/simt/stream.rs", 1, &[LOCKED]),
+    ("src/gpu/simt/health.rs", 1, &[LOCKED]),
     ("src/membership/anew.rs", 2, &[RULES]),
     ("src/membership/connect.rs", 1, &[RULES]),
     ("src/membership/doubt.rs", 1, &[RULES]),

@@ -281,11 +281,7 @@ fn panicking_work_reports_the_words_of_its_panic_and_the_stream_goes_on() {
 
 #[test]
 fn a_launch_that_no_thread_runs_any_more_ends_with_that() {
-    let done = Arc::new(Done {
-        kernel: "lost".to_owned(),
-        result: Mutex::new(None),
-        changed: Condvar::new(),
-    });
+    let done = Done::new("lost");
     let pending = Pending {
         done: Arc::clone(&done),
         health: Arc::default(),

@@ -1,0 +1,77 @@
+//! The memory of a device: what it gives out, and copies by the host.
+
+// UNSAFETY: declarations only; how long memory stays allocated, no type can check.
+#![expect(unsafe_code, reason = "takes memory on trust")]
+
+use super::error::GpuError;
+use super::memory::{DeviceMemory, HostMapped};
+
+/// The memory of a device. Each function is that of [`Gpu`](super::Gpu) of the same name.
+pub trait Arena {
+    /// See [`Gpu::alloc`](super::Gpu::alloc).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError>;
+
+    /// See [`Gpu::alloc_shared`](super::Gpu::alloc_shared).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError>;
+
+    /// See [`Gpu::wrap_memory`](super::Gpu::wrap_memory).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError>;
+
+    /// See [`Gpu::lend_memory`](super::Gpu::lend_memory).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError>;
+
+    /// See [`Gpu::map_host`](super::Gpu::map_host).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError>;
+
+    /// See [`Gpu::allocated`](super::Gpu::allocated).
+    fn allocated(&self) -> u64;
+
+    /// See [`Gpu::check_range`](super::Gpu::check_range).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError>;
+
+    /// See [`Gpu::write`](super::Gpu::write).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError>;
+
+    /// See [`Gpu::read`](super::Gpu::read).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError>;
+}

@@ -1,0 +1,50 @@
+//! How to know that a launch has ended.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::GpuError;
+
+/// The end of one launch, or of all that was in a stream.
+#[derive(Clone, Debug)]
+pub struct Event {
+    completion: Arc<dyn Completion>,
+}
+
+/// How a backend reports that a launch has ended.
+pub(super) trait Completion: Any + Send + Sync + fmt::Debug {
+    /// Waits at most `timeout`; see [`Gpu::wait`](super::Gpu::wait).
+    fn wait(&self, timeout: Duration) -> Result<(), GpuError>;
+
+    /// Whether a wait would return at once with something else than a timeout. Observes no failure.
+    fn is_done(&self) -> bool;
+}
+
+impl Event {
+    pub(super) fn new(completion: Arc<dyn Completion>) -> Self {
+        Self { completion }
+    }
+
+    /// The backend's own type, if it is an event of that backend.
+    pub(super) fn downcast<T: Completion>(&self) -> Option<&T> {
+        let completion: &dyn Any = &*self.completion;
+        completion.downcast_ref()
+    }
+
+    /// As [`Gpu::wait`](super::Gpu::wait), for a caller that does not hold the device.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn wait(&self, timeout: Duration) -> Result<(), GpuError> {
+        self.completion.wait(timeout)
+    }
+
+    /// Whether the kernel has ended, well or badly, or never will begin.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.completion.is_done()
+    }
+}
