@@ -30,6 +30,7 @@
 //! modes.rs path.rs   how QPs work, how their packets go
 //! source.rs          reads variables, and checks fields by the same limits
 //! variables.rs       the table of variables
+//! variable.rs        what a variable is
 //! choices.rs error.rs devices.rs cpus.rs engine_address.rs gpu.rs gid.rs key.rs   values and their words; why one cannot be used
 //! address.rs         hosts and ports in text
 //! number.rs limits.rs setters.rs   numbers in text; limits; setters
@@ -55,6 +56,7 @@ mod setters;
 mod source;
 mod store;
 mod team;
+mod variable;
 mod variables;
 
 pub(crate) use address::host_and_port;
@@ -81,4 +83,5 @@ pub(crate) use setters::setters;
 pub(crate) use source::{OutOfRange, in_table};
 pub use team::TeamSettings;
 pub(crate) use team::{each_setting, holds_settings};
-pub use variables::{GROUPS, Group, Reader, Values, Variable, variable, variables, variables_of};
+pub use variable::{Group, Reader, Values, Variable};
+pub use variables::{GROUPS, variable, variables, variables_of};

@@ -222,7 +222,7 @@ impl EngineConfig {
             cpus: source.read("WARPVERBS_ENGINE_CPUS", |text| text.parse().ok())?,
             cq,
             log_depth,
-            log_entries: log_entries(peers, (qps, sharers), log_depth),
+            log_entries: log_entries(peers, qps, sharers, log_depth),
             chain: source.number("WARPVERBS_ENGINE_CHAIN")?,
             reap: source.number("WARPVERBS_ENGINE_REAP")?,
             slice: source.number("WARPVERBS_ENGINE_SLICE")?,
@@ -264,7 +264,7 @@ fn names(text: &str) -> Option<Vec<String>> {
 const FIRST_PEERS: u32 = 16;
 
 /// log2 of the entries of the first CQ of one of so many workers, in which its QPs to the first peers have a share.
-fn log_entries(peers: u32, (qps, workers): (u32, u32), log_depth: u8) -> u8 {
+fn log_entries(peers: u32, qps: u32, workers: u32, log_depth: u8) -> u8 {
     // The first QPs of every connection go to the first workers.
     let of_connection = qps.div_ceil(workers.max(1));
     let queues = peers.min(FIRST_PEERS) * of_connection;

@@ -18,9 +18,10 @@ pub(crate) fn spelling(text: &str) -> &'static str {
     let unsigned = text.strip_prefix('+').unwrap_or(text);
     let bare = unsigned.trim_start_matches('0');
     let is_number = whole(bare).is_some() || (bare.is_empty() && !unsigned.is_empty());
-    match is_number && whole(text).is_none() {
-        true => ", without a sign and without zeros before it",
-        false => "",
+    if is_number && whole(text).is_none() {
+        ", without a sign and without zeros before it"
+    } else {
+        ""
     }
 }
 

@@ -88,7 +88,7 @@ impl Config {
         let launcher = Launcher::of(source)?;
         let (rank, ranks) = launcher.place(source)?;
         Ok(Self {
-            settings: TeamSettings::read(source, (rank, ranks))?,
+            settings: TeamSettings::read(source, rank, ranks)?,
             store: store::url(source)?,
             run_id: launcher.job(source).unwrap_or_else(|| "0".to_owned()),
             local_rank: launcher::local_rank(source, ranks)?,

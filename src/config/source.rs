@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::config::error::ConfigError;
 use crate::config::number::whole;
-use crate::config::variables::{Values, Variable, variable, variables};
+use crate::config::variable::{Values, Variable};
+use crate::config::variables::{variable, variables};
 
 /// Where variables are read from.
 pub(super) struct Source<'a> {
@@ -171,13 +172,14 @@ pub(crate) fn in_table(
     let Some(value) = value.map(Into::into) else {
         return Ok(());
     };
-    match (least..=most).contains(&value) {
-        true => Ok(()),
-        false => Err(OutOfRange {
+    if (least..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(OutOfRange {
             field,
             value,
             limit: format!("{least} to {most}"),
-        }),
+        })
     }
 }
 

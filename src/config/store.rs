@@ -30,18 +30,22 @@ pub(super) fn url(source: &Source<'_>) -> Result<String, ConfigError> {
             }
         }
     }
-    match options.is_empty() {
-        true => Ok(url),
-        false => Ok(format!("{place}?{}", options.join("&"))),
+    if options.is_empty() {
+        Ok(url)
+    } else {
+        Ok(format!("{place}?{}", options.join("&")))
     }
 }
 
 /// `text` as it may stand in a URL.
 fn percent_encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte);
-    let encoded = text.bytes().map(|byte| match plain(byte) {
-        true => char::from(byte).to_string(),
-        false => format!("%{byte:02x}"),
+    let encoded = text.bytes().map(|byte| {
+        if plain(byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02x}")
+        }
     });
     encoded.collect()
 }

@@ -125,10 +125,7 @@ impl Default for TeamSettings {
 
 impl TeamSettings {
     /// Those of rank `rank` of `ranks`.
-    pub(super) fn read(
-        source: &Source<'_>,
-        (rank, ranks): (u32, u32),
-    ) -> Result<Self, ConfigError> {
+    pub(super) fn read(source: &Source<'_>, rank: u32, ranks: u32) -> Result<Self, ConfigError> {
         Ok(Self {
             rank,
             ranks,

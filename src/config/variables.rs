@@ -3,76 +3,12 @@
 //! Everything that reads a variable takes its range and its default from here. `wv config` prints the table with the values of a
 //! process, and `docs/configuration.md` is rendered from it.
 
-use std::fmt;
-
 use crate::config::choices::{
     CQ, DOORBELL, ENGINE_CQ, ENGINE_DEPTH, ENGINE_PAIRING, ENGINE_PATH, GRH, MEMORY, MOE_ORDER,
     MTU, QUEUES, READ_DEPTH, SHARING,
 };
-use crate::config::error::ConfigError;
 use crate::config::limits::{INBOX, MAX_QPS_PER_PEER, MAX_RANKS, MOST_WINDOWS};
-
-/// A variable of the environment, and the field of [`Config`](super::Config) or [`EngineConfig`](super::EngineConfig) that it sets.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Variable {
-    /// `WARPVERBS_..`.
-    pub name: &'static str,
-    /// What it may be.
-    pub values: Values,
-    /// What it is where it is not set, in its own words; empty where the meaning says what happens then.
-    pub default: &'static str,
-    /// What it sets.
-    pub meaning: &'static str,
-}
-
-/// What a variable may be.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub enum Values {
-    /// A whole number in this range, decimal or with `0x`.
-    Number {
-        /// Least value.
-        least: u64,
-        /// Greatest value.
-        most: u64,
-    },
-    /// This word, or a whole number in the range.
-    NumberOr {
-        /// The word that may stand in place of a number.
-        word: &'static str,
-        /// Least value.
-        least: u64,
-        /// Greatest value.
-        most: u64,
-    },
-    /// One of these words.
-    Words(&'static [&'static str]),
-    /// Text; this says which.
-    Text(&'static str),
-}
-
-/// What reads a variable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reader {
-    /// A rank of a team: [`Config`](super::Config).
-    Rank,
-    /// A host engine: [`EngineConfig`](super::EngineConfig).
-    Engine,
-}
-
-/// Variables of one subject.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Group {
-    /// The subject.
-    pub title: &'static str,
-    /// What reads them: each reads all of them.
-    pub readers: &'static [Reader],
-    /// The variables of the subject, in the order of the page.
-    pub variables: &'static [Variable],
-}
+use crate::config::variable::{Group, Reader, Values, Variable};
 
 const fn row(
     name: &'static str,
@@ -589,66 +525,6 @@ pub fn variables_of(reader: Reader) -> impl Iterator<Item = &'static Variable> {
         .flat_map(|group| group.variables)
 }
 
-impl Variable {
-    /// The field that it sets, as code and errors call it.
-    #[must_use]
-    pub fn field(&self) -> String {
-        let name = self.name.trim_start_matches("WARPVERBS_");
-        let name = name.trim_start_matches("ENGINE_");
-        name.trim_end_matches("_MS").to_lowercase()
-    }
-
-    /// The limits of a number; none of anything else.
-    #[must_use]
-    pub fn limits(&self) -> Option<[u64; 2]> {
-        match self.values {
-            Values::Number { least, most } | Values::NumberOr { least, most, .. } => {
-                Some([least, most])
-            }
-            Values::Words(_) | Values::Text(_) => None,
-        }
-    }
-
-    /// The error of a value that it may not be.
-    pub(super) fn refuse(&self, value: String) -> ConfigError {
-        let name = self.name.to_owned();
-        let number = |word, least, most| ConfigError::Number {
-            name: name.clone(),
-            value: value.clone(),
-            word,
-            least,
-            most,
-        };
-        match self.values {
-            Values::Number { least, most } => number(None, least, most),
-            Values::NumberOr { word, least, most } => number(Some(word), least, most),
-            Values::Words(words) => ConfigError::Word {
-                name,
-                value,
-                words: words.to_vec(),
-            },
-            Values::Text(form) => ConfigError::Form {
-                name,
-                fault: format!("'{value}' is not {form}"),
-            },
-        }
-    }
-}
-
-impl fmt::Display for Values {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number { least, most } => write!(f, "{least} to {most}"),
-            Self::NumberOr { word, least, most } => write!(f, "`{word}`, {least} to {most}"),
-            Self::Words(words) => {
-                let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
-                f.write_str(&quoted.join(" "))
-            }
-            Self::Text(form) => f.write_str(form),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
@@ -657,6 +533,7 @@ mod tests {
     use std::os::unix::ffi::OsStringExt;
 
     use super::*;
+    use crate::config::error::ConfigError;
     use crate::config::source::{in_table, in_words};
     use crate::config::{Config, EngineConfig};
 

@@ -81,8 +81,10 @@ impl Chain {
     /// Adds a WQE over these local ranges, which follow each other at the peer.
     pub fn push(
         &mut self,
-        (verb, tag): (Verb, Tag),
-        (remote, key): (u64, u32),
+        verb: Verb,
+        tag: Tag,
+        remote: u64,
+        key: u32,
         ranges: impl IntoIterator<Item = LocalRange>,
     ) {
         let first = self.ranges.len();

@@ -181,9 +181,10 @@ impl Reaper for SinkReaper {
     fn sleep(&mut self, wake: &Wake, most: Option<Duration>) -> Result<(), ProviderError> {
         let is_due =
             |(_, rung, seen): &(u32, Arc<AtomicU64>, u64)| rung.load(Ordering::Acquire) != *seen;
-        match self.lanes.iter().any(is_due) {
-            true => Ok(()),
-            false => wake.sleep(None, most),
+        if self.lanes.iter().any(is_due) {
+            Ok(())
+        } else {
+            wake.sleep(None, most)
         }
     }
 }

@@ -3,11 +3,12 @@
 use std::cmp::Reverse;
 use std::fmt;
 
-use super::Machine;
 use super::distance::Distance;
 use super::layers::layers_of;
+use super::machine::Machine;
 use super::pci::PciAddress;
 use super::rdma::{LinkLayer, PortState, RdmaDevice, RdmaPort, by_number};
+use super::reason::{Reason, admit};
 
 /// What a rank looks for in a port.
 ///
@@ -75,24 +76,6 @@ pub struct PassedOver {
     pub reason: Reason,
 }
 
-/// Why a rank does not use a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reason {
-    /// The port does not carry traffic.
-    State(Option<PortState>),
-    /// The port is connected to something else than is wanted.
-    LinkLayer(Option<LinkLayer>, LinkLayer),
-    /// The device has no port.
-    NoPort,
-    /// The configuration leaves it out.
-    LeftOut,
-    /// Another library than libmlx5 drives the device.
-    Provider,
-    /// libibverbs does not list the device: it has no node in `/dev/infiniband`, or no library for it.
-    NotListed,
-}
-
 impl fmt::Display for PassedOver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.device)?;
@@ -106,28 +89,6 @@ impl fmt::Display for PassedOver {
                 ": is the cable of port {port} in, and on Ethernet its interface up (ip link)?"
             ),
             _ => Ok(()),
-        }
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::State(Some(state)) => write!(f, "the port is {state}, not active"),
-            Self::State(None) => f.write_str("the state of the port cannot be read"),
-            Self::LinkLayer(Some(layer), wanted) => write!(f, "the port is {layer}, not {wanted}"),
-            Self::LinkLayer(None, wanted) => {
-                write!(
-                    f,
-                    "the link layer of the port cannot be read, so it may not be {wanted}"
-                )
-            }
-            Self::NoPort => f.write_str("it has no port"),
-            Self::LeftOut => f.write_str("the configuration leaves it out"),
-            Self::Provider => f.write_str("another library than libmlx5 drives it"),
-            Self::NotListed => f.write_str(
-                "libibverbs does not list it: its node in /dev/infiniband or the library of its driver is missing",
-            ),
         }
     }
 }
@@ -180,7 +141,7 @@ impl Wish<'_> {
             let gpu = self.gpus.get(place).copied().flatten();
             // Of the other ranks no node is known.
             let node = self.node.filter(|_| place == self.place);
-            sorted(machine, (gpu, node), candidates.clone())
+            sorted(machine, gpu, node, candidates.clone())
         };
         let mut own = seen_from(self.place);
         let equals = equals_of(&own).len();
@@ -207,20 +168,11 @@ impl Choice {
     }
 }
 
-pub(super) fn admit(port: &RdmaPort, wanted: Option<LinkLayer>) -> Result<(), Reason> {
-    match wanted {
-        Some(wanted) if port.link_layer != Some(wanted) => {
-            Err(Reason::LinkLayer(port.link_layer, wanted))
-        }
-        _ if port.state != Some(PortState::Active) => Err(Reason::State(port.state)),
-        _ => Ok(()),
-    }
-}
-
 /// Candidates as a rank with this GPU, or without one on this NUMA node, sees them, the nearest first.
 fn sorted(
     machine: &Machine,
-    (gpu, node): (Option<PciAddress>, Option<u32>),
+    gpu: Option<PciAddress>,
+    node: Option<u32>,
     mut candidates: Vec<Candidate>,
 ) -> Vec<Candidate> {
     for candidate in &mut candidates {

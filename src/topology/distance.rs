@@ -53,17 +53,19 @@ pub(super) fn between(one: &PciDevice, other: &PciDevice, nodes: usize) -> Dista
     }
     // A switch is two bridges on the way: the port up, which they have in common, and for each its port down.
     let own = |device: &PciDevice| device.bridges.len() - common;
-    match own(one) <= 1 && own(other) <= 1 {
-        true => Distance::Pix,
-        false => Distance::Pxb,
+    if own(one) <= 1 && own(other) <= 1 {
+        Distance::Pix
+    } else {
+        Distance::Pxb
     }
 }
 
 /// From the CPUs and the memory of a NUMA node to a function of a machine with `nodes` of them.
 pub(super) fn from_node(node: u32, function: &PciDevice, nodes: usize) -> Distance {
-    match function.numa_node == Some(node) || nodes <= 1 {
-        true => Distance::Node,
-        false => Distance::Sys,
+    if function.numa_node == Some(node) || nodes <= 1 {
+        Distance::Node
+    } else {
+        Distance::Sys
     }
 }
 

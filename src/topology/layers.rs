@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
-use super::Machine;
-use super::choice::{Reason, admit};
+use super::machine::Machine;
 use super::rdma::{LinkLayer, RdmaDevice, RdmaPort};
+use super::reason::{Reason, admit};
 
 /// A link layer of which a rank may use a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

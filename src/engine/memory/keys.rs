@@ -72,7 +72,7 @@ impl PeerKey {
         board: Option<&Arc<Board>>,
         region: &ShownRegion,
     ) -> Self {
-        let place = board.map(|board| (board, board.show(region, (None, None))));
+        let place = board.map(|board| (board, board.show(region, None, None)));
         let (shown, unshown) = match place {
             Some((board, Ok(place))) => (Some((Arc::clone(board), place)), None),
             Some((_, Err(unshown))) => (None, Some(unshown)),

@@ -377,7 +377,7 @@ impl Shared {
             may_read: true,
             may_write: true,
         };
-        (self.place, self.unshown) = match board.show(&region, (name.as_ref(), gpu)) {
+        (self.place, self.unshown) = match board.show(&region, name.as_ref(), gpu) {
             Ok(place) => (Some(place), None),
             Err(unshown) => (None, Some(unshown)),
         };

@@ -152,7 +152,7 @@ impl Filled<'_> {
                 key: (tables.local.get(local.region)).map_or(0, |it| it.keys.of(own)),
                 bytes: local.bytes,
             });
-            self.chain.push((verb, tag), (slice.remote, rkey), ranges);
+            self.chain.push(verb, tag, slice.remote, rkey, ranges);
             if body.has_gpu {
                 self.chain.keep_in_place();
             }

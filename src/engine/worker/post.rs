@@ -280,7 +280,7 @@ mod tests {
         let mut all = Chain::default();
         for slice in 0..40 {
             let tag = Tag { slot: 0, slice };
-            all.push((Verb::Write, tag), (0, 0), []);
+            all.push(Verb::Write, tag, 0, 0, []);
         }
         let cases: [(u32, usize, &[usize]); 5] = [
             (16, 99, &[16, 32, 40]),

@@ -230,7 +230,7 @@ fn a_worker_looks_again_in_time_while_something_is_in_flight() {
     let link = Arc::new(Link::new(1, 1, &[0], None));
     let mut lane = SinkLane::new(1, 8);
     let mut chain = Chain::default();
-    chain.push((Verb::Write, Tag::default()), (0, 0), []);
+    chain.push(Verb::Write, Tag::default(), 0, 0, []);
     assert_eq!(lane.post(&chain, 0..1).count, 1);
     let held = Held::new(&link, 0, 1, lane);
     worker.links.begin(&link).lanes.push(held);

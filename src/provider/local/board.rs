@@ -234,7 +234,8 @@ impl Board {
     pub(crate) fn show(
         self: &Arc<Self>,
         shown: &ShownRegion,
-        (name, gpu): (Option<&MemoryName>, Option<&Arc<dyn Gpu>>),
+        name: Option<&MemoryName>,
+        gpu: Option<&Arc<dyn Gpu>>,
     ) -> Result<usize, Unshown> {
         let mut state = self.state();
         let Some(place) = state.regions.take(REGIONS) else {
@@ -482,7 +483,8 @@ impl Drop for Inside<'_> {
 pub(super) fn enter(
     words: &[AtomicU64],
     number: usize,
-    (of, copier): (u64, usize),
+    of: u64,
+    copier: usize,
 ) -> Option<Inside<'_>> {
     let word = &seat(words, number)[SEQUENCES + copier % MOST_COPIERS];
     let known = word.load(Ordering::SeqCst);
@@ -595,8 +597,6 @@ mod tests {
 
     use super::*;
 
-    const NOTHING: (Option<&MemoryName>, Option<&Arc<dyn Gpu>>) = (None, None);
-
     fn region(address: u64, bytes: u64, key: u32) -> ShownRegion {
         ShownRegion {
             address,
@@ -618,11 +618,11 @@ mod tests {
     #[test]
     fn a_region_is_found_by_its_key_while_it_lasts_then_its_place_is_reused() {
         let board = Board::new(1).unwrap();
-        let place = board.show(&region(0x1000, 64, 7), NOTHING).unwrap();
+        let place = board.show(&region(0x1000, 64, 7), None, None).unwrap();
         let file = board.name();
         let name = MemoryName::File(file.clone());
         board
-            .show(&region(0x2000, 32, 8), (Some(&name), None))
+            .show(&region(0x2000, 32, 8), Some(&name), None)
             .unwrap();
         for words in &board.words {
             let found = find(words, 7).unwrap();
@@ -636,7 +636,7 @@ mod tests {
         hide(&board, place, HANG).unwrap();
         assert!(find(board.own(), 7).is_none() && !is_there(board.own(), &old));
         assert_eq!(
-            board.show(&region(0x3000, 16, 7), NOTHING).ok(),
+            board.show(&region(0x3000, 16, 7), None, None).ok(),
             Some(place)
         );
         assert!(!is_there(board.own(), &old), "it is another one");
@@ -649,10 +649,10 @@ mod tests {
         for key in 0..REGIONS {
             assert!(!is_crowded(board.own()));
             let key = u32::try_from(key).unwrap();
-            assert!(board.show(&region(0, 1, key), NOTHING).is_ok());
+            assert!(board.show(&region(0, 1, key), None, None).is_ok());
         }
         let are_crowded = || board.words.each_ref().map(|words| is_crowded(words));
-        let too_many = || board.show(&region(0, 1, 1 << 20), NOTHING).unwrap_err();
+        let too_many = || board.show(&region(0, 1, 1 << 20), None, None).unwrap_err();
         let unshown = [too_many(), too_many()];
         // Until the last that is not shown is gone.
         for one in unshown {
@@ -661,21 +661,21 @@ mod tests {
         }
         assert_eq!(are_crowded(), [false; 2]);
         hide(&board, 0, HANG).unwrap();
-        assert!(board.show(&region(0, 1, 1 << 20), NOTHING).is_ok());
+        assert!(board.show(&region(0, 1, 1 << 20), None, None).is_ok());
         assert_eq!(are_crowded(), [false; 2]);
     }
 
     #[test]
     fn whoever_takes_a_region_away_waits_for_the_thread_that_is_in_it() {
         let board = Board::new(3).unwrap();
-        let place = board.show(&region(0, 64, 7), NOTHING).unwrap();
+        let place = board.show(&region(0, 64, 7), None, None).unwrap();
         let seat = board
             .seat(&Process::this(), Kept::from_words([1, 2, 3, 4]), None)
             .unwrap();
         assert_eq!(kept(board.own(), 0), [1, 2, 3, 4]);
         let of = life(board.own(), 0);
-        let inside = enter(board.own(), 0, (of, 3)).unwrap();
-        assert!(enter(board.own(), 0, (of, 3)).is_none(), "it is inside");
+        let inside = enter(board.own(), 0, of, 3).unwrap();
+        assert!(enter(board.own(), 0, of, 3).is_none(), "it is inside");
         std::thread::scope(|scope| {
             let hiding = scope.spawn(|| hide(&board, place, HANG));
             let shown = find(board.own(), 7);
@@ -687,8 +687,8 @@ mod tests {
             assert_eq!(hiding.join().unwrap(), Ok(()));
         });
         // One that never leaves keeps the region.
-        let place = board.show(&region(0, 64, 8), NOTHING).unwrap();
-        let inside = enter(board.own(), 0, (of, 3)).unwrap();
+        let place = board.show(&region(0, 64, 8), None, None).unwrap();
+        let inside = enter(board.own(), 0, of, 3).unwrap();
         assert_eq!(hide(&board, place, Duration::ZERO), Err(1));
         assert!(find(board.own(), 8).is_some() && board.has_copiers());
         drop(inside);
@@ -705,7 +705,7 @@ mod tests {
             .spawn()
             .unwrap();
         let board = Board::new(4).unwrap();
-        let place = board.show(&region(0, 64, 7), NOTHING).unwrap();
+        let place = board.show(&region(0, 64, 7), None, None).unwrap();
         let _seat = board
             .seat(
                 &Process::of(child.id()),
@@ -714,7 +714,7 @@ mod tests {
             )
             .unwrap();
         let words = &board.words[1];
-        let inside = enter(words, 0, (life(words, 0), 0)).unwrap();
+        let inside = enter(words, 0, life(words, 0), 0).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(hide(&board, place, HANG), Ok(()));
@@ -731,21 +731,18 @@ mod tests {
         // At the end of what a number counts.
         let word = &seat(board.own(), 0)[SEQUENCES];
         word.store(((of + 1) << LIFE_SHIFT) - 2, Ordering::SeqCst);
-        drop(enter(board.own(), 0, (of, 0)).unwrap());
+        drop(enter(board.own(), 0, of, 0).unwrap());
         assert_eq!(word.load(Ordering::SeqCst), of << LIFE_SHIFT);
         drop(first);
-        assert!(enter(board.own(), 0, (of, 0)).is_none(), "no connection");
+        assert!(enter(board.own(), 0, of, 0).is_none(), "no connection");
         let second = board
             .seat(&Process::this(), Kept::from_words([2, 2, 3, 4]), None)
             .unwrap();
         assert_eq!(second.place()[0], 0);
-        assert!(
-            enter(board.own(), 0, (of, 0)).is_none(),
-            "another connection"
-        );
+        assert!(enter(board.own(), 0, of, 0).is_none(), "another connection");
         assert_eq!(word.load(Ordering::SeqCst) % 2, 0, "it has left no trace");
         let now = life(board.own(), 0);
-        assert!(now != of && enter(board.own(), 0, (now, 0)).is_some());
+        assert!(now != of && enter(board.own(), 0, now, 0).is_some());
     }
 
     #[test]

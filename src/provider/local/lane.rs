@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use mlx5_prm::cqe::Syndrome;
 
 use super::board::Shown;
-use super::reach::{Held, MOST_PIECES, Piece, Reach, Spans};
+use super::machine::{Held, MOST_PIECES, Piece, Spans};
+use super::reach::Reach;
 use crate::gpu::CopyPiece;
 use crate::provider::{
     Cause, Chain, Completed, Completion, Lane, LocalRange, Posted, Stop, Tag, Verb,
@@ -131,7 +132,7 @@ impl LocalLane {
         };
         let (is_read, pieces) = (part.is_read, &self.pieces);
         let copied = match (reach.gpu(part.copier), part.held) {
-            (Some(gpu), _) => reach.copy_by_gpu(is_read, pieces, (&gpu, &mut self.copies)),
+            (Some(gpu), _) => reach.copy_by_gpu(is_read, pieces, &gpu, &mut self.copies),
             (None, Some(_)) => reach.copy(is_read, pieces),
             (None, None) => reach.copy_by_kernel(is_read, pieces, &mut self.spans),
         };
@@ -292,9 +293,10 @@ impl Lane for LocalLane {
     }
 
     fn room(&self, _ranges: u32) -> u32 {
-        let left = match self.waiting < WAITING {
-            true => DEPTH.saturating_sub(self.jobs.len() + self.finished.len()),
-            false => 0,
+        let left = if self.waiting < WAITING {
+            DEPTH.saturating_sub(self.jobs.len() + self.finished.len())
+        } else {
+            0
         };
         u32::try_from(left).unwrap_or(u32::MAX)
     }

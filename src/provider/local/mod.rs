@@ -5,7 +5,7 @@
 //! without the kernel.
 //!
 //! `board` shows which regions a peer has, and lets its owner take one away. `reach` proves that a process is the peer's, and
-//! copies. `lane` is the queue in front of `reach`. `admitted` gives the peer's process permission, where Yama demands that.
+//! copies; `machine` is such a process. `lane` is the queue in front of `reach`. `admitted` gives the peer's process permission, where Yama demands that.
 //! `kept` is what an engine keeps for one connection, and how it shows first
 //! that it will. `counts` holds the counters, in which copies count too. `names` says how other processes reach memory that they map or open.
 //!
@@ -17,6 +17,7 @@ mod board;
 mod counts;
 mod kept;
 mod lane;
+mod machine;
 mod names;
 mod offer;
 mod reach;

@@ -19,10 +19,11 @@ pub(super) fn is_of_user(pid: u32, process: &Process) -> Result<(), String> {
         return Err(format!("process {pid} has not started when it says"));
     }
     let owner = fs::metadata(format!("/proc/{pid}")).map_err(|error| error.to_string())?;
-    match owner.uid() == user() {
-        true => Ok(()),
-        false => Err(format!(
+    if owner.uid() == user() {
+        Ok(())
+    } else {
+        Err(format!(
             "another user runs process {pid}, or it lets nobody read its memory"
-        )),
+        ))
     }
 }

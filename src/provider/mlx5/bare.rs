@@ -54,7 +54,8 @@ impl BareLanes {
         contexts: [&Arc<Context>; 2],
         memories: [&Arc<HostMemory>; 2],
         qps: u32,
-        (log_depth, inline): (u8, u32),
+        log_depth: u8,
+        inline: u32,
     ) -> Result<Self, ProviderError> {
         let log_qps = u8::try_from(qps.next_power_of_two().ilog2()).unwrap_or(u8::MAX);
         let shape = RailShape {
@@ -129,8 +130,9 @@ impl BareLanes {
                         key: lkey,
                         bytes: write.bytes,
                     };
-                    let what = (Verb::Write, Tag::default());
-                    self.chain.push(what, (write.remote, rkey), [range]);
+                    let tag = Tag::default();
+                    let chain = &mut self.chain;
+                    chain.push(Verb::Write, tag, write.remote, rkey, [range]);
                 }
                 let posted = lane.post(&self.chain, 0..self.chain.len());
                 lane.ring();

@@ -87,9 +87,9 @@ impl Mlx5Lane {
         carries: Option<usize>,
         is_signalled: bool,
     ) -> Wqe {
-        let place = (self.qpn, low(self.posted));
+        let (qpn, index) = (self.qpn, low(self.posted));
         let Some(bytes) = carries else {
-            return Wqe::new(work, Payload::Ranges(ranges), place, is_signalled);
+            return Wqe::new(work, Payload::Ranges(ranges), qpn, index, is_signalled);
         };
         let mut carried = [0; MOST_INLINE];
         let mut at = 0;
@@ -99,7 +99,7 @@ impl Mlx5Lane {
             at = end;
         }
         let payload = Payload::Inline(&carried[..bytes]);
-        Wqe::new(work, payload, place, is_signalled)
+        Wqe::new(work, payload, qpn, index, is_signalled)
     }
 
     /// The counters of posted WQEs that the HCA reads: of sends, how far it may run.

@@ -97,8 +97,8 @@ fn a_wqe_has_the_bytes_that_libmlx5_posts() {
             bytes: *bytes,
         });
         let mut chain = Chain::default();
-        let to = (address + offset, number("rkey"));
-        chain.push((*verb, Tag::default()), to, ranges);
+        let (remote, key) = (address + offset, number("rkey"));
+        chain.push(*verb, Tag::default(), remote, key, ranges);
         let (work, ranges) = chain.from(0).next().unwrap();
         let carried = pieces.iter().flat_map(|(first, bytes)| {
             let all = *first..first + u64::from(*bytes);
@@ -106,11 +106,12 @@ fn a_wqe_has_the_bytes_that_libmlx5_posts() {
         });
         let carried: Vec<u8> = carried.collect();
         // Behind the last byte libmlx5 leaves the memory as it was.
-        let (payload, used) = match is_carried {
-            true => (Payload::Inline(&carried), 2 * 16 + 4 + carried.len()),
-            false => (Payload::Ranges(ranges), (2 + ranges.len()) * 16),
+        let (payload, used) = if *is_carried {
+            (Payload::Inline(&carried), 2 * 16 + 4 + carried.len())
+        } else {
+            (Payload::Ranges(ranges), (2 + ranges.len()) * 16)
         };
-        let ours = Wqe::new(work, payload, (number("qpn"), index), *is_signalled);
+        let ours = Wqe::new(work, payload, number("qpn"), index, *is_signalled);
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let ours_hex: String = hex(&ours.bytes()[..used]);
         let theirs_hex = wqe.as_str().expect("libmlx5 has written it");
@@ -191,7 +192,7 @@ impl Rig {
                 key: self.keys.lkey(),
                 bytes: 8,
             };
-            chain.push((Verb::Write, tag), to, (0..ranges).map(range));
+            chain.push(Verb::Write, tag, to.0, to.1, (0..ranges).map(range));
         }
         chain
     }
@@ -278,13 +279,13 @@ fn a_write_of_few_bytes_is_carried_as_it_is_when_it_is_posted() {
         }
         // A READ of as many bytes is none that carries them.
         let mut chain = Chain::default();
-        let to = (rig.memory.address() + BYTES / 2, rkey);
+        let to = rig.memory.address() + BYTES / 2;
         let range = LocalRange {
             address: rig.memory.address() + BYTES / 4,
             key: rig.keys.lkey(),
             bytes: 8,
         };
-        chain.push((Verb::Read, Tag::default()), to, [range]);
+        chain.push(Verb::Read, Tag::default(), to, rkey, [range]);
         assert_eq!(rig.lane.post(&chain, 0..chain.len()).count, 1);
         rig.lane.ring();
         assert_eq!(rig.settle(), done(0..1));
@@ -357,9 +358,9 @@ fn in_error_every_wqe_is_accounted_for_signalled_or_not() {
     };
     let tag = |slice| Tag { slot: 0, slice };
     let to = rig.memory.address() + BYTES / 2;
-    chain.push((Verb::Write, tag(5)), (to, 0xdead_beef), [range]);
+    chain.push(Verb::Write, tag(5), to, 0xdead_beef, [range]);
     for slice in 6..12 {
-        chain.push((Verb::Write, tag(slice)), (to, rkey), [range]);
+        chain.push(Verb::Write, tag(slice), to, rkey, [range]);
     }
     assert_eq!(rig.lane.post(&chain, 0..chain.len()).count, 12);
     rig.lane.ring();
@@ -523,7 +524,7 @@ impl Rig {
                 slot: 0,
                 slice: nth,
             };
-            chain.push((Verb::WriteImmediate(nth), tag), to, [range]);
+            chain.push(Verb::WriteImmediate(nth), tag, to.0, to.1, [range]);
         }
         chain
     }

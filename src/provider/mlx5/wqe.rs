@@ -51,7 +51,8 @@ impl Wqe {
     pub(super) fn new(
         work: &Work,
         payload: Payload<'_>,
-        (qpn, index): (u32, u16),
+        qpn: u32,
+        index: u16,
         is_signalled: bool,
     ) -> Self {
         let segments = payload.segments();
@@ -64,9 +65,10 @@ impl Wqe {
         #[expect(clippy::cast_possible_truncation, reason = "at most 18")]
         let ds = (HEAD + segments) as u8;
         let control = CtrlSeg {
-            fm_ce_se: match is_signalled {
-                true => CtrlSeg::CE_ALWAYS,
-                false => CtrlSeg::CE_ON_ERROR,
+            fm_ce_se: if is_signalled {
+                CtrlSeg::CE_ALWAYS
+            } else {
+                CtrlSeg::CE_ON_ERROR
             },
             imm: Be32::new(immediate),
             ..CtrlSeg::new(opcode, index, qpn, ds)

@@ -396,8 +396,7 @@ impl Both {
         pair.fill(extent, 1)?;
         let memories = pair.memories.each_ref();
         let [local, remote] = memories.map(|memory| memory.address());
-        let shape = (LOG_DEPTH, INLINE);
-        let lanes = BareLanes::new(contexts, memories, options.qps, shape);
+        let lanes = BareLanes::new(contexts, memories, options.qps, LOG_DEPTH, INLINE);
         let prepare = |pattern: &Pattern| pair.prepare(&pattern.operations(local, remote));
         let [words, blocks] = PATTERNS.each_ref().map(prepare);
         let writes = |pattern: &Pattern| {
