@@ -7,7 +7,7 @@
 mod routes;
 
 use crate::link::{self, Link};
-use crate::wire::subnet::Ipv6Subnet;
+use crate::subnet::Ipv6Subnet;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};

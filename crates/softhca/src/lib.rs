@@ -10,14 +10,17 @@
 //! | [`device`] | the device model: objects, the commands that make them, memory and keys |
 //! | [`engine`] | what an HCA does by itself: from a doorbell to a completion; begin here to follow a WQE |
 //! | [`wire`] | RoCE: packets, the reliable transport, carriers |
-//! | [`address`], `interface`, [`link`], [`partition`], [`profile`] | addresses of HCAs, the interface that has one, the link layer of their port, its partitions, the card |
+//! | [`transport`] | the boundary between engine and wire, below both |
+//! | [`address`], [`envelope`], `interface`, [`link`], [`partition`], [`profile`], [`subnet`] | addresses of HCAs, the headers that name them, the interface that has one, the link layer of their port, its partitions, the card, IPv6 |
 //!
 //! Some objects and operations serve other programs than Warpverbs alone: SRQs, XRC, datagrams, memory windows, UMR, Ethernet
-//! frames. They stand in the folders `for_judges` of `device`, `engine` and `wire`; an RC write meets none of them.
+//! frames. They have files of their own, which the pages of `device`, `engine` and `wire` name; an RC write meets none of them.
 
 pub mod address;
+mod clock;
 pub mod device;
 pub mod engine;
+pub mod envelope;
 mod errno;
 mod interface;
 pub mod link;
@@ -25,7 +28,9 @@ mod number;
 pub mod partition;
 pub mod profile;
 mod shim;
+pub mod subnet;
 mod sysfs;
+pub mod transport;
 mod uverbs;
 pub mod wire;
 

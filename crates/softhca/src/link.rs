@@ -1,6 +1,6 @@
 //! The link layer of a port: by which names peers find each other.
 //!
-//! On **Ethernet** (`RoCE`, the default) an HCA is found by the GIDs of [`crate::wire::envelope`]. On **`InfiniBand`** it has a
+//! On **Ethernet** (`RoCE`, the default) an HCA is found by the GIDs of [`crate::envelope`]. On **`InfiniBand`** it has a
 //! LID, which paths name without a GRH, and one GID (index 0), which paths name with one:
 //!
 //! | name | made of | the address behind it |
@@ -24,8 +24,6 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 use thiserror::Error;
-
-use crate::wire::frame::mac_of;
 
 /// A link layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -144,6 +142,16 @@ pub(crate) fn peer(own: Ipv4Addr, rlid: u16, grh: Option<&[u8; 16]>) -> Option<I
     let [c, d] = rlid.to_be_bytes();
     let ip = Ipv4Addr::new(a, b, c, d);
     lid(ip).map(|_| ip)
+}
+
+/// A MAC address.
+pub type Mac = [u8; 6];
+
+/// The MAC address of the HCA at `ip`: locally administered, unique because the IP address is.
+#[must_use]
+pub const fn mac_of(ip: Ipv4Addr) -> Mac {
+    let [a, b, c, d] = ip.octets();
+    [0x02, 0x00, a, b, c, d]
 }
 
 #[cfg(test)]

@@ -8,55 +8,69 @@
 //! - [`Context`] is what an opened device gives, the counterpart of the kernel's user context. All objects belong to one, and
 //!   closing it ends them in the right order (QPs, CQs, keys, UMEMs, UAR pages, PDs).
 //!
-//! | folder | duty |
-//! |---|---|
-//! | `hca` | an HCA as a whole: its owner's handle, its world, simulations, counters |
-//! | `context` | an opened device, and the kernel's calls that make and end objects |
-//! | `command` | commands as bytes: what each checks and does |
-//! | `objects` | queue pairs, completion queues, doorbell pages, and the table that numbers them |
-//! | `memory` | registered memory, and the keys that give it |
-//! | `checker` | misuse that silicon would not report |
-//! | `faults` | faults that a test or a user asks for |
-//! | `external` | tables for an executor that runs the WQEs in place of the engine |
-//! | `for_judges` | SRQs, XRC, memory windows, indirect keys: not met by an RC write |
-//!
-//! `state` is all of it as one value: the HCAs of a world, and what each of them has.
+//! SRQs, XRC domains, memory windows and indirect keys are for other programs than Warpverbs: an RC write meets none of them. They
+//! stand in `objects/srq.rs`, `objects/xrcd.rs`, `memory/umr.rs`, `memory/translation.rs`, `memory/null.rs`, and in files of these
+//! names of `command` and `context`.
 //!
 //! Commands are byte buffers as in the programmer's manual. Nothing in them is trusted: any bytes give an answer with a
 //! status, and nothing panics.
 //!
 //! Memory is used where it lies. A registration is a promise that the range stays mapped until it is ended; the kernel gets the
 //! same by pinning pages. It is checked once, when it is made.
+//!
+//! # Rooms
+//!
+//! Each floor may name those below it, and none above or beside it.
+//!
+//! ```text
+//! hca/                   an HCA as a whole: its owner's handle, its faults, simulations
+//! context/ external/     an opened device and the calls that make and end its objects; the C functions that attach an executor
+//! command/ world.rs      commands as bytes: what each checks and does; HCAs behind their lock
+//! state/                 all HCAs of a world as one value, what each of them has, and what an executor has of it
+//! config.rs names.rs objects/  how an HCA is made;
+//!                        how callers name what it has made; queue pairs, completion queues, doorbell pages, SRQs
+//! memory/                registered memory, and the keys that give it
+//! checker/ counts.rs error.rs event.rs executor/ faults/ limits.rs table.rs  misuse that silicon would not report;
+//!                        what a device counts; why calls fail; events; the tables of an
+//!                        executor; faults to come; what the device can hold; the table that numbers objects
+//! ```
 
 pub(crate) mod checker;
 mod command;
+pub(crate) mod config;
 mod context;
+pub(crate) mod counts;
 mod error;
+pub(crate) mod event;
+pub(crate) mod executor;
 pub mod external;
 pub(crate) mod faults;
-pub(crate) mod for_judges;
 pub(crate) mod hca;
+pub(crate) mod limits;
 pub(crate) mod memory;
+pub(crate) mod names;
 pub(crate) mod objects;
 pub(crate) mod state;
+pub(crate) mod table;
+pub(crate) mod world;
 
 pub use checker::{CheckConfig, CheckConfigError, Finding};
 pub use command::syndrome;
-pub use context::{Context, DevxObject, Event, MrChange, MrKeys, UarPage};
+pub use config::{EventSupport, HcaConfig};
+pub use context::Context;
+pub use counts::{Counters, ObjectCounts, PortCounters};
 pub use error::DeviceError;
-pub use external::Execution;
-pub(crate) use faults::set_faults_of_all;
+pub use event::Event;
+pub use executor::execution::Execution;
 pub use faults::{
     CommandFault, CommandOutcome, CompletionFault, CompletionMishap, FailCommand, FaultItemError,
-    FaultSpec, FaultSpecError, ReplayError, TimedFault,
+    FaultSpec, FaultSpecError, TimedFault,
 };
-pub(crate) use for_judges::null::NULL_KEY;
-pub use for_judges::xrcd::XrcFile;
-pub use hca::{
-    CarrierError, Counters, EventSupport, Hca, HcaConfig, HcaError, ObjectCounts, PortCounters,
-    Simulation, Step, counters, device_names,
-};
-pub(crate) use hca::{described, identity, port_counters};
+pub use hca::{CarrierError, Hca, HcaError, ReplayError, Simulation, Step, counters, device_names};
+pub(crate) use hca::{described, identity, port_counters, set_faults_of_all};
 pub use memory::keys::Access;
+pub(crate) use memory::null::NULL_KEY;
 pub use memory::pending_writes::{Adversary, DataOrder, UnknownAdversary, UnknownOrder};
 pub use memory::{MemoryObserver, observe_memory};
+pub use names::{DevxObject, MrChange, MrKeys, UarPage};
+pub use objects::xrcd::XrcFile;

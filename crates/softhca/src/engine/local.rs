@@ -6,7 +6,7 @@ use crate::device::memory::keys::{Access, KeyError, KeyUser};
 use crate::device::memory::regions;
 use crate::device::objects::work::{InlineBytes, Local, Piece, Segment};
 use crate::device::state::HcaState;
-use crate::engine::transport::Failure;
+use crate::transport::Failure;
 use file_memory::Gone;
 
 /// The user of the keys in a QP's own WQEs.

@@ -18,15 +18,15 @@
 //! | `send` | a QP's turn: carries operations out, by memory or by the wire |
 //! | `receive` | what peers ask for: memory by rkey, atomics, receive WQEs |
 //! | `completion` | completion entries, the events for them, the flush of a QP in error |
-//! | `for_judges` | datagrams, shared receive queues, UMR: not met by an RC write |
 //!
-//! `transport` is the boundary to the wire. `path` makes the wire's configuration of a QP's address path. `local` finds the local
-//! memory of a WQE.
+//! `local` finds the local memory of a WQE. The boundary to the wire is
+//! [`transport`]. An RC write meets neither datagrams (`send::datagram`, `receive::grh`) nor shared receive queues (`receive::srq`)
+//! nor UMR (`send::umr`): those are for other programs.
 //!
 //! # How a WQE travels
 //!
 //! 1. The thread (`run::thread::run`) takes the lock and runs one turn (`run::turn::turn`) after the other. For each HCA a turn
-//!    takes doorbells: `intake::doorbell::take` exchanges the registers that `intake::watch` names with 0. For each doorbell `look`
+//!    takes doorbells: `intake::doorbell::take` exchanges the registers that `device::objects::watch` names with 0. For each doorbell `look`
 //!    reads the QP's doorbell record, checks that its counter can be right, and keeps it as `SendQueue::posted`.
 //!    `HcaState::schedule` then puts the QP in line.
 //! 2. `run::turn::run_ready` gives each QP in line a turn of its own, `send::turn`: so many WQEs, or about a MiB.
@@ -39,7 +39,7 @@
 //!      numbers. `local::resolve_data` finds the local memory, `HcaState::grant_remote` (`receive::responder`) that of the
 //!      peer by its rkey. Then bytes are copied from the one to the other. A SEND takes a receive WQE by `receive::begin`.
 //!    - To others, `send::submit` hands it to the wire. `run::turn::poll_wire` lets the wire send and receive. At the
-//!      peer the wire calls the same functions of `receive`, through [`transport::Device`], and here `Device::complete`
+//!      peer the wire calls the same functions of `receive`, through [`crate::transport::Device`], and here `Device::complete`
 //!      when the peer has acknowledged.
 //! 6. On either way `completion::complete_send` or `fail_send` ends the WQE, and `Cq::push` writes its entry if software wants
 //!    one. `completion::arming` raises an event if software waits for one. A QP in error has the rest flushed by
@@ -70,27 +70,14 @@
 //! compared with a model.
 
 pub(crate) mod completion;
-mod for_judges;
 pub(crate) mod intake;
 mod local;
-pub(crate) mod path;
 mod receive;
 mod run;
 pub(crate) mod send;
-pub mod transport;
 
+pub use crate::transport;
 pub(crate) use run::thread::start;
 pub(crate) use run::turn::turn;
 pub(crate) use run::wake::{announce, kick, serve_executor};
 pub use run::wake::{softhca_kick, softhca_wake_word};
-
-use std::sync::OnceLock;
-use std::time::Instant;
-
-/// Nanoseconds of a clock that never goes back.
-pub(crate) fn now_ns() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    // A clock that starts at 1 s: arithmetic on intervals never meets 0.
-    let since = START.get_or_init(Instant::now).elapsed();
-    1_000_000_000 + u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 2)
-}

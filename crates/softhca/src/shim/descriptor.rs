@@ -5,7 +5,8 @@
 
 use libc::{c_int, c_ulong, c_void};
 
-use super::{answer, fds, raw, start};
+use super::{fds, raw, start};
+use crate::shim::symbols::answer;
 use crate::uverbs;
 
 /// # Safety
@@ -90,7 +91,8 @@ fn owner(fd: c_int) -> c_int {
 /// The netlink family of RDMA knows real devices only, so it is refused, and libibverbs reads sysfs, as it does
 /// on kernels without that family.
 fn open_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    if domain == libc::AF_NETLINK && protocol == libc::NETLINK_RDMA && start::has_tree() {
+    if domain == libc::AF_NETLINK && protocol == libc::NETLINK_RDMA && crate::shim::tree::has_tree()
+    {
         start::wake();
         return raw::fail(libc::EPROTONOSUPPORT);
     }

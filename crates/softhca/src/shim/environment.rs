@@ -23,27 +23,25 @@
 //! | `SOFTHCA_PCAP` | file for what crosses the wire, in pcapng; the next devices and processes take FILE.2 and so on | none |
 //! | `SOFTHCA_DIR` | directory, made by `wv sim`, for the sysfs tree | a private one |
 
+use crate::device::{
+    Adversary, CheckConfig, CheckConfigError, DataOrder, Execution, FaultSpec, FaultSpecError,
+};
+use crate::link::Link;
+use crate::number::whole;
+use crate::partition::PkeyTable;
+use crate::profile::Profile;
+use crate::shim::complain::complain;
+use crate::subnet::Ipv6Subnet;
+use crate::sysfs::MAX_PORTS;
+use crate::wire::config::CarrierConfig;
+use crate::{Hca, HcaConfig, HcaError, link};
 use std::env::{self, VarError};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Mutex;
-
 use thiserror::Error;
-
-use super::start;
-use crate::device::{
-    Adversary, CheckConfig, CheckConfigError, DataOrder, Execution, FaultSpec, FaultSpecError,
-};
-use crate::link::{self, Link};
-use crate::number::whole;
-use crate::partition::PkeyTable;
-use crate::profile::Profile;
-use crate::sysfs::MAX_PORTS;
-use crate::wire::config::CarrierConfig;
-use crate::wire::subnet::Ipv6Subnet;
-use crate::{Hca, HcaConfig, HcaError};
 
 /// Kept for the life of the process: a preloaded library's devices are never removed.
 static DEVICES: Mutex<Vec<Hca>> = Mutex::new(Vec::new());
@@ -248,11 +246,6 @@ fn variable(name: &'static str) -> Option<String> {
         Err(VarError::NotUnicode(value)) => value.to_string_lossy().into_owned(),
     };
     (!value.is_empty()).then_some(value)
-}
-
-/// One line on stderr: for what the program above could only report as "no device".
-pub(super) fn complain(message: &str) {
-    start::stderr(&format!("softhca: {message}\n"));
 }
 
 #[cfg(test)]

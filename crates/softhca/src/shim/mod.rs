@@ -22,35 +22,29 @@
 //! These functions run in every process that the library is loaded into: before main, inside malloc, in the child of a vfork, in
 //! signal handlers. So until a path or descriptor is known to be ours they allocate nothing and take no lock. They make exactly
 //! the system call that the caller asked for. Nothing unwinds out of them.
+//!
+//! # Rooms
+//!
+//! Each floor may name those below it, and none above or beside it.
+//!
+//! ```text
+//! walk.rs                    `ftw`, `nftw`, `fts_open`: walks of libc
+//! stdio.rs                   `fopen`, `opendir`, `realpath` and others that go past `open`
+//! descriptor.rs open.rs stat.rs  calls on descriptors;
+//!                            on paths; looks at a path without opening it
+//! start.rs                   the devices of a preloaded library, when a call looks for them
+//! describe.rs pattern.rs tree.rs  functions for programs that know this library;
+//!                            `glob`; the path of the sysfs tree, from load time on
+//! environment.rs fds.rs next.rs path.rs symbols.rs  devices as the environment asks for them;
+//!                            which descriptors and paths are ours; the definitions of
+//!                            libc; how exported functions are defined
+//! complain.rs raw.rs         lines on stderr; system calls
+//! ```
 
-/// Defines exported C functions: `[names] (arguments) -> result => body;`.
-///
-/// Variadic functions are defined with their last argument fixed. On x86-64 and AArch64 Linux a variadic integer or pointer
-/// travels in the register that a fixed one would. Where the caller passed none, the kernel does not look at it.
-macro_rules! symbols {
-    ($( [$($name:ident)+] $arguments:tt -> $result:ty => $body:expr; )+) => { $( symbols! {
-        // SAFETY: our caller keeps the contract of libc's function of this name, which is that of the body.
-        @define [$($name)+] $arguments -> $result, unsafe { $body }
-    } )+ };
-    (@define [$($name:ident)+] $arguments:tt -> $result:ty, $body:expr) => { $(
-        // SAFETY: the name is libc's, and so are signature and meaning.
-        // Miri has symbols of its own by these names.
-        #[cfg_attr(not(miri), unsafe(no_mangle))]
-        #[expect(clippy::allow_attributes, reason = "the compilers of today do not know the lint that newer ones deny")]
-        #[allow(unknown_lints, invalid_runtime_symbol_definitions, reason = "stable Rust defines no variadic function")]
-        unsafe extern "C" fn $name $arguments -> $result {
-            $body
-        }
-    )+ };
-}
+#[macro_use]
+mod symbols;
 
-/// [`symbols`] whose bodies are safe.
-macro_rules! safe_symbols {
-    ($( [$($name:ident)+] $arguments:tt -> $result:ty => $body:expr; )+) => {
-        $( symbols!(@define [$($name)+] $arguments -> $result, $body); )+
-    };
-}
-
+mod complain;
 mod describe;
 mod descriptor;
 mod environment;
@@ -63,24 +57,9 @@ mod raw;
 mod start;
 mod stat;
 mod stdio;
+mod tree;
 mod walk;
 
 pub(crate) use fds::{File, insert};
 pub(crate) use raw::process_id;
-pub(crate) use start::{at_exit, is_forked_child, tree_path};
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use libc::c_int;
-
-use crate::errno::Errno;
-
-/// Runs the body of a call that is ours and turns its outcome into what C expects. A panic becomes `EIO`.
-fn answer(body: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
-    // Unwind safety: shared state is behind mutexes that tolerate poisoning.
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(value)) => value,
-        Ok(Err(Errno(value))) => raw::fail(value),
-        Err(_) => raw::fail(libc::EIO),
-    }
-}
+pub(crate) use tree::{at_exit, is_forked_child, tree_path};

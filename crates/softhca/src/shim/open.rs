@@ -7,8 +7,9 @@ use libc::{c_char, c_int, mode_t};
 
 use super::next::Next;
 use super::path::{Target, classify, classify_at};
-use super::{answer, raw, start};
+use super::{raw, start};
 use crate::errno::Errno;
+use crate::shim::symbols::answer;
 use crate::{sysfs, uverbs};
 
 /// # Safety

@@ -6,8 +6,9 @@
 use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t, stat as Stat, statx as Statx};
 
 use super::path::{Target, classify_at};
-use super::{answer, fds, raw, start};
+use super::{fds, raw, start};
 use crate::errno::Errno;
+use crate::shim::symbols::answer;
 use crate::uverbs;
 
 /// The rights of all users on a device node of ours.

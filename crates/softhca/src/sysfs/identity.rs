@@ -1,13 +1,13 @@
 //! The identity of a software HCA: name, addresses and ids, all of which follow from its number and the IP addresses of its ports.
 
+use crate::envelope::{Gid, Name};
 use crate::interface::Interface;
+use crate::link::mac_of;
 use crate::link::{self, Link};
 use crate::partition::PkeyTable;
 use crate::profile::{LAG_PORTS, Lag, Profile};
+use crate::subnet::Ipv6Subnet;
 use crate::wire::config::CarrierConfig;
-use crate::wire::envelope::{Gid, Name};
-use crate::wire::frame::mac_of;
-use crate::wire::subnet::Ipv6Subnet;
 use mlx5_prm::qp::Qpc;
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -49,7 +49,7 @@ pub(crate) struct PortIdentity {
     pub(crate) pkeys: PkeyTable,
     /// Locally administered MAC address: unique because the IP address is. The port GUID is its EUI-64.
     pub(crate) mac: [u8; 6],
-    /// The GID table: on Ethernet those of [`crate::wire::envelope`], on `InfiniBand` one.
+    /// The GID table: on Ethernet those of [`crate::envelope`], on `InfiniBand` one.
     pub(crate) gids: Vec<(GidType, Gid)>,
     /// What carries its packets, if that is an interface of this machine.
     pub(crate) interface: Option<Interface>,

@@ -12,22 +12,23 @@ mod counters;
 mod cpus;
 mod files;
 mod identity;
+mod place;
 
 pub(crate) use counters::changes;
 pub(crate) use identity::{GidType, Identity, MAX_PORTS, PortIdentity, port_number};
+pub(crate) use place::{new_tree_path, tree_exists};
 
+use crate::shim;
+use crate::sysfs::place::EXISTS;
+use counters::LiveFile;
+use private_dir::{PrivateDir, PrivateDirError, standard_parent, sweep};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
-
 use thiserror::Error;
-
-use crate::shim;
-use counters::LiveFile;
-use private_dir::{PrivateDir, PrivateDirError, standard_parent, sweep};
 
 /// Why a device could not be put into the tree.
 #[derive(Debug, Error)]
@@ -54,25 +55,10 @@ enum Cause {
 
 /// The tree, once it has a device, with the process that made it.
 static TREE: Mutex<Option<Tree>> = Mutex::new(None);
-static EXISTS: AtomicBool = AtomicBool::new(false);
 
 struct Tree {
     dir: PrivateDir,
     owner: libc::c_int,
-}
-
-/// A new path for a tree of this process. Nothing is created.
-pub(crate) fn new_tree_path() -> PathBuf {
-    let parent = match std::env::var_os("SOFTHCA_DIR").map(PathBuf::from) {
-        Some(given) if given.is_absolute() => given,
-        _ => standard_parent(),
-    };
-    parent.join(format!("p{}-{:08x}", shim::process_id(), fastrand::u32(..)))
-}
-
-/// Whether this process, or the one it was forked from, has a tree.
-pub(crate) fn tree_exists() -> bool {
-    EXISTS.load(Ordering::Acquire)
 }
 
 /// Makes a device visible. The tree is created with the first one.

@@ -10,10 +10,10 @@ use super::frame::{Call, Method, Spec};
 use super::handles::Object;
 use super::structs::{CreateAh, CreateAhResp};
 use crate::device::Context as DeviceContext;
+use crate::envelope::{Gid, Name};
 use crate::errno::Errno;
+use crate::link::mac_of;
 use crate::sysfs::{GidType, PortIdentity};
-use crate::wire::envelope::{Gid, Name};
-use crate::wire::frame::mac_of;
 
 const AH: u16 = 6;
 const CORE_IN: u16 = 0;

@@ -8,8 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytemuck::{Pod, Zeroable};
 use mlx5_prm::doorbell::uar;
 
+use crate::clock::now_ns;
 use crate::device::{Context, DeviceError};
-use crate::engine::now_ns;
 
 /// Ticks per millisecond.
 pub(super) const KHZ: u64 = 1_000_000;

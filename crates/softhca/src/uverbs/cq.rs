@@ -168,7 +168,7 @@ fn create(call: &Call<'_>) -> Result<(), Errno> {
 
 /// log2 of the most entries.
 fn device_limit() -> u32 {
-    crate::device::state::limits::LOG_CQ_ENTRIES
+    crate::device::limits::LOG_CQ_ENTRIES
 }
 
 /// Where the new queue's events go: a completion channel if one is given, and the descriptor for asynchronous events.

@@ -255,7 +255,7 @@ struct Sizes {
 impl Sizes {
     /// Reads and checks the sizes that libmlx5 has computed.
     fn of(call: &Call<'_>, kind: Kind, cap: &QpCap, request: &Mlx5CreateQp) -> Result<Self, Errno> {
-        let most = 1 << crate::device::state::limits::LOG_QUEUE;
+        let most = 1 << crate::device::limits::LOG_QUEUE;
         if cap.max_recv_wr > most {
             return Err(Errno::EINVAL);
         }

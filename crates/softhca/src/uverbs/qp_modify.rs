@@ -9,7 +9,7 @@ use super::frame::Call;
 use super::qp::{Known, VerbsQp};
 use super::qp_rules::{self, Kind, State, mask};
 use super::structs::{Mlx5ModifyQp, Mlx5ModifyQpResp, ModifyQp, QpDest};
-use crate::device::state::limits;
+use crate::device::limits;
 use crate::device::{Access, Context as DeviceContext};
 use crate::errno::Errno;
 use crate::link::Link;

@@ -19,7 +19,7 @@ use super::structs::{
     CreateSrq, CreateSrqResp, CreateXsrq, Mlx5CreateSrq, Mlx5CreateSrqResp, ModifySrq, QuerySrq,
     QuerySrqResp,
 };
-use crate::device::state::limits;
+use crate::device::limits;
 use crate::device::{Context as DeviceContext, DevxObject};
 use crate::errno::Errno;
 

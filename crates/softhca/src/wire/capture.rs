@@ -11,9 +11,10 @@
 //! pcap-file does not replace the 40 lines that write blocks. 2.0 brings six crates (byteorder, syn 1, thiserror 1), and its
 //! successor is a release candidate. Its packets are one slice each, so headers and payload were copied once more.
 
-use super::carrier::{Carrier, CarrierCounters, PacketSink, Receiver, Source};
-use super::envelope::{Destination, Kept};
+use super::carrier::{Carrier, CarrierCounters, PacketSink, Receiver};
 use super::frame::{Route, headers};
+use crate::envelope::Source;
+use crate::envelope::{Destination, Kept};
 use crate::link;
 use std::ffi::OsString;
 use std::fs::File;

@@ -7,14 +7,14 @@
 //! | carrier | what it is |
 //! |---|---|
 //! | [`super::udp`] | a UDP socket: the default, needs no privilege |
-//! | [`super::for_judges::frames`] | Ethernet frames: a packet socket, or UDP as QEMU has it |
+//! | [`crate::wire::frames`] | Ethernet frames: a packet socket, or UDP as QEMU has it |
 //! | [`super::memory`] | queues inside the process: every run the same |
 
-use super::envelope::{Destination, Envelope, Kept};
-use super::icrc::Flow;
+pub use crate::envelope::Source;
+
+use crate::envelope::{Destination, Kept};
 use std::fmt::Debug;
 use std::io;
-use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 
 /// The largest packet: path MTU 4096 and everything around it, rounded up.
@@ -58,8 +58,8 @@ pub trait Carrier: Debug + Send {
         None
     }
 
-    /// Which packets travel in the [`Envelope`] that they are committed with, and arrive with it in their [`Source`]. No others
-    /// are committed.
+    /// Which packets travel in the [`Envelope`](crate::envelope::Envelope) that they are committed with, and arrive with it in their
+    /// [`Source`]. No others are committed.
     fn kept(&self) -> Kept {
         Kept::default()
     }
@@ -84,29 +84,4 @@ pub struct CarrierCounters {
     pub receive_calls: u64,
     /// Frames of no use here: not for this HCA, or not RoCE.
     pub foreign: u64,
-}
-
-/// Where a packet came from, and what else the ICRC covers of the way it came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// IP address and UDP port.
-    pub address: SocketAddrV4,
-    /// The headers.
-    pub envelope: Envelope,
-    /// Identification, flags and fragment offset of the IPv4 header. A UDP socket does not show them.
-    pub fragment_fields: [u8; 4],
-    /// To which of its own addresses the receiver got it: the path bits of `InfiniBand`.
-    pub path_bits: u8,
-}
-
-impl From<SocketAddrV4> for Source {
-    /// With identification 0 and DF set, as softhca sends.
-    fn from(address: SocketAddrV4) -> Self {
-        Self {
-            address,
-            envelope: Envelope::V2_IPV4,
-            fragment_fields: Flow::UNFRAGMENTED,
-            path_bits: 0,
-        }
-    }
 }

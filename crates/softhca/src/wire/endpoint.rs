@@ -5,9 +5,7 @@
 
 mod qp;
 
-use super::carrier::{PacketSink, Source};
-use super::envelope::{Destination, Envelope, Kept};
-use super::for_judges::datagram::{self, DatagramConfig, Datagrams};
+use super::carrier::PacketSink;
 use super::headers::Bth;
 use super::icrc::Flow;
 use super::number_map::NumberMap;
@@ -17,8 +15,11 @@ use super::psn::Psn;
 use super::requester::{Feedback, Requester, RequesterConfig};
 use super::responder::{Arrival, Responder, ResponderConfig};
 use super::window::{self, Window};
-use crate::engine::transport::{Device, Operation, Service};
+use crate::envelope::Source;
+use crate::envelope::{Destination, Envelope, Kept};
 use crate::partition;
+use crate::transport::{Device, Operation, Service};
+use crate::wire::datagram::{self, DatagramConfig, Datagrams};
 use qp::{Connection, Kind, Qp};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -11,14 +11,12 @@
 
 pub(crate) mod global;
 
-use super::carrier::Source;
-use super::envelope::{Envelope, Name, Version};
-use super::icrc::{Addresses, Flow, IBA_TRANSPORT, ROCE_PORT};
+pub use crate::link::{Mac, mac_of};
+
+use super::icrc::{Flow, IBA_TRANSPORT, ROCE_PORT};
+use crate::envelope::{Addresses, Envelope, Name, Source, Version};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Deref;
-
-/// A MAC address.
-pub type Mac = [u8; 6];
 
 /// Ethernet, IPv6 and UDP headers: the longest.
 pub const MAX_HEADER_BYTES: usize = ETHERNET_BYTES + global::BYTES + UDP_BYTES;
@@ -35,13 +33,6 @@ const TYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 const TYPE_ROCE_V1: [u8; 2] = [0x89, 0x15];
 const UDP: u8 = 17;
 const TIME_TO_LIVE: u8 = 64;
-
-/// The MAC address of the HCA at `ip`: locally administered, unique because the IP address is.
-#[must_use]
-pub const fn mac_of(ip: Ipv4Addr) -> Mac {
-    let [a, b, c, d] = ip.octets();
-    [0x02, 0x00, a, b, c, d]
-}
 
 /// Where a frame goes and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

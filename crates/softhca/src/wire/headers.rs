@@ -5,11 +5,12 @@
 
 mod atomic;
 
-pub use atomic::{AtomicEth, AtomicOp, MaskedAtomicEth};
+pub use crate::transport::{AtomicEth, AtomicOp, NakCode};
+pub use atomic::MaskedAtomicEth;
 
-use super::envelope::Envelope;
 use super::opcode::BthOpcode;
 use super::psn::Psn;
+use crate::envelope::Envelope;
 use crate::partition::PkeyTable;
 
 /// Base transport header: the first 12 bytes of every packet.
@@ -187,21 +188,6 @@ impl XrcEth {
     pub(crate) fn emit(&self) -> [u8; Self::BYTES] {
         (self.srqn & 0xff_ffff).to_be_bytes()
     }
-}
-
-/// Why a responder refuses a request for good (AETH syndrome 0x60 plus this number).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct NakCode(pub u8);
-
-impl NakCode {
-    /// A packet is missing; the AETH's packet carries the expected PSN.
-    pub const PSN_SEQUENCE_ERROR: Self = Self(0);
-    /// The request is malformed or not allowed on this QP.
-    pub const INVALID_REQUEST: Self = Self(1);
-    /// Key, range or permission do not fit.
-    pub const REMOTE_ACCESS_ERROR: Self = Self(2);
-    /// The responder could not carry out the request.
-    pub const REMOTE_OPERATIONAL_ERROR: Self = Self(3);
 }
 
 /// The meaning of an AETH's first byte.

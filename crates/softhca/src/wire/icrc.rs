@@ -9,11 +9,12 @@
 //! Linux sends from an unconnected socket with IP_MTU_DISCOVER=DO: identification 0, DF set. Between softhcas that is exact; a
 //! carrier that sees whole frames takes them from the frame.
 
-use super::carrier::Source;
-use super::envelope::Destination;
 use super::headers::Bth;
+pub use crate::envelope::Addresses;
+
+use crate::envelope::{Destination, Source, UNFRAGMENTED};
 use crate::link;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv4Addr;
 
 /// Bytes of the ICRC at the end of a packet.
 pub const ICRC_BYTES: usize = 4;
@@ -37,20 +38,9 @@ pub struct Flow {
     pub fragment_fields: [u8; 4],
 }
 
-/// The headers in front of the BTH, by their pair of addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Addresses {
-    /// Source and destination, IPv4.
-    V4(Ipv4Addr, Ipv4Addr),
-    /// Source and destination, IPv6.
-    V6(Ipv6Addr, Ipv6Addr),
-    /// Source and destination of a GRH: RoCE v1, without UDP.
-    Grh(Ipv6Addr, Ipv6Addr),
-}
-
 impl Flow {
     /// [`Self::fragment_fields`] of what softhca sends: identification 0, DF set.
-    pub const UNFRAGMENTED: [u8; 4] = [0, 0, 0x40, 0];
+    pub const UNFRAGMENTED: [u8; 4] = UNFRAGMENTED;
 
     /// A flow between two RoCE ports.
     pub const fn v4(source: Ipv4Addr, destination: Ipv4Addr) -> Self {
@@ -157,6 +147,7 @@ fn be16(bytes: usize) -> [u8; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv6Addr;
 
     /// An RDMA WRITE ONLY of "0123456789abcde" to QP 0x11.
     fn write_packet() -> Vec<u8> {

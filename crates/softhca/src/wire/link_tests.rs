@@ -8,7 +8,7 @@ use super::psn::Psn;
 use super::requester::{Requester, RequesterConfig};
 use super::responder::{Responder, ResponderConfig};
 use super::testing::{RKEY, TestDevice, TestWqe, fetch_add, operation, read, send, write};
-use crate::engine::transport::{Device, Failure, Operation, OperationKind, SendWith, Service};
+use crate::transport::{Device, Failure, Operation, OperationKind, SendWith, Service};
 use std::net::Ipv4Addr;
 
 const MTU: u32 = 256;

@@ -4,9 +4,10 @@
 //! in the order in which they were sent, those of several in the order of their flushes. Nothing is lost, except packets to an
 //! address that no HCA has.
 
-use super::carrier::{Carrier, CarrierCounters, MAX_PACKET_BYTES, PacketSink, Receiver, Source};
-use super::envelope::{Destination, Envelope, Kept};
+use super::carrier::{Carrier, CarrierCounters, MAX_PACKET_BYTES, PacketSink, Receiver};
 use super::icrc::ROCE_PORT;
+use crate::envelope::Source;
+use crate::envelope::{Destination, Envelope, Kept};
 use crate::link;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

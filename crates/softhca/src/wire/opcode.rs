@@ -8,7 +8,7 @@
 //! softhcas use 0xc0 and 0xc1 (RC) and 0xe0 and 0xe1 (XRC) among themselves, with the header [`super::headers::MaskedAtomicEth`].
 //! No other device understands them.
 
-use crate::engine::transport::Service;
+use crate::transport::Service;
 use std::fmt;
 
 /// The opcode byte of a BTH, as received: any value.

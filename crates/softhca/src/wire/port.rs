@@ -4,11 +4,13 @@
 //! does a bounded piece of work: it receives, then looks at the clock, then sends. In this order it never takes a packet for
 //! missing that has arrived.
 
-use super::carrier::{Carrier, Source};
+use super::carrier::Carrier;
 use super::endpoint::{Endpoint, LidCounters, WireCounters};
-use super::faults::{Direction, FaultLayer, FaultySink};
+use super::faults::{FaultLayer, FaultySink};
 use super::udp::UdpCarrier;
-use crate::engine::transport::Device;
+use crate::envelope::Source;
+use crate::transport::Device;
+use crate::wire::faults::Direction;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::BorrowedFd;

@@ -21,9 +21,7 @@ use super::headers::{Reth, XrcEth};
 use super::packet::{Body, Head, SendEnd, Transport, WriteEnd, write_headers};
 use super::psn::{PSN_MODULUS, Psn};
 use super::timer::{Expiry, RetransmissionTimer};
-use crate::engine::transport::{
-    Device, Failure, Operation, OperationKind, SendWith, Service, Target,
-};
+use crate::transport::{Device, Failure, Operation, OperationKind, SendWith, Service, Target};
 use std::collections::VecDeque;
 
 /// Operations that a requester holds at once; the engine keeps the others in its ring.

@@ -1,6 +1,6 @@
 //! The responder of a connected QP: carries out requests in order, once, and answers.
 //!
-//! The rules of UC are in `unreliable`; what follows is about RC and XRC.
+//! The rules of UC are at `on_unreliable`; what follows is about RC and XRC.
 //!
 //! No I/O and no clock. Answers wait in a queue of jobs and become packets when the window has room. So a READ of any length is
 //! served from memory packet by packet. Acknowledges coalesce: one answers for all requests before it that have no answer of
@@ -11,13 +11,12 @@
 //! last [`REPLAYS`] results and not done again.
 
 mod execute;
-mod unreliable;
 
-use super::headers::{Aeth, NO_CREDITS, NakCode, Reth, Syndrome};
+use super::headers::{Aeth, NO_CREDITS, Reth, Syndrome};
 use super::opcode::Position;
 use super::packet::{Body, Head, Packet, ReadPart, Transport, write_headers};
 use super::psn::{PSN_MODULUS, Psn};
-use crate::engine::transport::{Device, Service};
+use crate::transport::{Device, NakCode, Service};
 use execute::Refusal;
 use std::collections::VecDeque;
 
@@ -368,6 +367,40 @@ impl Responder {
         } else if self.jobs.len() < 2 * MAX_JOBS {
             self.jobs.push_back(Job::Answer { psn, syndrome, msn });
         } // Else it is lost, as an acknowledge may be: the requester asks again.
+    }
+
+    /// Handles a request packet of an unreliable connection: the responder answers nothing, and drops broken messages.
+    ///
+    /// Source: IBTA volume 1, "Responder: Unreliable Connected". A message is carried out as its packets come. A packet that is not
+    /// the next one ends the message without a word. A packet that starts a message is taken whatever its number, and the count goes
+    /// on from that number. The receive WQE of a broken SEND is used by the next.
+    fn on_unreliable<D: Device>(
+        &mut self,
+        qpn: u32,
+        packet: &Packet<'_>,
+        device: &mut D,
+    ) -> Arrival {
+        let starts = matches!(
+            packet.body,
+            Body::Send { starts: true, .. } | Body::Write { start: Some(_), .. }
+        );
+        if starts {
+            self.progress = Progress::None;
+            self.expected = packet.head.psn;
+        } else if packet.head.psn != self.expected || matches!(self.progress, Progress::None) {
+            self.progress = Progress::None;
+            return Arrival::OutOfOrder;
+        }
+        match self.execute(qpn, packet, device) {
+            Ok(packets) => {
+                self.expected = self.expected.add(packets);
+                Arrival::Executed
+            }
+            Err(_) => {
+                self.progress = Progress::None;
+                Arrival::Dropped
+            }
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! What the wire's tests share: a device made of two byte arrays, and operations on it.
 
-use super::envelope::{Destination, Envelope, Name};
-use super::headers::{AtomicEth, AtomicOp, NakCode};
-use crate::engine::transport::{
+use super::headers::{AtomicEth, AtomicOp};
+use crate::envelope::{Destination, Envelope, Name};
+use crate::transport::NakCode;
+use crate::transport::{
     Datagram, Device, Failure, Operation, OperationKind, ReceiveError, Received, RemoteAccess,
     SendWith, Target,
 };

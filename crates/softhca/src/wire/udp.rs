@@ -16,9 +16,10 @@
 mod name;
 mod queue;
 
-use super::carrier::{Carrier, CarrierCounters, PacketSink, Receiver, Source};
-use super::envelope::Kept;
-use super::subnet::Ipv6Subnet;
+use super::carrier::{Carrier, CarrierCounters, PacketSink, Receiver};
+use crate::envelope::Kept;
+use crate::envelope::Source;
+use crate::subnet::Ipv6Subnet;
 use name::SocketName;
 use queue::{Run, SendQueue};
 use std::io;

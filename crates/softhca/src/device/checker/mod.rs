@@ -2,7 +2,9 @@
 
 mod config;
 mod ended;
+pub(crate) mod flight;
 mod kinds;
+pub(crate) mod scrutiny;
 
 pub use config::{CheckConfig, CheckConfigError};
 pub use kinds::Finding;

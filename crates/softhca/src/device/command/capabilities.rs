@@ -1,9 +1,9 @@
 //! `QUERY_HCA_CAP`: what this device can do. Maximum and current values are the same.
 
-use super::super::state::limits;
 use super::syndrome;
-use super::{Call, Outcome, Refusal};
 use crate::address::ROCE_PORT;
+use crate::device::command::call::{Call, Outcome, Refusal};
+use crate::device::limits;
 use crate::device::memory::keys::MAX_DEPTH;
 use crate::device::memory::pending_writes::DataOrder;
 use crate::link::Link;

@@ -1,11 +1,14 @@
 //! Commands of completion queues.
 
-use super::super::context::DevxObject;
 use super::super::memory::Region;
-use super::super::state::{HcaState, limits};
+use super::super::state::HcaState;
 use super::syndrome;
-use super::{Call, Outcome, Refusal, need_uar, record_part, ring_start, umem_part};
-use crate::device::external::Execution;
+use crate::device::command::call::{
+    Call, Outcome, Refusal, need_uar, record_part, ring_start, umem_part,
+};
+use crate::device::executor::execution::Execution;
+use crate::device::limits;
+use crate::device::names::DevxObject;
 use crate::device::objects::arming::Arming;
 use crate::device::objects::cq::Cq;
 use mlx5_prm::cmd::Status;

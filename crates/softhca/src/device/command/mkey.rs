@@ -1,12 +1,13 @@
 //! Commands of memory keys: those over a UMEM, and those over other keys. Regions registered by the kernel's call and
 //! memory windows are keys too, but not of these.
 
-use super::super::context::DevxObject;
-use super::super::state::{HcaState, limits};
 use super::syndrome;
-use super::{Call, Outcome, Refusal, umem_part};
-use crate::device::for_judges::translation::{ENTRY_BYTES, Mode, RawEntry, Translation};
-use crate::device::memory::keys::{Access, Backing, Kind, MemoryKey};
+use crate::device::command::call::{Call, Outcome, Refusal, umem_part};
+use crate::device::limits;
+use crate::device::memory::keys::{Access, Backing, Kind, MemoryKey, access_of};
+use crate::device::memory::translation::{ENTRY_BYTES, Mode, RawEntry, Translation};
+use crate::device::names::DevxObject;
+use crate::device::state::HcaState;
 use mlx5_prm::cmd::Status;
 use mlx5_prm::mkey::{CreateMkeyIn, DestroyMkeyIn, Mkc};
 
@@ -59,28 +60,12 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
         iova: mkc.start_addr(),
         bytes: mkc.len(),
         backing,
-        access: access(&mkc),
+        access: access_of(&mkc),
         mapping: None,
     };
     let index = hca.keys.insert(key).ok_or(Refusal::FULL)?;
     call.reply_number(index);
     Ok(Some(DevxObject::Mkey(index)))
-}
-
-/// The rights that a context gives.
-pub(in super::super) fn access(mkc: &Mkc) -> Access {
-    let rights = [
-        (mkc.lr(), Access::LOCAL_READ),
-        (mkc.lw(), Access::LOCAL_WRITE),
-        (mkc.rr(), Access::REMOTE_READ),
-        (mkc.rw(), Access::REMOTE_WRITE),
-        (mkc.a(), Access::REMOTE_ATOMIC),
-        (mkc.relaxed_ordering_write(), Access::RELAXED_ORDERING),
-    ];
-    rights
-        .into_iter()
-        .filter(|(bit, _)| *bit != 0)
-        .fold(Access::default(), |all, (_, right)| all.with(right))
 }
 
 /// Memory in one piece, in a UMEM.

@@ -3,7 +3,7 @@
 //! Source: `devx_is_obj_create_cmd`, `devx_is_general_cmd` in Linux's mlx5_ib. Commands that change or read an object pass only
 //! with a handle of an object of their kind, and of kinds that the device lacks there is none.
 
-use super::Class;
+use crate::device::command::call::Class;
 use mlx5_prm::cmd::{CmdIn, Opcode};
 
 /// Opcodes of the interface that firmware defines for itself.

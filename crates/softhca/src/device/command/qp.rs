@@ -1,16 +1,20 @@
 //! `CREATE_QP`, `DESTROY_QP`, `QUERY_QP`.
 
-use super::super::context::DevxObject;
 use super::super::memory::Region;
-use super::super::state::{HcaState, Slot, UarUser, limits};
+use super::super::state::{HcaState, Slot};
 use super::syndrome;
-use super::{Call, Outcome, Refusal, need_uar, record_part, ring_start, umem_part};
-use crate::device::external::Execution;
-use crate::device::for_judges::srq::SrqKind;
-use crate::device::for_judges::srq_commands::find_xrcd;
+use crate::device::command::call::{
+    Call, Outcome, Refusal, need_uar, record_part, ring_start, umem_part,
+};
+use crate::device::command::srq::find_xrcd;
+use crate::device::executor::execution::Execution;
+use crate::device::limits;
+use crate::device::names::DevxObject;
 use crate::device::objects::qp::{Notices, Qp, ReceiveQueue, Route, SendQueue};
+use crate::device::objects::srq::SrqKind;
+use crate::device::objects::uar::UarUser;
 use crate::engine::intake::doorbell;
-use crate::engine::transport::Service;
+use crate::transport::Service;
 use mlx5_prm::cmd::Status;
 use mlx5_prm::qp::{CreateQpIn, CreateQpOut, QpState, Qpc, QueryQpIn, QueryQpOut};
 use std::net::Ipv4Addr;

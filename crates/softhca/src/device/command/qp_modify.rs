@@ -2,19 +2,18 @@
 
 use super::qp::{accepted_ece, find};
 use super::syndrome;
-use super::{Call, Outcome, Refusal};
-use crate::device::external::Execution;
+use crate::device::command::call::{Call, Outcome, Refusal};
+use crate::device::executor::execution::Execution;
+use crate::device::objects::path::{self, Nowhere};
 use crate::device::objects::qp::{Notices, Route};
 use crate::device::objects::qp_state;
 use crate::engine::completion::flush;
 use crate::engine::intake::doorbell;
-use crate::engine::path;
-use crate::engine::path::Nowhere;
-use crate::engine::transport::Service;
+use crate::envelope::Destination;
 use crate::link::Link;
 use crate::profile::{LAG_PORTS, Lag};
 use crate::sysfs::{PortIdentity, port_number};
-use crate::wire::envelope::Destination;
+use crate::transport::Service;
 use mlx5_prm::cmd::{CmdIn, Opcode, Status};
 use mlx5_prm::qp::{Ads, QpModifyIn, QpModifyOut, QpState, Qpc};
 use std::net::Ipv4Addr;

@@ -1,7 +1,7 @@
 //! Queries that concern no object.
 
 use super::syndrome;
-use super::{Call, Outcome, Refusal};
+use crate::device::command::call::{Call, Outcome, Refusal};
 use crate::profile::Lag;
 use crate::sysfs::GidType;
 use mlx5_prm::roce::{

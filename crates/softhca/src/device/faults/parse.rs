@@ -1,9 +1,9 @@
 //! A spec as text. [`FaultSpec`] has the meaning of each item.
 
-use super::FailCommand;
 use super::spec::{
     CommandFault, CommandOutcome, CompletionFault, CompletionMishap, FaultSpec, TimedFault,
 };
+use crate::device::faults::command::FailCommand;
 use crate::number::whole;
 use crate::sysfs::MAX_PORTS;
 use crate::wire::faults::{Direction, Mishap, PacketFault, When, Window};

@@ -47,7 +47,7 @@ pub struct FaultSpec {
 /// A command that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandFault {
-    /// Only commands with this opcode; `None` is any. See [`super::FailCommand`] for calls that are no command.
+    /// Only commands with this opcode; `None` is any. See [`crate::device::faults::command::FailCommand`] for calls that are no command.
     pub opcode: Option<u16>,
     /// Which of them: 1 (or 0) is the next.
     pub nth: u32,

@@ -2,11 +2,12 @@
 
 use crate::address::{self, AddressError};
 use crate::device::HcaConfig;
+use crate::link::mac_of;
 use crate::wire::capture::{Capture, Tap};
 use crate::wire::carrier::Carrier;
 use crate::wire::config::CarrierConfig;
-use crate::wire::for_judges::frames::{FrameCarrier, FrameSocket};
-use crate::wire::frame::mac_of;
+use crate::wire::frames::FrameCarrier;
+use crate::wire::frames::FrameSocket;
 use crate::wire::udp::UdpCarrier;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,20 +1,20 @@
 //! An HCA as a whole, from outside: how its owner makes it and looks at it, the other HCAs beside it, and their clock.
 //!
-//! [`handle`] is what an owner holds. A [`world`] is a number of HCAs behind one lock. It is that of the process, which the
-//! engine thread serves, or that of a [`simulation`], which a test steps by itself. The inside of an HCA is the
-//! [state](super::state)'s.
+//! [`handle`] is what an owner holds. Its HCA is in the [world](super::world) of the process, which the engine thread serves, or in
+//! that of a [`simulation`], which a test steps by itself. The inside of an HCA is the [state](super::state)'s.
 
 mod carrier;
-mod counters;
 mod describe;
+mod faults;
 mod handle;
+mod look;
 mod simulation;
-pub(crate) mod world;
 
 pub use carrier::CarrierError;
-pub use counters::{Counters, ObjectCounts, PortCounters};
 pub(crate) use describe::described;
-pub(crate) use handle::identity;
-pub(crate) use handle::port_counters;
-pub use handle::{EventSupport, Hca, HcaConfig, HcaError, counters, device_names};
+pub use faults::ReplayError;
+pub(crate) use faults::set_faults_of_all;
+pub use handle::{Hca, HcaError};
+pub use look::{counters, device_names};
+pub(crate) use look::{identity, port_counters};
 pub use simulation::{Simulation, Step};

@@ -3,10 +3,11 @@
 //! What happens then depends on nothing but what the test does: no thread, no real time. The HCAs are not visible to
 //! libibverbs and see no others; [`Hca::open`] opens them.
 
-use super::world::World;
-use crate::device::state::Clock;
+use crate::clock::Clock;
+use crate::device::objects::watch::Look;
+use crate::device::world::World;
 use crate::device::{Hca, HcaConfig, HcaError};
-use crate::engine::{self, intake::watch::Look};
+use crate::engine;
 use std::sync::Arc;
 
 /// HCAs of their own, on a clock of their own.

@@ -2,9 +2,10 @@
 
 use super::Region;
 use super::mapping::Mapping;
-use crate::device::for_judges::null::{self, NULL_KEY};
-use crate::device::for_judges::translation::Translation;
-use crate::device::objects::table::Table;
+use crate::device::memory::null::{self, NULL_KEY};
+use crate::device::memory::translation::Translation;
+use crate::device::table::Table;
+use mlx5_prm::mkey::Mkc;
 use std::fmt;
 
 /// Rights of a key, also what an access needs. The low bits are those of `enum ibv_access_flags`.
@@ -344,6 +345,22 @@ pub(crate) struct Umem {
     /// What the memory lies in, if the device mapped it.
     #[expect(dead_code, reason = "ends with the UMEM")]
     pub(crate) mapping: Option<Mapping>,
+}
+
+/// The rights that a context gives.
+pub(crate) fn access_of(mkc: &Mkc) -> Access {
+    let rights = [
+        (mkc.lr(), Access::LOCAL_READ),
+        (mkc.lw(), Access::LOCAL_WRITE),
+        (mkc.rr(), Access::REMOTE_READ),
+        (mkc.rw(), Access::REMOTE_WRITE),
+        (mkc.a(), Access::REMOTE_ATOMIC),
+        (mkc.relaxed_ordering_write(), Access::RELAXED_ORDERING),
+    ];
+    rights
+        .into_iter()
+        .filter(|(bit, _)| *bit != 0)
+        .fold(Access::default(), |all, (_, right)| all.with(right))
 }
 
 #[cfg(test)]

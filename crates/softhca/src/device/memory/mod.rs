@@ -6,10 +6,13 @@
 
 pub(crate) mod keys;
 pub(crate) mod mapping;
+pub(crate) mod null;
 mod observer;
 pub(crate) mod pending_writes;
 mod region;
 pub(crate) mod regions;
+pub(crate) mod translation;
+pub(crate) mod umr;
 
 pub use observer::{MemoryObserver, observe_memory};
 pub(crate) use region::Region;

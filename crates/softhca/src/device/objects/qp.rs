@@ -1,10 +1,10 @@
 //! A queue pair: rings, counters, path.
 
 use super::work::{Current, Segment, Work};
+use crate::device::checker::scrutiny::Scrutiny;
 use crate::device::memory::Region;
 use crate::device::memory::keys::KeyUser;
-use crate::engine::intake::scrutiny::Scrutiny;
-use crate::engine::transport::Service;
+use crate::transport::Service;
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::doorbell::qp_record;
 use mlx5_prm::qp::{QpState, Qpc};

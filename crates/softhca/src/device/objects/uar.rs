@@ -7,15 +7,14 @@
 #![expect(unsafe_code, reason = "shared doorbell pages")]
 
 use crate::device::DeviceError;
-use crate::device::external::TWIN;
+use crate::device::executor::layout::TWIN;
 use mlx5_prm::doorbell::uar;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{Errno, pwrite};
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::{io, ptr};
 
 /// What a completion queue's doorbell is looked for at: arm word and queue number, both big-endian.
 const ARM_PLACE: usize = uar::CQ_ARM;
@@ -176,6 +175,26 @@ fn os_error(call: &'static str, error: Errno) -> DeviceError {
         call,
         errno: error.raw_os_error(),
     }
+}
+
+/// A UAR page.
+#[derive(Debug)]
+pub(crate) struct Uar {
+    pub(crate) context: u32,
+    /// Which page of the context's space.
+    pub(crate) index: u32,
+    pub(crate) page: MappedPage,
+    /// Completion queues that are armed through the page, and QPs that are rung through it.
+    pub(crate) cqs: Vec<u32>,
+    pub(crate) qps: Vec<UarUser>,
+}
+
+/// A QP that is rung through a UAR page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UarUser {
+    pub(crate) qpn: u32,
+    /// The register that it was last rung through; `None` before the first doorbell.
+    pub(crate) register: Option<usize>,
 }
 
 #[cfg(test)]

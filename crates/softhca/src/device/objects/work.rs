@@ -1,6 +1,6 @@
 //! A send WQE in the making: what the device remembers of it between fetch and completion.
 
-use crate::engine::transport::Operation;
+use crate::transport::Operation;
 use mlx5_prm::wqe::WqeOpcode;
 
 /// A piece of local memory that a WQE names. Looked up anew at each use: the key may go meanwhile.

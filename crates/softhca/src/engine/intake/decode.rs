@@ -3,8 +3,8 @@
 //! Source: PRM "Send WQE Format"; what libmlx5 builds in `mlx5_post_send` and UCX in `uct_ib_mlx5_ep`.
 
 use crate::device::objects::work::{InlineBytes, Local, Piece, Segment};
-use crate::engine::transport::{Datagram, Operation, OperationKind, SendWith, Service, Target};
 use crate::link;
+use crate::transport::{Datagram, Operation, OperationKind, SendWith, Service, Target};
 use crate::wire::headers::{AtomicEth, AtomicOp};
 use mlx5_prm::wqe::{
     AtomicSeg, CtrlSeg, DataSeg, DatagramSeg, InlineHeader, MaskedCas32Seg, MaskedCas64Seg,
@@ -80,7 +80,7 @@ impl fmt::Display for DecodeError {
 }
 
 /// Largest message: log_max_msg.
-pub(crate) const MAX_MESSAGE: u64 = 1 << crate::device::state::limits::LOG_MESSAGE;
+pub(crate) const MAX_MESSAGE: u64 = 1 << crate::device::limits::LOG_MESSAGE;
 
 /// What the meaning of a WQE depends on.
 #[derive(Clone, Copy, Debug)]

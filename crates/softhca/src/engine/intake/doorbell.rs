@@ -5,8 +5,8 @@ use crate::device::Execution;
 use crate::device::checker::Finding;
 use crate::device::objects::qp::Qp;
 use crate::device::objects::qp_state;
+use crate::device::objects::watch::Look;
 use crate::device::state::HcaState;
-use crate::engine::intake::watch::Look;
 use mlx5_prm::doorbell::{doorbell_next, doorbell_qpn};
 
 /// Takes all doorbells of an HCA.

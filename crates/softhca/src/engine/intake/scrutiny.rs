@@ -19,15 +19,6 @@ const SCAN_INTERVAL_NS: u64 = 20_000_000;
 /// record and its doorbell. Counted, not timed: a process that is stopped for long is not at fault.
 const PATIENCE: u16 = 500;
 
-/// The checker's memory of a send queue.
-#[derive(Debug, Default)]
-pub(crate) struct Scrutiny {
-    /// A sum for each block of the ring; empty if no checker wants them.
-    sums: Vec<u64>,
-    /// A record that was ahead of its doorbells, and in how many looks.
-    ahead: Option<(u16, u16)>,
-}
-
 /// A doorbell with this word came for a QP whose record says how far to run.
 pub(super) fn rung(hca: &mut HcaState, qpn: u32, word: u64) {
     let Some(qp) = hca.qps.get_mut(qpn) else {

@@ -5,9 +5,10 @@
 //! own queue, from the QP's SRQ, or from the SRQ that an XRC packet names.
 
 mod atomics;
+pub(super) mod grh;
 mod responder;
+mod srq;
 
-use super::for_judges::{datagram, grh, srq};
 use super::{completion, local};
 use crate::device::Event;
 use crate::device::checker::Finding;
@@ -15,8 +16,9 @@ use crate::device::memory::keys::KeyUser;
 use crate::device::objects::qp::{Receiving, segments};
 use crate::device::objects::qp_state;
 use crate::device::state::HcaState;
-use crate::engine::transport::{ReceiveError, Received, SendWith, Service};
-use crate::wire::headers::NakCode;
+use crate::engine::send::datagram;
+use crate::transport::NakCode;
+use crate::transport::{ReceiveError, Received, SendWith, Service};
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
 

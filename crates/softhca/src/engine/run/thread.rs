@@ -6,9 +6,9 @@
 use super::pace::{Pace, Wait};
 use super::turn::{Report, turn};
 use super::wake;
-use crate::device::hca::world::World;
-use crate::engine::intake::watch::Look;
-use crate::engine::now_ns;
+use crate::clock::now_ns;
+use crate::device::objects::watch::Look;
+use crate::device::world::World;
 use crate::wire::port::Port;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};

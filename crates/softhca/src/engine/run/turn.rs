@@ -1,9 +1,9 @@
 //! One turn of the engine over all HCAs: doorbells, QPs, wire.
 
+use crate::device::objects::watch::Look;
 use crate::device::state::{Fabric, HcaState};
 use crate::device::{Event, Execution};
 use crate::engine::completion::{self, arming};
-use crate::engine::intake::watch::Look;
 use crate::engine::intake::{doorbell, scrutiny};
 use crate::engine::send::loopback::End;
 use crate::engine::send::{self, TurnOutcome};

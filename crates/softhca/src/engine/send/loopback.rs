@@ -9,15 +9,17 @@ use crate::device::checker::Finding;
 use crate::device::memory::Region;
 use crate::device::memory::keys::Access;
 use crate::device::memory::regions;
+use crate::device::objects::path;
 use crate::device::objects::qp_state;
 use crate::device::objects::work::{Current, Local};
 use crate::device::state::{Fabric, HcaState};
-use crate::engine::transport::{
+use crate::engine::local;
+use crate::partition;
+use crate::transport::NakCode;
+use crate::transport::{
     Device, Failure, OperationKind, ReceiveError, Received, RemoteAccess, SendWith, Target,
 };
-use crate::engine::{local, path};
-use crate::partition;
-use crate::wire::headers::{NakCode, rnr_delay_ns};
+use crate::wire::headers::rnr_delay_ns;
 use crate::wire::psn::Psn;
 use crate::wire::timer::patience_ns;
 use file_memory::Gone;

@@ -4,22 +4,23 @@
 //! [`way`] says how it gets to its peer. [`loopback`] carries it out by memory or [`submit`] hands it to the wire. [`pending`] is
 //! for devices that put off the bytes of writes, [`overlap`] for the checker.
 
+pub(super) mod datagram;
 mod express;
 pub(super) mod loopback;
 pub(crate) mod overlap;
 mod pending;
+mod umr;
 
 use super::completion::{self, flush};
-use super::for_judges::{datagram, umr};
-use super::intake::decode::{self, Sender};
-use super::intake::fetch;
-use super::path;
+use super::intake::decode::Sender;
+use super::intake::{decode, fetch};
 use crate::device::Event;
 use crate::device::checker::Finding;
+use crate::device::objects::path;
 use crate::device::objects::qp::{Doomed, Route};
 use crate::device::objects::work::{Current, Local, Work};
 use crate::device::state::{Fabric, HcaState};
-use crate::engine::transport::{Device, Operation, OperationKind, Target};
+use crate::transport::{Device, Operation, OperationKind, Target};
 use loopback::{End, Step};
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
@@ -211,7 +212,7 @@ fn end(
     fabric: &mut Fabric,
     own: End,
     work: &Work,
-    outcome: Result<(), super::transport::Failure>,
+    outcome: Result<(), crate::transport::Failure>,
     now_ns: u64,
 ) {
     let Some(hca) = fabric.hca(own.hca) else {

@@ -3,20 +3,9 @@
 //! says so.
 
 use crate::device::checker::Finding;
+use crate::device::checker::flight::Flight;
 use crate::device::state::HcaState;
-use crate::engine::transport::{Operation, OperationKind};
-use std::net::Ipv4Addr;
-
-/// An operation under way that changes remote bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Flight {
-    pub(crate) qpn: u32,
-    index: u16,
-    peer: Ipv4Addr,
-    start: u64,
-    /// The last byte, so that a range may end with the address space.
-    last: u64,
-}
+use crate::transport::{Operation, OperationKind};
 
 /// A WQE has been fetched that asks for `operation`.
 pub(super) fn begun(hca: &mut HcaState, qpn: u32, index: u16, operation: &Operation) {

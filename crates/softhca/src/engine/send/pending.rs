@@ -6,7 +6,7 @@ use crate::device::memory::regions;
 use crate::device::objects::qp::Route;
 use crate::device::objects::work::Current;
 use crate::device::state::Fabric;
-use crate::engine::transport::RemoteAccess;
+use crate::transport::RemoteAccess;
 use file_memory::Gone;
 
 /// Whether bytes for `peer` may wait before it is in memory.

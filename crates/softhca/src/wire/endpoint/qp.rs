@@ -1,9 +1,9 @@
 //! A QP as the wire of its HCA keeps it: a connection or a source of datagrams, and its place in the queues.
 
-use crate::engine::transport::{Device, Operation, Service};
+use crate::envelope::Destination;
 use crate::partition::PkeyTable;
-use crate::wire::envelope::Destination;
-use crate::wire::for_judges::datagram::Datagrams;
+use crate::transport::{Device, Operation, Service};
+use crate::wire::datagram::Datagrams;
 use crate::wire::packet::{Packet, Transport};
 use crate::wire::requester::{Completion, Requester};
 use crate::wire::responder::Responder;

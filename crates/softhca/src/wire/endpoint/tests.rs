@@ -3,7 +3,7 @@
 mod services;
 
 use super::*;
-use crate::engine::transport::{Failure, Service};
+use crate::transport::{Failure, Service};
 use crate::wire::carrier::PacketSink;
 use crate::wire::icrc::ROCE_PORT;
 use crate::wire::packet::MAX_OVERHEAD_BYTES;

@@ -1,8 +1,10 @@
 //! The layer: which packet meets which fate.
 
 use super::queue::Queue;
-use super::{Direction, Mishap, PacketFault, REORDER_DISTANCE, REORDER_PATIENCE_NS, When};
-use crate::wire::carrier::Source;
+use crate::envelope::Source;
+use crate::wire::faults::spec::{
+    Direction, Mishap, PacketFault, REORDER_DISTANCE, REORDER_PATIENCE_NS, When,
+};
 use std::iter::Sum;
 use std::time::Duration;
 

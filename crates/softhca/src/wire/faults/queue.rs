@@ -1,6 +1,6 @@
 //! Packets that are held back, until their time has come or others have overtaken them.
 
-use crate::wire::carrier::Source;
+use crate::envelope::Source;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 

@@ -1,9 +1,11 @@
 //! The layer in front of a carrier's queue.
 
 use super::layer::invert;
-use super::{Direction, Fate, FaultLayer};
-use crate::wire::carrier::{PacketSink, Source};
-use crate::wire::envelope::Destination;
+use super::{Fate, FaultLayer};
+use crate::envelope::Destination;
+use crate::envelope::Source;
+use crate::wire::carrier::PacketSink;
+use crate::wire::faults::spec::Direction;
 use crate::wire::icrc::ROCE_PORT;
 use std::net::SocketAddrV4;
 

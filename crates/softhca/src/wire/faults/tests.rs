@@ -1,10 +1,13 @@
 use super::*;
-use crate::wire::carrier::{PacketSink, Source};
-use crate::wire::envelope::{Destination, Envelope};
+use crate::envelope::Source;
+use crate::envelope::{Destination, Envelope};
+use crate::wire::carrier::PacketSink;
 use crate::wire::icrc::Flow;
 use crate::wire::packet::{icrc_matches, seal};
 use proptest::prelude::*;
+use std::net::Ipv4Addr;
 use std::net::SocketAddrV4;
+use std::time::Duration;
 
 const MS: u64 = 1_000_000;
 const PEER: Source = source(2);

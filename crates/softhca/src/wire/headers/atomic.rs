@@ -1,57 +1,8 @@
 //! Headers of atomics: the standard ones, and the form of masked ones between softhcas.
 
 use super::{be32, be64};
+use crate::transport::{AtomicEth, AtomicOp};
 use crate::wire::opcode::BthOpcode;
-
-/// What an atomic does to its operand. The original value always comes back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AtomicOp {
-    /// 64 bits: becomes `swap` if it equals `compare`.
-    CompareSwap {
-        /// Value expected.
-        compare: u64,
-        /// Value stored on a match.
-        swap: u64,
-    },
-    /// 64 bits: `add` is added, modulo 2^64.
-    FetchAdd {
-        /// Summand.
-        add: u64,
-    },
-    /// `bytes` (4 or 8): bits in `swap_mask` become `swap`'s if bits in `compare_mask` equal `compare`'s.
-    MaskedCompareSwap {
-        /// Operand size: 4 or 8.
-        bytes: u8,
-        /// Value expected, where masked.
-        compare: u64,
-        /// Value stored, where masked.
-        swap: u64,
-        /// Bits that are compared.
-        compare_mask: u64,
-        /// Bits that are replaced.
-        swap_mask: u64,
-    },
-    /// `bytes` (4 or 8): `add` is added; no carry leaves a bit that is set in `boundary`.
-    MaskedFetchAdd {
-        /// Operand size: 4 or 8.
-        bytes: u8,
-        /// Summand.
-        add: u64,
-        /// Top bit of each field.
-        boundary: u64,
-    },
-}
-
-/// Atomic request header: the standard AtomicETH (28 bytes) or, for masked operations, [`MaskedAtomicEth`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AtomicEth {
-    /// Remote virtual address, a multiple of the operand size.
-    pub va: u64,
-    /// Remote key.
-    pub rkey: u32,
-    /// The operation on that word.
-    pub op: AtomicOp,
-}
 
 impl AtomicEth {
     /// Size on the wire.

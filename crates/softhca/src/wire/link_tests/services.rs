@@ -1,7 +1,7 @@
 //! The services other than RC on the same link.
 
 use super::*;
-use crate::engine::transport::Target;
+use crate::transport::Target;
 
 #[test]
 fn xrc_is_as_reliable_and_every_receive_names_its_srq() {

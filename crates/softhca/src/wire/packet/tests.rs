@@ -1,6 +1,7 @@
 use super::*;
-use crate::wire::envelope::Envelope;
-use crate::wire::headers::{AtomicOp, NO_CREDITS, NakCode, Syndrome};
+use crate::envelope::Envelope;
+use crate::transport::NakCode;
+use crate::wire::headers::{AtomicOp, NO_CREDITS, Syndrome};
 use proptest::prelude::*;
 use std::net::Ipv4Addr;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::engine::transport::{Operation, Service};
+use crate::transport::{Operation, Service};
 use crate::wire::memory::Network;
 use crate::wire::psn::Psn;
 use crate::wire::requester::RequesterConfig;

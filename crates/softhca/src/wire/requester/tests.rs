@@ -1,7 +1,8 @@
 //! The requester alone, packet by packet.
 
 use super::*;
-use crate::wire::headers::{Aeth, NO_CREDITS, NakCode, Syndrome};
+use crate::transport::NakCode;
+use crate::wire::headers::{Aeth, NO_CREDITS, Syndrome};
 use crate::wire::icrc::Flow;
 use crate::wire::packet::{MAX_OVERHEAD_BYTES, Packet, ReadPart, Transport, seal};
 use crate::wire::testing::{TestDevice, TestWqe, fetch_add, read, send, write};

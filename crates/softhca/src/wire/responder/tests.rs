@@ -309,10 +309,7 @@ fn an_immediate_waits_for_its_receive_before_the_last_bytes_are_written() {
     assert_eq!(bench.answers(), [answer(1, ACK, 1)]);
     let (received, _) = &bench.device.received[0];
     assert_eq!((received.bytes, received.send), (300, false));
-    assert_eq!(
-        received.with,
-        crate::engine::transport::SendWith::Immediate(0xabcd)
-    );
+    assert_eq!(received.with, crate::transport::SendWith::Immediate(0xabcd));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! The name of a socket, as the kernel writes and reads it: an address of IPv4 or IPv6 with its port.
 
-use crate::wire::carrier::Source;
-use crate::wire::envelope::Envelope;
+use crate::envelope::Envelope;
+use crate::envelope::Source;
+use crate::subnet::Ipv6Subnet;
 use crate::wire::icrc::ROCE_PORT;
-use crate::wire::subnet::Ipv6Subnet;
 use std::mem::size_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 

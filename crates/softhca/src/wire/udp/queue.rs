@@ -1,7 +1,7 @@
 //! Packets that wait to be sent, one behind the other in memory, in runs that one message can carry.
 
+use crate::envelope::Destination;
 use crate::wire::carrier::{MAX_PACKET_BYTES, PacketSink};
-use crate::wire::envelope::Destination;
 use std::net::IpAddr;
 
 /// Packets of the largest size that the queue holds.
@@ -126,7 +126,7 @@ impl PacketSink for SendQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::envelope::Envelope;
+    use crate::envelope::Envelope;
     use std::net::Ipv4Addr;
 
     const HERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);

@@ -1,9 +1,9 @@
 //! Keys: ranges, rights, owners, and keys behind keys.
 
 use super::*;
-use crate::device::for_judges::translation::tests::klm;
-use crate::device::for_judges::translation::{Mode, RawEntry};
 use crate::device::memory::tests_region;
+use crate::device::memory::translation::tests::klm;
+use crate::device::memory::translation::{Mode, RawEntry};
 
 const USER: KeyUser = KeyUser { pdn: 3, qpn: 0x40 };
 

@@ -1,7 +1,7 @@
 //! UC, UD and XRC beside each other.
 
 use super::*;
-use crate::engine::transport::{Datagram, OperationKind, SendWith, Target};
+use crate::transport::{Datagram, OperationKind, SendWith, Target};
 use crate::wire::testing::{QKEY, operation};
 
 /// Two hosts with a QP 7 each, connected in these services.

@@ -1,0 +1,30 @@
+//! The clock of HCAs: that of the machine, or one that a test moves.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+/// Where the time comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// CLOCK_MONOTONIC.
+    Real,
+    /// It stands still until a test moves it.
+    Virtual(u64),
+}
+
+impl Clock {
+    pub(crate) fn now_ns(self) -> u64 {
+        match self {
+            Self::Real => now_ns(),
+            Self::Virtual(now_ns) => now_ns,
+        }
+    }
+}
+
+/// Nanoseconds of a clock that never goes back.
+pub(crate) fn now_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    // A clock that starts at 1 s: arithmetic on intervals never meets 0.
+    let since = START.get_or_init(Instant::now).elapsed();
+    1_000_000_000 + u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 2)
+}

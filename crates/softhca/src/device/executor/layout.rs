@@ -1,0 +1,72 @@
+//! Where an executor has its tables, and by which functions softhca reaches them.
+
+// UNSAFETY: a struct of addresses goes to other threads.
+#![expect(
+    unsafe_code,
+    reason = "says that the addresses of an executor may be used on any thread"
+)]
+
+use std::ffi::c_void;
+
+/// Version of [`Executor`] and of the tables.
+pub const VERSION: u32 = 1;
+/// Entries of the QP table, of the CQ table, and pages of twins.
+pub const QPS: u32 = 8192;
+/// See [`QPS`].
+pub const CQS: u32 = 16384;
+/// See [`QPS`].
+pub const PAGES: u32 = 4096;
+/// HCAs that have keys in the key table.
+pub const HCAS: u32 = 64;
+/// Keys of one HCA.
+pub const KEYS: u32 = 1024;
+/// Bytes from one twin of a UAR page to the next.
+pub const PAGE_STRIDE: u64 = 4096;
+/// Offset in a UAR page of the word that holds the address of its twin.
+pub const TWIN: usize = 0x100;
+/// Offset in the control block of the generation word, 8 bytes.
+pub const CONTROL_GENERATION: u64 = 0;
+/// Offset in the control block of the word that says how many entries of the QP table are in use at most, 8 bytes.
+pub const CONTROL_QPS: u64 = 8;
+
+/// An executor: where its tables are and how to reach them.
+///
+/// Its functions are called with the device model's lock held: they must not call libibverbs, libmlx5 or this library. Each returns
+/// 0 or an `errno`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Executor {
+    /// [`VERSION`] of the crate that the executor was built with; another one is refused.
+    pub version: u32,
+    /// Bytes of `Qp`, `Cq`, `Key`, `QpProgress`, `CqProgress`, in this order.
+    pub bytes: [u32; 5],
+    /// First argument of the functions.
+    pub context: *mut c_void,
+    /// The control block: [`CONTROL_GENERATION`], [`CONTROL_QPS`].
+    pub control: u64,
+    /// Table of [`QPS`] entries of type [`Qp`](super::entries::Qp).
+    pub qps: u64,
+    /// Table of [`CQS`] entries of type [`Cq`](super::entries::Cq).
+    pub cqs: u64,
+    /// Table of [`HCAS`] times [`KEYS`] entries of type [`Key`](super::entries::Key).
+    pub keys: u64,
+    /// Table of [`QPS`] entries of type [`QpProgress`](super::entries::QpProgress).
+    pub qp_progress: u64,
+    /// Table of [`CQS`] entries of type [`CqProgress`](super::entries::CqProgress).
+    pub cq_progress: u64,
+    /// [`PAGES`] twins, [`PAGE_STRIDE`] apart.
+    pub pages: u64,
+    /// A word of host memory that the executor raises after it has failed a QP by itself.
+    pub attention: *const u32,
+    /// Writes bytes of this process to an address of the executor. Writes take effect in the order of the calls; one of 8 aligned bytes
+    /// is seen as a whole.
+    pub write: Option<extern "C" fn(*mut c_void, u64, *const u8, u64) -> i32>,
+    /// Reads from an address of the executor.
+    pub read: Option<extern "C" fn(*mut c_void, u64, *mut u8, u64) -> i32>,
+    /// Returns when every block has seen this generation at the begin of a pass and has finished that pass. `ESHUTDOWN`: the executor
+    /// has ended, and uses nothing any more.
+    pub settle: Option<extern "C" fn(*mut c_void, u64) -> i32>,
+}
+
+// SAFETY: plain addresses; the caller of `softhca_attach` promises that the functions may be called from any thread.
+unsafe impl Send for Executor {}

@@ -1,0 +1,68 @@
+//! Commands that fail because a test or a user wants it.
+
+use crate::device::faults::spec::{CommandFault, CommandOutcome};
+use mlx5_prm::cmd::Opcode;
+
+/// A failure to come.
+///
+/// Calls that the kernel turns into a command of its own count as that command. Opening a context is [`FailCommand::ALLOC_UCTX`].
+/// `alloc_pd` is `ALLOC_PD` and `dealloc_pd` `DEALLOC_PD`. Registering a region is `CREATE_MKEY` and ending it `DESTROY_MKEY`. A
+/// UMEM is `CREATE_UMEM` and `DESTROY_UMEM`, a UAR page `ALLOC_UAR` and `DEALLOC_UAR`. Asking for an event queue is
+/// [`FailCommand::QUERY_EQN`], which is no command at all. That a context asks for DevX counts as [`FailCommand::DEVX`] where a
+/// failure names it, and not among all commands: libmlx5 then opens the context without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailCommand {
+    /// Only commands with this opcode; `None` is any.
+    pub opcode: Option<u16>,
+    /// Which of them: 1 (or 0) is the next, 2 the one after it. Those before succeed.
+    pub nth: u32,
+    /// Status byte of the answer, not 0; see [`Status`](mlx5_prm::cmd::Status).
+    pub status: u8,
+    /// Syndrome of the answer.
+    pub syndrome: u32,
+}
+
+impl FailCommand {
+    /// Pseudo-opcode of opening a context.
+    pub const ALLOC_UCTX: u16 = 0xa04;
+    /// Pseudo-opcode of asking for the event queue of a vector.
+    pub const QUERY_EQN: u16 = 0x302;
+    /// Pseudo-opcode, of which no manual has a command, of giving a context the right to DevX.
+    pub const DEVX: u16 = 0xffff;
+}
+
+/// Whether a device that has failed for good still carries a command out. It carries out those that end objects, so that programs
+/// can let go (`mlx5_internal_err_ret_value` of the kernel has the same list).
+pub(crate) fn ends_something(opcode: Opcode) -> bool {
+    matches!(
+        opcode.0,
+        0x202 // DESTROY_MKEY
+            | 0x401 // DESTROY_CQ
+            | 0x501 // DESTROY_QP
+            | 0x507 // 2ERR_QP
+            | 0x50a // 2RST_QP
+            | 0x701 // DESTROY_SRQ
+            | 0x706 // DESTROY_XRC_SRQ
+            | 0x718 // DESTROY_XRQ
+            | 0x801 // DEALLOC_PD
+            | 0x803 // DEALLOC_UAR
+            | 0x80f // DEALLOC_XRCD
+            | 0x90e // DESTROY_RMP
+            | 0xa03 // DESTROY_GENERAL_OBJECT
+            | 0xa06 // DESTROY_UCTX
+            | 0xa0a // DESTROY_UMEM
+    )
+}
+
+impl From<FailCommand> for CommandFault {
+    fn from(fault: FailCommand) -> Self {
+        Self {
+            opcode: fault.opcode,
+            nth: fault.nth,
+            outcome: CommandOutcome::Refused {
+                status: fault.status,
+                syndrome: fault.syndrome,
+            },
+        }
+    }
+}

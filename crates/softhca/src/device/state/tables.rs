@@ -1,0 +1,923 @@
+//! Which entry each object has, what an executor's tables hold, and how changes get into them.
+
+// UNSAFETY: one word of host memory that the executor raises.
+#![expect(unsafe_code, reason = "reads a word by its address")]
+
+use crate::device::checker::Finding;
+use crate::device::executor::execution::Execution;
+use crate::device::executor::layout::{
+    CONTROL_GENERATION, CONTROL_QPS, CQS, Executor, HCAS, KEYS, PAGE_STRIDE, PAGES, QPS, VERSION,
+};
+use crate::device::external::{Cq, CqProgress, Key, Qp, QpProgress};
+use crate::device::memory::keys::{Backing, MemoryKey};
+use crate::device::objects::cq::Cq as CompletionQueue;
+use crate::device::objects::path;
+use crate::device::objects::qp::{Qp as QueuePair, Route};
+use crate::device::objects::watch::Look;
+use crate::device::state::{Fabric, HcaState};
+use crate::device::{DeviceError, Event};
+use crate::sysfs::port_number;
+use crate::wire::headers::rnr_delay_ns;
+use crate::wire::timer::patience_ns;
+use bytemuck::{Pod, Zeroable};
+use mlx5_prm::doorbell::{doorbell_qpn, uar};
+use mlx5_prm::qp::QpState;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// HCA and number of an object.
+type Name = (usize, u32);
+
+/// Where doorbells are stored in a page.
+const PLACES: [usize; 5] = [
+    uar::register(0),
+    uar::register(0) + uar::HALF,
+    uar::register(1),
+    uar::register(1) + uar::HALF,
+    uar::NO_RECORD,
+];
+
+/// Entries of one table, by object. The lowest free entry is taken first, so that an executor looks at few.
+#[derive(Debug)]
+struct Places<T> {
+    what: &'static str,
+    limit: u32,
+    of: BTreeMap<Name, u32>,
+    free: BTreeSet<u32>,
+    /// As written, with the life that each entry is in.
+    written: Vec<(T, u64)>,
+}
+
+impl<T: Zeroable + Copy> Places<T> {
+    const fn new(what: &'static str, limit: u32) -> Self {
+        Self {
+            what,
+            limit,
+            of: BTreeMap::new(),
+            free: BTreeSet::new(),
+            written: Vec::new(),
+        }
+    }
+
+    fn get(&self, name: Name) -> Option<u32> {
+        self.of.get(&name).copied()
+    }
+
+    /// The entry of `name`, which it gets if it has none.
+    fn take(&mut self, name: Name) -> Result<u32, DeviceError> {
+        if let Some(place) = self.get(name) {
+            return Ok(place);
+        }
+        let place = match self.free.pop_first() {
+            Some(place) => place,
+            None => {
+                let next = u32::try_from(self.written.len()).unwrap_or(u32::MAX);
+                if next >= self.limit {
+                    let limit = self.limit as usize;
+                    let what = self.what;
+                    return Err(DeviceError::Full { what, limit });
+                }
+                self.written.push((T::zeroed(), 0));
+                next
+            }
+        };
+        self.of.insert(name, place);
+        // A life of its own: what the executor keeps of an earlier owner counts no more.
+        self.written[place as usize].1 += 1;
+        Ok(place)
+    }
+
+    /// Objects of an HCA that have entries.
+    fn of_hca(&self, hca: usize) -> Vec<(u32, u32)> {
+        let all = self.of.range((hca, 0)..=(hca, u32::MAX));
+        all.map(|(&(_, number), &place)| (number, place)).collect()
+    }
+
+    fn leave(&mut self, name: Name) {
+        if let Some(place) = self.of.remove(&name) {
+            self.free.insert(place);
+        }
+    }
+}
+
+/// The tables of the executor, as softhca has written them. Without an executor they are empty.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    executor: Option<Executor>,
+    /// The executor has ended (`ESHUTDOWN`) or does not answer any more: its `errno`. Nothing waits for it again.
+    broken: Option<i32>,
+    generation: u64,
+    qps: Places<Qp>,
+    cqs: Places<Cq>,
+    pages: Places<u8>,
+    /// The keys of each HCA stand together.
+    hcas: Vec<Option<usize>>,
+    keys: Vec<Key>,
+    /// Counters of QPs that have been counted already, by entry.
+    counted: BTreeMap<u32, QpProgress>,
+    attention: u32,
+    announced_qps: u64,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The entries to write.
+#[derive(Default)]
+struct Changes {
+    /// Heads that become 0 before anything else happens.
+    ended: Vec<u64>,
+    /// Heads that change while the rest stays, and that nothing must use as it was afterwards.
+    heads: Vec<(u64, u64)>,
+    /// New entries, without their heads: the head is written last.
+    entries: Vec<(u64, Vec<u8>)>,
+}
+
+impl Changes {
+    /// Compares an entry with the one at `address`.
+    fn entry<T: Pod + PartialEq>(&mut self, address: u64, written: &mut T, wanted: &T) {
+        if written == wanted {
+            return;
+        }
+        let head =
+            |entry: &T| -> u64 { bytemuck::pod_read_unaligned(&bytemuck::bytes_of(entry)[..8]) };
+        let body = |entry: &T| bytemuck::bytes_of(entry)[8..].to_vec();
+        let (before, after) = (head(written), head(wanted));
+        if before != 0 && after != 0 && body(written) == body(wanted) {
+            self.heads.push((address, after));
+        } else {
+            if before != 0 {
+                self.ended.push(address);
+            }
+            if after != 0 {
+                self.entries
+                    .push((address, bytemuck::bytes_of(wanted).to_vec()));
+            }
+        }
+        *written = *wanted;
+    }
+}
+
+impl Tables {
+    pub(crate) const fn new() -> Self {
+        Self {
+            executor: None,
+            broken: None,
+            generation: 0,
+            qps: Places::new("queue pair of an executor", QPS),
+            cqs: Places::new("completion queue of an executor", CQS),
+            pages: Places::new("UAR page of an executor", PAGES),
+            hcas: Vec::new(),
+            keys: Vec::new(),
+            counted: BTreeMap::new(),
+            attention: 0,
+            announced_qps: 0,
+        }
+    }
+
+    fn write(&self, executor: &Executor, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let write = executor.write.ok_or(failed("write", libc::EINVAL))?;
+        match write(
+            executor.context,
+            address,
+            bytes.as_ptr(),
+            bytes.len() as u64,
+        ) {
+            0 => Ok(()),
+            errno => Err(failed("the executor's write", errno)),
+        }
+    }
+
+    fn read<T: Pod>(&self, executor: &Executor, address: u64) -> Result<T, DeviceError> {
+        let mut value = T::zeroed();
+        let bytes = bytemuck::bytes_of_mut(&mut value);
+        let read = executor.read.ok_or(failed("read", libc::EINVAL))?;
+        match read(
+            executor.context,
+            address,
+            bytes.as_mut_ptr(),
+            bytes.len() as u64,
+        ) {
+            0 => Ok(value),
+            errno => Err(failed("the executor's read", errno)),
+        }
+    }
+
+    /// What the executor keeps of the entry `place` in a table of its own that begins at `table`.
+    fn progress<T: Pod>(
+        &self,
+        executor: &Executor,
+        table: u64,
+        place: u32,
+    ) -> Result<T, DeviceError> {
+        self.read(executor, table + u64::from(place) * size_of::<T>() as u64)
+    }
+
+    /// Waits until no block uses what has been ended.
+    fn settle(&mut self, executor: &Executor) -> Result<(), DeviceError> {
+        if let Some(errno) = self.broken {
+            if errno == libc::ESHUTDOWN {
+                return Ok(());
+            }
+            return Err(failed("the executor's settle", errno));
+        }
+        self.generation = self.generation.wrapping_add(1);
+        self.write(
+            executor,
+            executor.control + CONTROL_GENERATION,
+            &self.generation.to_ne_bytes(),
+        )?;
+        // Kernels on the CPU may be asleep.
+        crate::engine::announce();
+        let settle = executor.settle.ok_or(failed("settle", libc::EINVAL))?;
+        match settle(executor.context, self.generation) {
+            0 => Ok(()),
+            libc::ESHUTDOWN => {
+                self.broken = Some(libc::ESHUTDOWN);
+                Ok(())
+            }
+            errno => {
+                self.broken = Some(errno);
+                Err(failed("the executor's settle", errno))
+            }
+        }
+    }
+
+    /// The keys of an HCA: its place among those that have keys.
+    fn keys_of(&mut self, hca: usize) -> Result<u32, DeviceError> {
+        let found = self.hcas.iter().position(|other| *other == Some(hca));
+        let place = match found.or_else(|| self.hcas.iter().position(Option::is_none)) {
+            Some(place) => place,
+            None if self.hcas.len() < HCAS as usize => {
+                self.hcas.push(None);
+                let keys = self.hcas.len() * KEYS as usize;
+                self.keys.resize(keys, Key::zeroed());
+                self.hcas.len() - 1
+            }
+            None => {
+                let limit = HCAS as usize;
+                let what = "HCA of an executor";
+                return Err(DeviceError::Full { what, limit });
+            }
+        };
+        self.hcas[place] = Some(hca);
+        // At most HCAS.
+        Ok(u32::try_from(place).unwrap_or(0) * KEYS)
+    }
+
+    /// What an executor is to know of a QP; an entry without head if that is nothing.
+    fn qp_entry(&self, hca: &HcaState, keys: u32, qp: &QueuePair, (qpn, place): (u32, u32)) -> Qp {
+        let live = matches!(
+            qp.state,
+            QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQER | QpState::ERR
+        );
+        let Route::Process(remote_hca) = qp.route else {
+            return Qp::zeroed();
+        };
+        let (Some(ring), true) = (qp.send.ring, live) else {
+            return Qp::zeroed();
+        };
+        let number = |hca: usize| u32::try_from(hca).unwrap_or(u32::MAX);
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+        let path_timeout = qp.qpc.primary_address_path().ack_timeout();
+        let receive = qp.receive.as_ref();
+        Qp {
+            head: self.qps.written[place as usize].1 << 8 | u64::from(qp.state.0),
+            ring: ring.address(),
+            record: qp.record.map_or(0, |record| record.address()),
+            page: self.twin(hca.number, qp.uar),
+            receive_ring: receive.map_or(0, |queue| queue.ring.address()),
+            patience_ns: patience_ns(path::byte(path_timeout), path::byte(qp.qpc.retry_count()))
+                .unwrap_or(u64::MAX),
+            rnr_delay_ns: rnr_delay_ns(path::byte(qp.qpc.min_rnr_nak())),
+            depth: qp.send.depth().into(),
+            qpn,
+            remote_qpn: qp.qpc.remote_qpn(),
+            peer: self
+                .qps
+                .get((remote_hca, qp.qpc.remote_qpn()))
+                .unwrap_or(Qp::NONE),
+            hca: number(hca.number),
+            remote_hca: number(remote_hca),
+            pdn: qp.pdn,
+            flags: flag(qp.qpc.rwe() != 0, Qp::RIGHT_WRITE)
+                | flag(qp.qpc.rre() != 0, Qp::RIGHT_READ)
+                | flag(qp.qpc.rae() != 0, Qp::RIGHT_ATOMIC)
+                | flag(qp.send.rung.is_some(), Qp::NO_RECORD)
+                | flag(hca.paused_until_ns > hca.now_ns, Qp::PAUSED)
+                | flag(hca.is_down(port_number(&qp.qpc)) || hca.dead, Qp::DOWN),
+            mtu: path::mtu_bytes(&qp.qpc),
+            send_psn: qp.qpc.next_send_psn(),
+            receive_psn: qp.qpc.next_rcv_psn(),
+            send_cq: self.cqs.get((hca.number, qp.send_cqn)).unwrap_or(Qp::NONE),
+            receive_cq: self
+                .cqs
+                .get((hca.number, qp.receive_cqn))
+                .unwrap_or(Qp::NONE),
+            user_index: qp.qpc.user_index(),
+            first_key: hca.keys.base(),
+            keys,
+            receive_entries: receive.map_or(0, |queue| u32::try_from(queue.entries()).unwrap_or(0)),
+            receive_stride: receive.map_or(0, |queue| u32::try_from(queue.stride).unwrap_or(0)),
+            rnr_retry: qp.qpc.rnr_retry(),
+            ..Qp::zeroed()
+        }
+    }
+
+    /// The twin of a UAR page; 0 if it has none.
+    fn twin(&self, hca: usize, page_id: u32) -> u64 {
+        let base = self.executor.as_ref().map_or(0, |executor| executor.pages);
+        let place = self.pages.get((hca, page_id));
+        place.map_or(0, |place| base + u64::from(place) * PAGE_STRIDE)
+    }
+}
+
+fn failed(call: &'static str, errno: i32) -> DeviceError {
+    DeviceError::Os { call, errno }
+}
+
+fn key_entry(index: u32, key: &MemoryKey) -> Key {
+    let Backing::Direct(region) = &key.backing else {
+        return Key::zeroed();
+    };
+    if key.free {
+        return Key::zeroed();
+    }
+    Key {
+        head: 1 << 32 | u64::from(index << 8 | u32::from(key.variant)),
+        iova: key.iova,
+        bytes: key.bytes,
+        address: region.address(),
+        access: key.access.0,
+        pdn: key.pdn,
+        qpn: key.qpn.unwrap_or(0),
+        ..Key::zeroed()
+    }
+}
+
+impl Fabric {
+    /// See [`crate::device::external::softhca_attach`].
+    pub(in crate::device) fn attach_executor(
+        &mut self,
+        executor: Executor,
+    ) -> Result<(), DeviceError> {
+        let bytes = [
+            size_of::<Qp>(),
+            size_of::<Cq>(),
+            size_of::<Key>(),
+            size_of::<QpProgress>(),
+            size_of::<CqProgress>(),
+        ];
+        let given = executor.bytes.map(|bytes| bytes as usize);
+        let complete =
+            executor.write.is_some() && executor.read.is_some() && executor.settle.is_some();
+        if executor.version != VERSION
+            || given != bytes
+            || !complete
+            || executor.attention.is_null()
+        {
+            return Err(failed("softhca_attach", libc::EINVAL));
+        }
+        if self.external.executor.is_some() {
+            return Err(failed("softhca_attach", libc::EBUSY));
+        }
+        self.external.executor = Some(executor);
+        crate::engine::serve_executor(true);
+        // This call reports an executor's kernel that has failed at once, or does not run.
+        let mut tables = std::mem::take(&mut self.external);
+        let settled = tables.settle(&executor);
+        let ended = tables.broken;
+        self.external = tables;
+        let settled = match ended {
+            Some(errno) => Err(failed("softhca_attach", errno)),
+            None => settled,
+        };
+        if let Err(error) = settled {
+            self.detach_executor();
+            return Err(error);
+        }
+        let all: Vec<usize> = self.external_hcas();
+        for number in all {
+            if let Err(error) = self.write_through(number) {
+                self.detach_executor();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// See [`crate::device::external::softhca_detach`].
+    pub(crate) fn detach_executor(&mut self) {
+        for number in self.external_hcas() {
+            self.count(number);
+            if let Some(hca) = self.hca(number) {
+                for (_, uar) in hca.uars.iter() {
+                    uar.page.set_twin(0);
+                }
+            }
+        }
+        self.external = Tables::new();
+        crate::engine::serve_executor(false);
+    }
+
+    fn external_hcas(&self) -> Vec<usize> {
+        let external = self
+            .all()
+            .filter(|slot| slot.state.execution == Execution::External);
+        external.map(|slot| slot.state.number).collect()
+    }
+
+    /// Whether an executor runs the WQEs of external HCAs.
+    pub(crate) fn has_executor(&self) -> bool {
+        self.external.executor.is_some() && self.external.broken.is_none()
+    }
+
+    /// Brings the executor's tables up to date with HCA `number`, if it is an external one. When it returns, nothing uses
+    /// what has ended.
+    ///
+    /// # Errors
+    ///
+    /// A table is full, or the executor failed or does not answer.
+    pub(crate) fn write_through(&mut self, number: usize) -> Result<(), DeviceError> {
+        let is_external = self
+            .hca(number)
+            .is_none_or(|hca| hca.execution == Execution::External);
+        let Some(executor) = self.external.executor.filter(|_| is_external) else {
+            return Ok(());
+        };
+        let mut tables = std::mem::take(&mut self.external);
+        let outcome = self.write_with(&mut tables, &executor, number);
+        self.external = tables;
+        outcome
+    }
+
+    fn write_with(
+        &mut self,
+        tables: &mut Tables,
+        executor: &Executor,
+        number: usize,
+    ) -> Result<(), DeviceError> {
+        let now_ns = self.clock.now_ns();
+        let mut changes = Changes::default();
+        let mut gone = Vec::new();
+        if let Some(hca) = self.hca(number) {
+            hca.now_ns = now_ns;
+            take_places(tables, hca)?;
+            changes_of(tables, executor, hca, &mut changes)?;
+        }
+        // Objects that are gone.
+        let hca = self.hca(number);
+        let is_there = |kind: fn(&HcaState, u32) -> bool, object: u32| {
+            hca.as_ref().is_some_and(|hca| kind(hca, object))
+        };
+        for (qpn, place) in tables.qps.of_hca(number) {
+            if !is_there(|hca, qpn| hca.qps.get(qpn).is_some(), qpn) {
+                let address = executor.qps + u64::from(place) * size_of::<Qp>() as u64;
+                let written = &mut tables.qps.written[place as usize].0;
+                changes.entry(address, written, &Qp::zeroed());
+                gone.push((qpn, place));
+            }
+        }
+        let mut gone_cqs = Vec::new();
+        for (cqn, place) in tables.cqs.of_hca(number) {
+            if !is_there(|hca, cqn| hca.cqs.get(cqn).is_some(), cqn) {
+                let address = executor.cqs + u64::from(place) * size_of::<Cq>() as u64;
+                let written = &mut tables.cqs.written[place as usize].0;
+                changes.entry(address, written, &Cq::zeroed());
+                gone_cqs.push(cqn);
+            }
+        }
+        let there = hca.is_some();
+        if !there && let Some(place) = tables.hcas.iter().position(|other| *other == Some(number)) {
+            let first = place * KEYS as usize;
+            for index in first..first + KEYS as usize {
+                let address = executor.keys + (index * size_of::<Key>()) as u64;
+                changes.entry(address, &mut tables.keys[index], &Key::zeroed());
+            }
+            tables.hcas[place] = None;
+        }
+        self.apply(tables, executor, &changes)?;
+        for (qpn, place) in gone {
+            let last = tables.qps.written[place as usize].0;
+            self.count_one(tables, executor, number, place, last)?;
+            tables.counted.remove(&place);
+            tables.qps.leave((number, qpn));
+        }
+        for cqn in gone_cqs {
+            tables.cqs.leave((number, cqn));
+        }
+        let pages = tables.pages.of_hca(number);
+        for (page_id, _) in pages {
+            if self
+                .hca(number)
+                .is_none_or(|hca| hca.uars.get(page_id).is_none())
+            {
+                tables.pages.leave((number, page_id));
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(
+        &mut self,
+        tables: &mut Tables,
+        executor: &Executor,
+        changes: &Changes,
+    ) -> Result<(), DeviceError> {
+        for address in &changes.ended {
+            tables.write(executor, *address, &0u64.to_ne_bytes())?;
+        }
+        for (address, head) in &changes.heads {
+            tables.write(executor, *address, &head.to_ne_bytes())?;
+        }
+        if !changes.ended.is_empty() || !changes.heads.is_empty() {
+            tables.settle(executor)?;
+        }
+        for (address, entry) in &changes.entries {
+            tables.write(executor, address + 8, &entry[8..])?;
+        }
+        for (address, entry) in &changes.entries {
+            tables.write(executor, *address, &entry[..8])?;
+        }
+        let qps = tables.qps.written.len() as u64;
+        if qps != tables.announced_qps {
+            tables.write(executor, executor.control + CONTROL_QPS, &qps.to_ne_bytes())?;
+            tables.announced_qps = qps;
+        }
+        if !changes.entries.is_empty() {
+            crate::engine::announce();
+        }
+        Ok(())
+    }
+
+    /// Begins a new life of a QP, which has been reset. Nothing counts that its doorbells said before, and the executor begins
+    /// anew when the QP is ready again. Its entry must have ended.
+    ///
+    /// # Errors
+    ///
+    /// The executor failed.
+    pub(crate) fn new_life(&mut self, number: usize, qpn: u32) -> Result<(), DeviceError> {
+        let Some(executor) = self.external.executor else {
+            return Ok(());
+        };
+        let Some(place) = self.external.qps.get((number, qpn)) else {
+            return Ok(());
+        };
+        // A doorbell before the reset is not for the life behind it.
+        self.carry_doorbells(number, Look::Everywhere);
+        let mut tables = std::mem::take(&mut self.external);
+        let last = tables.qps.written[place as usize].0;
+        let counted = self.count_one(&mut tables, &executor, number, place, last);
+        tables.counted.remove(&place);
+        tables.qps.written[place as usize].1 += 1;
+        let page = self.hca(number).map_or(0, |hca| {
+            let uar = hca.qps.get(qpn).map_or(0, |qp| qp.uar);
+            tables.twin(number, uar)
+        });
+        let cleared = counted.and_then(|()| clear_doorbells(&tables, &executor, page, qpn));
+        self.external = tables;
+        cleared
+    }
+
+    /// Brings the model of QP `qpn` up to date with what the executor has done.
+    pub(crate) fn look_at_progress(&mut self, number: usize, qpn: u32) {
+        let Some(executor) = self.external.executor else {
+            return;
+        };
+        let Some(place) = self.external.qps.get((number, qpn)) else {
+            return;
+        };
+        let life = self.external.qps.written[place as usize].1;
+        let table = executor.qp_progress;
+        let Ok(progress) = self
+            .external
+            .progress::<QpProgress>(&executor, table, place)
+        else {
+            return;
+        };
+        let Some(hca) = self.hca(number) else {
+            return;
+        };
+        let Some(qp) = hca.qps.get_mut(qpn).filter(|_| progress.life == life) else {
+            return;
+        };
+        let psn = |first: u32, count: u32| first.wrapping_add(count) & 0x00ff_ffff;
+        qp.send_psn = psn(qp.qpc.next_send_psn(), progress.sent);
+        qp.receive_psn = psn(qp.qpc.next_rcv_psn(), progress.received);
+        let index = |count: u32| (count & 0xffff) as u16;
+        qp.send.posted = index(progress.posted);
+        qp.send.fetched = index(progress.fetched);
+        qp.send.retired = index(progress.retired);
+        if progress.failed != 0 && matches!(qp.state, QpState::RTR | QpState::RTS | QpState::SQD) {
+            qp.state = QpState::ERR;
+            let context = qp.context;
+            if progress.failed & QpProgress::RESPONDER != 0 {
+                const REMOTE_ACCESS: u32 = 0x13;
+                let access = progress.failed & 0xff == REMOTE_ACCESS;
+                hca.raise(
+                    context,
+                    if access {
+                        Event::QpAccessError(qpn)
+                    } else {
+                        Event::QpRequestError(qpn)
+                    },
+                );
+            }
+        }
+    }
+
+    /// Brings the model of CQ `cqn` up to date with what the executor has written.
+    pub(crate) fn look_at_cq(&mut self, number: usize, cqn: u32) {
+        let Some(executor) = self.external.executor else {
+            return;
+        };
+        let Some(place) = self.external.cqs.get((number, cqn)) else {
+            return;
+        };
+        let life = self.external.cqs.written[place as usize].1;
+        let table = executor.cq_progress;
+        let Ok(progress) = self
+            .external
+            .progress::<CqProgress>(&executor, table, place)
+        else {
+            return;
+        };
+        let Some(hca) = self.hca(number) else {
+            return;
+        };
+        // Of another life until the first entry is written.
+        let Some(cq) = hca.cqs.get_mut(cqn).filter(|_| progress.life == life) else {
+            return;
+        };
+        cq.producer = progress.producer;
+        if progress.overrun != 0 {
+            cq.overrun = true;
+            cq.cqc.set_status(CompletionQueue::STATUS_OVERRUN);
+        }
+    }
+
+    /// Learns of QPs that the executor has failed since the last look; returns whether it found any.
+    pub(crate) fn look_for_failures(&mut self) -> bool {
+        let Some(executor) = self.external.executor else {
+            return false;
+        };
+        // SAFETY: a word that stays valid while the executor is attached, which it is under this lock; all threads use it
+        // atomically.
+        let word = unsafe { AtomicU32::from_ptr(executor.attention.cast_mut()) };
+        // Acquire: pairs with the executor's release after it has written what it has failed.
+        let raised = word.load(Ordering::Acquire);
+        if raised == std::mem::replace(&mut self.external.attention, raised) {
+            return false;
+        }
+        let names: Vec<Name> = self.external.qps.of.keys().copied().collect();
+        for (number, qpn) in names {
+            self.look_at_progress(number, qpn);
+        }
+        true
+    }
+
+    /// Adds what the executor has counted for HCA `number` since the last time.
+    pub(crate) fn count(&mut self, number: usize) {
+        let Some(executor) = self.external.executor else {
+            return;
+        };
+        let mut tables = std::mem::take(&mut self.external);
+        // Those of other HCAs, too: their bytes go to this one.
+        let all: Vec<(Name, u32)> = tables
+            .qps
+            .of
+            .iter()
+            .map(|(name, place)| (*name, *place))
+            .collect();
+        for ((hca, _), place) in all {
+            let entry = tables.qps.written[place as usize].0;
+            if hca == number || entry.remote_hca as usize == number {
+                // What cannot be read is counted later.
+                let _ = self.count_one(&mut tables, &executor, hca, place, entry);
+            }
+        }
+        self.external = tables;
+    }
+
+    fn count_one(
+        &mut self,
+        tables: &mut Tables,
+        executor: &Executor,
+        number: usize,
+        place: u32,
+        entry: Qp,
+    ) -> Result<(), DeviceError> {
+        let now: QpProgress = tables.progress(executor, executor.qp_progress, place)?;
+        if now.life != tables.qps.written[place as usize].1 {
+            return Ok(());
+        }
+        let before = tables.counted.insert(place, now).unwrap_or_default();
+        if let Some(hca) = self.hca(number) {
+            note_odd(hca, entry.qpn, now.odd & !before.odd);
+            let counters = &mut hca.counters;
+            counters.wqes += now.wqes.wrapping_sub(before.wqes);
+            counters.doorbells += now.doorbells.wrapping_sub(before.doorbells);
+            counters.cqes += now.cqes.wrapping_sub(before.cqes);
+            counters.error_cqes += now.error_cqes.wrapping_sub(before.error_cqes);
+            counters.bytes_sent += now.bytes_written.wrapping_sub(before.bytes_written);
+            counters.bytes_received += now.bytes_read.wrapping_sub(before.bytes_read);
+            counters.write_requests += now.writes.wrapping_sub(before.writes);
+            counters.inline_write_requests += now.inline_writes.wrapping_sub(before.inline_writes);
+            counters.read_requests += now.reads.wrapping_sub(before.reads);
+            counters.atomic_requests += now.atomics.wrapping_sub(before.atomics);
+        }
+        if let Some(peer) = self
+            .hca(entry.remote_hca as usize)
+            .filter(|_| entry.qpn != 0)
+        {
+            peer.counters.bytes_received += now.bytes_written.wrapping_sub(before.bytes_written);
+            peer.counters.bytes_sent += now.bytes_read.wrapping_sub(before.bytes_read);
+        }
+        Ok(())
+    }
+
+    /// Carries the doorbells that were stored in UAR pages over to their twins; returns whether it found one. `look`: how far to look.
+    pub(crate) fn carry_doorbells(&mut self, number: usize, look: Look) -> bool {
+        let mut rung = Vec::new();
+        if let Some(hca) = self.hca(number) {
+            hca.watch.choose(&hca.uars, look);
+            for &page_id in hca.watch.due() {
+                if let Some(uar) = hca.uars.get(page_id) {
+                    uar.page
+                        .take_places(|place, _, value| rung.push((page_id, place, value)));
+                }
+            }
+            for (page_id, ..) in &rung {
+                hca.watch.found(*page_id);
+            }
+        }
+        let Some(executor) = self.external.executor else {
+            return !rung.is_empty();
+        };
+        for &(page_id, place, value) in &rung {
+            let twin = self.external.twin(number, page_id);
+            if twin != 0 {
+                // Where the executor's memory is gone no word can be written into it, and each wait has its deadline.
+                let at = twin + place as u64;
+                let _ = self.external.write(&executor, at, &value.to_ne_bytes());
+            }
+        }
+        if !rung.is_empty() {
+            crate::engine::announce();
+        }
+        !rung.is_empty()
+    }
+}
+
+/// Reports the oddities of a QP to the checker.
+fn note_odd(hca: &mut HcaState, qpn: u32, odd: u64) {
+    const NAMES: [(u64, Finding, &str); 8] = [
+        (
+            QpProgress::ODD_BACKWARDS,
+            Finding::DoorbellBackwards,
+            "a doorbell went backwards",
+        ),
+        (
+            QpProgress::ODD_BEYOND_RING,
+            Finding::DoorbellBeyondRing,
+            "a doorbell goes further than the ring: WQEs were overwritten before they were fetched",
+        ),
+        (
+            QpProgress::ODD_INDEX,
+            Finding::WqeIndex,
+            "the slot that is due holds a WQE of another index: it was rung before it was written, or overwritten before it was run",
+        ),
+        (
+            QpProgress::ODD_QPN,
+            Finding::WqeQpn,
+            "a WQE names another QP",
+        ),
+        (
+            QpProgress::ODD_LENGTH,
+            Finding::WqeLength,
+            "a WQE has a length of 0, more than the ring, or more than its doorbell allows",
+        ),
+        (
+            QpProgress::ODD_SEGMENT,
+            Finding::WqeSegment,
+            "the segments of a WQE make no sense",
+        ),
+        (
+            QpProgress::ODD_LOCAL_KEY,
+            Finding::LocalKey,
+            "an lkey does not give the memory that a WQE names",
+        ),
+        (
+            QpProgress::ODD_REMOTE_KEY,
+            Finding::RemoteKey,
+            "an rkey does not give the memory that the peer asks for",
+        ),
+    ];
+    for (bit, finding, text) in NAMES {
+        if odd & bit != 0 {
+            hca.checker
+                .note(finding, qpn, || format!("QP {qpn:#x}: {text}"));
+        }
+    }
+}
+
+/// Gives each object of an HCA an entry.
+fn take_places(tables: &mut Tables, hca: &HcaState) -> Result<(), DeviceError> {
+    tables.keys_of(hca.number)?;
+    let number = hca.number;
+    let base = tables.executor_pages();
+    for (page_id, uar) in hca.uars.iter() {
+        if tables.pages.get((number, page_id)).is_none() {
+            let place = tables.pages.take((number, page_id))?;
+            uar.page.set_twin(base + u64::from(place) * PAGE_STRIDE);
+        }
+    }
+    for (cqn, _) in hca.cqs.iter() {
+        tables.cqs.take((number, cqn))?;
+    }
+    for (qpn, _) in hca.qps.iter() {
+        tables.qps.take((number, qpn))?;
+    }
+    Ok(())
+}
+
+/// Compares the entries of an HCA's objects with the written ones.
+fn changes_of(
+    tables: &mut Tables,
+    executor: &Executor,
+    hca: &HcaState,
+    changes: &mut Changes,
+) -> Result<(), DeviceError> {
+    let number = hca.number;
+    let keys = tables.keys_of(number)?;
+    for (cqn, cq) in hca.cqs.iter() {
+        let place = tables.cqs.take((number, cqn))?;
+        let (written, life) = &mut tables.cqs.written[place as usize];
+        let flag = |set: u32, flag: u32| if set != 0 { flag } else { 0 };
+        let wanted = Cq {
+            head: *life,
+            ring: cq.ring.address(),
+            record: cq.record.address(),
+            entries: cq.entries(),
+            stride: 64 << cq.cqc.cqe_sz(),
+            flags: flag(cq.cqc.cc(), Cq::COLLAPSED) | flag(cq.cqc.oi(), Cq::IGNORES_OVERRUN),
+            cqn,
+            ..Cq::zeroed()
+        };
+        changes.entry(
+            executor.cqs + u64::from(place) * size_of::<Cq>() as u64,
+            written,
+            &wanted,
+        );
+    }
+    for index in 0..KEYS {
+        let at = (keys + index) as usize;
+        let number = hca.keys.base() + index;
+        let wanted = hca
+            .keys
+            .get(number)
+            .map_or_else(Key::zeroed, |key| key_entry(number, key));
+        let address = executor.keys + (at * size_of::<Key>()) as u64;
+        changes.entry(address, &mut tables.keys[at], &wanted);
+    }
+    for (qpn, qp) in hca.qps.iter() {
+        let place = tables.qps.take((number, qpn))?;
+        let wanted = tables.qp_entry(hca, keys, qp, (qpn, place));
+        let written = &mut tables.qps.written[place as usize].0;
+        changes.entry(
+            executor.qps + u64::from(place) * size_of::<Qp>() as u64,
+            written,
+            &wanted,
+        );
+    }
+    Ok(())
+}
+
+/// Takes doorbells of QP `qpn` out of a twin.
+fn clear_doorbells(
+    tables: &Tables,
+    executor: &Executor,
+    page: u64,
+    qpn: u32,
+) -> Result<(), DeviceError> {
+    for place in PLACES {
+        if page == 0 {
+            return Ok(());
+        }
+        let at = page + place as u64;
+        let value: u64 = tables.read(executor, at)?;
+        if value != 0 && doorbell_qpn(value) == qpn {
+            tables.write(executor, at, &0u64.to_ne_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+impl Tables {
+    fn executor_pages(&self) -> u64 {
+        self.executor.as_ref().map_or(0, |executor| executor.pages)
+    }
+}
