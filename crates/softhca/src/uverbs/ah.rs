@@ -31,7 +31,7 @@ pub(super) const METHODS: &[Method] = &[Method {
 pub(super) fn create(call: &Call<'_>, _device: &DeviceContext) -> Result<(), Errno> {
     let request: CreateAh = call.read(CORE_IN)?;
     call.context.handles().pd(request.pd_handle)?;
-    let own = call.context.identity.port(request.port_num);
+    let own = call.context.identity().port(request.port_num);
     let own = own.ok_or(Errno::EINVAL)?;
     let infiniband = own.link.is_infiniband();
     let global = request.is_global != 0;

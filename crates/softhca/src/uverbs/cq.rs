@@ -2,11 +2,6 @@
 //!
 //! The kernel pins the memory that libmlx5 has allocated and sends the command that a program with DevX would send.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use mlx5_prm::cmd::Opcode;
-use mlx5_prm::cq::{Cqc, CreateCqIn, CreateCqOut, ModifyCqIn};
-
 use super::event_queue::Purpose;
 use super::frame::{Call, Method, Spec};
 use super::handles::Object;
@@ -15,6 +10,10 @@ use super::pinned::Pinned;
 use super::structs::{DestroyCqResp, ExModifyCq, Mlx5CreateCq, Mlx5ResizeCq, ResizeCq};
 use crate::device::{Context as DeviceContext, DevxObject};
 use crate::errno::Errno;
+use crate::uverbs::queues::{Ring, VerbsCq};
+use mlx5_prm::cmd::Opcode;
+use mlx5_prm::cq::{Cqc, CreateCqIn, CreateCqOut, ModifyCqIn};
+use std::sync::{Arc, Mutex, PoisonError};
 
 const CQ: u16 = 3;
 const CREATE_HANDLE: u16 = 0;
@@ -57,25 +56,6 @@ pub(super) const METHODS: &[Method] = &[
         run: destroy,
     },
 ];
-
-/// A completion queue made by verbs.
-pub(super) struct VerbsCq {
-    cqn: u32,
-    ring: Mutex<Ring>,
-    _record: Pinned,
-}
-
-struct Ring {
-    /// Entries that the caller got as the size, one less than the CQ has.
-    cqe: u32,
-    _memory: Pinned,
-}
-
-impl VerbsCq {
-    pub(super) fn cqn(&self) -> u32 {
-        self.cqn
-    }
-}
 
 /// log2 of the entries of a queue for `cqe` and one more, as the kernel rounds it.
 fn log_entries(cqe: u32) -> Result<u32, Errno> {
@@ -181,7 +161,7 @@ fn listener(call: &Call<'_>) -> Result<Listener, Errno> {
         listener.completions = Some(queue);
     }
     drop(subscriptions);
-    listener.asynchronous = call.context.asynchronous_queue(call, CREATE_EVENT_FD)?;
+    listener.asynchronous = call.asynchronous_queue(CREATE_EVENT_FD)?;
     Ok(listener)
 }
 

@@ -1,7 +1,5 @@
 //! Methods of the device itself: the context, the port, the GID table.
 
-use std::sync::atomic::Ordering;
-
 use super::clock;
 use super::frame::{Call, Method, Spec};
 use super::structs::{AllocUcontextReq, AllocUcontextResp, GidEntry, QueryPortResp};
@@ -86,15 +84,8 @@ fn open_context(call: &Call<'_>) -> Result<(), Errno> {
     if request.total_num_bfregs == 0 || request.num_low_latency_bfregs >= request.total_num_bfregs {
         return Err(Errno::EINVAL);
     }
-    let context = call.context;
     let devx = request.flags & DEVX != 0;
-    if devx {
-        context.device.allow_devx()?;
-    }
-    if context.established.swap(true, Ordering::AcqRel) {
-        return Err(Errno::EINVAL);
-    }
-    context.devx.store(devx, Ordering::Release);
+    call.context.establish(devx)?;
     put_context(call, UHW_OUT)
 }
 
@@ -109,7 +100,7 @@ fn put_context(call: &Call<'_>, driver: u16) -> Result<(), Errno> {
     const OPTIONAL_MR_ACCESS: u64 = 1;
     call.put_pod(0, &COMPLETION_VECTORS)?;
     call.put_pod(1, &OPTIONAL_MR_ACCESS)?;
-    call.put_pod(driver, &ucontext(call.context.identity.last_port()))
+    call.put_pod(driver, &ucontext(call.context.identity().last_port()))
 }
 
 /// What libmlx5 wants to know about a context.
@@ -159,7 +150,7 @@ fn query_port(call: &Call<'_>) -> Result<(), Errno> {
     const ETHERNET: u8 = 2;
     const GRH_REQUIRED: u8 = 1;
     let device = call.context.device()?;
-    let identity = &call.context.identity;
+    let identity = call.context.identity();
     let of = port_named(call)?;
     let up = device.port_is_up(of.number);
     let infiniband = of.link.is_infiniband();
@@ -188,7 +179,7 @@ fn query_port(call: &Call<'_>) -> Result<(), Errno> {
 /// The port whose number the first attribute is.
 fn port_named<'a>(call: &'a Call<'_>) -> Result<&'a PortIdentity, Errno> {
     let number = u8::try_from(call.u64(0)?).map_err(|_| Errno::EINVAL)?;
-    let port = call.context.identity.port(number);
+    let port = call.context.identity().port(number);
     port.ok_or(Errno::EINVAL)
 }
 
@@ -199,7 +190,7 @@ fn query_gid_table(call: &Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EINVAL); // no flags are defined
     }
     let entry_size = usize::try_from(call.u64(0)?).map_err(|_| Errno::EINVAL)?;
-    let ports = call.context.identity.ports();
+    let ports = call.context.identity().ports();
     let gids: usize = ports.iter().map(|port| port.gids.len()).sum();
     if entry_size == 0 || call.len(2) / entry_size < gids {
         return Err(Errno::EINVAL);

@@ -17,7 +17,6 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Context;
 use crate::device::Context as DeviceContext;
 use crate::errno::Errno;
 use crate::shim::{self, File};
@@ -59,11 +58,10 @@ struct Ends {
 
 /// Opens a descriptor for events and has `publish` tell the caller its number.
 pub(super) fn open(
-    context: &Context,
+    device: &DeviceContext,
     purpose: Purpose,
     publish: impl FnOnce(u32) -> Result<(), Errno>,
-) -> Result<(), Errno> {
-    let device = context.device()?.clone();
+) -> Result<Arc<EventQueue>, Errno> {
     let (reader, writer) = if purpose.has_packets() {
         packet_pipe()?
     } else {
@@ -88,9 +86,8 @@ pub(super) fn open(
     }
     let number = u32::try_from(reader.as_raw_fd()).map_err(|_| Errno::EMFILE)?;
     publish(number)?; // on failure `reader` closes here
-    context.subscriptions().add(queue);
     let _given_to_the_caller = reader.into_raw_fd();
-    Ok(())
+    Ok(queue)
 }
 
 /// A pipe whose writing end does not block.

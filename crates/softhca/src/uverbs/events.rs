@@ -1,12 +1,10 @@
 //! Methods that open descriptors for events, and DevX subscriptions.
 
-use std::io::Write;
-use std::sync::Arc;
-
-use super::event_queue::{self, EventQueue, Purpose};
+use super::event_queue::{self, Purpose};
 use super::frame::{Call, Method, Spec};
-use crate::device::{DevxObject, Event};
+use super::subscriptions::can_raise;
 use crate::errno::Errno;
+use std::sync::Arc;
 
 const ASYNC_EVENT: u16 = 0x10;
 const ASYNC_EVENT_FD: u16 = 0;
@@ -58,178 +56,8 @@ pub(super) const METHODS: &[Method] = &[
     },
 ];
 
-/// The event descriptors of a context, and which descriptor subscribes to which DevX events.
-#[derive(Default)]
-pub(super) struct Subscriptions {
-    /// All open event descriptors of the context.
-    queues: Vec<Arc<EventQueue>>,
-    wanted: Vec<Subscription>,
-}
-
-struct Subscription {
-    queue: Arc<EventQueue>,
-    /// `None`: an event of the device.
-    object: Option<DevxObject>,
-    kind: u16,
-    cookie: u64,
-    /// Signalled instead.
-    eventfd: Option<Arc<std::fs::File>>,
-}
-
-/// Event types of the programmer's manual that the device model raises.
-mod kind {
-    pub(super) const COMPLETION: u16 = 0x00;
-    pub(super) const ESTABLISHED: u16 = 0x02;
-    pub(super) const SQ_DRAINED: u16 = 0x03;
-    pub(super) const CQ_ERROR: u16 = 0x04;
-    pub(super) const QP_FATAL: u16 = 0x05;
-    pub(super) const INTERNAL_ERROR: u16 = 0x08;
-    pub(super) const PORT_CHANGE: u16 = 0x09;
-    pub(super) const INVALID_REQUEST: u16 = 0x10;
-    pub(super) const ACCESS_ERROR: u16 = 0x11;
-    pub(super) const LAST_WQE: u16 = 0x13;
-}
-
-/// Whether `object` (or the device) raises events of type `kind`.
-fn can_raise(object: Option<DevxObject>, kind: u16) -> bool {
-    let kinds: &[u16] = match object {
-        Some(DevxObject::Cq(_)) => &[kind::COMPLETION, kind::CQ_ERROR],
-        Some(DevxObject::Qp(_)) => &[
-            kind::ESTABLISHED,
-            kind::SQ_DRAINED,
-            kind::QP_FATAL,
-            kind::INVALID_REQUEST,
-            kind::ACCESS_ERROR,
-            kind::LAST_WQE,
-        ],
-        Some(_) => &[],
-        None => &[kind::PORT_CHANGE, kind::INTERNAL_ERROR],
-    };
-    kinds.contains(&kind)
-}
-
-/// An event as a subscriber sees it.
-struct Seen {
-    object: Option<DevxObject>,
-    kind: u16,
-    /// Entry of the event queue (`struct mlx5_eqe` in Linux).
-    entry: [u8; 64],
-}
-
-fn seen(event: Event) -> Option<Seen> {
-    /// Where the number of the object stands: behind the data of completions and QP events, at its start for CQ errors.
-    const LAST: usize = 56;
-    const FIRST: usize = 32;
-    let (object, kind, sub_kind, at) = match event {
-        Event::CqCompletion(cqn) => (Some(DevxObject::Cq(cqn)), kind::COMPLETION, 0, LAST),
-        Event::CqError(cqn) => (Some(DevxObject::Cq(cqn)), kind::CQ_ERROR, 0, FIRST),
-        Event::QpEstablished(qpn) => (Some(DevxObject::Qp(qpn)), kind::ESTABLISHED, 0, LAST),
-        Event::QpSqDrained(qpn) => (Some(DevxObject::Qp(qpn)), kind::SQ_DRAINED, 0, LAST),
-        Event::QpFatal(qpn) => (Some(DevxObject::Qp(qpn)), kind::QP_FATAL, 0, LAST),
-        Event::QpRequestError(qpn) => (Some(DevxObject::Qp(qpn)), kind::INVALID_REQUEST, 0, LAST),
-        Event::QpAccessError(qpn) => (Some(DevxObject::Qp(qpn)), kind::ACCESS_ERROR, 0, LAST),
-        Event::QpLastWqe(qpn) => (Some(DevxObject::Qp(qpn)), kind::LAST_WQE, 0, LAST),
-        Event::PortDown(_) => (None, kind::PORT_CHANGE, 1, FIRST),
-        Event::PortActive(_) => (None, kind::PORT_CHANGE, 4, FIRST),
-        Event::DeviceFatal => (None, kind::INTERNAL_ERROR, 0, FIRST),
-        _ => return None, // events of objects that DevX cannot make here
-    };
-    let mut entry = [0; 64];
-    entry[1] = kind.to_be_bytes()[1];
-    entry[3] = sub_kind;
-    if let Some(DevxObject::Qp(number) | DevxObject::Cq(number)) = object {
-        entry[at..at + 4].copy_from_slice(&number.to_be_bytes());
-    }
-    match event {
-        Event::CqError(_) => {
-            const OVERRUN: u8 = 1;
-            entry[43] = OVERRUN;
-        }
-        // The port is in the upper half of its byte.
-        Event::PortActive(port) | Event::PortDown(port) => entry[FIRST + 8] = port << 4,
-        _ => {}
-    }
-    Some(Seen {
-        object,
-        kind,
-        entry,
-    })
-}
-
-impl Subscriptions {
-    pub(super) fn add(&mut self, queue: Arc<EventQueue>) {
-        self.queues.retain(|queue| queue.is_open());
-        self.queues.push(queue);
-    }
-
-    /// The open queue whose descriptor is `fd`, if it is for what the caller needs.
-    pub(super) fn find(
-        &self,
-        fd: u32,
-        wanted: impl Fn(Purpose) -> bool,
-    ) -> Result<Arc<EventQueue>, Errno> {
-        self.queues
-            .iter()
-            .find(|queue| u32::try_from(queue.fd).is_ok_and(|open| open == fd) && queue.is_open())
-            .filter(|queue| wanted(queue.purpose))
-            .cloned()
-            .ok_or(Errno::EBADF)
-    }
-
-    /// The descriptor that asynchronous events go to if their object names none: the one opened first.
-    pub(super) fn asynchronous(&self) -> Option<Arc<EventQueue>> {
-        self.queues
-            .iter()
-            .find(|queue| queue.purpose == Purpose::Asynchronous && queue.is_open())
-            .cloned()
-    }
-
-    pub(super) fn queues(&self) -> impl Iterator<Item = &Arc<EventQueue>> {
-        self.queues.iter()
-    }
-
-    /// The object is gone: its number may come back with another one.
-    pub(super) fn forget(&mut self, object: DevxObject) {
-        self.wanted
-            .retain(|subscription| subscription.object != Some(object));
-    }
-
-    /// The context is gone: readers find the end of the file.
-    pub(super) fn end(&mut self) {
-        self.wanted.clear();
-        for queue in self.queues.drain(..) {
-            queue.end();
-        }
-    }
-
-    /// Delivers it to its subscribers.
-    pub(super) fn deliver(&self, event: Event) {
-        if self.wanted.is_empty() {
-            return;
-        }
-        let Some(seen) = seen(event) else {
-            return;
-        };
-        for subscription in &self.wanted {
-            if subscription.object == seen.object && subscription.kind == seen.kind {
-                if let Some(eventfd) = &subscription.eventfd {
-                    // A counter that is full has been signalled.
-                    let _ = (&mut &**eventfd).write(&1u64.to_ne_bytes());
-                    continue;
-                }
-                let mut record = subscription.cookie.to_ne_bytes().to_vec();
-                if subscription.queue.purpose == (Purpose::Devx { omit_data: false }) {
-                    record.extend(seen.entry);
-                }
-                // Full: the event is lost, and the reader has thousands to read.
-                let _ = subscription.queue.push(&record);
-            }
-        }
-    }
-}
-
 fn open_asynchronous(call: &Call<'_>) -> Result<(), Errno> {
-    event_queue::open(call.context, Purpose::Asynchronous, |fd| {
+    call.context.open_events(Purpose::Asynchronous, |fd| {
         call.put_object(ASYNC_EVENT_FD, fd)
     })
 }
@@ -244,14 +72,13 @@ fn open_devx(call: &Call<'_>) -> Result<(), Errno> {
     let purpose = Purpose::Devx {
         omit_data: flags & OMIT_DATA != 0,
     };
-    event_queue::open(call.context, purpose, |fd| {
-        call.put_object(DEVX_EVENT_FD, fd)
-    })
+    call.context
+        .open_events(purpose, |fd| call.put_object(DEVX_EVENT_FD, fd))
 }
 
 fn open_devx_commands(call: &Call<'_>) -> Result<(), Errno> {
     call.context.devx()?;
-    event_queue::open(call.context, Purpose::DevxCommands, |fd| {
+    call.context.open_events(Purpose::DevxCommands, |fd| {
         call.put_object(DEVX_COMMANDS_FD, fd)
     })
 }
@@ -294,44 +121,6 @@ fn subscribe(call: &Call<'_>) -> Result<(), Errno> {
     };
     let mut subscriptions = call.context.subscriptions();
     let queue = subscriptions.find(fd, |purpose| matches!(purpose, Purpose::Devx { .. }))?;
-    for kind in kinds {
-        subscriptions.wanted.push(Subscription {
-            queue: queue.clone(),
-            object,
-            kind,
-            cookie,
-            eventfd: eventfd.clone(),
-        });
-    }
+    subscriptions.subscribe(&queue, object, &kinds, cookie, eventfd.as_ref());
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_are_subscribed_to_where_they_can_be_raised() {
-        let (cq, qp) = (DevxObject::Cq(1), DevxObject::Qp(2));
-        assert!(can_raise(Some(cq), 0x00));
-        assert!(can_raise(Some(cq), 0x04));
-        assert!(!can_raise(Some(qp), 0x04));
-        assert!(can_raise(Some(qp), 0x13));
-        assert!(!can_raise(Some(qp), 0x09));
-        assert!(can_raise(None, 0x09));
-        assert!(!can_raise(None, 0x04));
-    }
-
-    #[test]
-    fn event_entries_have_the_literal_layout() {
-        let qp = seen(Event::QpAccessError(0x0012_3456)).unwrap().entry;
-        assert_eq!(qp[1], 0x11);
-        assert_eq!(qp[56..60], [0, 0x12, 0x34, 0x56]);
-        let cq = seen(Event::CqError(0x77)).unwrap().entry;
-        assert_eq!(cq[1], 0x04);
-        assert_eq!(cq[32..36], [0, 0, 0, 0x77]);
-        assert_eq!(cq[43], 1);
-        let port = seen(Event::PortDown(1)).unwrap().entry;
-        assert_eq!((port[1], port[3], port[40]), (0x09, 1, 0x10));
-    }
 }

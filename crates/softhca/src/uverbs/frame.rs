@@ -9,9 +9,11 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::Context;
+use super::context::Context;
+use super::event_queue::{EventQueue, Purpose};
 use super::user;
 use crate::errno::Errno;
+use std::sync::Arc;
 
 /// `struct ib_uverbs_ioctl_hdr`, without the attributes that follow.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -250,6 +252,18 @@ fn read_pod<T: Pod>(address: u64) -> Result<T, Errno> {
 }
 
 impl Call<'_> {
+    /// Where the asynchronous events of a new object go: the descriptor in attribute `id`, or the context's own.
+    pub(super) fn asynchronous_queue(&self, id: u16) -> Result<Option<Arc<EventQueue>>, Errno> {
+        let subscriptions = self.context.subscriptions();
+        if !self.has(id) {
+            return Ok(subscriptions.asynchronous());
+        }
+        let fd = self.object(id)?;
+        subscriptions
+            .find(fd, |purpose| purpose == Purpose::Asynchronous)
+            .map(Some)
+    }
+
     fn find(&self, id: u16) -> Option<&Given> {
         self.given.iter().find(|given| given.attribute.id == id)
     }

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::cq::VerbsCq;
-use super::qp::VerbsQp;
-use super::srq::VerbsSrq;
 use crate::device::DevxObject;
 use crate::errno::Errno;
+use crate::uverbs::queues::VerbsCq;
+use crate::uverbs::queues::VerbsQp;
+use crate::uverbs::queues::VerbsSrq;
 
 /// An object that user space has a handle of.
 #[derive(Clone)]

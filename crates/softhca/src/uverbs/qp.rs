@@ -3,20 +3,19 @@
 //! The kernel pins the memory that libmlx5 has allocated: the receive ring first, the send ring directly behind it. Then it sends
 //! the commands that a program with DevX would send.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use bytemuck::Zeroable;
-use mlx5_prm::cmd::Opcode;
-use mlx5_prm::qp::{CreateQpIn, CreateQpOut, Qpc};
-
 use super::frame::{Call, Method, Spec};
 use super::handles::Object;
 use super::listeners::Listener;
 use super::pinned::Pinned;
 use super::qp_rules::{Kind, State};
 use super::structs::{Mlx5CreateQp, Mlx5CreateQpResp, QpCap};
-use crate::device::{Context as DeviceContext, DevxObject};
+use crate::device::Context as DeviceContext;
 use crate::errno::Errno;
+use crate::uverbs::queues::{Known, VerbsQp};
+use bytemuck::Zeroable;
+use mlx5_prm::cmd::Opcode;
+use mlx5_prm::qp::{CreateQpIn, CreateQpOut, Qpc};
+use std::sync::{Arc, Mutex};
 
 const QP: u16 = 4;
 const HANDLE: u16 = 0;
@@ -72,40 +71,6 @@ pub(super) const METHODS: &[Method] = &[
     },
 ];
 
-/// A queue pair made by verbs.
-pub(super) struct VerbsQp {
-    pub(super) qpn: u32,
-    pub(super) kind: Kind,
-    /// Every send work request is signalled.
-    pub(super) signal_all: bool,
-    pub(super) receive_wqes: u32,
-    pub(super) receive_sge: u32,
-    known: Mutex<Known>,
-    _memory: Vec<Pinned>,
-}
-
-/// What the kernel remembers of a queue pair between calls.
-pub(super) struct Known {
-    pub(super) state: State,
-    pub(super) port: u8,
-    /// Index of the partition key last set.
-    pub(super) pkey_index: u16,
-    /// Access flags last set.
-    pub(super) access: u32,
-    /// `max_dest_rd_atomic` last set.
-    pub(super) responder_depth: u8,
-}
-
-impl VerbsQp {
-    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn object(&self) -> DevxObject {
-        DevxObject::Qp(self.qpn)
-    }
-}
-
 fn create(call: &Call<'_>) -> Result<(), Errno> {
     let device = call.context.device()?;
     let kind = Kind::of_verbs(call.u64(TYPE)?).ok_or(Errno::EOPNOTSUPP)?;
@@ -136,7 +101,7 @@ fn create(call: &Call<'_>) -> Result<(), Errno> {
         .with_wq_umem_valid(1)
         .with_wq_umem_id(wq_umem);
     let mut listener = Listener::new(call.u64(USER_HANDLE)?);
-    listener.asynchronous = call.context.asynchronous_queue(call, EVENT_FD)?;
+    listener.asynchronous = call.asynchronous_queue(EVENT_FD)?;
     let mut output = CreateQpOut::default();
     let object = device.kernel_create(input.as_bytes(), output.as_bytes_mut())?;
     let qpn = output.qpn();

@@ -6,7 +6,6 @@ use mlx5_prm::qp::{Ads, QpModifyIn, QpModifyOut, Qpc};
 
 use super::ah;
 use super::frame::Call;
-use super::qp::{Known, VerbsQp};
 use super::qp_rules::{self, Kind, State, mask};
 use super::structs::{Mlx5ModifyQp, Mlx5ModifyQpResp, ModifyQp, QpDest};
 use crate::device::limits;
@@ -15,6 +14,7 @@ use crate::errno::Errno;
 use crate::link::Link;
 use crate::profile::{LAG_PORTS, Lag};
 use crate::sysfs::{GidType, Identity, PortIdentity};
+use crate::uverbs::queues::{Known, VerbsQp};
 
 const CORE_IN: u16 = 0;
 const CORE_OUT: u16 = 1;
@@ -62,7 +62,7 @@ fn run(
     ece: u32,
 ) -> Result<u32, Errno> {
     let queue_pair = call.context.handles().qp(request.qp_handle)?;
-    check_ranges(&call.context.identity, request)?;
+    check_ranges(call.context.identity(), request)?;
     let given = qp_rules::heeded(queue_pair.kind, request.attr_mask);
     let request = &ModifyQp {
         attr_mask: given,
@@ -86,7 +86,7 @@ fn run(
     if current == State::Reset && next == State::Reset {
         return Ok(0);
     }
-    let own = &call.context.identity;
+    let own = call.context.identity();
     let qpc = context(own, &queue_pair, &known, request)?;
     let opcode = qp_rules::command(current, next).ok_or(Errno::EINVAL)?;
     let optional = qp_rules::optional_parameters(current, next, queue_pair.kind, given);

@@ -30,7 +30,7 @@ pub(super) fn query(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno
     known.state = state;
     let path = qpc.primary_address_path();
     let reply = QueryQpResp {
-        dest: destination(call.context.identity.link, path),
+        dest: destination(call.context.identity().link, path),
         // libmlx5 fills in what the send queue holds.
         max_recv_wr: queue_pair.receive_wqes,
         max_recv_sge: queue_pair.receive_sge,

@@ -3,14 +3,6 @@
 //! A basic one is a receive memory pool of the device, one of an XRC domain its own kind of object, as `mlx5_ib` makes
 //! them. Tags are not known. Source: `uverbs_std_types_srq.c` and `mlx5/srq.c` in Linux.
 
-use std::sync::Arc;
-
-use mlx5_prm::cmd::Opcode;
-use mlx5_prm::srq::{
-    ArmXrcSrqIn, CreateRmpIn, CreateRmpOut, CreateXrcSrqIn, ModifyRmpIn, NumberIn, QueryRmpOut,
-    QueryXrcSrqOut, Rmpc, Wq, XrcSrqc,
-};
-
 use super::frame::{Call, Method, Spec};
 use super::handles::Object;
 use super::listeners::Listener;
@@ -19,9 +11,15 @@ use super::structs::{
     CreateSrq, CreateSrqResp, CreateXsrq, Mlx5CreateSrq, Mlx5CreateSrqResp, ModifySrq, QuerySrq,
     QuerySrqResp,
 };
-use crate::device::limits;
-use crate::device::{Context as DeviceContext, DevxObject};
+use crate::device::{Context as DeviceContext, DevxObject, limits};
 use crate::errno::Errno;
+use crate::uverbs::queues::VerbsSrq;
+use mlx5_prm::cmd::Opcode;
+use mlx5_prm::srq::{
+    ArmXrcSrqIn, CreateRmpIn, CreateRmpOut, CreateXrcSrqIn, ModifyRmpIn, NumberIn, QueryRmpOut,
+    QueryXrcSrqOut, Rmpc, Wq, XrcSrqc,
+};
+use std::sync::Arc;
 
 const SRQ: u16 = 5;
 const HANDLE: u16 = 0;
@@ -76,26 +74,6 @@ pub(super) const METHODS: &[Method] = &[
         run: destroy,
     },
 ];
-
-/// A shared receive queue made by verbs.
-pub(super) struct VerbsSrq {
-    object: DevxObject,
-    number: u32,
-    max_wr: u32,
-    max_sge: u32,
-    _memory: [Pinned; 2],
-}
-
-impl VerbsSrq {
-    /// The number by which the context of a queue pair names it.
-    pub(super) fn number(&self) -> u32 {
-        self.number
-    }
-
-    pub(super) fn object(&self) -> DevxObject {
-        self.object
-    }
-}
 
 /// `enum ib_uverbs_srq_type`.
 mod kind {
@@ -193,7 +171,7 @@ fn make(
     let mut output = CreateRmpOut::default();
     let object = device.kernel_create(&input, output.as_bytes_mut())?;
     let mut listener = Listener::new(request.user_handle);
-    listener.asynchronous = call.context.asynchronous_queue(call, EVENT_FD)?;
+    listener.asynchronous = call.asynchronous_queue(EVENT_FD)?;
     call.context.listeners().add(object, listener);
     let queue = Arc::new(VerbsSrq {
         object,

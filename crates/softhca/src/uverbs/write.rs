@@ -7,7 +7,7 @@
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::hca_cap::{CapType, CmdHcaCap, QueryHcaCapIn, QueryHcaCapOut};
 
-use super::event_queue::{self, Purpose};
+use super::event_queue::Purpose;
 use super::frame::{Call, Method, Spec};
 use super::handles::Object;
 use super::structs::{ExQueryDeviceResp, Mlx5QueryDeviceResp, QueryDeviceResp};
@@ -212,7 +212,7 @@ fn attributes(call: &Call<'_>, device: &DeviceContext) -> Result<QueryDeviceResp
     const XRC: u32 = 1 << 20;
     const ATOMICS_OF_THE_HCA: u32 = 1;
     let caps = capabilities(device)?;
-    let identity = &call.context.identity;
+    let identity = call.context.identity();
     let [major, minor, patch] = identity.profile.facts().firmware.map(u64::from);
     let power = |log: u32| 1u32.checked_shl(log).unwrap_or(u32::MAX);
     // A control segment and a remote address take 32 bytes of a WQE, each gather entry 16.
@@ -298,7 +298,6 @@ fn alloc_pd(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
 }
 
 fn create_comp_channel(call: &Call<'_>, _device: &DeviceContext) -> Result<(), Errno> {
-    event_queue::open(call.context, Purpose::Completions, |fd| {
-        call.put_pod(CORE_OUT, &fd)
-    })
+    call.context
+        .open_events(Purpose::Completions, |fd| call.put_pod(CORE_OUT, &fd))
 }
