@@ -5,6 +5,7 @@
 
 use crate::clock::Clock;
 use crate::device::state::Fabric;
+use crate::engine::ForCommands;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -19,7 +20,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(clock: Clock) -> Arc<Self> {
         Arc::new(Self {
-            fabric: Mutex::new(Fabric::new(clock)),
+            fabric: Mutex::new(Fabric::new(clock, &ForCommands)),
             waiting: AtomicUsize::new(0),
         })
     }

@@ -19,7 +19,7 @@
 //! | `receive` | what peers ask for: memory by rkey, atomics, receive WQEs |
 //! | `completion` | completion entries, the events for them, the flush of a QP in error |
 //!
-//! `local` finds the local memory of a WQE. The boundary to the wire is
+//! `local` finds the local memory of a WQE. `commands` is what commands of the device ask of the engine. The boundary to the wire is
 //! [`transport`]. An RC write meets neither datagrams (`send::datagram`, `receive::grh`) nor shared receive queues (`receive::srq`)
 //! nor UMR (`send::umr`): those are for other programs.
 //!
@@ -69,6 +69,7 @@
 //! compares entries, counters, sequence numbers and memory. The random programs of `tests/engine/programs` run on it and are
 //! compared with a model.
 
+mod commands;
 pub(crate) mod completion;
 pub(crate) mod intake;
 mod local;
@@ -77,6 +78,7 @@ mod run;
 pub(crate) mod send;
 
 pub use crate::transport;
+pub(crate) use commands::ForCommands;
 pub(crate) use run::thread::start;
 pub(crate) use run::turn::turn;
 pub(crate) use run::wake::{announce, kick, serve_executor};

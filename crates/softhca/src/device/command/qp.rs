@@ -1,7 +1,7 @@
 //! `CREATE_QP`, `DESTROY_QP`, `QUERY_QP`.
 
 use super::super::memory::Region;
-use super::super::state::{HcaState, Slot};
+use super::super::state::{Engine, HcaState, Slot};
 use super::syndrome;
 use crate::device::command::call::{
     Call, Outcome, Refusal, need_uar, record_part, ring_start, umem_part,
@@ -13,7 +13,6 @@ use crate::device::names::DevxObject;
 use crate::device::objects::qp::{Notices, Qp, ReceiveQueue, Route, SendQueue};
 use crate::device::objects::srq::SrqKind;
 use crate::device::objects::uar::UarUser;
-use crate::engine::intake::doorbell;
 use crate::transport::Service;
 use mlx5_prm::cmd::Status;
 use mlx5_prm::qp::{CreateQpIn, CreateQpOut, QpState, Qpc, QueryQpIn, QueryQpOut};
@@ -242,14 +241,15 @@ fn rings(
 pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
     let qpn = QueryQpIn::from_prefix(call.input).qpn();
     find(call, qpn)?;
-    remove_qp(call.slot()?, qpn);
+    let engine = call.fabric.engine;
+    remove_qp(engine, call.slot()?, qpn);
     Ok(None)
 }
 
 /// Takes a queue pair away, whatever it is doing.
-pub(in super::super) fn remove_qp(slot: &mut Slot, qpn: u32) {
+pub(in super::super) fn remove_qp(engine: &dyn Engine, slot: &mut Slot, qpn: u32) {
     // A doorbell that was stored before this is not a stray one.
-    doorbell::take_all(&mut slot.state);
+    engine.take_doorbells(&mut slot.state);
     slot.endpoint_of(qpn).disconnect(qpn);
     if let Some(qp) = slot.state.qps.remove(qpn)
         && let Some(uar) = slot.state.uars.get_mut(qp.uar)

@@ -7,8 +7,6 @@ use crate::device::executor::execution::Execution;
 use crate::device::objects::path::{self, Nowhere};
 use crate::device::objects::qp::{Notices, Route};
 use crate::device::objects::qp_state;
-use crate::engine::completion::flush;
-use crate::engine::intake::doorbell;
 use crate::envelope::Destination;
 use crate::link::Link;
 use crate::profile::{LAG_PORTS, Lag};
@@ -34,7 +32,10 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
             // The executor flushes.
             find(call, qpn)?.state = QpState::ERR;
         }
-        Opcode::TO_ERR_QP => flush::enter_error(call.slot()?, qpn),
+        Opcode::TO_ERR_QP => {
+            let engine = call.fabric.engine;
+            engine.fail(call.slot()?, qpn);
+        }
         _ => {
             call.need_input(CONTEXT_END)?;
             let ece = accepted_ece(call.hca()?, input.ece())?;
@@ -69,9 +70,10 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
 /// Forgets everything but what the QP was made with; all counters of the device are 0 again.
 fn reset(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     let ece = call.hca()?.ece;
+    let engine = call.fabric.engine;
     let slot = call.slot()?;
     // A doorbell that was stored before this is not one for what comes after it.
-    doorbell::take_all(&mut slot.state);
+    engine.take_doorbells(&mut slot.state);
     slot.endpoint_of(qpn).disconnect(qpn);
     let qp = find(call, qpn)?;
     qp.state = QpState::RST;

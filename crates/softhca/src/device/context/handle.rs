@@ -262,13 +262,14 @@ impl Context {
 impl Inner {
     fn close(&self) {
         let mut fabric = self.world.lock();
+        let engine = fabric.engine;
         let Some(slot) = fabric.slot(self.hca) else {
             return;
         };
         let id = self.id;
         // In the order in which objects use each other.
         for qpn in slot.state.qps.numbers(|qp| qp.context == id) {
-            command::remove_qp(slot, qpn);
+            command::remove_qp(engine, slot, qpn);
         }
         let hca = &mut slot.state;
         for srqn in hca.srqs.numbers(|srq| srq.context == id) {

@@ -7,6 +7,7 @@ use crate::device::objects::work::Work;
 use crate::device::state::hca::HcaState;
 use crate::wire::endpoint::Endpoint;
 use crate::wire::port::Port;
+use std::fmt;
 use std::net::Ipv4Addr;
 
 /// Everything. The process has one, and each [simulation](crate::device::Simulation) one of its own.
@@ -17,6 +18,17 @@ pub(crate) struct Fabric {
     pub(crate) clock: Clock,
     /// What the executor of external HCAs knows.
     pub(crate) external: Tables,
+    /// What works on the HCAs by itself.
+    pub(crate) engine: &'static dyn Engine,
+}
+
+/// What commands ask of the engine.
+pub(crate) trait Engine: fmt::Debug + Sync {
+    /// Takes all doorbells of an HCA that programs have stored.
+    fn take_doorbells(&self, hca: &mut HcaState);
+
+    /// Moves a QP to the error state and flushes what it has outstanding.
+    fn fail(&self, slot: &mut Slot, qpn: u32);
 }
 
 /// An HCA and its wires. Apart, since a wire works on the HCA.
@@ -28,11 +40,12 @@ pub(crate) struct Slot {
 }
 
 impl Fabric {
-    pub(crate) const fn new(clock: Clock) -> Self {
+    pub(crate) const fn new(clock: Clock, engine: &'static dyn Engine) -> Self {
         Self {
             hcas: Vec::new(),
             clock,
             external: Tables::new(),
+            engine,
         }
     }
 

@@ -6,5 +6,5 @@ pub(crate) mod hca;
 mod tables;
 pub(crate) mod users;
 
-pub(crate) use fabric::{Fabric, Slot};
+pub(crate) use fabric::{Engine, Fabric, Slot};
 pub(crate) use hca::{ContextState, HcaState};

@@ -13,6 +13,7 @@ mod umr;
 
 use super::completion::{self, flush};
 use super::intake::decode::Sender;
+use super::intake::fetch::Fetched;
 use super::intake::{decode, fetch};
 use crate::device::Event;
 use crate::device::checker::Finding;
@@ -266,9 +267,83 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
     let Some(hca) = fabric.hca(own.hca) else {
         return Begun::Failed;
     };
-    let Some(qp) = hca.qps.get(qpn) else {
+    let Some(next) = fetch_next(hca, qpn) else {
         return Begun::Failed;
     };
+    if !take(hca, qpn, &next) {
+        return Begun::Waits;
+    }
+    if next.opcode() == WqeOpcode::UMR {
+        return run_umr(fabric, own, &next, now_ns);
+    }
+    let Some((operation, local)) = decode_next(hca, qpn, &next) else {
+        return Begun::Failed;
+    };
+    let source_gid = match operation.map(|operation| operation.to) {
+        Some(Target::Datagram(_)) => source_gid(&hca.wqe[..next.fetched.bytes]),
+        _ => 0,
+    };
+    count(&mut hca.counters, operation.as_ref(), &local);
+    if let Some(operation) = &operation {
+        overlap::begun(hca, qpn, next.index, operation);
+    }
+    let work = Work {
+        bytes: operation.map_or(0, |operation| operation.bytes),
+        local,
+        source_gid,
+        ..next.work()
+    };
+    match operation {
+        Some(operation) => Begun::Operation(Current::new(work, operation)),
+        None => {
+            end_in_turn(fabric, own, work, now_ns);
+            Begun::Over
+        }
+    }
+}
+
+/// The WQE that is due, copied out of its ring.
+struct Next {
+    index: u16,
+    fetched: Fetched,
+    sender: Sender,
+    /// The port that the QP is for.
+    port: u8,
+}
+
+impl Next {
+    fn opcode(&self) -> WqeOpcode {
+        self.fetched.ctrl.opcode()
+    }
+
+    /// What the device remembers of a WQE that moves no bytes.
+    fn work(&self) -> Work {
+        Work {
+            index: self.index,
+            blocks: self.fetched.blocks,
+            opcode: self.opcode(),
+            signalled: self.fetched.ctrl.fm_ce_se & CtrlSeg::CE_MASK == CtrlSeg::CE_ALWAYS,
+            bytes: 0,
+            local: Local::Nothing,
+            source_gid: 0,
+            port: self.port,
+        }
+    }
+
+    /// The end of the QP by this WQE.
+    fn doomed(&self, syndrome: Syndrome) -> Doomed {
+        Doomed {
+            index: self.index,
+            blocks: self.fetched.blocks,
+            opcode: self.opcode(),
+            syndrome,
+        }
+    }
+}
+
+/// Copies the WQE that is due. Returns `None` if the QP has no ring, or the ring does not hold that WQE: then the QP is doomed.
+fn fetch_next(hca: &mut HcaState, qpn: u32) -> Option<Next> {
+    let qp = hca.qps.get(qpn)?;
     let (index, posted) = (qp.send.fetched, qp.send.posted);
     let port = hca.identity.port_of(&qp.qpc);
     let number = port.number;
@@ -278,11 +353,14 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
         mtu: path::mtu_bytes(&qp.qpc),
         infiniband: (port.link.is_infiniband()).then_some(port.ip),
     };
-    let Some(ring) = qp.send.ring else {
-        return Begun::Failed;
-    };
-    let fetched = match fetch::fetch(hca, qpn, &ring, index, posted) {
-        Ok(fetched) => fetched,
+    let ring = qp.send.ring?;
+    match fetch::fetch(hca, qpn, &ring, index, posted) {
+        Ok(fetched) => Some(Next {
+            index,
+            fetched,
+            sender,
+            port: number,
+        }),
         Err(bad) => {
             // Where the next WQE begins is not known: nothing behind this one can be flushed.
             if let Some(qp) = hca.qps.get_mut(qpn) {
@@ -294,105 +372,82 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
                     syndrome: bad.syndrome,
                 });
             }
-            return Begun::Failed;
+            None
         }
-    };
-    let opcode = fetched.ctrl.opcode();
+    }
+}
+
+/// Counts the WQE as begun. Returns false if it has to wait for those before it.
+fn take(hca: &mut HcaState, qpn: u32, next: &Next) -> bool {
+    let (opcode, fetched) = (next.opcode(), &next.fetched);
     if let Some(qp) = hca.qps.get_mut(qpn) {
         // A NOP with the fence bit holds up the WQEs behind it.
         let fenced = fetched.ctrl.fm_ce_se & CtrlSeg::FM_MASK != 0;
         let waits = opcode == WqeOpcode::UMR || (opcode == WqeOpcode::NOP && fenced);
         if waits && qp.send.is_outstanding() {
-            return Begun::Waits;
+            return false;
         }
-        qp.send.fetched = index.wrapping_add(fetched.blocks);
+        qp.send.fetched = next.index.wrapping_add(fetched.blocks);
         hca.counters.on_port(&qp.qpc, 1);
     }
     hca.counters.wqes += 1;
-    let signalled = fetched.ctrl.fm_ce_se & CtrlSeg::CE_MASK == CtrlSeg::CE_ALWAYS;
-    if opcode == WqeOpcode::UMR {
-        let work = Work {
-            index,
-            blocks: fetched.blocks,
-            opcode,
-            signalled,
-            bytes: 0,
-            local: Local::Nothing,
-            source_gid: 0,
-            port: number,
-        };
-        return match umr::run(hca, qpn, &fetched.ctrl, fetched.bytes) {
-            Ok(()) => {
-                over(fabric, own, &work, now_ns);
-                Begun::Over
-            }
-            Err(syndrome) => {
-                if let Some(qp) = hca.qps.get_mut(qpn) {
-                    qp.send.doomed = Some(Doomed {
-                        index,
-                        blocks: work.blocks,
-                        opcode,
-                        syndrome,
-                    });
-                }
-                Begun::Failed
-            }
-        };
-    }
-    let (operation, local) = match decode::decode(&sender, &fetched.ctrl, &hca.wqe[..fetched.bytes])
-    {
-        Ok(decoded) => decoded,
-        Err(error) => {
-            hca.checker.note(Finding::WqeSegment, qpn, || {
-                format!("QP {qpn:#x}: WQE {index} ({opcode}): {error}")
-            });
-            let syndrome = if error.is_length() {
-                Syndrome::LOCAL_LENGTH_ERR
-            } else {
-                Syndrome::LOCAL_QP_OP_ERR
-            };
-            if let Some(qp) = hca.qps.get_mut(qpn) {
-                qp.send.doomed = Some(Doomed {
-                    index,
-                    blocks: fetched.blocks,
-                    opcode,
-                    syndrome,
-                });
-            }
-            return Begun::Failed;
-        }
+    true
+}
+
+/// Carries out a UMR WQE, which goes nowhere.
+fn run_umr(fabric: &mut Fabric, own: End, next: &Next, now_ns: u64) -> Begun {
+    let Some(hca) = fabric.hca(own.hca) else {
+        return Begun::Failed;
     };
-    let source_gid = match operation.map(|operation| operation.to) {
-        Some(Target::Datagram(_)) => source_gid(&hca.wqe[..fetched.bytes]),
-        _ => 0,
-    };
-    count(&mut hca.counters, operation.as_ref(), &local);
-    if let Some(operation) = &operation {
-        overlap::begun(hca, qpn, index, operation);
-    }
-    let work = Work {
-        index,
-        blocks: fetched.blocks,
-        opcode,
-        signalled,
-        bytes: operation.map_or(0, |operation| operation.bytes),
-        local,
-        source_gid,
-        port: number,
-    };
-    match operation {
-        Some(operation) => Begun::Operation(Current::new(work, operation)),
-        None => {
-            if let Some(qp) = hca.qps.get_mut(qpn)
-                && qp.send.is_outstanding()
-            {
-                let after = qp.send.submitted;
-                qp.send.parked.push_back((after, work));
-            } else {
-                over(fabric, own, &work, now_ns);
-            }
+    match umr::run(hca, own.qpn, &next.fetched.ctrl, next.fetched.bytes) {
+        Ok(()) => {
+            over(fabric, own, &next.work(), now_ns);
             Begun::Over
         }
+        Err(syndrome) => {
+            doom(hca, own.qpn, next.doomed(syndrome));
+            Begun::Failed
+        }
+    }
+}
+
+/// What the WQE asks for, `None` inside for a NOP, and its local data. Returns `None` if its segments are wrong: then the QP is
+/// doomed.
+fn decode_next(hca: &mut HcaState, qpn: u32, next: &Next) -> Option<(Option<Operation>, Local)> {
+    let fetched = &next.fetched;
+    let error = match decode::decode(&next.sender, &fetched.ctrl, &hca.wqe[..fetched.bytes]) {
+        Ok(decoded) => return Some(decoded),
+        Err(error) => error,
+    };
+    let (index, opcode) = (next.index, next.opcode());
+    hca.checker.note(Finding::WqeSegment, qpn, || {
+        format!("QP {qpn:#x}: WQE {index} ({opcode}): {error}")
+    });
+    let syndrome = if error.is_length() {
+        Syndrome::LOCAL_LENGTH_ERR
+    } else {
+        Syndrome::LOCAL_QP_OP_ERR
+    };
+    doom(hca, qpn, next.doomed(syndrome));
+    None
+}
+
+fn doom(hca: &mut HcaState, qpn: u32, doomed: Doomed) {
+    if let Some(qp) = hca.qps.get_mut(qpn) {
+        qp.send.doomed = Some(doomed);
+    }
+}
+
+/// Ends a WQE without an operation: at once, or after the operations on the wire.
+fn end_in_turn(fabric: &mut Fabric, own: End, work: Work, now_ns: u64) {
+    if let Some(hca) = fabric.hca(own.hca)
+        && let Some(qp) = hca.qps.get_mut(own.qpn)
+        && qp.send.is_outstanding()
+    {
+        let after = qp.send.submitted;
+        qp.send.parked.push_back((after, work));
+    } else {
+        over(fabric, own, &work, now_ns);
     }
 }
 

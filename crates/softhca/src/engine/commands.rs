@@ -1,0 +1,19 @@
+//! What commands ask of the engine.
+
+use super::completion::flush;
+use super::intake::doorbell;
+use crate::device::state::{Engine, HcaState, Slot};
+
+/// The engine, as commands see it.
+#[derive(Debug)]
+pub(crate) struct ForCommands;
+
+impl Engine for ForCommands {
+    fn take_doorbells(&self, hca: &mut HcaState) {
+        doorbell::take_all(hca);
+    }
+
+    fn fail(&self, slot: &mut Slot, qpn: u32) {
+        flush::enter_error(slot, qpn);
+    }
+}
