@@ -1,9 +1,8 @@
 //! Local memory of WQEs: segments looked up by lkey, anew at each use.
 
 use crate::device::checker::Finding;
-use crate::device::memory::Region;
 use crate::device::memory::keys::{Access, KeyError, KeyUser};
-use crate::device::memory::regions;
+use crate::device::memory::{Region, regions};
 use crate::device::objects::work::{InlineBytes, Local, Piece, Segment};
 use crate::device::state::HcaState;
 use crate::transport::Failure;

@@ -2,8 +2,7 @@
 
 use crate::envelope::{Gid, Name};
 use crate::interface::Interface;
-use crate::link::mac_of;
-use crate::link::{self, Link};
+use crate::link::{self, Link, mac_of};
 use crate::partition::PkeyTable;
 use crate::profile::{LAG_PORTS, Lag, Profile};
 use crate::subnet::Ipv6Subnet;

@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use crate::device::DevxObject;
 use crate::errno::Errno;
-use crate::uverbs::queues::VerbsCq;
-use crate::uverbs::queues::VerbsQp;
-use crate::uverbs::queues::VerbsSrq;
+use crate::uverbs::queues::{VerbsCq, VerbsQp, VerbsSrq};
 
 /// An object that user space has a handle of.
 #[derive(Clone)]

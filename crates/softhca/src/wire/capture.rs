@@ -13,8 +13,7 @@
 
 use super::carrier::{Carrier, CarrierCounters, PacketSink, Receiver};
 use super::frame::{Route, headers};
-use crate::envelope::Source;
-use crate::envelope::{Destination, Kept};
+use crate::envelope::{Destination, Kept, Source};
 use crate::link;
 use std::ffi::OsString;
 use std::fs::File;

@@ -6,8 +6,7 @@
 
 use super::carrier::{Carrier, CarrierCounters, MAX_PACKET_BYTES, PacketSink, Receiver};
 use super::icrc::ROCE_PORT;
-use crate::envelope::Source;
-use crate::envelope::{Destination, Envelope, Kept};
+use crate::envelope::{Destination, Envelope, Kept, Source};
 use crate::link;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

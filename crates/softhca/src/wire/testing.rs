@@ -2,10 +2,9 @@
 
 use super::headers::{AtomicEth, AtomicOp};
 use crate::envelope::{Destination, Envelope, Name};
-use crate::transport::NakCode;
 use crate::transport::{
-    Datagram, Device, Failure, Operation, OperationKind, ReceiveError, Received, RemoteAccess,
-    SendWith, Target,
+    Datagram, Device, Failure, NakCode, Operation, OperationKind, ReceiveError, Received,
+    RemoteAccess, SendWith, Target,
 };
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -17,8 +17,7 @@ mod name;
 mod queue;
 
 use super::carrier::{Carrier, CarrierCounters, PacketSink, Receiver};
-use crate::envelope::Kept;
-use crate::envelope::Source;
+use crate::envelope::{Kept, Source};
 use crate::subnet::Ipv6Subnet;
 use name::SocketName;
 use queue::{Run, SendQueue};

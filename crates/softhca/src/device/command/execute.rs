@@ -5,8 +5,7 @@ use crate::device::command::{
     capabilities, cq, mkey, passed_on, qp, qp_modify, queries, srq, syndrome,
 };
 use crate::device::error::DeviceError;
-use crate::device::faults::Strike;
-use crate::device::faults::ends_something;
+use crate::device::faults::{Strike, ends_something};
 use crate::device::names::DevxObject;
 use crate::device::state::Fabric;
 use crate::device::state::users::pd_users;

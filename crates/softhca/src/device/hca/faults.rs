@@ -1,7 +1,6 @@
 //! Faults that the owner of an HCA asks for.
 
-use crate::device::faults::FailCommand;
-use crate::device::faults::{CommandFault, FaultSpec};
+use crate::device::faults::{CommandFault, FailCommand, FaultSpec};
 use crate::device::hca::Hca;
 use crate::device::world::World;
 use crate::engine;

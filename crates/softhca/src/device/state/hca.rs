@@ -5,8 +5,7 @@ use crate::device::checker::flight::Flight;
 use crate::device::counts::{Counters, ObjectCounts};
 use crate::device::executor::execution::Execution;
 use crate::device::executor::layout::KEYS;
-use crate::device::faults::ends_something;
-use crate::device::faults::{Faults, Strike};
+use crate::device::faults::{Faults, Strike, ends_something};
 use crate::device::memory::keys::{Access, KeyError, KeyUser, Kind, MemoryKey, Umem};
 use crate::device::memory::pending_writes::{Arrival, DataOrder, PendingWrites};
 use crate::device::memory::{Region, keys, regions};
@@ -215,9 +214,10 @@ impl HcaState {
     /// The promised order of the data of QP `qpn`.
     pub(crate) fn order_of(&self, qpn: u32) -> DataOrder {
         let asks = |qp: &Qp| qp.qpc.dp_ordering_force() != 0 && qp.qpc.dp_ordering_1() == 0;
-        match self.order_force && self.qps.get(qpn).is_some_and(asks) {
-            true => DataOrder::InOrder,
-            false => self.order,
+        if self.order_force && self.qps.get(qpn).is_some_and(asks) {
+            DataOrder::InOrder
+        } else {
+            self.order
         }
     }
 

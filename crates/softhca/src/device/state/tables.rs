@@ -269,7 +269,7 @@ impl Tables {
     }
 
     /// What an executor is to know of a QP; an entry without head if that is nothing.
-    fn qp_entry(&self, hca: &HcaState, keys: u32, qp: &QueuePair, (qpn, place): (u32, u32)) -> Qp {
+    fn qp_entry(&self, hca: &HcaState, keys: u32, qp: &QueuePair, qpn: u32, place: u32) -> Qp {
         let live = matches!(
             qp.state,
             QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQER | QpState::ERR
@@ -885,7 +885,7 @@ fn changes_of(
     }
     for (qpn, qp) in hca.qps.iter() {
         let place = tables.qps.take((number, qpn))?;
-        let wanted = tables.qp_entry(hca, keys, qp, (qpn, place));
+        let wanted = tables.qp_entry(hca, keys, qp, qpn, place);
         let written = &mut tables.qps.written[place as usize].0;
         changes.entry(
             executor.qps + u64::from(place) * size_of::<Qp>() as u64,

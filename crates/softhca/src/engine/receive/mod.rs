@@ -17,8 +17,7 @@ use crate::device::objects::qp::{Receiving, segments};
 use crate::device::objects::qp_state;
 use crate::device::state::HcaState;
 use crate::engine::send::datagram;
-use crate::transport::NakCode;
-use crate::transport::{ReceiveError, Received, SendWith, Service};
+use crate::transport::{NakCode, ReceiveError, Received, SendWith, Service};
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
 

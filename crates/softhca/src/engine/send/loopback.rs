@@ -6,18 +6,15 @@
 
 use super::pending;
 use crate::device::checker::Finding;
-use crate::device::memory::Region;
 use crate::device::memory::keys::Access;
-use crate::device::memory::regions;
-use crate::device::objects::path;
-use crate::device::objects::qp_state;
+use crate::device::memory::{Region, regions};
 use crate::device::objects::work::{Current, Local};
+use crate::device::objects::{path, qp_state};
 use crate::device::state::{Fabric, HcaState};
 use crate::engine::local;
 use crate::partition;
-use crate::transport::NakCode;
 use crate::transport::{
-    Device, Failure, OperationKind, ReceiveError, Received, RemoteAccess, SendWith, Target,
+    Device, Failure, NakCode, OperationKind, ReceiveError, Received, RemoteAccess, SendWith, Target,
 };
 use crate::wire::headers::rnr_delay_ns;
 use crate::wire::psn::Psn;

@@ -1,8 +1,7 @@
 //! Where operations inside the process meet the [pending writes](crate::device::memory::pending_writes) of the peer.
 
 use super::loopback::End;
-use crate::device::memory::Region;
-use crate::device::memory::regions;
+use crate::device::memory::{Region, regions};
 use crate::device::objects::qp::Route;
 use crate::device::objects::work::Current;
 use crate::device::state::Fabric;

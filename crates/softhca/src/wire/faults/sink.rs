@@ -2,8 +2,7 @@
 
 use super::layer::invert;
 use super::{Fate, FaultLayer};
-use crate::envelope::Destination;
-use crate::envelope::Source;
+use crate::envelope::{Destination, Source};
 use crate::wire::carrier::PacketSink;
 use crate::wire::faults::spec::Direction;
 use crate::wire::icrc::ROCE_PORT;

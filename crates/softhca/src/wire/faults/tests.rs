@@ -1,12 +1,10 @@
 use super::*;
-use crate::envelope::Source;
-use crate::envelope::{Destination, Envelope};
+use crate::envelope::{Destination, Envelope, Source};
 use crate::wire::carrier::PacketSink;
 use crate::wire::icrc::Flow;
 use crate::wire::packet::{icrc_matches, seal};
 use proptest::prelude::*;
-use std::net::Ipv4Addr;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 const MS: u64 = 1_000_000;

@@ -1,8 +1,7 @@
 //! What the requester learns from responses: acknowledges, refusals, READ data, results of atomics.
 
 use super::{Completion, Feedback, Requester};
-use crate::transport::NakCode;
-use crate::transport::{Device, Failure, OperationKind};
+use crate::transport::{Device, Failure, NakCode, OperationKind};
 use crate::wire::headers::{Aeth, Syndrome, rnr_delay_ns};
 use crate::wire::packet::{Body, Packet};
 use crate::wire::psn::PSN_MODULUS;

@@ -1,8 +1,7 @@
 //! Carrying out the request packet that is next in order.
 
 use super::{Job, Progress, REPLAYS, Responder, packets_of};
-use crate::transport::NakCode;
-use crate::transport::{Device, ReceiveError, Received, RemoteAccess, SendWith};
+use crate::transport::{Device, NakCode, ReceiveError, Received, RemoteAccess, SendWith};
 use crate::wire::headers::{AtomicEth, Reth};
 use crate::wire::packet::{Body, Packet, SendEnd, Transport, WriteEnd};
 use crate::wire::psn::Psn;

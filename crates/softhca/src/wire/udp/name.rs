@@ -1,7 +1,6 @@
 //! The name of a socket, as the kernel writes and reads it: an address of IPv4 or IPv6 with its port.
 
-use crate::envelope::Envelope;
-use crate::envelope::Source;
+use crate::envelope::{Envelope, Source};
 use crate::subnet::Ipv6Subnet;
 use crate::wire::icrc::ROCE_PORT;
 use std::mem::size_of;
