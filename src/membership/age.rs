@@ -9,8 +9,9 @@
 
 use std::sync::Arc;
 
+use membership_rules::record::Record;
+
 use super::driver::Driver;
-use super::rules::record::Record;
 
 /// A first call that is so many calls old is moved up.
 const MOST: u32 = 1 << 30;
@@ -60,8 +61,8 @@ impl Driver {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rules::record::newer;
     use super::*;
+    use membership_rules::record::newer;
 
     #[test]
     fn a_call_that_is_2_30_or_more_ahead_or_behind_is_nobodys_last() {

@@ -1,19 +1,19 @@
-//! A rank whose store has lost the group's record: it says what it had, and one rank writes the newest of that anew. `rules/anew.rs` has
-//! the rules.
+//! A rank whose store has lost the group's record: it says what it had, and one rank writes the newest of that anew. Crate
+//! `membership-rules` has the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use membership_rules::anew::{Anew, Place, Situation, Word, anew};
+use membership_rules::look::Leaving;
+use membership_rules::record::{RankGeneration, Record};
 use rendezvous::printable;
 
 use super::GroupError;
 use super::driver::{Driver, TurnOutcome, rank_generations};
 use super::event::GroupEventKind;
 use super::group_store::{Had, named};
-use super::rules::anew::{Anew, Place, Word, anew};
-use super::rules::evidence::Leaving;
-use super::rules::record::{RankGeneration, Record};
 
 /// Leases for which the record may be gone before an event says why no rank writes it.
 const PATIENCE: u32 = 3;
@@ -114,7 +114,15 @@ impl Driver {
         let hushed = now.duration_since(hush.1) >= ttl;
         let stands = lost.stands();
         lost.hush = Some(hush);
-        anew(own, record, stands, &words, &ended, hushed, |_| true)
+        let situation = Situation {
+            own,
+            record,
+            stands,
+            words: &words,
+            ended: &ended,
+            hushed,
+        };
+        anew(&(), &situation)
     }
 
     /// Ranks that have ended for certain: as this rank has seen, or as the machine of another has.

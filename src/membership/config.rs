@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use membership_rules::clocks;
+
 use super::GroupError;
-use super::rules::clocks;
 use crate::config::setters;
 use crate::team::LEASE_TTL;
 

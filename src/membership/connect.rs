@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use membership_rules::clocks::back_off;
+use membership_rules::record::{RankGeneration, newer};
+
 use super::event::GroupEventKind;
-use super::rules::clocks::back_off;
-use super::rules::record::{RankGeneration, newer};
 use super::shared::{Inner, Shared, Traces};
 use super::transport::Meeting;
 use crate::team::TeamError;

@@ -1,7 +1,8 @@
 //! How often things have happened to one generation of a rank in its group.
 
+use membership_rules::members::Members;
+
 use super::event::{GroupEventKind, GroupView};
-use super::rules::members::Members;
 
 /// How often each of these has happened since the group was started, and how many pairs are parted now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

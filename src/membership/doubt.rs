@@ -9,12 +9,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use membership_rules::record::{Proposal, Record};
+use membership_rules::slots::Slots;
 use rendezvous::Looks;
 
 use super::GroupError;
 use super::driver::Driver;
-use super::rules::record::{Proposal, Record};
-use super::rules::slots::Slots;
 
 /// For this part of T a turn waits for words. A rank that makes calls is heard within a call.
 const PART: u32 = 64;

@@ -8,6 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use membership_rules::evidence::Rules;
+use membership_rules::look::{Leaving, Limit, Look, Own, Row};
+use membership_rules::members::Members;
+use membership_rules::record::{Proposal, RankGeneration, Record};
+use membership_rules::slots::Slots;
+use membership_rules::steps::Step;
 use rendezvous::{Entry, MAX_LOOK, StoreError};
 
 use super::GroupError;
@@ -17,11 +23,6 @@ use super::event::{Cause, GroupEventKind, GroupState};
 use super::group_store::{
     GOODBYES, GroupStore, LookAt, PROMISES, goodbye_key, over_key, promise_key, row_key,
 };
-use super::rules::evidence::{Leaving, Limit, Look, Own, Row};
-use super::rules::named::Rules;
-use super::rules::record::{Members, Proposal, RankGeneration, Record};
-use super::rules::slots::Slots;
-use super::rules::steps::Step;
 use super::see::{Heard, Newcomers, held_for};
 use super::shared::Shared;
 use super::stored::StoredRow;

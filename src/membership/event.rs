@@ -3,7 +3,9 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::rules::record::{Members, Record};
+use membership_rules::members::Members;
+use membership_rules::record::Record;
+
 use crate::error::ThreadPanicked;
 
 /// How a rank stands in its group.

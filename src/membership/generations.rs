@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use membership_rules::record::RankGeneration;
 use rendezvous::{Store, StoreError, repeat};
 
 use super::GroupError;
 use super::group_store::{PATIENCE, RECORD};
-use super::rules::record::RankGeneration;
 use super::stored::parse_any_record;
 
 const GENERATIONS: &str = "generation";
@@ -112,8 +112,8 @@ fn generation_key((slot, generation): RankGeneration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::membership::rules::record::Record;
     use crate::membership::stored::record_text;
+    use membership_rules::record::Record;
     use rendezvous::{MemoryStore, Records};
     use std::sync::{Arc, Barrier};
     use std::time::Duration;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use membership_rules::members::Members;
+use membership_rules::record::RankGeneration;
+use membership_rules::slots::Slots;
 use rendezvous::Process;
-
-use super::rules::record::{Members, RankGeneration};
-use super::rules::slots::Slots;
 
 /// What this rank keeps of one that holds its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@
 //! findings. Time in which the rank that looks, or the store, stood still does not count. If a QP between two members fails, the
 //! pair parts, and neither is expelled.
 //!
-//! `rules` says what a rank concludes from a look and what it does next, and `rules::model` runs these very functions in every
-//! order. `driver` looks (`see`), asks them, and does what they say (`steps`); `group_store` is what stands in the store.
+//! Crate `membership-rules` says what a rank concludes from a look and what it does next, and a model runs these very functions in
+//! every order. `driver` looks (`see`), asks them, and does what they say (`steps`); `group_store` is what stands in the store.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -85,7 +85,6 @@ mod layer;
 mod of_team;
 mod pidfd;
 mod report;
-mod rules;
 #[cfg(test)]
 mod scenarios;
 mod see;
@@ -117,7 +116,7 @@ use group_store::GroupStore;
 pub use group_store::newest_view;
 pub use layer::{Layer, LayerError, LayerView};
 pub use report::{GroupReport, HeldBackReport, OpenProposal, RankReport, read_group};
-pub use rules::members::Members;
+pub use membership_rules::members::Members;
 use shared::Shared;
 use threads::spawn;
 use transport::Transport;
@@ -406,7 +405,11 @@ mod tests {
     fn no_clock_that_can_be_set_is_read_by_groups_and_stores() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let settable = ["System", "Time"].concat();
-        for part in ["src/membership", "crates/rendezvous/src"] {
+        for part in [
+            "src/membership",
+            "crates/membership-rules/src",
+            "crates/rendezvous/src",
+        ] {
             let found = sources(&root.join(part));
             assert!(found.len() > 10, "{part}: {found:?}");
             for path in found {

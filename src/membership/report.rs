@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use membership_rules::members::Members;
+use membership_rules::record::{Proposal, RankGeneration, Record};
+use membership_rules::slots::Slots;
 use rendezvous::{Patient, Process, Store, repeat};
 
 use super::GroupError;
 use super::config::GroupConfig;
 use super::event::GroupView;
 use super::group_store::{GroupStore, LookAt, PATIENCE, RECORD};
-use super::rules::members::Members;
-use super::rules::record::{Proposal, RankGeneration, Record};
-use super::rules::slots::Slots;
 use super::see::held_for;
 use super::stored::parse_any_record;
 

@@ -4,17 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
+use membership_rules::clocks::back_off;
+use membership_rules::look::{Ask, Look, Row};
+use membership_rules::members::Members;
+use membership_rules::newcomers::OfSlot;
+use membership_rules::record::{Promise, RankGeneration, Record, newer};
+use membership_rules::rulebook::Rulebook;
+use membership_rules::slots::Slots;
+
 use super::GroupError;
 use super::age::can_be_last;
 use super::connect::MEET;
 use super::driver::{Driver, rank_generations};
 use super::event::{Cause, GroupEventKind};
-use super::rules::clocks::back_off;
-use super::rules::evidence::{Ask, Look, Row};
-use super::rules::members::Members;
-use super::rules::newcomers::OfSlot;
-use super::rules::record::{Promise, RankGeneration, Record, newer};
-use super::rules::slots::Slots;
 use super::stored::StoredRow;
 
 /// A newcomer has served long enough when it has done so for this many times to live of a lease (P6).
@@ -149,7 +151,7 @@ impl Driver {
                 connected: connected.get(&slot).copied(),
                 newest: self.shared.transport.newest(slot),
             };
-            Some((slot, self.rules.successor(&generations, of)?))
+            Some((slot, self.rules.book.successor(&generations, of)?))
         };
         asks.into_iter().filter_map(chosen).collect()
     }
@@ -162,7 +164,7 @@ impl Driver {
             record.is_member(who.0, who.1) && kept.members.contains(**who) && who.0 != slot
         });
         let theirs = members.filter_map(|(_, row)| row.connected.get(slot)).max();
-        self.own.applied == 0 && self.rules.is_overtaken(generation, theirs)
+        self.own.applied == 0 && self.rules.book.is_overtaken(generation, theirs)
     }
 
     /// The earlier generation of its slot for which this newcomer waits: a member, or another that asks.
@@ -676,7 +678,7 @@ pub(super) fn says_through(row: Option<&StoredRow>, last: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::membership::rules::record::Proposal;
+    use membership_rules::record::Proposal;
 
     const TTL: Duration = Duration::from_secs(2);
 

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use membership_rules::record::RankGeneration;
+use membership_rules::slots::Slots;
 use rendezvous::{Entry, Process};
 
 use super::changes::Changes;
@@ -12,8 +14,6 @@ use super::config::Bounds;
 use super::counters::Counting;
 use super::event::{Cause, GroupEvent, GroupEventKind, GroupState, GroupView};
 use super::layer::Layer;
-use super::rules::record::RankGeneration;
-use super::rules::slots::Slots;
 use super::suspects::{Added, Suspects};
 use super::transport::Transport;
 use super::{GroupError, group_store};

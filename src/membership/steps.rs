@@ -4,15 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use membership_rules::look::{Leaving, Limit, Look};
+use membership_rules::record::{RankGeneration, Record, later, newer};
+use membership_rules::slots::Slots;
+use membership_rules::steps::Step;
+
 use super::GroupError;
 use super::driver::{Driver, TURN_PART, TurnOutcome, rank_generations};
 use super::event::{Cause, GroupEventKind, GroupState, GroupView};
 use super::group_store::{Goodbye, Replaced};
 use super::layer::LayerView;
-use super::rules::evidence::{Leaving, Limit, Look};
-use super::rules::record::{RankGeneration, Record, later, newer};
-use super::rules::slots::Slots;
-use super::rules::steps::Step;
 use super::see::says_through;
 use super::shared::Traces;
 

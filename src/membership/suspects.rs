@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use membership_rules::members::Members;
+use membership_rules::record::RankGeneration;
+use membership_rules::slots::Slots;
+
 use super::event::Cause;
-use super::rules::record::{Members, RankGeneration};
-use super::rules::slots::Slots;
 
 /// The causes of one rank against members of its view.
 #[derive(Debug, Default)]

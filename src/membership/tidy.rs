@@ -7,10 +7,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use membership_rules::clocks::back_off;
+use membership_rules::record::{RankGeneration, Record};
+
 use super::driver::{Driver, TURN_PART, TurnOutcome, rank_generations};
 use super::group_store::{PROMISES, all_words, words_of};
-use super::rules::clocks::back_off;
-use super::rules::record::{RankGeneration, Record};
 use crate::team::Sweep;
 
 /// Of so many views one has the store searched for what ranks have left that are over; behind the others it is removed by name.
@@ -140,7 +141,8 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::membership::rules::record::{Members, Proposal};
+    use membership_rules::members::Members;
+    use membership_rules::record::Proposal;
 
     #[test]
     fn the_dropped_ranks_are_known_if_a_view_adds_only_next_generations() {

@@ -5,10 +5,10 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use membership_rules::record::RankGeneration;
 use rendezvous::{Process, Store};
 
 use super::event::Cause;
-use super::rules::record::RankGeneration;
 use crate::team::{Sweep, TeamError};
 
 /// Time between two looks of the thread that watches.

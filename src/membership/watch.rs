@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use membership_rules::record::RankGeneration;
+
 use super::event::{Cause, GroupEventKind};
 use super::pidfd::{PidFd, Watched};
-use super::rules::record::RankGeneration;
 use super::shared::{Inner, Shared};
 use super::transport::Alarm;
 

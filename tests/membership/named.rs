@@ -23,6 +23,7 @@ fn every_test_that_the_page_of_membership_names_exists() {
     for directory in [
         "src",
         "tests",
+        "crates/membership-rules",
         "crates/models/tests",
         "crates/rendezvous",
         "crates/wv/src",

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use membership_rules::anew::Place;
+use membership_rules::record::{Promise, RankGeneration, Record};
 use rendezvous::{Count, Process};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::lost::{Lost, Words};
 use crate::membership::holders::Holders;
-use crate::membership::rules::anew::Place;
-use crate::membership::rules::record::{Promise, RankGeneration, Record};
 use crate::membership::stored::{StoredRow, Unreadable};
 
 /// The value of a living rank's member key.

@@ -1,8 +1,7 @@
 //! The names of the keys, and the slots and generations in them.
 
+use membership_rules::record::RankGeneration;
 use rendezvous::{Store, StoreError};
-
-use crate::membership::rules::record::RankGeneration;
 
 pub(super) const GROUP: &str = "group";
 pub(in crate::membership) const RECORD: &str = "group/record";

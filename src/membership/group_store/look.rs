@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use membership_rules::anew::Place;
+use membership_rules::record::{RankGeneration, Record};
 use rendezvous::{Changed, Entry, MAX_LOOK, StoreError};
 
 use super::GroupStore;
@@ -13,8 +15,6 @@ use super::keys::{
 };
 use crate::membership::config::Bounds;
 use crate::membership::holders::Holder;
-use crate::membership::rules::anew::Place;
-use crate::membership::rules::record::{RankGeneration, Record};
 use crate::membership::stored::{parse_record, parse_row};
 
 /// What a record that cannot be used means for the group, and how the operator mends it.

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use membership_rules::anew::{Place, Word};
+use membership_rules::record::{RankGeneration, Record};
 use rendezvous::StoreError;
 use serde::{Deserialize, Serialize};
 
@@ -10,8 +12,6 @@ use super::GroupStore;
 use super::kept::text;
 use super::keys::{CONFIG, HAD, RECORD, had_key, key};
 use crate::membership::generations::note_generation;
-use crate::membership::rules::anew::{Place, Word};
-use crate::membership::rules::record::{RankGeneration, Record};
 use crate::membership::stored::{parse_record, record_text};
 
 /// Most ranks that a word names: it is for a reader.

@@ -27,10 +27,10 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use membership_rules::clocks::Pace;
+use membership_rules::record::{Promise, RankGeneration, Record};
 use rendezvous::{LeaseId, Process, Store, StoreError, Timed};
 
-use super::rules::clocks::Pace;
-use super::rules::record::{Promise, RankGeneration, Record};
 use super::stored::{StoredRow, parse_record, record_text, row_text};
 use crate::team::Sweep;
 

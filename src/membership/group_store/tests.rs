@@ -3,8 +3,8 @@
 use super::enter::LOOKS;
 use super::keys::{CONFIG, OVER};
 use super::*;
-use crate::membership::rules::slots::Slots;
 use crate::membership::{GroupConfig, GroupError};
+use membership_rules::slots::Slots;
 use rendezvous::{MemoryStore, Records};
 
 const TTL: Duration = Duration::from_secs(10);
@@ -269,7 +269,7 @@ fn a_look_at_named_keys_reads_those_that_were_not_asked_for_before() {
     assert!(looker.kept.over.contains(&(2, 1)));
     // A promise that was written between the proposal and the look that shows the proposal.
     let keep = record.slots();
-    let proposal = crate::membership::rules::record::Proposal {
+    let proposal = membership_rules::record::Proposal {
         keep,
         ..Default::default()
     };

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use membership_rules::slots::Slots;
 use rendezvous::{FileStore, MemoryStore, Store};
 
 use super::{LONG, PATIENT, Rank, world_of};
-use crate::membership::rules::slots::Slots;
 use crate::membership::sim::{World, lock};
 use crate::membership::{GroupConfig, GroupEventKind, GroupState, next_generation};
 

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use membership_rules::record::{later, newer};
 use rendezvous::{FileStore, MemoryStore, Store};
 
 use super::layer::Layer;
-use super::rules::record::{later, newer};
 use super::sim::{Rank, World, WorldConfig, lock};
 use super::transport::Alarm;
 use super::{GroupConfig, GroupEventKind, GroupState};

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use membership_rules::record::Record;
+use membership_rules::slots::Slots;
 use rendezvous::MemoryStore;
 
 use super::{LONG, PATIENT, lock, memory, world_of};
 use crate::membership::event::Cause;
 use crate::membership::group_store::member_key;
-use crate::membership::rules::record::Record;
-use crate::membership::rules::slots::Slots;
 use crate::membership::sim::{Rank, World};
 use crate::membership::stored::parse_record;
 use crate::membership::{

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use membership_rules::members::Members;
+use membership_rules::record::Record;
 use rendezvous::{MAX_BOUND, MemoryStore, Process, Store};
 
 use super::PATIENT;
 use crate::membership::GroupConfig;
 use crate::membership::driver::Driver;
 use crate::membership::group_store::{GroupStore, Member, member_key};
-use crate::membership::rules::record::{Members, Record};
 use crate::membership::shared::Shared;
 use crate::membership::sim::{Asked, Counted, CutStore, founder};
 use crate::membership::stored::record_text;

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use membership_rules::record::RankGeneration;
 use rendezvous::{
     AroundStore, KeyChange, KeyWatch, MAX_BOUND, Store, StoreAnswer, StoreCall, StoreError,
 };
 
 use super::world::{LOOK, lock};
-use crate::membership::rules::record::RankGeneration;
 
 /// The way of one rank to the store.
 #[derive(Debug)]

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use membership_rules::record::{RankGeneration, newer};
+use membership_rules::slots::Slots;
+
 use super::world::{DEADLINE, LOOK, Wire, lock};
 use crate::membership::layer::{Layer, LayerError, LayerView};
-use crate::membership::rules::record::{RankGeneration, newer};
-use crate::membership::rules::slots::Slots;
 
 /// Views that it holds.
 const VIEWS: usize = 8;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use membership_rules::members::Members;
+use membership_rules::record::Record;
 use rendezvous::{MemoryStore, Process, Store};
 
 use super::world;
 use crate::membership::driver::Driver;
 use crate::membership::group_store::{GroupStore, Member, member_key, row_key};
-use crate::membership::rules::record::{Members, Record};
 use crate::membership::shared::Shared;
 use crate::membership::stored::{StoredRow, record_text, row_text};
 use crate::membership::{GroupConfig, GroupError};

@@ -7,6 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use membership_rules::members::Members;
+use membership_rules::record::RankGeneration;
+use membership_rules::slots::Slots;
 use rendezvous::{MAX_BOUND, Process, Store};
 
 use super::cut_store::CutStore;
@@ -14,8 +17,6 @@ use super::layer::FakeLayer;
 use crate::membership::event::Cause;
 use crate::membership::layer::Layer;
 use crate::membership::next_generation;
-use crate::membership::rules::record::{Members, RankGeneration};
-use crate::membership::rules::slots::Slots;
 use crate::membership::transport::{Alarm, Meeting, Transport};
 use crate::membership::{Group, GroupConfig, GroupError, GroupEventKind, GroupState};
 use crate::team::{Sweep, TeamError};

@@ -1,8 +1,7 @@
 //! Why a value that was read cannot be.
 
+use membership_rules::record::Refused;
 use rendezvous::printable;
-
-use crate::membership::rules::record::Refused;
 
 /// Why a record or a row cannot be read. It names the field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,11 +1,12 @@
 //! The record of a group as it stands in the store.
 
+use membership_rules::members::Members;
+use membership_rules::record::{Proposal, Record};
 use serde::{Deserialize, Serialize};
 
 use super::error::Unreadable;
 use super::sets::{Field, pairs_text, read, set_text, table_text, two_table_text};
 use crate::config::MAX_RANKS;
-use crate::membership::rules::record::{Members, Proposal, Record};
 
 /// The JSON object.
 #[derive(Serialize, Deserialize)]
@@ -160,8 +161,8 @@ pub(in crate::membership) fn parse_any_record(value: &[u8]) -> Result<(Record, u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::membership::rules::record::Refused;
-    use crate::membership::rules::slots::Pairs;
+    use membership_rules::record::Refused;
+    use membership_rules::slots::Pairs;
     use rendezvous::MAX_VALUE;
 
     /// All `slots` are members, some of a later generation.

@@ -1,12 +1,13 @@
 //! What a rank says of the others, as it stands in the store.
 
+use membership_rules::look::Row;
+use membership_rules::members::Members;
+use membership_rules::record::RankGeneration;
+use membership_rules::slots::Slots;
 use serde::{Deserialize, Serialize};
 
 use super::error::Unreadable;
 use super::sets::{Field, read, set_text, table_text};
-use crate::membership::rules::evidence::Row;
-use crate::membership::rules::record::{Members, RankGeneration};
-use crate::membership::rules::slots::Slots;
 
 /// What a rank says of the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

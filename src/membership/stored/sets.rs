@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use membership_rules::members::Members;
+use membership_rules::slots::{Pairs, Slots};
 use serde::de::DeserializeOwned;
 
 use super::error::Unreadable;
-use crate::membership::rules::record::Members;
-use crate::membership::rules::slots::{Pairs, Slots};
 
 /// A writer of pairs looks among so many groups for one that a rank belongs to.
 const GROUPS: usize = 8;

@@ -79,6 +79,7 @@ const MODULES: &[(&str, &[&str])] = &[
 const CRATE_USERS: &[(&str, &[&str])] = &[
     ("mlx5_prm", &["abi", "verbs", "provider"]),
     ("file_memory", &["provider"]),
+    ("membership_rules", &["membership"]),
     ("simt", &["gpu"]),
     ("cudarc", &["gpu"]),
     (
@@ -100,6 +101,7 @@ const CRATE_USERS: &[(&str, &[&str])] = &[
 /// Packages of the workspace: dependencies, dev-dependencies and build-dependencies among each other.
 const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/mlx5-prm", [&[], &[], &[]]),
+    ("crates/membership-rules", [&[], &[], &[]]),
     ("crates/rendezvous", [&[], &["test-basics"], &[]]),
     ("crates/simt", [&[], &[], &[]]),
     ("crates/warpverbs-build", [&["simt"], &[], &[]]),
@@ -132,7 +134,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
             &["warpverbs-build"],
         ],
     ),
-    ("crates/models", [&[], &[], &[]]),
+    ("crates/models", [&["membership-rules"], &[], &[]]),
     ("crates/moe-reference", [&[], &[], &[]]),
     ("crates/xtask", [&[], &[], &[]]),
     (
@@ -160,7 +162,13 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     (
         ".",
         [
-            &["file-memory", "mlx5-prm", "rendezvous", "simt"],
+            &[
+                "file-memory",
+                "membership-rules",
+                "mlx5-prm",
+                "rendezvous",
+                "simt",
+            ],
             &[
                 "models",
                 "moe-reference",

@@ -13,28 +13,25 @@
 //! - No rank has said anything new for a lease. So a rank that reaches the store has spoken.
 //! - The number is new. What was on its way to the store before does not replace it, and promises of before are none for it.
 
-#[cfg(test)]
-mod model;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::record::{RankGeneration, Record};
+use crate::record::{RankGeneration, Record};
 
 /// So many numbers are left out by a record that is written anew: more than there can be proposals of which none of its ranks has heard.
 const LEFT_OUT: u64 = 1 << 16;
 
 /// Which of two records is the later one: view, then proposal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub struct Place {
     /// Number of the view.
-    pub(crate) epoch: u32,
+    pub epoch: u32,
     /// Number of the newest proposal.
-    pub(crate) number: u64,
+    pub number: u64,
 }
 
 impl Place {
     /// That of `record`.
-    pub(crate) fn of(record: &Record) -> Self {
+    pub fn of(record: &Record) -> Self {
         Self {
             epoch: record.epoch,
             number: record.number,
@@ -44,16 +41,16 @@ impl Place {
 
 /// What a rank says in a store that has lost the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Word {
+pub struct Word {
     /// The newest record that it has had.
-    pub(crate) place: Place,
+    pub place: Place,
     /// Whether it was in touch with the store not longer ago than the group takes to be founded anew.
-    pub(crate) touched: bool,
+    pub touched: bool,
 }
 
 /// What a rank does about the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Anew {
+pub enum Anew {
     /// It is no rank of its newest record: another one writes it.
     Other,
     /// This rank has had a later record: all take that over from its word.
@@ -68,82 +65,84 @@ pub(crate) enum Anew {
     Write(Record),
 }
 
-/// A rule that a test may leave out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AnewRule {
-    /// Each member has spoken.
-    AllSpeak,
-    /// And each newcomer of the open proposal.
-    NewcomersSpeak,
-    /// The newest of all is written.
-    Newest,
-    /// One rank was in touch.
-    Touched,
-    /// No rank has said anything new for a lease.
-    Hush,
-    /// The number is new.
-    NewNumber,
-    /// A rank that is not heard has not ended.
-    Certain,
-    /// A rank that has never promised is no member, whatever its generation.
-    #[cfg(test)]
-    Namesake,
-    /// The newest generations are noted before the record is there.
-    #[cfg(test)]
-    Generations,
-}
-
-/// The ranks that must have spoken before `record` is written.
-fn needed(record: &Record, follows: impl Fn(AnewRule) -> bool) -> BTreeSet<RankGeneration> {
-    let mut needed: BTreeSet<RankGeneration> = record.members.iter().collect();
-    if let Some(open) = record
-        .open
-        .as_ref()
-        .filter(|_| follows(AnewRule::NewcomersSpeak))
-    {
-        needed.extend(open.takes.iter());
+/// The rules above, one method each. `()` follows all of them; a model may leave some out.
+pub trait AnewRules {
+    /// The ranks that must have spoken before `record` is written: its members, and each newcomer of the open proposal.
+    fn needed(&self, record: &Record) -> BTreeSet<RankGeneration> {
+        let takes = record.open.iter().flat_map(|open| open.takes.iter());
+        record.members.iter().chain(takes).collect()
     }
-    needed
+
+    /// The newest of all is written. Returns whether that of another, `word`, is taken over in the place of the `own` one.
+    fn is_later(&self, word: Place, own: Place) -> bool {
+        word > own
+    }
+
+    /// Each of the `needed` ranks has spoken or has ended for certain, so none is missed.
+    fn have_spoken(&self, misses: usize, _needed: usize) -> bool {
+        misses == 0
+    }
+
+    /// One rank was in touch.
+    fn was_touched<'a>(&self, mut spoken: impl Iterator<Item = &'a Word>) -> bool {
+        spoken.any(|word| word.touched)
+    }
+
+    /// No rank has said anything new for a lease.
+    fn is_hushed(&self, hushed: bool) -> bool {
+        hushed
+    }
+
+    /// The number is new: what it had, and what `stands` in the store, are below it.
+    fn number(&self, had: u64, stands: u64) -> u64 {
+        had.max(stands).saturating_add(LEFT_OUT)
+    }
 }
 
-/// What `own` does, whose newest record is `record`. The store holds one of `stands`, the default if it holds none. `ended` have ended
-/// for certain. `hushed`: no rank has said anything new for a lease.
-pub(crate) fn anew(
-    own: RankGeneration,
-    record: &Record,
-    stands: Place,
-    words: &BTreeMap<RankGeneration, Word>,
-    ended: &BTreeSet<RankGeneration>,
-    hushed: bool,
-    follows: impl Fn(AnewRule) -> bool,
-) -> Anew {
+impl AnewRules for () {}
+
+/// What a rank knows whose newest record the store has lost.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    /// This rank.
+    pub own: RankGeneration,
+    /// The newest record that it has had.
+    pub record: &'a Record,
+    /// What the store holds, the default if it holds none.
+    pub stands: Place,
+    /// What ranks have said, this one among them.
+    pub words: &'a BTreeMap<RankGeneration, Word>,
+    /// Ranks that have ended for certain.
+    pub ended: &'a BTreeSet<RankGeneration>,
+    /// No rank has said anything new for a lease.
+    pub hushed: bool,
+}
+
+/// What a rank does in this situation.
+pub fn anew(rules: &impl AnewRules, at: &Situation<'_>) -> Anew {
+    let (record, words) = (at.record, at.words);
     let place = Place::of(record);
     let newest = words.iter().max_by_key(|(_, word)| word.place);
-    let later = newest.filter(|(_, word)| word.place > place);
-    if let Some((who, _)) = later.filter(|_| follows(AnewRule::Newest)) {
+    if let Some((who, _)) = newest.filter(|(_, word)| rules.is_later(word.place, place)) {
         return Anew::Later(*who);
     }
-    let needed = needed(record, &follows);
-    if !needed.contains(&own) {
+    let needed = rules.needed(record);
+    if !needed.contains(&at.own) {
         return Anew::Other;
     }
-    let silent = |who: &&RankGeneration| !words.contains_key(*who) && !ended.contains(*who);
+    let silent = |who: &&RankGeneration| !words.contains_key(*who) && !at.ended.contains(*who);
     let misses: Vec<RankGeneration> = needed.iter().filter(silent).copied().collect();
-    let most = !follows(AnewRule::AllSpeak) && 2 * misses.len() < needed.len();
-    if !misses.is_empty() && !most && follows(AnewRule::Certain) {
+    if !rules.have_spoken(misses.len(), needed.len()) {
         return Anew::Misses(misses);
     }
-    let mut spoken = needed.iter().filter_map(|who| words.get(who));
-    if follows(AnewRule::Touched) && !spoken.any(|word| word.touched) {
+    if !rules.was_touched(needed.iter().filter_map(|who| words.get(who))) {
         return Anew::Untouched;
     }
-    if !hushed && follows(AnewRule::Hush) {
+    if !rules.is_hushed(at.hushed) {
         return Anew::Hushes;
     }
     let mut new = record.clone();
-    if follows(AnewRule::NewNumber) {
-        new.number = record.number.max(stands.number).saturating_add(LEFT_OUT);
-    }
+    new.number = rules.number(record.number, at.stands.number);
     match new.check() {
         Ok(()) => Anew::Write(new),
         // Its number is at the end of all numbers.

@@ -3,8 +3,7 @@
 use std::time::Instant;
 
 use models::explore::{Found, search};
-
-use super::{AnewRule, Config, World};
+use models::membership::anew::{AnewRule, Config, World};
 
 fn run(config: Config) -> Found<&'static str> {
     let start = Instant::now();

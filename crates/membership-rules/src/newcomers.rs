@@ -5,52 +5,40 @@
 //! rank keeps to the generation with which it is connected, and all others take the earliest. A generation that finds a rank
 //! connected with a later one cannot come in any more, and ends.
 
-use super::named::{Rule, Rules};
-
 /// What a rank knows of the generations of one slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct OfSlot {
+pub struct OfSlot {
     /// The one that the open proposal takes in.
-    pub(crate) proposed: Option<u32>,
+    pub proposed: Option<u32>,
     /// The one with which this rank says that it is connected.
-    pub(crate) connected: Option<u32>,
+    pub connected: Option<u32>,
     /// The newest one with which this rank's QPs were ever connected; 0: none. Earlier ones are over for this rank.
-    pub(crate) newest: u32,
+    pub newest: u32,
 }
 
-impl<S> Rules<S> {
-    /// The generation with which a rank connects, of those that ask: `asks` in ascending order, all of which hold their leases and
-    /// of which none was seen to end. The others wait.
-    pub(crate) fn successor(&self, asks: &[u32], of: OfSlot) -> Option<u32> {
-        let asking = |generation: &u32| asks.contains(generation);
-        if !self.follows(Rule::OneSuccessor) {
-            return asks.last().copied();
-        }
-        // No rank takes its QPs from a generation that a view may have at the next moment.
-        if of.proposed.is_some() && self.follows(Rule::ProposedKeeps) {
-            return of.proposed.filter(asking);
-        }
-        let kept = of.connected.filter(asking);
-        kept.or_else(|| asks.iter().copied().find(|asks| *asks >= of.newest))
+/// The generation with which a rank connects, of those that ask: `asks` in ascending order, all of which hold their leases and
+/// of which none was seen to end. The others wait.
+#[must_use]
+pub fn successor(asks: &[u32], of: OfSlot) -> Option<u32> {
+    let asking = |generation: &u32| asks.contains(generation);
+    // No rank takes its QPs from a generation that a view may have at the next moment.
+    if of.proposed.is_some() {
+        return of.proposed.filter(asking);
     }
+    let kept = of.connected.filter(asking);
+    kept.or_else(|| asks.iter().copied().find(|asks| *asks >= of.newest))
+}
 
-    /// Whether a newcomer cannot come in any more: a rank that holds its lease says that it is connected with generation `theirs` of
-    /// the newcomer's slot.
-    pub(crate) fn is_overtaken(&self, generation: u32, theirs: Option<u32>) -> bool {
-        self.follows(Rule::Overtaken) && theirs.is_some_and(|theirs| theirs > generation)
-    }
+/// Whether a newcomer cannot come in any more: a rank that holds its lease says that it is connected with generation `theirs` of
+/// the newcomer's slot.
+#[must_use]
+pub fn is_overtaken(generation: u32, theirs: Option<u32>) -> bool {
+    theirs.is_some_and(|theirs| theirs > generation)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use super::super::clocks::Bounds;
     use super::*;
-
-    fn rules() -> Rules<Duration> {
-        Rules::new(Bounds::default())
-    }
 
     #[test]
     fn a_rank_keeps_the_connected_generation_else_it_takes_the_earliest() {
@@ -59,7 +47,6 @@ mod tests {
             connected,
             newest,
         };
-        let successor = |asks: &[u32], of| rules().successor(asks, of);
         assert_eq!(successor(&[], of(None, None, 0)), None);
         assert_eq!(successor(&[2, 3], of(None, None, 1)), Some(2));
         assert_eq!(successor(&[2, 3], of(None, Some(2), 2)), Some(2));
@@ -70,8 +57,8 @@ mod tests {
         // A proposal holds the QPs until it is over.
         assert_eq!(successor(&[2, 3], of(Some(3), Some(2), 2)), Some(3));
         assert_eq!(successor(&[3], of(Some(2), Some(2), 2)), None);
-        assert!(rules().is_overtaken(2, Some(3)));
-        assert!(!rules().is_overtaken(2, Some(2)) && !rules().is_overtaken(2, Some(1)));
-        assert!(!rules().is_overtaken(2, None));
+        assert!(is_overtaken(2, Some(3)));
+        assert!(!is_overtaken(2, Some(2)) && !is_overtaken(2, Some(1)));
+        assert!(!is_overtaken(2, None));
     }
 }

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::clocks::Span;
-use super::evidence::{Leaving, Limit, Look, Own, Row, of_slots};
-use super::named::{Rule, Rules};
-use super::record::{Promise, Proposal, Record, later, newer};
-use super::slots::{Pairs, Slots};
+use crate::choice::choice;
+use crate::clocks::Span;
+use crate::evidence::Rules;
+use crate::look::{Leaving, Limit, Look, Own, Row};
+use crate::members::Members;
+use crate::record::{Proposal, Record, later, newer};
+use crate::rulebook::Rulebook;
+use crate::slots::{Pairs, Slots};
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     /// Nothing, until something changes.
     Wait,
     /// Open this proposal in the record that was seen.
@@ -38,22 +41,9 @@ enum Wish {
     GiveUp,
 }
 
-impl<S: Span> Own<S> {
-    /// P4: what it promises, once it is closed: once per view, later proposals have the same number.
-    pub(crate) fn promise(&self, record: &Record, started: u32) -> Promise {
-        let last = match (self.promised, self.limit) {
-            _ if !self.is_member(record) => None,
-            (Some((_, promise)), _) => promise.last,
-            (None, Limit::UpTo(last)) => Some(last),
-            (None, Limit::Closed | Limit::Open) => Some(started),
-        };
-        Promise { last }
-    }
-}
-
-impl<S: Span> Rules<S> {
+impl<S: Span, B: Rulebook> Rules<S, B> {
     /// The next step. `look.rows` has this rank's own row, which [`Rules::row`] has made of this look.
-    pub(crate) fn next(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Step {
+    pub fn next(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Step {
         let member = own.is_member(record);
         // P10.
         if record.was_dropped(own.slot, own.generation) {
@@ -94,9 +84,10 @@ impl<S: Span> Rules<S> {
         if own.limit != last {
             return Step::Limit(first.wrapping_sub(1));
         }
-        match look.through || !self.follows(Rule::LeaversWait) {
-            true => Step::End,
-            false => Step::Wait,
+        if self.book.leaver_ends(look.through) {
+            Step::End
+        } else {
+            Step::Wait
         }
     }
 
@@ -107,47 +98,25 @@ impl<S: Span> Rules<S> {
             return Step::Promise(open.parts.of(own.slot));
         }
         // Newcomers first: no member closes before all of them have promised.
-        let silent = |slot: u32| !look.promises.contains_key(&slot);
-        if self.follows(Rule::NewcomersFirst) && open.takes.keys().any(silent) {
+        if self.book.waits_for_newcomers(open, &look.promises)
+            || self.book.waits_for_qps(own, record, open)
+        {
             return Step::Wait;
         }
-        if !self.follows(Rule::PromiseAtOnce) {
-            let united = record.parted.of(own.slot).without(&open.parts.of(own.slot));
-            let comes = united.and(&open.keep).with(&open.comes());
-            if !comes.is_subset(&own.connected) {
-                return Step::Wait;
-            }
-        }
-        if !self.follows(Rule::Fence) {
-            return Step::Promise(Slots::default());
-        }
-        // The ranks that go, without the leavers, and the ranks from which this one is parted.
-        let leavers = open.leaves.keys().copied().collect();
-        let mut fence = record.slots().without(&open.keep).without(&leavers);
-        let parted = open.parts.of(own.slot).and(&open.all());
-        fence.add(&parted.without(&record.parted.of(own.slot)));
-        Step::Promise(fence)
+        Step::Promise(self.book.fence(own.slot, record, open))
     }
 
     /// P5: the view begins behind every call that an old member has started or may still start.
     fn commit(&self, record: &Record, open: &Proposal, look: &Look<S>) -> Step {
         let needed = open.all();
         let promised: Slots = look.promises.keys().copied().collect();
-        let majority = 2 * needed.and(&promised).len() > needed.len();
-        if !needed.is_subset(&promised) && (self.follows(Rule::AllPromise) || !majority) {
+        if !self.book.have_promised(&needed, &promised) {
             return Step::Wait;
         }
         let kept = open.keep.iter();
         let promises = kept.filter_map(|slot| look.promises.get(&slot)?.last);
-        let counts = self.follows(Rule::LeaversCount);
-        let leavers = open.leaves.values().filter(|_| counts);
-        let lasts = promises.chain(leavers.copied());
-        let behind = lasts.map(|last| last.wrapping_add(1));
-        let mut first = behind.fold(record.first, later);
-        if !self.follows(Rule::FirstBehind) {
-            first = later(record.first, first.wrapping_sub(1));
-        }
-        Step::Commit(first)
+        let lasts = promises.chain(self.book.last_of_leavers(open));
+        Step::Commit(self.book.first_call(record.first, lasts))
     }
 
     /// P1 to P3.
@@ -202,7 +171,7 @@ impl<S: Span> Rules<S> {
                 return Wish::Nothing;
             }
         }
-        let asks = look.newcomers(record, self);
+        let asks = self.book.newcomers(look, record);
         let mut takes = Slots::default();
         takes.insert(own.slot);
         for (&slot, (_, row)) in asks.iter().filter(|it| !gone.contains(*it.0)) {
@@ -226,7 +195,7 @@ impl<S: Span> Rules<S> {
         if !open.all().is_subset(gone) {
             return Wish::Nothing;
         }
-        if own.solo && self.follows(Rule::SoloOnce) {
+        if !self.book.may_go_alone(own.solo) {
             return Wish::GiveUp;
         }
         Wish::This(Proposal {
@@ -256,15 +225,8 @@ impl<S: Span> Rules<S> {
             }
         }
         drop.remove(own.slot);
-        if !self.follows(Rule::OnlyLoses) && own.has_promised(record) && comes.is_empty() {
-            let living = record.slots().without(gone);
-            if !living.is_subset(&open.keep) {
-                return Some(Proposal {
-                    by: own.slot,
-                    keep: open.keep.with(&living),
-                    ..open.clone()
-                });
-            }
+        if let Some(grown) = self.book.grown(own, record, open, gone) {
+            return Some(grown);
         }
         let leaves = self.leavers(own, &open.keep, look, &drop);
         let mut keep = open.keep.without(&drop);
@@ -306,7 +268,7 @@ impl<S: Span> Rules<S> {
     ) -> Option<Proposal> {
         let members = record.slots();
         let mut drop = gone.and(&members);
-        drop.add(&self.choice(&members.without(&drop), &look.rows));
+        drop.add(&choice(&self.book, &members.without(&drop), &look.rows));
         let leaves = self.leavers(own, &members, look, &drop);
         let mut keep = members.without(&drop);
         keep.take_away(&leaves.keys().copied().collect());
@@ -347,14 +309,14 @@ impl<S: Span> Rules<S> {
                 parts.remove(a, b);
             }
         }
-        let asks = look.newcomers(record, self);
+        let asks = self.book.newcomers(look, record);
         let mut ready = Slots::default();
         for &slot in asks.keys() {
             let all = keep.with(&ready);
             let Some(apart) = self.apart(slot, &all, &asks, look) else {
                 continue;
             };
-            if !self.is_larger_part(&all, &apart) {
+            if !self.book.is_larger_part(&all, &apart) {
                 continue;
             }
             for other in apart.iter() {
@@ -391,30 +353,22 @@ impl<S: Span> Rules<S> {
                     .get(&other)
                     .filter(|_| look.holders.contains(other))?,
             };
-            let says = |row: &Row, of: u32| match row.connected.contains(of) {
-                true => Some(true),
-                false => row.unproven.contains(of).then_some(false),
+            let says = |row: &Row, of: u32| {
+                let proven = row.connected.contains(of);
+                (proven || row.unproven.contains(of)).then_some(proven)
             };
-            match (says(own, other)?, says(theirs, slot)?) {
-                (true, true) => {}
-                _ if !self.follows(Rule::Proven) => {}
-                _ => apart.insert(other),
+            if !self.book.is_proven(says(own, other)?, says(theirs, slot)?) {
+                apart.insert(other);
             }
         }
         Some(apart)
     }
 
-    /// P6: whether a newcomer that comes parted from `apart` reaches more than half of `all`.
-    fn is_larger_part(&self, all: &Slots, apart: &Slots) -> bool {
-        let reaches = all.without(apart).len();
-        !self.follows(Rule::LargerPart) || apart.is_empty() || 2 * reaches > all.len()
-    }
-
     /// P6: the members that this newcomer does not reach, if they are so many that it waits.
-    pub(crate) fn waits_for_reach(&self, own: &Own<S>, record: &Record) -> Option<Slots> {
+    pub fn waits_for_reach(&self, own: &Own<S>, record: &Record) -> Option<Slots> {
         let all = record.slots();
         let apart = own.unproven.without(&own.connected).and(&all);
-        let waits = own.applied == 0 && !self.is_larger_part(&all, &apart);
+        let waits = own.applied == 0 && !self.book.is_larger_part(&all, &apart);
         waits.then_some(apart)
     }
 
@@ -449,9 +403,10 @@ fn apply<S: Span>(own: &Own<S>, record: &Record, look: &Look<S>) -> Step {
     if own.applied != 0 && held {
         return Step::Limit(before);
     }
-    match look.has_place {
-        true => Step::View,
-        false => Step::Wait,
+    if look.has_place {
+        Step::View
+    } else {
+        Step::Wait
     }
 }
 
@@ -485,14 +440,22 @@ fn broken<S>(members: &Slots, look: &Look<S>) -> Pairs {
     all
 }
 
+/// Those of `members` that `slots` names.
+fn of_slots(members: &BTreeMap<u32, (u32, &Row)>, slots: &Slots) -> Members {
+    let named = members.iter().filter(|it| slots.contains(*it.0));
+    named
+        .map(|(slot, (generation, _))| (*slot, *generation))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::super::clocks::Bounds;
-    use super::super::evidence::Ask;
-    use super::super::record::Members;
     use super::*;
+    use crate::clocks::Bounds;
+    use crate::look::Ask;
+    use crate::record::Promise;
 
     const S: Duration = Duration::from_secs(1);
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 /// Ranks by slot. The first 64 need no memory of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Slots {
+pub struct Slots {
     low: u64,
     /// Slots from 64 on. The last word is not zero, so that equal sets are equal.
     high: Vec<u64>,
@@ -35,13 +35,13 @@ impl Slots {
     }
 
     /// Whether it has `slot`.
-    pub(crate) fn contains(&self, slot: u32) -> bool {
+    pub fn contains(&self, slot: u32) -> bool {
         let (at, bit) = Self::place(slot);
         self.word(at) & bit != 0
     }
 
     /// Puts `slot` into it.
-    pub(crate) fn insert(&mut self, slot: u32) {
+    pub fn insert(&mut self, slot: u32) {
         let (at, bit) = Self::place(slot);
         if at == 0 {
             self.low |= bit;
@@ -54,7 +54,7 @@ impl Slots {
     }
 
     /// Puts the slots from `first` to `last` into it, both included; none if `last` is below `first`.
-    pub(crate) fn insert_run(&mut self, first: u32, last: u32) {
+    pub fn insert_run(&mut self, first: u32, last: u32) {
         // At once: each time that the words grow the allocator keeps those that were too few.
         let (words, _) = Self::place(last);
         if first <= last && self.high.len() < words {
@@ -78,7 +78,7 @@ impl Slots {
     }
 
     /// Its runs of slots that follow each other: first and last of each, ascending.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = (u32, u32)> {
+    pub fn runs(&self) -> impl Iterator<Item = (u32, u32)> {
         let mut from = 0;
         std::iter::from_fn(move || {
             let first = self.next(from, true)?;
@@ -99,7 +99,7 @@ impl Slots {
     }
 
     /// Takes `slot` out of it.
-    pub(crate) fn remove(&mut self, slot: u32) {
+    pub fn remove(&mut self, slot: u32) {
         let (at, bit) = Self::place(slot);
         match at {
             0 => self.low &= !bit,
@@ -113,23 +113,23 @@ impl Slots {
     }
 
     /// Whether the set holds no slot.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.low == 0 && self.high.is_empty()
     }
 
     /// How many are in it.
-    pub(crate) fn len(&self) -> u32 {
+    pub fn len(&self) -> u32 {
         let high: u32 = self.high.iter().map(|word| word.count_ones()).sum();
         self.low.count_ones() + high
     }
 
     /// The lowest.
-    pub(crate) fn first(&self) -> Option<u32> {
+    pub fn first(&self) -> Option<u32> {
         self.iter().next()
     }
 
     /// All, ascending.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
         (0u32..).zip(0..self.words()).flat_map(|(number, at)| {
             let mut left = self.word(at);
             std::iter::from_fn(move || {
@@ -141,7 +141,7 @@ impl Slots {
     }
 
     /// Adds those of `other`.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.low |= other.low;
         if self.high.len() < other.high.len() {
             self.high.resize(other.high.len(), 0);
@@ -152,7 +152,7 @@ impl Slots {
     }
 
     /// Takes those of `other` away.
-    pub(crate) fn take_away(&mut self, other: &Self) {
+    pub fn take_away(&mut self, other: &Self) {
         self.low &= !other.low;
         for (own, word) in self.high.iter_mut().zip(&other.high) {
             *own &= !word;
@@ -161,7 +161,7 @@ impl Slots {
     }
 
     /// Leaves only those that `other` has too.
-    pub(crate) fn retain(&mut self, other: &Self) {
+    pub fn retain(&mut self, other: &Self) {
         self.low &= other.low;
         self.high.truncate(other.high.len());
         for (own, word) in self.high.iter_mut().zip(&other.high) {
@@ -171,28 +171,28 @@ impl Slots {
     }
 
     /// Those of both.
-    pub(crate) fn with(&self, other: &Self) -> Self {
+    pub fn with(&self, other: &Self) -> Self {
         let mut all = self.clone();
         all.add(other);
         all
     }
 
     /// Those that are not in `other`.
-    pub(crate) fn without(&self, other: &Self) -> Self {
+    pub fn without(&self, other: &Self) -> Self {
         let mut left = self.clone();
         left.take_away(other);
         left
     }
 
     /// Those that are in `other` too.
-    pub(crate) fn and(&self, other: &Self) -> Self {
+    pub fn and(&self, other: &Self) -> Self {
         let mut both = self.clone();
         both.retain(other);
         both
     }
 
     /// Those behind `slot`.
-    pub(crate) fn behind(&self, slot: u32) -> Self {
+    pub fn behind(&self, slot: u32) -> Self {
         let (at, bit) = Self::place(slot);
         let mut left = self.clone();
         let upper = !(bit | (bit - 1));
@@ -213,7 +213,7 @@ impl Slots {
     }
 
     /// Whether all are in `other` too.
-    pub(crate) fn is_subset(&self, other: &Self) -> bool {
+    pub fn is_subset(&self, other: &Self) -> bool {
         (0..self.words()).all(|at| self.word(at) & !other.word(at) == 0)
     }
 }
@@ -230,15 +230,14 @@ impl FromIterator<u32> for Slots {
 
 /// Pairs of ranks, by slot; a pair has no order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pairs {
+pub struct Pairs {
     /// By slot the other ends of its pairs. The last is not empty, so that equal sets of pairs are equal.
     ends: Vec<Slots>,
 }
 
 impl Pairs {
     /// Whether it has the pair.
-    #[cfg(test)]
-    pub(crate) fn contains(&self, a: u32, b: u32) -> bool {
+    pub fn contains(&self, a: u32, b: u32) -> bool {
         self.ends
             .get(a as usize)
             .is_some_and(|ends| ends.contains(b))
@@ -259,7 +258,7 @@ impl Pairs {
     }
 
     /// Puts the pair into it. A rank and itself are none.
-    pub(crate) fn insert(&mut self, a: u32, b: u32) {
+    pub fn insert(&mut self, a: u32, b: u32) {
         if a != b {
             self.ends_mut(a.max(b)).insert(a.min(b));
             self.ends_mut(a.min(b)).insert(a.max(b));
@@ -267,7 +266,7 @@ impl Pairs {
     }
 
     /// Takes the pair out of it.
-    pub(crate) fn remove(&mut self, a: u32, b: u32) {
+    pub fn remove(&mut self, a: u32, b: u32) {
         for (one, other) in [(a, b), (b, a)] {
             if let Some(ends) = self.ends.get_mut(one as usize) {
                 ends.remove(other);
@@ -277,23 +276,23 @@ impl Pairs {
     }
 
     /// Whether the list holds no pair.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
     /// All, the lower slot first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
         let lower = (0u32..).zip(&self.ends);
         lower.flat_map(|(a, ends)| ends.iter().filter(move |b| a < *b).map(move |b| (a, b)))
     }
 
     /// The other ends of the pairs of `rank`.
-    pub(crate) fn of(&self, rank: u32) -> Slots {
+    pub fn of(&self, rank: u32) -> Slots {
         self.ends.get(rank as usize).cloned().unwrap_or_default()
     }
 
     /// The ranks that have a pair, ascending, and the other ends of each.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (u32, &Slots)> {
+    pub fn rows(&self) -> impl Iterator<Item = (u32, &Slots)> {
         let all = (0u32..).zip(&self.ends);
         all.filter(|(_, ends)| !ends.is_empty())
     }
@@ -314,19 +313,19 @@ impl Pairs {
     }
 
     /// Those of both.
-    pub(crate) fn with(&self, other: &Self) -> Self {
+    pub fn with(&self, other: &Self) -> Self {
         self.zip(other, Slots::with)
     }
 
     /// Those that only one of both has.
-    pub(crate) fn differing(&self, other: &Self) -> Self {
+    pub fn differing(&self, other: &Self) -> Self {
         self.zip(other, |own, theirs| {
             own.without(theirs).with(&theirs.without(own))
         })
     }
 
     /// Those with both ends in `ranks`.
-    pub(crate) fn inside(&self, ranks: &Slots) -> Self {
+    pub fn inside(&self, ranks: &Slots) -> Self {
         let mut inside = Self::default();
         for (rank, ends) in self.rows().filter(|(rank, _)| ranks.contains(*rank)) {
             let ends = ends.and(ranks);
@@ -338,7 +337,7 @@ impl Pairs {
     }
 
     /// Whether all are in `other` too.
-    pub(crate) fn is_subset(&self, other: &Self) -> bool {
+    pub fn is_subset(&self, other: &Self) -> bool {
         let none = Slots::default();
         self.rows().all(|(rank, ends)| {
             let theirs = other.ends.get(rank as usize).unwrap_or(&none);
@@ -347,7 +346,7 @@ impl Pairs {
     }
 
     /// One that has an end outside `ranks`.
-    pub(crate) fn outside(&self, ranks: &Slots) -> Option<(u32, u32)> {
+    pub fn outside(&self, ranks: &Slots) -> Option<(u32, u32)> {
         let mut rows = self.rows();
         rows.find_map(|(rank, ends)| {
             match ranks.contains(rank) {

@@ -1,4 +1,4 @@
-//! The rules of [`anew`](super::anew) in every order. The store loses all, or is back as it was at an earlier moment. Ranks die, are cut
+//! The rules of [`membership_rules::anew`] in every order. The store loses all, or is back as it was at an earlier moment. Ranks die, are cut
 //! off from the store for a while or for long, and a newcomer draws its generation at any moment.
 //!
 //! Three members, 0 to 2, and a place 3 that is free. A rank that reaches the store looks, proposes, promises and commits as the record
@@ -13,15 +13,19 @@
 //! - R: the record can always be there again, and a proposal in it of ranks that live can become a view, unless ranks wait for one that
 //!   is cut off, or no living member of it was in touch, or one has ended whose name another process has drawn again.
 
-mod runs;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use models::explore::{Broken, Codec, Model, broken};
+use membership_rules::anew::{Anew, Place, Situation, Word, anew};
+use membership_rules::members::Members;
+use membership_rules::record::{Proposal, RankGeneration, Record};
+use membership_rules::slots::Slots;
 
-use super::{Anew, AnewRule, Place, Word, anew};
-use crate::membership::rules::record::{Members, Proposal, RankGeneration, Record};
-use crate::membership::rules::slots::Slots;
+use crate::explore::{Broken, Codec, Model, broken};
+
+mod left_out;
+
+pub use left_out::AnewRule;
+use left_out::LeftOut;
 
 /// Processes: three founders, and two that come to place 3.
 const PROCESSES: usize = 5;
@@ -31,19 +35,27 @@ const BITS: u32 = 5;
 /// Numbers that are left out, here: more than there are proposals.
 const LEFT_OUT_HERE: u8 = 4;
 
+/// One configuration: how often each thing may happen.
 #[derive(Clone, Copy, Debug, Default)]
-struct Config {
+pub struct Config {
     /// Founders that have ended at the beginning, from 0 on.
-    gone: usize,
-    dies: u8,
-    cuts: u8,
+    pub gone: usize,
+    /// A process dies.
+    pub dies: u8,
+    /// One is cut off from the store.
+    pub cuts: u8,
     /// Of these, how many last long.
-    long: u8,
-    changes: u8,
-    loses: u8,
-    returns: u8,
-    joins: u8,
-    left_out: &'static [AnewRule],
+    pub long: u8,
+    /// A rank proposes a change.
+    pub changes: u8,
+    /// The store loses all.
+    pub loses: u8,
+    /// The store is back as it was.
+    pub returns: u8,
+    /// A newcomer draws a generation.
+    pub joins: u8,
+    /// Rules that are not followed.
+    pub left_out: &'static [AnewRule],
 }
 
 /// A record without what this model does not need; the default is none.
@@ -136,8 +148,9 @@ struct Store {
     taken: [u8; 4],
 }
 
+/// Processes and the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct State {
+pub struct State {
     processes: [Process; PROCESSES],
     store: Store,
     /// What an earlier moment of the store was.
@@ -145,7 +158,9 @@ struct State {
     left: [u8; 7],
 }
 
-struct World(Config);
+/// The world of a configuration.
+#[derive(Debug)]
+pub struct World(pub Config);
 
 const DIES: usize = 0;
 const CUTS: usize = 1;
@@ -166,7 +181,7 @@ fn mark(process: usize) -> u8 {
 
 impl World {
     fn follows(&self, rule: AnewRule) -> bool {
-        !self.0.left_out.contains(&rule)
+        LeftOut(self.0.left_out).follows(rule)
     }
 
     fn name(state: &State, process: usize) -> RankGeneration {
@@ -451,18 +466,18 @@ impl World {
         };
         let hushed = (0..PROCESSES).all(has_said);
         let stands = state.store.record;
-        let verdict = anew(
-            Self::name(state, me),
-            &own.had.record(),
-            Place {
+        let situation = Situation {
+            own: Self::name(state, me),
+            record: &own.had.record(),
+            stands: Place {
                 epoch: stands.epoch.into(),
                 number: stands.number.into(),
             },
-            &words,
-            &ended,
+            words: &words,
+            ended: &ended,
             hushed,
-            |rule| self.follows(rule),
-        );
+        };
+        let verdict = anew(&LeftOut(self.0.left_out), &situation);
         if let Anew::Later(who) = verdict {
             let of = all().filter(|of| Self::name(state, *of) == who);
             let newest = of

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use models::explore::Codec;
+use membership_rules::clocks::Clock;
+use membership_rules::slots::Pairs;
 
-use super::super::clocks::Clock;
-use super::super::slots::Pairs;
 use super::{
     Budget, Leaving, Life, Limit, Members, Pending, Promise, Proposal, Rank, Record, Row, Slots,
     State, Ticks, World,
 };
+use crate::explore::Codec;
 
 /// Writes or reads; what stood in a value that is read does not matter.
 pub(super) struct Coder<'a, C> {

@@ -4,64 +4,64 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use super::members::Members;
-use super::slots::{Pairs, Slots};
+use crate::members::Members;
+use crate::slots::{Pairs, Slots};
 
 /// Slot and generation.
-pub(crate) type RankGeneration = (u32, u32);
+pub type RankGeneration = (u32, u32);
 
 /// The largest number that a proposal may have: a number above it is no number of ours.
-pub(crate) const LARGEST_PROPOSAL: u64 = 1 << 63;
+pub const LARGEST_PROPOSAL: u64 = 1 << 63;
 
 /// The group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
+pub struct Record {
     /// Number of the view; grows by one with each.
-    pub(crate) epoch: u32,
+    pub epoch: u32,
     /// The generation of each member, by slot.
-    pub(crate) members: Members,
+    pub members: Members,
     /// Pairs of members between which no call of this view sends.
-    pub(crate) parted: Pairs,
+    pub parted: Pairs,
     /// First call that runs in it.
-    pub(crate) first: u32,
+    pub first: u32,
     /// The newest generation of each slot that ever was a member: it does not come back once it was dropped.
-    pub(crate) admitted: Members,
+    pub admitted: Members,
     /// Of the last of each slot that has left: its generation, and the first call that runs without it.
-    pub(crate) left: BTreeMap<u32, (u32, u32)>,
+    pub left: BTreeMap<u32, (u32, u32)>,
     /// Number of the newest proposal; grows for ever.
-    pub(crate) number: u64,
+    pub number: u64,
     /// The proposal that is open.
-    pub(crate) open: Option<Proposal>,
+    pub open: Option<Proposal>,
     /// How often ranks have asked to be taken in: the record is the one key that is watched.
-    pub(crate) asked: u32,
+    pub asked: u32,
 }
 
 /// The view to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Proposal {
+pub struct Proposal {
     /// The slot that proposed it. Turns are counted from that slot (P9).
-    pub(crate) by: u32,
+    pub by: u32,
     /// Members that stay.
-    pub(crate) keep: Slots,
+    pub keep: Slots,
     /// Newcomers.
-    pub(crate) takes: Members,
+    pub takes: Members,
     /// Members that go by themselves, and the last call of each.
-    pub(crate) leaves: BTreeMap<u32, u32>,
+    pub leaves: BTreeMap<u32, u32>,
     /// Pairs between which no call of the new view sends: of members that stay, or of newcomers with them or with each other.
-    pub(crate) parts: Pairs,
+    pub parts: Pairs,
 }
 
 /// The content of a promise. The rank starts no call above `last` in the old view. Its QPs to every rank that goes or is parted
 /// from it are in error. A newcomer promises no call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Promise {
+pub struct Promise {
     /// The last call that it has started.
-    pub(crate) last: Option<u32>,
+    pub last: Option<u32>,
 }
 
 /// Why a record or a proposal is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// Its number is at the end of all numbers.
     #[error("proposal {0}; numbers are below {LARGEST_PROPOSAL}")]
     Number(u64),
@@ -81,19 +81,19 @@ pub(crate) enum Refused {
 
 impl Proposal {
     /// Slots of the newcomers.
-    pub(crate) fn comes(&self) -> Slots {
+    pub fn comes(&self) -> Slots {
         self.takes.slots()
     }
 
     /// All of the view to be, by slot.
-    pub(crate) fn all(&self) -> Slots {
+    pub fn all(&self) -> Slots {
         self.keep.with(&self.comes())
     }
 }
 
 impl Record {
     /// The first view of a group.
-    pub(crate) fn founded(members: Members) -> Self {
+    pub fn founded(members: Members) -> Self {
         Self {
             epoch: 1,
             admitted: members.clone(),
@@ -108,17 +108,17 @@ impl Record {
     }
 
     /// Members, by slot.
-    pub(crate) fn slots(&self) -> Slots {
+    pub fn slots(&self) -> Slots {
         self.members.slots()
     }
 
     /// Whether this generation is a member.
-    pub(crate) fn is_member(&self, slot: u32, generation: u32) -> bool {
+    pub fn is_member(&self, slot: u32, generation: u32) -> bool {
         self.members.get(slot) == Some(generation)
     }
 
     /// Whether this generation was a member once, and is none any more.
-    pub(crate) fn was_dropped(&self, slot: u32, generation: u32) -> bool {
+    pub fn was_dropped(&self, slot: u32, generation: u32) -> bool {
         let newest = self.admitted.get(slot);
         newest.is_some_and(|newest| newest >= generation) && !self.is_member(slot, generation)
     }
@@ -127,7 +127,7 @@ impl Record {
     ///
     /// # Errors
     /// One that no rank by these rules makes.
-    pub(crate) fn propose(&self, proposal: Proposal) -> Result<Self, Refused> {
+    pub fn propose(&self, proposal: Proposal) -> Result<Self, Refused> {
         let number = self.number.checked_add(1);
         let number = number.filter(|number| *number < LARGEST_PROPOSAL);
         let next = Self {
@@ -143,7 +143,7 @@ impl Record {
     ///
     /// # Errors
     /// What is wrong.
-    pub(crate) fn check(&self) -> Result<(), Refused> {
+    pub fn check(&self) -> Result<(), Refused> {
         if self.number >= LARGEST_PROPOSAL {
             return Err(Refused::Number(self.number));
         }
@@ -180,7 +180,7 @@ impl Record {
     }
 
     /// P5: the view that `open` becomes, from call `first` on.
-    pub(crate) fn commit(&self, open: &Proposal, first: u32) -> Self {
+    pub fn commit(&self, open: &Proposal, first: u32) -> Self {
         let kept = self.members.iter().filter(|it| open.keep.contains(it.0));
         let mut members: Members = kept.collect();
         members.extend(open.takes.iter());
@@ -204,12 +204,12 @@ impl Record {
 }
 
 /// The later of two calls. Call numbers wrap.
-pub(crate) fn later(a: u32, b: u32) -> u32 {
+pub fn later(a: u32, b: u32) -> u32 {
     if newer(b, a) { b } else { a }
 }
 
 /// Whether call `a` is newer than call `b`.
-pub(crate) fn newer(a: u32, b: u32) -> bool {
+pub fn newer(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
 }
 

@@ -1,16 +1,15 @@
 //! Two processes that take one place, in every order: either takes its lease first, either dies at any moment, the store loses
-//! a lease for a while. Two members and both generations follow [`Rules::successor`] and [`Rules::is_overtaken`]; the model holds the
+//! a lease for a while. Two members and both generations follow [`Rulebook::successor`] and [`Rulebook::is_overtaken`]; the model holds the
 //! world, and what a team does with QPs and welcomes.
 //!
 //! - S1: in the view that takes a generation in, the QPs of every member are for it.
 //! - S2: a generation that lives comes in, from every state on, unless a later one is connected.
 
-use models::explore::{Broken, Codec, Edge, Model, broken, search};
+use membership_rules::newcomers::OfSlot;
+use membership_rules::rulebook::Rulebook;
 
-use super::super::clocks::Bounds;
-use super::super::named::{Rule, Rules};
-use super::super::newcomers::OfSlot;
-use super::Ticks;
+use super::{LeftOut, Rule};
+use crate::explore::{Broken, Codec, Edge, Model, broken};
 
 /// Members of the view.
 const MEMBERS: usize = 2;
@@ -44,8 +43,9 @@ struct Process {
     connected: u8,
 }
 
+/// Members, processes and the record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct State {
+pub struct State {
     members: [Member; MEMBERS],
     processes: [Process; GENERATIONS],
     /// The generation that the open proposal takes in, and who has promised: members as bits, above them the newcomer.
@@ -58,18 +58,20 @@ struct State {
     losses: u8,
 }
 
-struct Successors {
-    rules: Rules<Ticks>,
+/// Two processes that take one place.
+#[derive(Debug)]
+pub struct Successors {
+    book: LeftOut,
     deaths: u8,
     losses: u8,
 }
 
 impl Successors {
-    fn new(deaths: u8, losses: u8, left_out: &'static [Rule]) -> Self {
-        let mut rules = Rules::new(Bounds::default());
-        rules.left_out = left_out;
+    /// So many of them die, and so many times the store loses a lease for a while.
+    #[must_use]
+    pub fn new(deaths: u8, losses: u8, left_out: &'static [Rule]) -> Self {
         Self {
-            rules,
+            book: LeftOut(left_out),
             deaths,
             losses,
         }
@@ -86,7 +88,7 @@ impl Successors {
             .map(|(generation, _)| generation.into())
             .collect();
         let some = |generation: u8| (generation != 0).then_some(u32::from(generation));
-        let newest = match self.rules.follows(Rule::GoesBack) {
+        let newest = match self.book.follows(Rule::GoesBack) {
             true => member.newest,
             false => member.begun,
         };
@@ -95,7 +97,7 @@ impl Successors {
             connected: some(member.says),
             newest: newest.into(),
         };
-        let chosen = self.rules.successor(&asks, of).unwrap_or(0);
+        let chosen = self.book.successor(&asks, of).unwrap_or(0);
         u8::try_from(chosen).expect("two generations")
     }
 
@@ -124,7 +126,7 @@ impl Successors {
         let generation = u8::try_from(at + 1).expect("few");
         let theirs = state.members.iter().map(|member| member.says).max();
         if self
-            .rules
+            .book
             .is_overtaken(generation.into(), theirs.map(u32::from))
             || generation <= state.admitted && state.member != generation
         {
@@ -275,37 +277,4 @@ impl Model for Successors {
     fn edge(&self, _: &String) -> Edge {
         Edge::Inner
     }
-}
-
-/// Deaths, and leases that the store loses.
-const WORLDS: [(u8, u8); 5] = [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)];
-
-fn found(left_out: &'static [Rule]) -> Vec<&'static str> {
-    let mut all = Vec::new();
-    for world @ (deaths, losses) in WORLDS {
-        let found = search(&Successors::new(deaths, losses, left_out));
-        eprintln!("{:>7} states, deaths and losses {world:?}", found.states);
-        if let Some((broken, way)) = found.violation {
-            eprintln!("{left_out:?}: {broken:?} after\n  {}", way.join("\n  "));
-            all.push(broken.property);
-        }
-    }
-    all
-}
-
-#[test]
-fn one_of_two_successors_comes_in_and_no_rank_gives_its_qps_to_the_other() {
-    assert_eq!(found(&[]), [""; 0]);
-}
-
-#[test]
-fn every_rule_of_successors_is_needed() {
-    let breaks = |left_out, property| {
-        let broken = found(left_out);
-        assert!(broken.contains(&property), "{left_out:?}: {broken:?}");
-    };
-    breaks(&[Rule::OneSuccessor], "S1");
-    breaks(&[Rule::ProposedKeeps], "S1");
-    breaks(&[Rule::Overtaken], "S2");
-    breaks(&[Rule::GoesBack], "S2");
 }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 /// A length of time: a [`Duration`] for a group, ticks for the model.
-pub(crate) trait Span: Copy + Ord + Default + Debug {
+pub trait Span: Copy + Ord + Default + Debug {
     /// The sum.
     #[must_use]
     fn plus(self, other: Self) -> Self;
@@ -18,24 +18,24 @@ impl Span for Duration {
 
 /// How long each clock runs, and what is a gap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bounds<S> {
+pub struct Bounds<S> {
     /// Longer between the ends of two looks: a gap.
-    pub(crate) between: S,
+    pub between: S,
     /// A store call that takes longer: a gap.
-    pub(crate) call: S,
+    pub call: S,
     /// U: observed time after the first look that finds nothing new of a rank.
-    pub(crate) unheard: S,
+    pub unheard: S,
     /// Observed time without contact of a pair.
-    pub(crate) stalled: S,
+    pub stalled: S,
     /// Observed time of a proposal without an answer.
-    pub(crate) unanswered: S,
+    pub unanswered: S,
     /// Observed time in which a newcomer hears no member of the view.
-    pub(crate) found: S,
+    pub found: S,
 }
 
 /// The time that a clock keeps when its bound changes from `before` to `now`. If the bound becomes shorter, the clock keeps the
 /// same part of it. Time that passed while the store was slow was a small part of the longer bound.
-pub(crate) fn rescale(time: Duration, before: Duration, now: Duration) -> Duration {
+pub fn rescale(time: Duration, before: Duration, now: Duration) -> Duration {
     if now >= before {
         time
     } else if time >= before {
@@ -46,20 +46,29 @@ pub(crate) fn rescale(time: Duration, before: Duration, now: Duration) -> Durati
 }
 
 /// So many looks must find nothing new of a rank, the first included.
-pub(crate) const LOOKS: u8 = 4;
+pub const LOOKS: u8 = 4;
 
 /// A clock against one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Clock<S> {
+pub struct Clock<S> {
     /// Observed time.
-    pub(crate) time: S,
+    pub time: S,
     /// Looks, the first included, at different times; at most [`LOOKS`].
-    pub(crate) looks: u8,
+    pub looks: u8,
 }
 
 impl<S: Span> Clock<S> {
+    /// The first look that misses a rank.
+    #[must_use]
+    pub fn first() -> Self {
+        Self {
+            time: S::default(),
+            looks: 1,
+        }
+    }
+
     /// The next look, `passed` after the one before; no clock runs beyond `bound`.
-    pub(crate) fn look(&mut self, passed: S, bound: S) {
+    pub fn look(&mut self, passed: S, bound: S) {
         self.time = self.time.plus(passed).min(bound);
         if passed > S::default() {
             self.looks = LOOKS.min(self.looks + 1);
@@ -69,7 +78,7 @@ impl<S: Span> Clock<S> {
 
 /// How fast the store answers this rank: the slowest of its last eight calls, those without an answer included.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
+pub struct Pace {
     last: [Duration; 8],
     at: usize,
 }
@@ -83,28 +92,24 @@ const SHORTEST_TURN: Duration = Duration::from_millis(20);
 
 impl Pace {
     /// A call has ended, with or without an answer.
-    pub(crate) fn took(&mut self, call: Duration) {
+    pub fn took(&mut self, call: Duration) {
         self.last[self.at] = call;
         self.at = (self.at + 1) % self.last.len();
     }
 
     /// The slowest of the last calls.
-    pub(crate) fn slowest(&self) -> Duration {
+    pub fn slowest(&self) -> Duration {
         self.last.into_iter().max().unwrap_or_default()
     }
 
     /// By when a call returns with what it knows.
-    pub(crate) fn call_ends(&self, lease: Duration) -> Duration {
+    pub fn call_ends(&self, lease: Duration) -> Duration {
         (lease / 3).max(2 * self.slowest()).min(LONGEST_CALL)
     }
 
     /// The bounds behind the calls so far, for a lease that lives for `lease`. `configured` has the lower bounds of the three that
     /// are configured.
-    pub(crate) fn bounds(
-        &self,
-        lease: Duration,
-        configured: &Bounds<Duration>,
-    ) -> Bounds<Duration> {
+    pub fn bounds(&self, lease: Duration, configured: &Bounds<Duration>) -> Bounds<Duration> {
         let pace = self.slowest();
         Bounds {
             between: (lease / 2).max(3 * pace),
@@ -119,7 +124,7 @@ impl Pace {
     /// P9: how long the living member at `place`, counted from the one that proposed, waits before it does what any member may do.
     /// Each waits twice as long as the one before it, up to 64 turns more. A change may be slow because many ranks share few
     /// processors; ranks that help then make it slower. Meanwhile the lease of a dead rank lapses, and the next rank has its place.
-    pub(crate) fn turn(&self, place: u32) -> Duration {
+    pub fn turn(&self, place: u32) -> Duration {
         let unit = SHORTEST_TURN.max(2 * self.slowest());
         let doubled: u32 = (1 << place.min(DOUBLED)) - 1;
         let more = place.saturating_sub(DOUBLED).saturating_mul(1 << DOUBLED);
@@ -129,7 +134,7 @@ impl Pace {
 
 /// How long waits what has failed `failures` times: `unit` × 1, 2, 4 … `most`. P6: a slot whose newcomer was dropped before it
 /// served 10 leases, by leases, at most 64. P7: connecting anew, by error bounds, at most 32.
-pub(crate) fn back_off(unit: Duration, failures: u32, most: u32) -> Duration {
+pub fn back_off(unit: Duration, failures: u32, most: u32) -> Duration {
     match failures {
         0 => Duration::ZERO,
         _ => unit * most.min(1 << (failures - 1).min(31)),

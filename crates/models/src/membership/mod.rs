@@ -30,30 +30,37 @@
 //!
 //! Left out:
 //!
-//! - words across a pair that is parted and connected anew; `moe/parted` in `models` has them;
+//! - words across a pair that is parted and connected anew; `moe::parted` has them;
 //! - turns (P9) and waits after failures, which cost time and decide nothing;
 //! - how the pace of the store stretches bounds.
 //!
-//! `world` has time and disturbances, `turn` what a rank does, `check` the properties, `runs` configurations and the rules that
-//! are left out. The numbers of epochs (without calls) and of proposals are kept small: only which is newer counts.
+//! `world` has time and disturbances, `turn` what a rank does, `check` the properties, `left_out` the rules that are left out.
+//! Configurations are in `tests/`. The numbers of epochs (without calls) and of proposals are kept small: only which is newer counts.
+//!
+//! Two smaller models stand by themselves: [`successors`], two processes that take one place, and [`anew`], a store that has lost the
+//! record.
 
+pub mod anew;
 mod check;
 mod code;
-mod runs;
-mod successors;
+mod left_out;
+pub mod successors;
 mod turn;
 mod world;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use models::explore::{self, Broken, Codec, Edge, broken};
+use membership_rules::clocks::{Bounds, Span};
+use membership_rules::evidence::Rules;
+use membership_rules::look::{Leaving, Limit, Own, Row};
+use membership_rules::members::Members;
+use membership_rules::record::{Promise, Proposal, Record};
+use membership_rules::slots::Slots;
 
-use super::clocks::{Bounds, Span};
-use super::evidence::{Leaving, Limit, Own, Row};
-use super::named::{Rule, Rules};
-use super::record::{Members, Promise, Proposal, Record};
-use super::slots::Slots;
+use crate::explore::{self, Broken, Codec, Edge, broken};
+
+pub use left_out::{LeftOut, Rule};
 
 type Violation = Broken<&'static str>;
 
@@ -72,37 +79,50 @@ impl Span for Ticks {
 
 /// How often each disturbance comes, at any moment; it ends at any moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Budget {
-    die: u8,
-    pause1: u8,
-    pauseall: u8,
+pub struct Budget {
+    /// Members and newcomers die.
+    pub die: u8,
+    /// One stands still.
+    pub pause1: u8,
+    /// All stand still.
+    pub pauseall: u8,
     /// Calls hang and none fails; leases age.
-    stall: u8,
+    pub stall: u8,
     /// The store loses a lease.
-    lose: u8,
-    port1: u8,
-    portall: u8,
-    cut1: u8,
-    cutall: u8,
-    cutlink: u8,
-    cuthalf: u8,
+    pub lose: u8,
+    /// One has its port down.
+    pub port1: u8,
+    /// All have.
+    pub portall: u8,
+    /// No path to one carries.
+    pub cut1: u8,
+    /// No path carries.
+    pub cutall: u8,
+    /// The path between 0 and another does not carry.
+    pub cutlink: u8,
+    /// Ranks 0 and 1 are cut off from 2 and 3.
+    pub cuthalf: u8,
     /// The store is far for one.
-    xstall: u8,
-    leave: u8,
-    join: u8,
-    junkrow: u8,
+    pub xstall: u8,
+    /// A member wants to go.
+    pub leave: u8,
+    /// The newcomer comes.
+    pub join: u8,
+    /// A key cannot be read.
+    pub junkrow: u8,
     /// 1: a rank without a lease asks for the slot of a member; 2: for that of the newcomer.
-    junkask: u8,
+    pub junkask: u8,
     /// A rank that a view parts has calls to make before it.
-    behind: u8,
+    pub behind: u8,
     /// A rank waits for words before it proposes that ranks go or part (`doubt.rs`). [`ENDLESS`]: as often as it likes.
-    doubt: u8,
+    pub doubt: u8,
 }
 
 /// This often is never spent.
-const ENDLESS: u8 = 7;
+pub const ENDLESS: u8 = 7;
 
-const NONE: Budget = Budget {
+/// Nothing is disturbed.
+pub const NONE: Budget = Budget {
     die: 0,
     pause1: 0,
     pauseall: 0,
@@ -125,27 +145,30 @@ const NONE: Budget = Budget {
 
 /// One configuration.
 #[derive(Clone, Copy, Debug)]
-struct Config {
-    ranks: u32,
+pub struct Config {
+    /// Members at the start.
+    pub ranks: u32,
     /// Whether calls are made, so that words arrive.
-    traffic: bool,
+    pub traffic: bool,
     /// Calls that devices run, for E3.
-    calls: u32,
+    pub calls: u32,
     /// Writes of record and promises land later than they were decided.
-    split: bool,
+    pub split: bool,
     /// Ends of processes are seen at once.
-    witness: bool,
+    pub witness: bool,
     /// The stall bound.
-    bound: u8,
+    pub bound: u8,
     /// QPs fail pair by pair.
-    onebyone: bool,
-    /// Contact is old: a pair counts as one that exchanges for the stall bound behind its last word, unless a QP of it has failed.
+    pub onebyone: bool,
+    /// Contact is old: a pair counts as one that exchanges for the stall bound after its last word, unless a QP of it has failed.
     /// The QPs between 0 and 1 never fail.
-    stale: bool,
+    pub stale: bool,
     /// Properties that are looked at; none: all.
-    only: &'static [&'static str],
-    budget: Budget,
-    left_out: &'static [Rule],
+    pub only: &'static [&'static str],
+    /// What may happen.
+    pub budget: Budget,
+    /// Rules that are not followed.
+    pub left_out: &'static [Rule],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,8 +229,9 @@ struct World {
     junkask: bool,
 }
 
+/// Ranks, the store and the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct State {
+pub struct State {
     ranks: Vec<Rank>,
     /// Ticks since it was renewed.
     lease: Vec<u8>,
@@ -222,7 +246,7 @@ struct State {
 
 /// Names a step.
 #[derive(Clone, Copy, Debug)]
-struct Label {
+pub struct Label {
     rank: Option<u32>,
     what: &'static str,
     edge: Edge,
@@ -237,9 +261,11 @@ impl fmt::Display for Label {
     }
 }
 
-struct Model {
+/// A configuration, whose ranks follow the rules that are not left out.
+#[derive(Debug)]
+pub struct Model {
     config: Config,
-    rules: Rules<Ticks>,
+    rules: Rules<Ticks, LeftOut>,
     /// Slots, the newcomer's included.
     slots: u32,
 }
@@ -256,17 +282,20 @@ fn pair(a: u32, b: u32) -> u8 {
 }
 
 impl Model {
-    fn new(config: Config) -> Self {
+    /// The model of `config`.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
         let joins = config.budget.join > 0 || config.budget.junkask == 2;
-        let mut rules = Rules::new(Bounds {
+        let bounds = Bounds {
             between: Ticks(1),
             call: Ticks(1),
             unheard: Ticks(3),
             stalled: Ticks(config.bound),
             unanswered: Ticks(4),
             found: Ticks(3),
-        });
-        rules.left_out = config.left_out;
+        };
+        let book = LeftOut(config.left_out);
+        let rules = Rules { bounds, book };
         Self {
             config,
             rules,
@@ -275,7 +304,7 @@ impl Model {
     }
 
     fn follows(&self, rule: Rule) -> bool {
-        self.rules.follows(rule)
+        self.rules.book.follows(rule)
     }
 
     /// The slot of the newcomer.

@@ -1,10 +1,15 @@
-//! The configurations that are run, and the rules that are left out and must be missed.
+//! The rules of membership, checked: every interleaving of small worlds with bad evidence, two processes for one place, and a store
+//! that loses the record. A world that leaves a rule out must break the property that is named with it.
+//!
+//! `cargo test -p models --test membership -- --nocapture` prints the table. What this proves and what not: docs/models.md.
+
+mod anew;
+mod successors;
 
 use std::time::Instant;
 
 use models::explore::search;
-
-use super::{Budget, Config, ENDLESS, Model, NONE, Rule};
+use models::membership::{Budget, Config, ENDLESS, Model, NONE, Rule};
 
 const BASE: Config = Config {
     ranks: 3,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::slots::Slots;
+use crate::slots::Slots;
 
 /// The generation of each member, by slot. Clones share their memory until one of them changes.
 ///
@@ -144,7 +144,7 @@ impl Members {
     }
 
     /// The slots, as a set.
-    pub(crate) fn slots(&self) -> Slots {
+    pub fn slots(&self) -> Slots {
         let mut all = Slots::default();
         for run in self.0.iter().rev() {
             all.insert_run(run.first, run.last);
@@ -153,7 +153,7 @@ impl Members {
     }
 
     /// The slots that have the same generation here and in `other`.
-    pub(crate) fn common(&self, other: &Self) -> Slots {
+    pub fn common(&self, other: &Self) -> Slots {
         let mut all = Slots::default();
         let (mut own, mut theirs) = (
             self.0.iter().rev().peekable(),
@@ -173,7 +173,7 @@ impl Members {
     }
 
     /// Shares the memory of `other` if both are equal.
-    pub(crate) fn share(&mut self, other: &Self) {
+    pub fn share(&mut self, other: &Self) {
         if self == other {
             self.0 = Arc::clone(&other.0);
         }

@@ -1,14 +1,14 @@
 //! What a rank does: a turn by the rules, writes that land, and its device.
 
-use models::explore::Edge;
+use membership_rules::clocks::{Clock, LOOKS};
+use membership_rules::look::{Ask, Look};
+use membership_rules::steps::Step;
 
-use super::super::clocks::{Clock, LOOKS};
-use super::super::evidence::{Ask, Look};
-use super::super::steps::Step;
 use super::{
     ENDLESS, LEASE, Label, Leaving, Life, Limit, Model, Pending, Proposal, Record, Rule, Slots,
     State, Ticks, Violation, bit,
 };
+use crate::explore::Edge;
 
 /// Whether a rank that would propose that ranks go or part has heard each rank that stays (`doubt.rs`). The world decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! The properties.
 
-use super::super::record::{Proposal, Record};
-use super::{Leaving, Life, Limit, Model, State, Violation, bit, pair};
+use super::{Leaving, Life, Limit, Model, Proposal, Record, State, Violation, bit, pair};
 
 impl Model {
     /// Whether nothing is disturbed now.

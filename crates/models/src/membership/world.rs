@@ -1,8 +1,7 @@
 //! Time, and what disturbs.
 
-use models::explore::Edge;
-
 use super::{Budget, LEASE, Label, Leaving, Life, Model, Rank, Row, Rule, State, bit, pair};
+use crate::explore::Edge;
 
 impl Model {
     /// Whether something that `a` sends arrives at `b`.

@@ -1,0 +1,74 @@
+//! The rules of a record that is written anew, by name, and what a rank does that leaves some of them out.
+
+use std::collections::BTreeSet;
+
+use membership_rules::anew::{AnewRules, Place, Word};
+use membership_rules::record::{RankGeneration, Record};
+
+/// A rule that can be left out. The world of the model follows the last two or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnewRule {
+    /// Each member has spoken.
+    AllSpeak,
+    /// And each newcomer of the open proposal.
+    NewcomersSpeak,
+    /// The newest of all is written.
+    Newest,
+    /// One rank was in touch.
+    Touched,
+    /// No rank has said anything new for a lease.
+    Hush,
+    /// The number is new.
+    NewNumber,
+    /// A rank that is not heard has not ended.
+    Certain,
+    /// A rank that has never promised is no member, whatever its generation.
+    Namesake,
+    /// The newest generations are noted before the record is there.
+    Generations,
+}
+
+/// All rules but these.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeftOut(pub(super) &'static [AnewRule]);
+
+impl LeftOut {
+    pub(super) fn follows(self, rule: AnewRule) -> bool {
+        !self.0.contains(&rule)
+    }
+}
+
+impl AnewRules for LeftOut {
+    fn needed(&self, record: &Record) -> BTreeSet<RankGeneration> {
+        if self.follows(AnewRule::NewcomersSpeak) {
+            ().needed(record)
+        } else {
+            record.members.iter().collect()
+        }
+    }
+
+    fn is_later(&self, word: Place, own: Place) -> bool {
+        self.follows(AnewRule::Newest) && ().is_later(word, own)
+    }
+
+    fn have_spoken(&self, misses: usize, needed: usize) -> bool {
+        let most = !self.follows(AnewRule::AllSpeak) && 2 * misses < needed;
+        most || !self.follows(AnewRule::Certain) || ().have_spoken(misses, needed)
+    }
+
+    fn was_touched<'a>(&self, spoken: impl Iterator<Item = &'a Word>) -> bool {
+        !self.follows(AnewRule::Touched) || ().was_touched(spoken)
+    }
+
+    fn is_hushed(&self, hushed: bool) -> bool {
+        !self.follows(AnewRule::Hush) || ().is_hushed(hushed)
+    }
+
+    fn number(&self, had: u64, stands: u64) -> u64 {
+        if self.follows(AnewRule::NewNumber) {
+            ().number(had, stands)
+        } else {
+            had
+        }
+    }
+}
