@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use membership_rules::record::Record;
 
-use super::driver::Driver;
+use super::rank::Rank;
 
 /// A first call that is so many calls old is moved up.
 const MOST: u32 = 1 << 30;
@@ -31,31 +31,29 @@ pub(super) fn can_be_last(last: u32, finished: u32) -> bool {
     !(MOST..=3 * MOST).contains(&last.wrapping_sub(finished))
 }
 
-impl Driver {
-    /// Moves up each old first call that this rank keeps. Returns `record`, with its first call moved as well if this rank runs
-    /// that view.
-    pub(super) fn keep_near(&mut self, record: Arc<Record>) -> Arc<Record> {
-        let finished = self.shared.layer.finished();
-        self.first = kept_near(self.first, finished);
-        // A rank that leaves later waits until the other ranks have written their last calls anew.
-        self.through = self
-            .through
-            .filter(|last| kept_near(*last, finished) == *last);
-        let mut inner = self.shared.lock();
-        for traces in inner.traces.values_mut() {
-            traces.first = kept_near(traces.first, finished);
-        }
-        for first in inner.farewells.values_mut() {
-            *first = kept_near(*first, finished);
-        }
-        drop(inner);
-        match self.own.is_current(&record) && self.first != record.first {
-            true => Arc::new(Record {
-                first: self.first,
-                ..Record::clone(&record)
-            }),
-            false => record,
-        }
+/// Moves up each old first call that this rank keeps. Returns `record`, with its first call moved as well if this rank runs
+/// that view.
+pub(super) fn keep_near(rank: &mut Rank, record: Arc<Record>) -> Arc<Record> {
+    let finished = rank.shared.layer.finished();
+    rank.first = kept_near(rank.first, finished);
+    // A rank that leaves later waits until the other ranks have written their last calls anew.
+    rank.through = rank
+        .through
+        .filter(|last| kept_near(*last, finished) == *last);
+    let mut inner = rank.shared.lock();
+    for traces in inner.traces.values_mut() {
+        traces.first = kept_near(traces.first, finished);
+    }
+    for first in inner.farewells.values_mut() {
+        *first = kept_near(*first, finished);
+    }
+    drop(inner);
+    match rank.own.is_current(&record) && rank.first != record.first {
+        true => Arc::new(Record {
+            first: rank.first,
+            ..Record::clone(&record)
+        }),
+        false => record,
     }
 }
 

@@ -14,14 +14,15 @@ use membership_rules::slots::Slots;
 use rendezvous::Looks;
 
 use super::GroupError;
-use super::driver::Driver;
+use super::heard::Heard;
+use super::rank::Rank;
 
 /// For this part of T a turn waits for words. A rank that makes calls is heard within a call.
 const PART: u32 = 64;
 
 /// What this rank would propose, and what it had heard then.
 #[derive(Debug)]
-pub(super) struct Doubt {
+struct Doubt {
     /// In the record with this epoch and number.
     epoch: u32,
     number: u64,
@@ -33,24 +34,30 @@ pub(super) struct Doubt {
     read: Instant,
 }
 
-impl Driver {
+/// The proposal about which this rank is in doubt, if any.
+#[derive(Debug, Default)]
+pub(super) struct Doubts(Option<Doubt>);
+
+impl Doubts {
     /// Whether a rank that `new` keeps may be dead as well.
     pub(super) fn is_in_doubt(
         &mut self,
+        rank: &Rank,
+        heard: &Heard,
         record: &Record,
         new: &Proposal,
     ) -> Result<bool, GroupError> {
         let now = Instant::now();
         let parts = !new.parts.is_subset(&record.parted);
         let takes_away = parts || new.keep != record.slots();
-        let before = self.doubt.take();
-        if record.open.is_some() || !takes_away || !self.heard.calls_lately(now) {
+        let before = self.0.take();
+        if record.open.is_some() || !takes_away || !heard.calls_lately(now) {
             return Ok(false);
         }
         let of = |doubt: &Doubt| (doubt.epoch, doubt.number) == (record.epoch, record.number);
         let before = before.filter(of);
         let since = before.as_ref().map_or(now, |before| before.since);
-        let quarter = self.shared.bounds.lease_ttl / 4;
+        let quarter = rank.shared.bounds.lease_ttl / 4;
         let doubt = match before {
             Some(before) if before.keep == new.keep && now - before.read < quarter => before,
             _ => Doubt {
@@ -58,29 +65,25 @@ impl Driver {
                 number: record.number,
                 since,
                 keep: new.keep.clone(),
-                words: self.words()?,
+                words: words(rank)?,
                 read: now,
             },
         };
         // Their words do not come to this rank, and the pair is known to have failed.
-        let failed = new.parts.of(self.own.slot).with(&self.own.broken);
-        for left in Looks::within(self.shared.bounds.lease_ttl / PART) {
-            let mut silent = new.keep.without(&doubt.heard(&self.words()?));
+        let failed = new.parts.of(rank.own.slot).with(&rank.own.broken);
+        for left in Looks::within(rank.shared.bounds.lease_ttl / PART) {
+            let mut silent = new.keep.without(&doubt.heard(&words(rank)?));
             silent.take_away(&failed);
-            silent.remove(self.own.slot);
+            silent.remove(rank.own.slot);
             if silent.is_empty() {
                 return Ok(false);
             }
             thread::sleep(left.min(Duration::from_millis(1)));
         }
-        let longest = (self.rules.bounds.unheard + self.shared.bounds.lease_ttl).saturating_mul(2);
+        let longest = (rank.rules.bounds.unheard + rank.shared.bounds.lease_ttl).saturating_mul(2);
         let is_over = since.elapsed() >= longest;
-        self.doubt = Some(doubt);
+        self.0 = Some(doubt);
         Ok(!is_over)
-    }
-
-    fn words(&self) -> Result<Vec<u64>, GroupError> {
-        self.shared.layer.heard().map_err(GroupError::Layer)
     }
 }
 
@@ -93,6 +96,10 @@ impl Doubt {
             .filter(|(_, (before, now))| before != now);
         new.map(|(slot, _)| slot).collect()
     }
+}
+
+fn words(rank: &Rank) -> Result<Vec<u64>, GroupError> {
+    rank.shared.layer.heard().map_err(GroupError::Layer)
 }
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! Generations of a slot: each is given once, so that two processes are never taken for one.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use membership_rules::record::RankGeneration;
 use rendezvous::{Store, StoreError, repeat};
 
 use super::GroupError;
-use super::group_store::{PATIENCE, RECORD};
-use super::stored::parse_any_record;
+use super::stored::{RECORD, parse_any_record};
+
+/// A call before the group runs is repeated for this long: longer than an etcd needs to choose another leader.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 const GENERATIONS: &str = "generation";
 /// Keys below these are named by slot and generation. They exist from a generation's first record until the group dropped it.
@@ -116,7 +118,6 @@ mod tests {
     use membership_rules::record::Record;
     use rendezvous::{MemoryStore, Records};
     use std::sync::{Arc, Barrier};
-    use std::time::Duration;
 
     const LONG: Duration = Duration::from_secs(100);
 

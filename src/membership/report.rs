@@ -12,9 +12,10 @@ use rendezvous::{Patient, Process, Store, repeat};
 use super::GroupError;
 use super::config::GroupConfig;
 use super::event::GroupView;
-use super::group_store::{GroupStore, LookAt, PATIENCE, RECORD};
-use super::see::held_for;
-use super::stored::parse_any_record;
+use super::generations::PATIENCE;
+use super::group_store::{GroupStore, LookAt};
+use super::newcomers::held_for;
+use super::stored::{RECORD, parse_any_record};
 
 /// A generation that no rank has: of the reader.
 const READER: RankGeneration = (u32::MAX, 0);
@@ -109,9 +110,9 @@ pub fn read_group(store: &Arc<dyn Store>) -> Result<Option<GroupReport>, GroupEr
     let patient: Arc<dyn Store> = Arc::new(Patient::new(Arc::clone(store), PATIENCE));
     let ttl = GroupConfig::new().lease_ttl;
     let mut group = GroupStore::new(patient, READER, slots, ttl, Process::this());
-    let mut odd = group.look(&LookAt::All)?;
-    odd.extend(group.look(&LookAt::Members)?);
-    let kept = &group.kept;
+    let mut odd = group.reader.look(&LookAt::All)?;
+    odd.extend(group.reader.look(&LookAt::Members)?);
+    let kept = &group.reader.kept;
     let Some(record) = &kept.record else {
         return Ok(None);
     };
@@ -128,7 +129,7 @@ pub fn read_group(store: &Arc<dyn Store>) -> Result<Option<GroupReport>, GroupEr
 
 /// Members of the record, and others that hold a lease, in the order of their slots.
 fn ranks(group: &GroupStore) -> Vec<RankReport> {
-    let kept = &group.kept;
+    let kept = &group.reader.kept;
     let record = kept.record.as_ref();
     let members = record.map_or_else(Members::default, |record| record.members.clone());
     let epoch = kept.record.as_ref().map_or(0, |record| record.epoch);
@@ -163,7 +164,7 @@ fn held_back(group: &GroupStore, record: &Record) -> Vec<HeldBackReport> {
     let rows = record
         .members
         .iter()
-        .filter_map(|who| group.kept.rows.get(&who));
+        .filter_map(|who| group.reader.kept.rows.get(&who));
     for (slot, failures) in rows.flat_map(|row| row.held.iter()) {
         let most = all.entry(slot).or_default();
         *most = failures.max(*most);
@@ -197,8 +198,9 @@ impl OpenProposal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::membership::group_store::{Member, member_key, row_key};
-    use crate::membership::stored::{StoredRow, record_text, row_text};
+    use crate::membership::stored::{
+        Member, StoredRow, member_key, record_text, row_key, row_text,
+    };
     use rendezvous::MemoryStore;
 
     fn store() -> Arc<dyn Store> {

@@ -9,14 +9,15 @@ use membership_rules::record::RankGeneration;
 use membership_rules::slots::Slots;
 use rendezvous::{Entry, Process};
 
+use super::GroupError;
 use super::changes::Changes;
 use super::config::Bounds;
 use super::counters::Counting;
 use super::event::{Cause, GroupEvent, GroupEventKind, GroupState, GroupView};
 use super::layer::Layer;
+use super::stored::say_over;
 use super::suspects::{Added, Suspects};
 use super::transport::Transport;
-use super::{GroupError, group_store};
 use crate::error::ThreadPanicked;
 
 /// Events kept for a program that does not fetch them.
@@ -225,7 +226,7 @@ impl Shared {
         // The others need not wait for the lease to run out.
         let who = (self.transport.slot(), self.transport.generation());
         let said = ThreadPanicked::catch(&panicked.thread, || {
-            group_store::say_over(self.transport.store().as_ref(), who)
+            say_over(self.transport.store().as_ref(), who)
         });
         if !matches!(said, Ok(Ok(()))) {
             tracing::warn!("the others learn of the end of this rank by its lease: {said:?}");

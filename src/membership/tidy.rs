@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use membership_rules::clocks::back_off;
 use membership_rules::record::{RankGeneration, Record};
 
-use super::driver::{Driver, TURN_PART, TurnOutcome, rank_generations};
-use super::group_store::{PROMISES, all_words, words_of};
+use super::outcome::TURN_PART;
+use super::rank::Rank;
+use super::stored::{PROMISES, all_words, words_of};
 use crate::team::Sweep;
 
 /// Of so many views one has the store searched for what ranks have left that are over; behind the others it is removed by name.
@@ -56,6 +57,53 @@ impl Tidying {
         }
         (self.sweep, self.begun) = (sweep, Some(Arc::clone(record)));
     }
+
+    /// The device has the view of `record`, and ranks may have left something behind.
+    pub(super) fn tidy(&mut self, rank: &Rank, record: &Arc<Record>) {
+        if rank.is_lowest(record) {
+            self.begin(record, rank.shared.transport.leftovers());
+        } else {
+            *self = Self::default();
+        }
+    }
+
+    /// `who` has left, and all are through with it.
+    pub(super) fn leaver(&mut self, who: RankGeneration) {
+        words_of(who).for_each(|key| self.sweep.add_key(key));
+    }
+
+    /// Removes what is left, for as long as a turn may take and by one call at least. Returns how long this rank waits then: `time`
+    /// at most.
+    pub(super) fn sweep(&mut self, rank: &mut Rank, record: &Record, time: Duration) -> Duration {
+        let (now, ttl) = (Instant::now(), rank.shared.bounds.lease_ttl);
+        let waits = self.next.is_some_and(|next| now < next);
+        if waits || record.open.is_some() {
+            return time;
+        }
+        while !self.sweep.is_done() && now.elapsed() < ttl / TURN_PART {
+            let is_over = |slot, generation| record.was_dropped(slot, generation);
+            let swept = rank.store.sweep(&mut self.sweep, &is_over);
+            if let Err(error) = swept {
+                tracing::warn!("records of ranks that are gone are left in the store: {error}");
+                let failures = self.failures.saturating_add(1);
+                self.failures = failures;
+                self.next = Some(Instant::now() + back_off(ttl, failures, MOST_LEASES));
+                return time;
+            }
+            (self.failures, self.next) = (0, None);
+            if let Err(error) = rank.store.keep_lease(rank.own.applied == 0) {
+                tracing::warn!("the lease is not renewed: {error}");
+                break;
+            }
+        }
+        if !self.sweep.is_done() {
+            return time.min(PAUSE);
+        }
+        if let Some(begun) = self.begun.take() {
+            self.done = Some(begun);
+        }
+        time
+    }
 }
 
 /// All promises up to the view of `record`, if no proposal is open. This rank has removed those up to `from`, if it has removed any.
@@ -79,63 +127,8 @@ fn dropped(before: &Record, now: &Record) -> Option<Vec<RankGeneration>> {
         generation <= earlier.saturating_add(1)
     };
     let stays = |who: &RankGeneration| now.members.get(who.0) == Some(who.1);
-    let gone = rank_generations(&before.members).filter(|who| !stays(who));
+    let gone = before.members.iter().filter(|who| !stays(who));
     now.admitted.iter().all(next).then(|| gone.collect())
-}
-
-impl Driver {
-    /// The device has the view of `record`, and ranks may have left something behind.
-    pub(super) fn tidy(&mut self, record: &Arc<Record>) {
-        match self.is_lowest(record) {
-            true => self
-                .tidying
-                .begin(record, self.shared.transport.leftovers()),
-            false => self.tidying = Tidying::default(),
-        }
-    }
-
-    /// Whether this rank removes what others have left.
-    pub(super) fn is_lowest(&self, record: &Record) -> bool {
-        record.members.keys().next() == Some(self.own.slot)
-    }
-
-    /// `who` has left, and all are through with it.
-    pub(super) fn tidy_leaver(&mut self, who: RankGeneration) {
-        words_of(who).for_each(|key| self.tidying.sweep.add_key(key));
-    }
-
-    /// Removes what is left, for as long as a turn may take and by one call at least. Returns how long this rank waits then: `time`
-    /// at most.
-    pub(super) fn sweep(&mut self, record: &Record, time: Duration) -> TurnOutcome {
-        let (now, ttl) = (Instant::now(), self.shared.bounds.lease_ttl);
-        let waits = self.tidying.next.is_some_and(|next| now < next);
-        if waits || record.open.is_some() {
-            return TurnOutcome::Wait(time);
-        }
-        while !self.tidying.sweep.is_done() && now.elapsed() < ttl / TURN_PART {
-            let is_over = |slot, generation| record.was_dropped(slot, generation);
-            let swept = self.store.sweep(&mut self.tidying.sweep, &is_over);
-            if let Err(error) = swept {
-                tracing::warn!("records of ranks that are gone are left in the store: {error}");
-                let failures = self.tidying.failures.saturating_add(1);
-                self.tidying.failures = failures;
-                self.tidying.next = Some(Instant::now() + back_off(ttl, failures, MOST_LEASES));
-                return TurnOutcome::Wait(time);
-            }
-            (self.tidying.failures, self.tidying.next) = (0, None);
-            if let Err(error) = self.store.keep_lease(self.own.applied == 0) {
-                tracing::warn!("the lease is not renewed: {error}");
-                break;
-            }
-        }
-        if !self.tidying.sweep.is_done() {
-            return TurnOutcome::Wait(time.min(PAUSE));
-        }
-        if let Some(begun) = self.tidying.begun.take() {
-            self.tidying.done = Some(begun);
-        }
-        TurnOutcome::Wait(time)
-    }
 }
 
 #[cfg(test)]

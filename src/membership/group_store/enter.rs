@@ -5,17 +5,13 @@ use std::time::{Duration, Instant};
 
 use rendezvous::{Measured, Patient, Store, StoreError, Timed, repeat};
 
-use super::GroupStore;
-use super::keys::{CONFIG, MEMBERS, RECORD, key};
+use super::store::GroupStore;
 use crate::deadline::Looks;
 use crate::membership::GroupError;
 use crate::membership::config::Bounds;
 use crate::membership::event::GroupView;
-use crate::membership::generations::note_generation;
-use crate::membership::stored::parse_record;
-
-/// A call before the group runs is repeated for this long: longer than an etcd needs to choose another leader.
-pub(in crate::membership) const PATIENCE: Duration = Duration::from_secs(5);
+use crate::membership::generations::{PATIENCE, note_generation};
+use crate::membership::stored::{CONFIG, MEMBERS, RECORD, key, parse_record};
 
 /// Calls of the store that a rank makes at its start beyond those that it needs, to measure how fast the store is.
 pub(super) const LOOKS: u32 = 4;
@@ -24,25 +20,27 @@ impl GroupStore {
     /// Takes the place of this generation in a group with these bounds; a generation can do so once. A founder has not drawn its
     /// generation, so this call notes it as the newest. Returns how long the calls of the store took.
     pub(in crate::membership) fn enter(&mut self, bounds: &Bounds) -> Result<Measured, GroupError> {
-        let store = Patient::new(Arc::clone(&self.opened), PATIENCE);
+        let store = Patient::new(Arc::clone(self.reader.calls.opened()), PATIENCE);
         let mut times = Vec::new();
         let mut timed = |call: &dyn Fn() -> Result<bool, StoreError>| {
             let timed = Timed::of(call);
             times.push(timed.took);
             timed.result
         };
-        let (rank, generation) = self.own;
+        let own = self.reader.own;
+        let (rank, generation) = own;
         let taken = GroupError::Taken { rank, generation };
-        let place = key("taken", self.own);
+        let place = key("taken", own);
         if timed(&|| Ok(store.try_get(&place)?.is_some()))? {
             return Err(taken);
         }
-        self.bounds = bounds.to_string().into_bytes();
-        if !timed(&|| store.compare_and_set(CONFIG, None, &self.bounds))? {
+        self.reader.bounds = bounds.to_string().into_bytes();
+        let (text, token) = (&self.reader.bounds, &self.reader.token);
+        if !timed(&|| store.compare_and_set(CONFIG, None, text))? {
             self.agree(&store, bounds.found)?;
         }
-        timed(&|| note_generation(&store, self.own))?;
-        if !timed(&|| store.compare_and_set(&place, None, &self.token))? {
+        timed(&|| note_generation(&store, own))?;
+        if !timed(&|| store.compare_and_set(&place, None, token))? {
             return Err(taken);
         }
         for _ in 0..LOOKS {
@@ -54,7 +52,7 @@ impl GroupStore {
     /// Compares the bounds of this rank with those in the store. If the store holds garbage, a rank that looks writes the bounds
     /// again (`mend_bounds`), and this rank waits for that up to `patience`. If no rank holds a lease, this rank writes them.
     fn agree(&self, store: &Patient, patience: Duration) -> Result<(), GroupError> {
-        let (own, start) = (&self.bounds, Instant::now());
+        let (own, start) = (&self.reader.bounds, Instant::now());
         let mut why = String::new();
         for left in Looks::by(Instant::now, start.checked_add(patience)) {
             let reason = match store.try_get(CONFIG) {
@@ -78,7 +76,7 @@ impl GroupStore {
             }
             why = reason;
             if !left.is_zero() {
-                store.wait_for_change(left.min(self.ttl / 4));
+                store.wait_for_change(left.min(self.reader.calls.ttl() / 4));
             }
         }
         let waited = start.elapsed();
@@ -92,9 +90,10 @@ impl GroupStore {
 
     /// Writes the bounds again where another has changed them: those that come compare theirs.
     pub(in crate::membership) fn mend_bounds(&mut self) -> Result<(), StoreError> {
-        if std::mem::take(&mut self.bounds_differ) && !self.bounds.is_empty() {
-            let bounds = self.bounds.clone();
-            self.call(|store| store.put(CONFIG, &bounds))?;
+        let reader = &mut self.reader;
+        if std::mem::take(&mut reader.bounds_differ) && !reader.bounds.is_empty() {
+            let bounds = reader.bounds.clone();
+            reader.call(|store| store.put(CONFIG, &bounds))?;
         }
         Ok(())
     }

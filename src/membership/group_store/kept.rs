@@ -1,36 +1,15 @@
-//! What a rank keeps of the keys that it has read, and the values that are JSON.
+//! What a rank keeps of the keys that it has read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
-use membership_rules::anew::Place;
+use membership_rules::anew::{Place, Word};
 use membership_rules::record::{Promise, RankGeneration, Record};
-use rendezvous::{Count, Process};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use rendezvous::Count;
 
-use super::lost::{Lost, Words};
 use crate::membership::holders::Holders;
-use crate::membership::stored::{StoredRow, Unreadable};
-
-/// The value of a living rank's member key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::membership) struct Member {
-    pub(in crate::membership) process: Process,
-    /// It wants to be taken in.
-    pub(in crate::membership) asks: bool,
-    /// The store does not hold the newest record that it has had: others look for what it says of that.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(in crate::membership) lost: bool,
-}
-
-/// The value that a member writes when it wants to leave. `last` is the last call that it starts in the view of `epoch`. The
-/// goodbye holds in that view only. If a change keeps the member meanwhile, the member writes a new goodbye.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::membership) struct Goodbye {
-    pub(in crate::membership) epoch: u32,
-    pub(in crate::membership) last: u32,
-}
+use crate::membership::stored::{Goodbye, Had, StoredRow, Unreadable};
 
 /// What this rank has read from the store.
 #[derive(Debug, Default)]
@@ -56,7 +35,7 @@ pub(in crate::membership) struct Kept {
     pub(super) count: Option<Count>,
     /// Keys that cannot be read, and that were reported.
     pub(super) told: BTreeSet<String>,
-    /// Keys were read, or a view came, and the driver has not called [`GroupStore::drop_kept`] since.
+    /// Keys were read, or a view came, and the driver has not called [`Reader::drop_kept`](super::look::Reader::drop_kept) since.
     pub(in crate::membership) is_new: bool,
     /// The store does not hold the record that this rank keeps.
     pub(in crate::membership) lost: Option<Lost>,
@@ -120,10 +99,54 @@ impl Kept {
     }
 }
 
-pub(super) fn text(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("numbers and words")
+/// What this rank has read of the words of others.
+#[derive(Debug, Default)]
+pub(in crate::membership) struct Words {
+    /// The word of each rank, and whether it was written while this rank looked.
+    pub(super) all: BTreeMap<RankGeneration, (Had, bool)>,
 }
 
-pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(text).map_err(|error| error.to_string())
+impl Words {
+    pub(super) fn insert(&mut self, who: RankGeneration, had: Had) {
+        let before = self.all.get(&who);
+        let is_new = before.is_some_and(|(before, is_new)| *is_new || *before != had);
+        self.all.insert(who, (had, is_new));
+    }
+
+    pub(super) fn retain(&mut self, stays: impl Fn(RankGeneration) -> bool) {
+        self.all.retain(|who, _| stays(*who));
+    }
+
+    /// Those of ranks that live, as far as this rank has seen.
+    pub(in crate::membership) fn living(&self) -> BTreeMap<RankGeneration, &Had> {
+        let living = self.all.iter().filter(|(_, (_, is_new))| *is_new);
+        living.map(|(who, (had, _))| (*who, had)).collect()
+    }
+}
+
+/// The record that this rank keeps is not in the store.
+#[derive(Debug)]
+pub(in crate::membership) struct Lost {
+    pub(in crate::membership) since: Instant,
+    /// This rank was in touch with the store shortly before.
+    pub(in crate::membership) touched: bool,
+    /// The earlier record that stands there.
+    pub(super) stands: Option<(Place, Vec<u8>)>,
+    /// An event has said that the record is gone.
+    pub(in crate::membership) noticed: bool,
+    /// What this rank has written into the store to bring back its part of it.
+    pub(in crate::membership) restored: bool,
+    /// What was said last, and since when it is so; none after a gap.
+    pub(in crate::membership) hush: Option<(BTreeMap<RankGeneration, Word>, Instant)>,
+    /// The last turn.
+    pub(in crate::membership) turned: Instant,
+    /// An event has said why the record cannot be written.
+    pub(in crate::membership) told: bool,
+}
+
+impl Lost {
+    /// The place of what stands in the store; the first of all if nothing does.
+    pub(in crate::membership) fn stands(&self) -> Place {
+        self.stands.as_ref().map_or_else(Place::default, |it| it.0)
+    }
 }

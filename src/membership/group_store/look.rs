@@ -5,17 +5,16 @@ use std::sync::Arc;
 
 use membership_rules::anew::Place;
 use membership_rules::record::{RankGeneration, Record};
-use rendezvous::{Changed, Entry, MAX_LOOK, StoreError};
+use rendezvous::{Changed, Entry, MAX_LOOK, Process, Store, StoreError};
 
-use super::GroupStore;
-use super::kept::{Member, parse};
-use super::keys::{
-    CONFIG, GROUP, MEMBERS, OVER, PROMISES, RECORD, ROWS, member_key, promise_key, rank_generation,
-    row_key,
-};
+use super::calls::Calls;
+use super::kept::Kept;
 use crate::membership::config::Bounds;
 use crate::membership::holders::Holder;
-use crate::membership::stored::{parse_record, parse_row};
+use crate::membership::stored::{
+    CONFIG, GROUP, MEMBERS, Member, OVER, PROMISES, RECORD, ROWS, member_key, parse, parse_record,
+    parse_row, promise_key, rank_generation, row_key,
+};
 
 /// What a record that cannot be used means for the group, and how the operator mends it.
 const MENDS: &str = "Calls go on in the view that is, and no view changes until that key holds a record of the group again. Whoever runs \
@@ -32,7 +31,53 @@ pub(in crate::membership) enum LookAt {
     All,
 }
 
-impl GroupStore {
+/// What one generation reads of the store, and keeps of it.
+#[derive(Debug)]
+pub(in crate::membership) struct Reader {
+    pub(super) own: RankGeneration,
+    pub(super) slots: u32,
+    pub(super) process: Process,
+    pub(super) calls: Calls,
+    pub(in crate::membership) kept: Kept,
+    /// Reports for the next look.
+    pub(super) notes: Vec<String>,
+    /// The bounds of this rank, as text; all ranks write the same.
+    pub(super) bounds: Vec<u8>,
+    /// Another value stands in the store.
+    pub(super) bounds_differ: bool,
+    /// Something has shown that the store may have lost the record.
+    pub(super) doubts: bool,
+    /// The value of this rank's place: another process of the same name has another one.
+    pub(super) token: Vec<u8>,
+    /// Another process has the place.
+    pub(super) namesake: bool,
+}
+
+impl Reader {
+    pub(super) fn new(calls: Calls, own: RankGeneration, slots: u32, process: Process) -> Self {
+        Self {
+            own,
+            slots,
+            process,
+            calls,
+            kept: Kept::default(),
+            notes: Vec::new(),
+            bounds: Vec::new(),
+            bounds_differ: false,
+            doubts: false,
+            token: format!("{:016x}", fastrand::u64(..)).into_bytes(),
+            namesake: false,
+        }
+    }
+
+    /// Makes one call within the bound that the pace of the store gives it.
+    pub(super) fn call<T>(
+        &mut self,
+        call: impl FnOnce(&dyn Store) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.calls.call(call)
+    }
+
     /// Makes one look. If one rank changes two keys one after the other, a look that asks for both and sees the second also sees
     /// the first. Returns reports on keys that cannot be read.
     pub(in crate::membership) fn look(&mut self, at: &LookAt) -> Result<Vec<String>, StoreError> {

@@ -1,105 +1,23 @@
 //! A store that has lost the record, or is back with an earlier one: what a rank writes into it, and what it reads of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use membership_rules::anew::{Place, Word};
+use membership_rules::anew::Place;
 use membership_rules::record::{RankGeneration, Record};
 use rendezvous::StoreError;
-use serde::{Deserialize, Serialize};
 
-use super::GroupStore;
-use super::kept::text;
-use super::keys::{CONFIG, HAD, RECORD, had_key, key};
+use super::kept::{Lost, Words};
+use super::look::Reader;
 use crate::membership::generations::note_generation;
-use crate::membership::stored::{parse_record, record_text};
+use crate::membership::stored::{
+    CONFIG, HAD, Had, RECORD, had_key, key, parse_record, record_text, text,
+};
 
 /// Most ranks that a word names: it is for a reader.
 const MOST_NAMED: usize = 16;
 
-/// The value of a rank's `had` key: what it knows of the record that the store has lost. The rank writes it again and again, so that
-/// a reader tells the word of a living rank from one that an earlier store has kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::membership) struct Had {
-    pub(in crate::membership) epoch: u32,
-    pub(in crate::membership) number: u64,
-    /// That record, as it stood in the store.
-    pub(in crate::membership) record: String,
-    /// It was in touch with the store not longer ago than the group takes to be founded anew.
-    pub(in crate::membership) touched: bool,
-    /// Ranks that have ended for certain, as it has seen.
-    pub(in crate::membership) ended: Vec<RankGeneration>,
-    /// For how long the record is gone, ms.
-    pub(in crate::membership) lost_ms: u64,
-    /// What it waits for, for the reports of others.
-    pub(in crate::membership) waits: String,
-}
-
-impl Had {
-    pub(in crate::membership) fn word(&self) -> Word {
-        Word {
-            place: Place {
-                epoch: self.epoch,
-                number: self.number,
-            },
-            touched: self.touched,
-        }
-    }
-}
-
-/// What this rank has read of the words of others.
-#[derive(Debug, Default)]
-pub(in crate::membership) struct Words {
-    /// The word of each rank, and whether it was written while this rank looked.
-    all: BTreeMap<RankGeneration, (Had, bool)>,
-}
-
-impl Words {
-    pub(super) fn insert(&mut self, who: RankGeneration, had: Had) {
-        let before = self.all.get(&who);
-        let is_new = before.is_some_and(|(before, is_new)| *is_new || *before != had);
-        self.all.insert(who, (had, is_new));
-    }
-
-    pub(super) fn retain(&mut self, stays: impl Fn(RankGeneration) -> bool) {
-        self.all.retain(|who, _| stays(*who));
-    }
-
-    /// Those of ranks that live, as far as this rank has seen.
-    pub(in crate::membership) fn living(&self) -> BTreeMap<RankGeneration, &Had> {
-        let living = self.all.iter().filter(|(_, (_, is_new))| *is_new);
-        living.map(|(who, (had, _))| (*who, had)).collect()
-    }
-}
-
-/// The record that this rank keeps is not in the store.
-#[derive(Debug)]
-pub(in crate::membership) struct Lost {
-    pub(in crate::membership) since: Instant,
-    /// This rank was in touch with the store shortly before.
-    pub(in crate::membership) touched: bool,
-    /// The earlier record that stands there.
-    pub(super) stands: Option<(Place, Vec<u8>)>,
-    /// An event has said that the record is gone.
-    pub(in crate::membership) noticed: bool,
-    /// What this rank has written into the store to bring back its part of it.
-    pub(in crate::membership) restored: bool,
-    /// What was said last, and since when it is so; none behind a gap.
-    pub(in crate::membership) hush: Option<(BTreeMap<RankGeneration, Word>, Instant)>,
-    /// The last turn.
-    pub(in crate::membership) turned: Instant,
-    /// An event has said why the record cannot be written.
-    pub(in crate::membership) told: bool,
-}
-
-impl Lost {
-    /// The place of what stands in the store; the first of all if nothing does.
-    pub(in crate::membership) fn stands(&self) -> Place {
-        self.stands.as_ref().map_or_else(Place::default, |it| it.0)
-    }
-}
-
-impl GroupStore {
+impl Reader {
     /// The record is gone if the store has none, or one that is older than this rank's. Of what was read, only what this rank knows of
     /// itself and of ranks that have ended counts from now on.
     fn lose(&mut self, stands: Option<(Place, Vec<u8>)>) {
@@ -144,14 +62,16 @@ impl GroupStore {
     }
 
     /// Looks for the record if something has shown that the store may have lost it: a lease of this rank, or the revision of the store.
-    pub(in crate::membership) fn check_record(&mut self) -> Result<(), StoreError> {
+    /// `again`: this rank has taken its lease more than once.
+    pub(super) fn check_record(&mut self, again: bool) -> Result<(), StoreError> {
         if !self.doubts {
             return Ok(());
         }
         if self.kept.record.is_none() {
             // A newcomer that has read nothing yet keeps its name in a store that has lost it.
-            if self.takings > 1 {
-                note_generation_of(self)?;
+            if again {
+                let own = self.own;
+                self.call(|store| note_generation(store, own))?;
                 self.take_place()?;
             }
             self.doubts = false;
@@ -200,7 +120,7 @@ impl GroupStore {
         self.take_place()
     }
 
-    /// Takes the place of this rank's name again. If another process has it, [`GroupStore::has_namesake`] says so.
+    /// Takes the place of this rank's name again. If another process has it, [`Reader::has_namesake`] says so.
     fn take_place(&mut self) -> Result<(), StoreError> {
         let (key, token) = (key("taken", self.own), self.token.clone());
         let taken = self.call(|store| store.compare_and_set(&key, None, &token))?;
@@ -286,10 +206,10 @@ impl GroupStore {
         Ok(())
     }
 
-    /// A record that this rank follows is in the store again. All clocks against others start anew, as behind a gap.
+    /// A record that this rank follows is in the store again. All clocks against others start anew, as after a gap.
     pub(super) fn find(&mut self) {
         if self.kept.lost.take().is_some() {
-            self.slowest = Duration::MAX;
+            self.calls.fail();
             self.kept.is_new = true;
             self.kept.found_again = true;
         }
@@ -311,11 +231,6 @@ impl GroupStore {
             *seen = generation.max(*seen);
         }
     }
-}
-
-fn note_generation_of(rank: &mut GroupStore) -> Result<bool, StoreError> {
-    let own = rank.own;
-    rank.call(|store| note_generation(store, own))
 }
 
 /// The names of some ranks, for a reader.

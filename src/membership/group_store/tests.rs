@@ -1,11 +1,19 @@
 //! Looks, leases and changes over a store in memory.
 
-use super::enter::LOOKS;
-use super::keys::{CONFIG, OVER};
-use super::*;
-use crate::membership::{GroupConfig, GroupError};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use membership_rules::record::{RankGeneration, Record};
 use membership_rules::slots::Slots;
-use rendezvous::{MemoryStore, Records};
+use rendezvous::{MemoryStore, Process, Records, Store, StoreError};
+
+use super::enter::LOOKS;
+use super::*;
+use crate::membership::stored::{
+    CONFIG, OVER, RECORD, StoredRow, member_key, over_key, promise_key, record_text, row_key,
+    row_text,
+};
+use crate::membership::{GroupConfig, GroupError};
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -63,8 +71,8 @@ fn what_a_row_says_against_ranks_holds_in_its_view_only() {
 impl GroupStore {
     /// A look at all keys, and at the leases.
     fn look_whole(&mut self) -> Result<Vec<String>, StoreError> {
-        let mut odd = self.look(&LookAt::All)?;
-        odd.extend(self.look(&LookAt::Members)?);
+        let mut odd = self.reader.look(&LookAt::All)?;
+        odd.extend(self.reader.look(&LookAt::Members)?);
         Ok(odd)
     }
 }
@@ -135,19 +143,22 @@ fn garbage_in_any_key_counts_as_missing_and_is_named_once() {
         assert!(named || reason.is_empty() && odd.is_empty(), "{key}: {odd}");
         assert_eq!(told(&store, &mut looker, key, &value), "", "{key}: once");
     }
-    assert_eq!(looker.kept.record, None);
-    assert!(looker.kept.rows.is_empty() && looker.kept.promises.is_empty());
-    assert!(looker.kept.over.is_empty());
+    assert_eq!(looker.reader.kept.record, None);
+    assert!(looker.reader.kept.rows.is_empty() && looker.reader.kept.promises.is_empty());
+    assert!(looker.reader.kept.over.is_empty());
     // A key that is mended counts.
     assert_eq!(
         told(&store, &mut looker, "group/row/1.1", &row(2, &[0])),
         ""
     );
-    assert_eq!(looker.kept.rows.len(), 1);
+    assert_eq!(looker.reader.kept.rows.len(), 1);
     let whole = record(|_| ());
     assert_eq!(told(&store, &mut looker, RECORD, &whole), "");
-    assert_eq!(looker.kept.record.as_ref().map(|it| it.epoch), Some(1));
-    assert!(looker.kept.members.contains((0, 1)));
+    assert_eq!(
+        looker.reader.kept.record.as_ref().map(|it| it.epoch),
+        Some(1)
+    );
+    assert!(looker.reader.kept.members.contains((0, 1)));
 }
 
 #[test]
@@ -165,13 +176,13 @@ fn a_record_of_an_earlier_view_shows_that_the_store_has_lost_its_data() {
     let odd = told(&store, &mut looker, RECORD, &of(6));
     assert!(odd.contains("it is of view 6"), "{odd}");
     assert_eq!(
-        looker.kept.record.as_ref().unwrap().epoch,
+        looker.reader.kept.record.as_ref().unwrap().epoch,
         7,
         "it stays in force"
     );
     // Then the store holds no record at all.
     store.remove(RECORD).unwrap();
-    let next = looker.kept.record.clone().unwrap();
+    let next = looker.reader.kept.record.clone().unwrap();
     assert_eq!(looker.replace(&next).unwrap(), Replaced::Missing);
 }
 
@@ -188,8 +199,14 @@ fn a_look_finds_ended_leases_beside_that_of_a_dropped_rank() {
     store.put(RECORD, &record_text(&record, 5)).unwrap();
     looker.look_whole().unwrap();
     let held = |looker: &mut GroupStore| -> Vec<u32> {
-        looker.look(&LookAt::Members).unwrap();
-        looker.kept.members.iter().map(|(who, _)| who.0).collect()
+        looker.reader.look(&LookAt::Members).unwrap();
+        looker
+            .reader
+            .kept
+            .members
+            .iter()
+            .map(|(who, _)| who.0)
+            .collect()
     };
     assert_eq!(held(&mut looker), [0, 1, 2, 3]);
     // One lease is gone, and it is not that of the dropped rank: the next count finds it.
@@ -202,7 +219,7 @@ fn a_look_finds_ended_leases_beside_that_of_a_dropped_rank() {
     holders[2].end_lease();
     holders[1].keep_lease(true).unwrap();
     assert_eq!(held(&mut looker), [1]);
-    assert!(looker.kept.members.asks((1, 1)));
+    assert!(looker.reader.kept.members.asks((1, 1)));
 }
 
 #[test]
@@ -224,21 +241,21 @@ fn rows_that_were_forgotten_are_read_again_where_needed() {
             .unwrap();
     }
     let takings = |looker: &GroupStore| -> Vec<u32> {
-        let rows = looker.kept.rows.values();
+        let rows = looker.reader.kept.rows.values();
         rows.map(|row| row.takings).collect()
     };
-    looker.look(&LookAt::All).unwrap();
+    looker.reader.look(&LookAt::All).unwrap();
     assert_eq!(takings(&looker), [1, 2, 3]);
-    assert!(looker.forget_rows() && !looker.forget_rows());
+    assert!(looker.reader.forget_rows() && !looker.reader.forget_rows());
     assert_eq!(takings(&looker), [1], "the own one stays");
-    assert!(looker.kept.promises.is_empty());
+    assert!(looker.reader.kept.promises.is_empty());
     // A row that was written before, by its name.
     let named = LookAt::Named([row_key((2, 1))].into());
-    looker.look(&named).unwrap();
+    looker.reader.look(&named).unwrap();
     assert_eq!(takings(&looker), [1, 3]);
-    looker.look(&LookAt::All).unwrap();
+    looker.reader.look(&LookAt::All).unwrap();
     assert_eq!(takings(&looker), [1, 2, 3]);
-    assert_eq!(looker.kept.promises.len(), 3);
+    assert_eq!(looker.reader.kept.promises.len(), 3);
 }
 
 #[test]
@@ -256,17 +273,18 @@ fn a_look_at_named_keys_reads_those_that_were_not_asked_for_before() {
         };
         row_text(&row)
     };
-    looker.look(&LookAt::All).unwrap();
+    looker.reader.look(&LookAt::All).unwrap();
     store.put("group/row/1.1", &row(1)).unwrap();
     store.put("group/over/2.1", OVER).unwrap();
-    looker.look(&named(&[])).unwrap();
-    assert!(looker.kept.rows.is_empty() && looker.kept.over.is_empty());
+    looker.reader.look(&named(&[])).unwrap();
+    assert!(looker.reader.kept.rows.is_empty() && looker.reader.kept.over.is_empty());
     // Written before the last look, which has not asked for them.
     looker
+        .reader
         .look(&named(&[row_key((1, 1)), over_key((2, 1))]))
         .unwrap();
-    assert_eq!(looker.kept.rows[&(1, 1)].takings, 1);
-    assert!(looker.kept.over.contains(&(2, 1)));
+    assert_eq!(looker.reader.kept.rows[&(1, 1)].takings, 1);
+    assert!(looker.reader.kept.over.contains(&(2, 1)));
     // A promise that was written between the proposal and the look that shows the proposal.
     let keep = record.slots();
     let proposal = membership_rules::record::Proposal {
@@ -277,17 +295,17 @@ fn a_look_at_named_keys_reads_those_that_were_not_asked_for_before() {
     store.put(RECORD, &record_text(&open, 3)).unwrap();
     store.put("group/promise/1/2.1", b"{\"last\":7}").unwrap();
     store.put("group/row/1.1", &row(2)).unwrap();
-    looker.look(&named(&[row_key((1, 1))])).unwrap();
-    assert!(looker.kept.promises.is_empty());
+    looker.reader.look(&named(&[row_key((1, 1))])).unwrap();
+    assert!(looker.reader.kept.promises.is_empty());
     let all = named(&[row_key((1, 1)), promise_key(1, (2, 1))]);
-    looker.look(&all).unwrap();
-    assert_eq!(looker.kept.promises[&(1, (2, 1))].last, Some(7));
-    assert_eq!(looker.kept.rows[&(1, 1)].takings, 2);
+    looker.reader.look(&all).unwrap();
+    assert_eq!(looker.reader.kept.promises[&(1, (2, 1))].last, Some(7));
+    assert_eq!(looker.reader.kept.rows[&(1, 1)].takings, 2);
     // A look at all keys also finds changes of keys that were not named.
     store.put("group/row/0.1", &row(3)).unwrap();
-    looker.look(&all).unwrap();
-    looker.look(&LookAt::All).unwrap();
-    assert_eq!(looker.kept.rows[&(0, 1)].takings, 3);
+    looker.reader.look(&all).unwrap();
+    looker.reader.look(&LookAt::All).unwrap();
+    assert_eq!(looker.reader.kept.rows[&(0, 1)].takings, 3);
 }
 
 #[test]
@@ -305,9 +323,9 @@ fn a_look_keeps_only_the_processes_of_members_that_it_can_watch() {
         store.put(&member_key((slot, 1)), &member).unwrap();
     }
     assert!(looker.look_whole().unwrap().is_empty());
-    let near = |slot| looker.kept.members.near((slot, 1)).is_some();
+    let near = |slot| looker.reader.kept.members.near((slot, 1)).is_some();
     assert_eq!([1, 2, 3].map(near), [false, false, true]);
-    let beside = |slot| looker.kept.members.get((slot, 1)).unwrap().beside;
+    let beside = |slot| looker.reader.kept.members.get((slot, 1)).unwrap().beside;
     assert_eq!([1, 2, 3].map(beside), [true, false, true]);
 }
 
@@ -323,17 +341,17 @@ fn a_lease_is_taken_again_only_when_the_store_says_that_it_is_gone() {
     );
     own.keep_lease(true).unwrap();
     own.keep_lease(true).unwrap();
-    assert_eq!(own.takings, 1);
+    assert_eq!(own.takings(), 1);
     let mut other = opened(&store, (0, 1), 2);
     other.look_whole().unwrap();
-    assert!(other.kept.members.asks((1, 2)));
+    assert!(other.reader.kept.members.asks((1, 2)));
     own.keep_lease(false).unwrap();
-    assert_eq!(own.takings, 1, "what stands under it has changed");
+    assert_eq!(own.takings(), 1, "what stands under it has changed");
     other.look_whole().unwrap();
-    assert!(!other.kept.members.asks((1, 2)));
+    assert!(!other.reader.kept.members.asks((1, 2)));
     // Not renewed in time.
     let start = Instant::now();
-    while other.kept.members.contains((1, 2)) {
+    while other.reader.kept.members.contains((1, 2)) {
         assert!(
             start.elapsed() < Duration::from_secs(100),
             "it does not run out"
@@ -341,10 +359,10 @@ fn a_lease_is_taken_again_only_when_the_store_says_that_it_is_gone() {
         other.look_whole().unwrap();
     }
     own.keep_lease(false).unwrap();
-    assert_eq!(own.takings, 2);
+    assert_eq!(own.takings(), 2);
     own.end_lease();
     other.look_whole().unwrap();
-    assert_eq!(other.kept.members.len(), 0);
+    assert_eq!(other.reader.kept.members.len(), 0);
 }
 
 #[test]
@@ -357,9 +375,9 @@ fn a_holder_whose_key_another_has_changed_writes_it_again() {
     store.put("group/member/1.2", b"7").unwrap();
     let mut other = opened(&store, (0, 1), 2);
     other.look_whole().unwrap();
-    assert!(!other.kept.members.contains((1, 2)));
+    assert!(!other.reader.kept.members.contains((1, 2)));
     let start = Instant::now();
-    while !other.kept.members.contains((1, 2)) {
+    while !other.reader.kept.members.contains((1, 2)) {
         let waited = start.elapsed();
         assert!(waited < Duration::from_secs(100), "it is not written again");
         std::thread::sleep(Duration::from_millis(10));
@@ -389,7 +407,7 @@ fn a_rank_takes_its_member_key_back_from_another_lease_and_keeps_it() {
         std::thread::sleep(Duration::from_millis(10));
         own.keep_lease(false).unwrap();
     }
-    assert_eq!(own.takings, 1, "its own lease lived all the time");
+    assert_eq!(own.takings(), 1, "its own lease lived all the time");
     store.end_lease("other", other).unwrap();
     assert!(store.try_get(member).unwrap().is_some());
 }
@@ -406,21 +424,21 @@ fn a_member_key_that_another_has_set_first_is_named_and_removed() {
             _ => store.put("group/member/1.2", value).unwrap(),
         }
         own.keep_lease(false).unwrap();
-        assert_eq!(own.takings, round - 1, "somebody has the key");
+        assert_eq!(own.takings(), round - 1, "somebody has the key");
         own.keep_lease(false).unwrap();
-        assert_eq!(own.takings, round);
+        assert_eq!(own.takings(), round);
         store.end_lease("other", other).unwrap();
-        let odd = own.look(&LookAt::All).unwrap();
+        let odd = own.reader.look(&LookAt::All).unwrap();
         let named = "'group/member/1.2' is set and is not of this rank's lease";
         assert_eq!(
             odd.iter().filter(|it| it.starts_with(named)).count(),
             1,
             "{odd:?}"
         );
-        assert!(own.kept.members.contains((1, 2)));
+        assert!(own.reader.kept.members.contains((1, 2)));
         // The next round.
         own.end_lease();
-        own.kept.told.clear();
+        own.reader.kept.told.clear();
     }
 }
 
@@ -462,15 +480,15 @@ fn garbage_in_the_bounds_is_written_again_by_a_member_or_a_newcomer() {
         assert!(error.starts_with(named), "{error}");
         assert!(error.contains("has written it again within"), "{error}");
         for times in [1, 0] {
-            let odd = there.look(&LookAt::All).unwrap();
+            let odd = there.reader.look(&LookAt::All).unwrap();
             let named = odd.iter().filter(|error| error.contains("'group/config'"));
             assert_eq!(named.count(), times, "{odd:?}");
         }
         there.mend_bounds().unwrap();
         assert_eq!(memory.try_get(CONFIG).unwrap(), written);
         comes().unwrap();
-        assert_eq!(there.look(&LookAt::All).unwrap(), [""; 0]);
-        there.kept.told.clear();
+        assert_eq!(there.reader.look(&LookAt::All).unwrap(), [""; 0]);
+        there.reader.kept.told.clear();
         there.end_lease();
     }
 }

@@ -10,9 +10,8 @@ use rendezvous::MemoryStore;
 
 use super::{LONG, PATIENT, lock, memory, world_of};
 use crate::membership::event::Cause;
-use crate::membership::group_store::member_key;
 use crate::membership::sim::{Rank, World};
-use crate::membership::stored::parse_record;
+use crate::membership::stored::{member_key, parse_record};
 use crate::membership::{
     GroupConfig, GroupEvent, GroupEventKind, GroupState, next_generation, read_group,
 };

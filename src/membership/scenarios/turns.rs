@@ -11,10 +11,10 @@ use rendezvous::{MAX_BOUND, MemoryStore, Process, Store};
 use super::PATIENT;
 use crate::membership::GroupConfig;
 use crate::membership::driver::Driver;
-use crate::membership::group_store::{GroupStore, Member, member_key};
+use crate::membership::group_store::GroupStore;
 use crate::membership::shared::Shared;
 use crate::membership::sim::{Asked, Counted, CutStore, founder};
-use crate::membership::stored::record_text;
+use crate::membership::stored::{Member, member_key, record_text};
 
 const TTL: Duration = Duration::from_millis(400);
 const CONFIG: GroupConfig = PATIENT.with_lease_ttl(TTL);
@@ -129,7 +129,7 @@ fn what_dead_ranks_have_left_is_removed_in_turns_that_end() {
 fn a_proposal_is_not_late_because_the_promise_of_this_rank_was() {
     let mut turns = Turns::new(3);
     turns.store.put("group/over/2.1", b"1").unwrap();
-    let promised = |turns: &Turns| turns.driver.own.promised.is_some();
+    let promised = |turns: &Turns| turns.driver.rank.own.promised.is_some();
     turns.each_call_takes(TTL / 8);
     for _ in 0..TURNS {
         if promised(&turns) {
@@ -140,11 +140,11 @@ fn a_proposal_is_not_late_because_the_promise_of_this_rank_was() {
     assert!(promised(&turns));
     turns.each_call_takes(Duration::ZERO);
     turns.turn();
-    assert_eq!(turns.driver.own.unanswered, (1, Duration::ZERO));
+    assert_eq!(turns.driver.rank.own.unanswered, (1, Duration::ZERO));
     // A turn that was slow is a gap, behind which it starts anew.
     let runs = (0..TURNS).any(|_| {
         turns.turn();
-        !turns.driver.own.unanswered.1.is_zero()
+        !turns.driver.rank.own.unanswered.1.is_zero()
     });
     assert!(runs, "the clock of the proposal runs");
 }

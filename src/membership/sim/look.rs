@@ -9,9 +9,9 @@ use rendezvous::{MemoryStore, Process, Store};
 
 use super::world;
 use crate::membership::driver::Driver;
-use crate::membership::group_store::{GroupStore, Member, member_key, row_key};
+use crate::membership::group_store::GroupStore;
 use crate::membership::shared::Shared;
-use crate::membership::stored::{StoredRow, record_text, row_text};
+use crate::membership::stored::{Member, StoredRow, member_key, record_text, row_key, row_text};
 use crate::membership::{GroupConfig, GroupError};
 
 /// The times of `rounds` turns of the rank in slot 0 of `ranks`, which looks at all keys, behind a change of every row.

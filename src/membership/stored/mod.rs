@@ -12,10 +12,17 @@
 //! refused. Whatever changes here needs another [`RECORD_VERSION`](rendezvous::RECORD_VERSION).
 
 mod error;
+mod keys;
 mod record;
 mod row;
 mod sets;
+mod words;
 
 pub(super) use error::Unreadable;
+pub(super) use keys::{
+    CONFIG, GOODBYES, GROUP, HAD, MEMBERS, OVER, PROMISES, RECORD, ROWS, all_words, goodbye_key,
+    had_key, key, member_key, over_key, promise_key, rank_generation, row_key, say_over, words_of,
+};
 pub(super) use record::{parse_any_record, parse_record, record_text};
 pub(super) use row::{StoredRow, parse_row, row_text};
+pub(super) use words::{Goodbye, Had, Member, parse, text};

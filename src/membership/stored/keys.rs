@@ -3,21 +3,21 @@
 use membership_rules::record::RankGeneration;
 use rendezvous::{Store, StoreError};
 
-pub(super) const GROUP: &str = "group";
+pub(in crate::membership) const GROUP: &str = "group";
 pub(in crate::membership) const RECORD: &str = "group/record";
-pub(super) const MEMBERS: &str = "group/member";
-pub(super) const CONFIG: &str = "group/config";
-pub(super) const ROWS: &str = "group/row/";
+pub(in crate::membership) const MEMBERS: &str = "group/member";
+pub(in crate::membership) const CONFIG: &str = "group/config";
+pub(in crate::membership) const ROWS: &str = "group/row/";
 pub(in crate::membership) const PROMISES: &str = "group/promise/";
 /// Below it are the words of ranks that want to leave.
 pub(in crate::membership) const GOODBYES: &str = "group/leaves/";
 /// Kinds of keys that a generation writes under its own name.
 const WORDS: [&str; 5] = ["row", "leaves", "over", "taken", "member"];
 /// The value under the `over` key of a rank that has ended.
-pub(super) const OVER: &[u8] = b"1";
+pub(in crate::membership) const OVER: &[u8] = b"1";
 
 /// Below it are the words of ranks whose store has lost the record.
-pub(super) const HAD: &str = "group/had";
+pub(in crate::membership) const HAD: &str = "group/had";
 
 /// The keys below which generations write under their own names. No rank reads those of generations that are over.
 pub(in crate::membership) fn all_words() -> impl Iterator<Item = String> {
@@ -63,7 +63,7 @@ pub(in crate::membership) fn had_key(who: RankGeneration) -> String {
     key("had", who)
 }
 
-pub(super) fn key(kind: &str, (slot, generation): RankGeneration) -> String {
+pub(in crate::membership) fn key(kind: &str, (slot, generation): RankGeneration) -> String {
     format!("group/{kind}/{slot}.{generation}")
 }
 
@@ -73,7 +73,10 @@ pub(in crate::membership) fn promise_key(proposal: u64, who: RankGeneration) -> 
 }
 
 /// The slot and the generation that `name` says.
-pub(super) fn rank_generation(name: &str, slots: u32) -> Result<RankGeneration, String> {
+pub(in crate::membership) fn rank_generation(
+    name: &str,
+    slots: u32,
+) -> Result<RankGeneration, String> {
     let split = name.split_once('.');
     let (slot, generation) = split.ok_or("its name is not SLOT.GENERATION")?;
     let slot: u32 = slot.parse().map_err(|_| format!("'{slot}' is no slot"))?;

@@ -4,18 +4,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use membership_rules::look::{Leaving, Limit, Look};
+use membership_rules::look::{Leaving, Limit};
 use membership_rules::record::{RankGeneration, Record, later, newer};
 use membership_rules::slots::Slots;
 use membership_rules::steps::Step;
 
-use super::GroupError;
-use super::driver::{Driver, TURN_PART, TurnOutcome, rank_generations};
-use super::event::{Cause, GroupEventKind, GroupState, GroupView};
-use super::group_store::{Goodbye, Replaced};
-use super::layer::LayerView;
-use super::see::says_through;
-use super::shared::Traces;
+use super::Driver;
+use crate::membership::GroupError;
+use crate::membership::event::{Cause, GroupEventKind, GroupState, GroupView};
+use crate::membership::group_store::Replaced;
+use crate::membership::layer::LayerView;
+use crate::membership::outcome::{TURN_PART, TurnOutcome};
+use crate::membership::see::says_through;
+use crate::membership::shared::Traces;
+use crate::membership::stored::Goodbye;
 
 impl Driver {
     /// Does `step`, which was asked for after `record` was seen.
@@ -31,8 +33,8 @@ impl Driver {
             Step::End => return Ok(TurnOutcome::Over(self.over())),
             Step::GiveUp => return Ok(TurnOutcome::Over(GroupState::Expelled)),
             Step::Propose(proposal) => {
-                let alone = record.open.is_some() && self.own.applied != 0;
-                let alone = alone && !self.own.is_proposed(record);
+                let alone = record.open.is_some() && self.rank.own.applied != 0;
+                let alone = alone && !self.rank.own.is_proposed(record);
                 let new = record
                     .propose(proposal)
                     .map_err(|refused| GroupError::Record {
@@ -40,7 +42,7 @@ impl Driver {
                         reason: refused.to_string(),
                     })?;
                 let replaced = self.replace(&new)?;
-                self.own.solo |= alone;
+                self.rank.own.solo |= alone;
                 return Ok(self.behind(replaced));
             }
             Step::Commit(first) => {
@@ -51,8 +53,8 @@ impl Driver {
             }
             Step::Promise(fence) => self.promise(record, &fence)?,
             Step::Limit(last) => {
-                self.shared.layer.set_limit(Some(last));
-                self.own.limit = Limit::UpTo(last);
+                self.rank.shared.layer.set_limit(Some(last));
+                self.rank.own.limit = Limit::UpTo(last);
             }
             Step::View => self.view(record)?,
             Step::Goodbye(last) => self.say_goodbye(record, last)?,
@@ -61,13 +63,13 @@ impl Driver {
     }
 
     fn replace(&mut self, new: &Record) -> Result<Replaced, GroupError> {
-        let replaced = self.store.replace(new)?;
+        let replaced = self.rank.store.replace(new)?;
         match (replaced, &new.open) {
             (Replaced::Done, Some(open)) => {
                 let kept = new.members.iter().filter(|it| open.keep.contains(it.0));
                 let mut members = open.takes.clone();
                 members.extend(kept);
-                self.shared.tell(GroupEventKind::Proposed {
+                self.rank.shared.tell(GroupEventKind::Proposed {
                     proposal: new.number,
                     members,
                 });
@@ -82,36 +84,39 @@ impl Driver {
         match replaced {
             Replaced::Done | Replaced::Changed => TurnOutcome::Again,
             Replaced::Missing | Replaced::Unreadable => {
-                TurnOutcome::Wait(self.shared.bounds.lease_ttl / 4)
+                TurnOutcome::Wait(self.rank.shared.bounds.lease_ttl / 4)
             }
         }
     }
 
     /// P4. A member closes its calls first, then ends its QPs, then writes.
     fn promise(&mut self, record: &Record, fence: &Slots) -> Result<(), GroupError> {
-        let mut started = self.shared.layer.started();
-        if self.own.is_member(record) && self.own.limit == Limit::Open {
-            self.since.held.get_or_insert_with(Instant::now);
-            self.shared.set_state(GroupState::Changing);
+        let mut started = self.rank.shared.layer.started();
+        if self.rank.own.is_member(record) && self.rank.own.limit == Limit::Open {
+            self.rank.since.held.get_or_insert_with(Instant::now);
+            self.rank.shared.set_state(GroupState::Changing);
             // Behind the fence no call above this one starts.
-            started = self.shared.layer.set_limit(Some(started));
-            self.own.limit = Limit::UpTo(started);
-            self.shared.layer.set_limit(Some(started));
+            started = self.rank.shared.layer.set_limit(Some(started));
+            self.rank.own.limit = Limit::UpTo(started);
+            self.rank.shared.layer.set_limit(Some(started));
         }
-        let promise = self.own.promise(record, started);
-        self.own.fenced.add(&fence.and(&self.slots_over(record)));
-        let left = fence.without(&self.own.fenced);
+        let promise = self.rank.own.promise(record, started);
+        self.rank
+            .own
+            .fenced
+            .add(&fence.and(&self.slots_over(record)));
+        let left = fence.without(&self.rank.own.fenced);
         let ended = self.end_qps(&left)?;
-        self.own.fenced.add(&ended);
+        self.rank.own.fenced.add(&ended);
         if ended != left {
             return Ok(());
         }
-        self.promises = true;
-        self.store.promise(record.number, &promise)?;
-        self.own.promised = Some((record.number, promise));
+        self.rank.promises = true;
+        self.rank.store.promise(record.number, &promise)?;
+        self.rank.own.promised = Some((record.number, promise));
         // Its clock starts with the next look: what has passed since the last one is from before this.
-        self.own.unanswered = (0, Duration::ZERO);
-        self.shared.tell(GroupEventKind::Promised {
+        self.rank.own.unanswered = (0, Duration::ZERO);
+        self.rank.shared.tell(GroupEventKind::Promised {
             proposal: record.number,
             last: promise.last,
         });
@@ -121,30 +126,31 @@ impl Driver {
     /// Ends the QPs to members that have ended for certain, at once and before any promise. What the HCA still repeats to them binds
     /// no memory any more, also while the store does not answer.
     pub(super) fn end_qps_of_ended(&mut self) -> Result<(), GroupError> {
-        let Some(record) = self.store.kept.record.clone() else {
+        let Some(record) = self.rank.store.reader.kept.record.clone() else {
             return Ok(());
         };
-        if self.own.applied == 0 {
+        if self.rank.own.applied == 0 {
             return Ok(());
         }
         let is_opened = |slot| {
             let generation = record.members.get(slot);
-            generation.is_some() && self.opened.get(slot) == generation
+            generation.is_some() && self.rank.opened.get(slot) == generation
         };
-        let ended = self.ended(&record);
+        let ended = self.rank.ended(&record);
         let left: Slots = ended.iter().filter(|slot| is_opened(*slot)).collect();
         if left.is_empty() {
             return Ok(());
         }
         let done = self.end_qps(&left)?;
         let who = |slot| Some((slot, record.members.get(slot)?));
-        self.over.extend(done.iter().filter_map(who));
+        self.rank.over.extend(done.iter().filter_map(who));
         Ok(())
     }
 
     /// The members of `record` among those to which the QPs have ended because they have.
     fn slots_over(&self, record: &Record) -> Slots {
         let members = self
+            .rank
             .over
             .iter()
             .filter(|who| record.is_member(who.0, who.1));
@@ -158,21 +164,21 @@ impl Driver {
         let begun = Instant::now();
         let mut refused = Ok(());
         for slot in slots.iter() {
-            refused = self.shared.transport.fail_peer(slot);
+            refused = self.rank.shared.transport.fail_peer(slot);
             if refused.is_err() {
                 break;
             }
             ended.insert(slot);
-            if let Err(error) = self.store.keep_lease(self.own.applied == 0) {
+            if let Err(error) = self.rank.store.keep_lease(self.rank.own.applied == 0) {
                 tracing::warn!("the lease is not renewed: {error}");
             }
-            if begun.elapsed() >= self.shared.bounds.lease_ttl / TURN_PART {
+            if begun.elapsed() >= self.rank.shared.bounds.lease_ttl / TURN_PART {
                 break;
             }
         }
         if !ended.is_empty() {
-            self.opened.retain(|opened, _| !ended.contains(opened));
-            let mut inner = self.shared.lock();
+            self.rank.opened.retain(|opened, _| !ended.contains(opened));
+            let mut inner = self.rank.shared.lock();
             inner
                 .connected
                 .retain(|(connected, _)| !ended.contains(*connected));
@@ -186,7 +192,7 @@ impl Driver {
 
     /// P7: the device gets the view, then kernels may post to newcomers, then all calls may start.
     fn view(&mut self, record: &Arc<Record>) -> Result<(), GroupError> {
-        let own = self.own();
+        let own = self.rank.own();
         let members: Vec<u32> = record.members.keys().collect();
         let parted = record.parted.of(own.0);
         let reached: Vec<u32> = record.slots().without(&parted).iter().collect();
@@ -196,83 +202,83 @@ impl Driver {
             members: &members,
             reached: &reached,
         };
-        let layer = &self.shared.layer;
-        let set = match self.own.applied {
+        let layer = &self.rank.shared.layer;
+        let set = match self.rank.own.applied {
             0 => layer.begin(&view),
             _ => layer.set_view(&view),
         };
         set.map_err(GroupError::Layer)?;
-        self.first = record.first;
+        self.rank.first = record.first;
         self.viewed(record);
         self.open(record, &parted);
-        let joined = self.own.applied == 0;
+        let joined = self.rank.own.applied == 0;
         // Ranks that have promised a change of the view before have promised none of this one.
         self.prepare(None)?;
-        self.shared.layer.set_limit(None);
-        self.own.limit = Limit::Open;
-        self.own.applied = record.epoch;
-        self.since.viewed = Some(Instant::now());
-        self.own.fenced = Slots::default();
-        self.own.solo = false;
-        if self.own.leaving == Leaving::Said {
-            self.own.leaving = Leaving::Wants;
+        self.rank.shared.layer.set_limit(None);
+        self.rank.own.limit = Limit::Open;
+        self.rank.own.applied = record.epoch;
+        self.rank.since.viewed = Some(Instant::now());
+        self.rank.own.fenced = Slots::default();
+        self.rank.own.solo = false;
+        if self.rank.own.leaving == Leaving::Said {
+            self.rank.own.leaving = Leaving::Wants;
         }
-        self.own.promised = None;
-        let held = self.since.held.take();
-        let mut inner = self.shared.lock();
+        self.rank.own.promised = None;
+        let held = self.rank.since.held.take();
+        let mut inner = self.rank.shared.lock();
         inner.set_state(GroupState::Serving);
         inner.tell(GroupEventKind::Resumed {
             epoch: record.epoch,
             held: held.map_or_else(Default::default, |since| since.elapsed()),
         });
         drop(inner);
-        self.shared.notify();
+        self.rank.shared.notify();
         if joined {
-            self.store.keep_lease(false)?;
+            self.rank.store.keep_lease(false)?;
         }
-        self.tidy(record);
+        self.tidying.tidy(&self.rank, record);
         Ok(())
     }
 
     /// Lets kernels post to the members that this rank reaches. A pair whose QPs are of no use is parted by the next view.
     fn open(&mut self, record: &Record, parted: &Slots) {
-        let own = self.own();
-        for who in rank_generations(&record.members).filter(|who| *who != own) {
-            if parted.contains(who.0) || self.over.contains(&who) {
+        let own = self.rank.own();
+        for who in record.members.iter().filter(|who| *who != own) {
+            if parted.contains(who.0) || self.rank.over.contains(&who) {
                 continue;
             }
-            let fenced = self.own.fenced.contains(who.0);
-            let opened = match self.opened.get(who.0) == Some(who.1) {
+            let fenced = self.rank.own.fenced.contains(who.0);
+            let opened = match self.rank.opened.get(who.0) == Some(who.1) {
                 true if !fenced => continue,
                 true => Err("they were ended for a change that kept the rank".to_owned()),
                 false => {
-                    let opened = self.shared.transport.open_peer(who.0);
+                    let opened = self.rank.shared.transport.open_peer(who.0);
                     opened.map_err(|error| error.to_string())
                 }
             };
             match opened {
-                Ok(()) => drop(self.opened.insert(who.0, who.1)),
+                Ok(()) => drop(self.rank.opened.insert(who.0, who.1)),
                 Err(error) => {
                     let cause = Cause::Told(format!("the QPs to it are of no use: {error}"));
-                    self.shared.suspect(who.0, cause);
+                    self.rank.shared.suspect(who.0, cause);
                 }
             }
         }
-        self.opened.share(&record.members);
-        let mut inner = self.shared.lock();
+        self.rank.opened.share(&record.members);
+        let mut inner = self.rank.shared.lock();
         let opened = |(slot, generation): &RankGeneration| {
-            *slot == own.0 || self.opened.get(*slot) == Some(*generation)
+            *slot == own.0 || self.rank.opened.get(*slot) == Some(*generation)
         };
         inner.connected.retain(|who| !opened(who));
     }
 
     /// The device has the view of `record`.
     pub(super) fn viewed(&mut self, record: &Record) {
-        let own = self.own();
-        let mut inner = self.shared.lock();
+        let own = self.rank.own();
+        let mut inner = self.rank.shared.lock();
         let before = inner.suspects.members().clone();
         let stays = |who: RankGeneration| record.is_member(who.0, who.1);
-        for who in rank_generations(&before).filter(|who| !stays(*who) && *who != own) {
+        for who in before.iter().filter(|who| !stays(*who) && *who != own) {
             inner.traces.insert(who.0, Traces::behind(record.first));
             // Calls that begin before this view need one that has left.
             if record.left.get(&who.0) == Some(&(who.1, record.first)) {
@@ -291,73 +297,45 @@ impl Driver {
         inner.unproven.retain(|who| !stays(*who));
         inner.proving.retain(|who, _| !stays(*who));
         inner.suspects.set_members(&record.members);
-        self.opened.share(&record.members);
+        self.rank.opened.share(&record.members);
         inner.processes.retain(|who, _| stays(*who));
         let view = GroupView::from(record);
         inner.set_view(view.clone());
         inner.tell(GroupEventKind::Viewed(view));
-        self.shared.mask(&mut inner);
+        self.rank.shared.mask(&mut inner);
         drop(inner);
-        self.causes.clear();
-        self.store.kept.is_new = true;
-        self.heard.retain(stays);
-        self.over.retain(|who| stays(*who));
-        self.shared.notify();
-        self.wake_connector();
+        self.reports.forget_causes();
+        self.rank.store.reader.kept.is_new = true;
+        self.sight.heard.retain(stays);
+        self.rank.over.retain(|who| stays(*who));
+        self.rank.shared.notify();
+        self.rank.wake_connector();
     }
 
     /// A member that wants to go starts no call behind `last` and says so. Whenever a view has let it go on, it does so again.
     fn say_goodbye(&mut self, record: &Record, last: u32) -> Result<(), GroupError> {
-        self.since.held.get_or_insert_with(Instant::now);
-        let layer = &self.shared.layer;
+        self.rank.since.held.get_or_insert_with(Instant::now);
+        let layer = &self.rank.shared.layer;
         // Closed first: what it has started is read behind that.
         let started = layer.set_limit(Some(last));
         let last = later(last, started);
         layer.set_limit(Some(last));
-        self.own.limit = Limit::UpTo(last);
-        self.store.leave(Goodbye {
+        self.rank.own.limit = Limit::UpTo(last);
+        self.rank.store.leave(Goodbye {
             epoch: record.epoch,
             last,
         })?;
-        self.own.leaving = Leaving::Said;
+        self.rank.own.leaving = Leaving::Said;
         // Ranks that do not act look for the goodbye when the record wakes them.
-        self.wake(record)
-    }
-
-    /// Whether this rank and all living members have made every call before the view of `record`. For a rank that has left, that is
-    /// the view that dropped it. No rank waits for longer than its calls do.
-    pub(super) fn is_through(&mut self, record: &Record, look: &Look<Duration>) -> bool {
-        let own = self.own();
-        let left = record.left.get(&own.0).filter(|left| left.0 == own.1);
-        let first = left.map_or(record.first, |left| left.1);
-        let last = first.wrapping_sub(1);
-        let alone = record.members.len() == 1;
-        if self.own.leaving == Leaving::No || left.is_none() && !alone {
-            return true;
-        }
-        let since = *self.since.left.get_or_insert_with(Instant::now);
-        // Read before the look, so that a rank which is through by the end says so.
-        let is_late = since.elapsed() >= self.shared.transport.deadline();
-        if newer(last, self.shared.layer.finished()) {
-            return is_late;
-        }
-        if left.is_some() {
-            self.through = Some(last);
-        }
-        let others = rank_generations(&record.members).filter(|who| *who != own);
-        let mut living =
-            others.filter(|who| look.holders.contains(who.0) && !look.ended.contains(who.0));
-        let rows = &self.store.kept.rows;
-        is_late
-            || living.all(|who| says_through(rows.get(&who).map(Arc::as_ref), last))
-                && (!alone || self.shared.lock().farewells.is_empty())
+        self.rank.store.wake(record)?;
+        Ok(())
     }
 
     /// Ends the QPs to ranks that have left, when both ends are through with their calls or when the leaver is gone.
     pub(super) fn see_off(&mut self, record: &Record) -> Result<(), GroupError> {
-        let finished = self.shared.layer.finished();
+        let finished = self.rank.shared.layer.finished();
         let leavers: Vec<(RankGeneration, u32)> = {
-            let inner = self.shared.lock();
+            let inner = self.rank.shared.lock();
             let leavers = inner.farewells.iter();
             leavers.map(|(who, first)| (*who, *first)).collect()
         };
@@ -365,10 +343,10 @@ impl Driver {
         for (who, first) in &leavers {
             let last = first.wrapping_sub(1);
             let through = !newer(last, finished);
-            if through && self.through.is_none_or(|before| newer(last, before)) {
-                self.through = Some(last);
+            if through && self.rank.through.is_none_or(|before| newer(last, before)) {
+                self.rank.through = Some(last);
             }
-            let kept = &self.store.kept;
+            let kept = &self.rank.store.reader.kept;
             let gone = !kept.members.contains(*who) || kept.over.contains(who);
             if gone || through && says_through(kept.rows.get(who).map(Arc::as_ref), last) {
                 over.insert(who.0);
@@ -378,16 +356,16 @@ impl Driver {
             return Ok(());
         }
         let ended = self.end_qps(&over)?;
-        let mut inner = self.shared.lock();
+        let mut inner = self.rank.shared.lock();
         inner.farewells.retain(|who, _| !ended.contains(who.0));
         // The next turn goes on.
         inner.news |= ended != over;
-        self.shared.mask(&mut inner);
+        self.rank.shared.mask(&mut inner);
         drop(inner);
-        self.shared.notify();
-        if self.is_lowest(record) {
+        self.rank.shared.notify();
+        if self.rank.is_lowest(record) {
             for (who, _) in leavers.iter().filter(|(who, _)| ended.contains(who.0)) {
-                self.tidy_leaver(*who);
+                self.tidying.leaver(*who);
             }
         }
         Ok(())
@@ -395,7 +373,7 @@ impl Driver {
 
     /// How this generation ends when it is not in the view.
     fn over(&self) -> GroupState {
-        match self.shared.lock().leaving {
+        match self.rank.shared.lock().leaving {
             true => GroupState::Left,
             false => GroupState::Expelled,
         }
@@ -403,37 +381,38 @@ impl Driver {
 
     /// Ends this generation: its calls end at once, this rank waits for no other, and nothing that it sends arrives any more.
     pub(super) fn end(&mut self, state: GroupState) {
-        let layer = &self.shared.layer;
+        let layer = &self.rank.shared.layer;
         layer.set_refuse(true);
         // A call that is held by another limit ends, too, and does not start.
-        if self.own.limit == Limit::Open {
+        if self.rank.own.limit == Limit::Open {
             layer.set_limit(Some(layer.started()));
         }
-        let own = self.own();
-        for peer in (0..self.shared.transport.slots()).filter(|peer| *peer != own.0) {
-            if let Err(error) = self.shared.transport.fail_peer(peer) {
-                self.shared.tell(GroupEventKind::Failed {
+        let own = self.rank.own();
+        for peer in (0..self.rank.shared.transport.slots()).filter(|peer| *peer != own.0) {
+            if let Err(error) = self.rank.shared.transport.fail_peer(peer) {
+                self.rank.shared.tell(GroupEventKind::Failed {
                     error: format!("ending the QPs to rank {peer}: {error}"),
                 });
             }
         }
         // A rank of another process has the name of a namesake.
-        match self.namesake {
-            true => self.store.end_lease(),
-            false => self.give_up(),
+        if self.lost.has_namesake() {
+            self.rank.store.end_lease();
+        } else {
+            self.give_up();
         }
-        let mut inner = self.shared.lock();
+        let mut inner = self.rank.shared.lock();
         inner.set_state(state);
         inner.tell(GroupEventKind::Ended(state));
         drop(inner);
-        self.shared.stop();
+        self.rank.shared.stop();
     }
 
     /// Says that this generation has ended, so that the others need not wait for its lease to run out, and gives the lease back.
     pub(super) fn give_up(&mut self) {
-        if let Err(error) = self.store.say_over() {
+        if let Err(error) = self.rank.store.say_over() {
             tracing::warn!("the others learn of the end of this rank by its lease: {error}");
         }
-        self.store.end_lease();
+        self.rank.store.end_lease();
     }
 }

@@ -1,0 +1,195 @@
+//! P9: whose turn it is to do what any rank may do, and how long a rank waits until its own has come.
+
+use std::time::{Duration, Instant};
+
+use membership_rules::look::{Leaving, Look, Row};
+use membership_rules::record::{Proposal, Record};
+
+use super::attention::{Attention, BUSY, LOOK};
+use super::rank::Rank;
+
+/// It pauses for this part of the time that it has waited, if that is longer.
+const BUSY_PART: u32 = 4;
+
+/// After a pair that was connected anew, the rank waits for more pairs for this long. When ports or a switch come back many pairs
+/// do, and each view costs every rank a change.
+const UNITE: Duration = Duration::from_millis(40);
+
+/// Since when something is to be done, in the record with this epoch and number.
+type Since = Option<((u32, u64), Instant)>;
+
+/// What this rank waits for others to do.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// This rank would do a step that any rank may do.
+    turn: Since,
+    /// A step is to be done by some rank.
+    busy: Since,
+}
+
+impl Turns {
+    /// P9: whether this rank looks at all keys. The rank that acts does, and a rank that comes or goes. Another rank does so only
+    /// when its turn has passed without a change, and not before its next regular look. What this rank has against others it
+    /// follows by itself.
+    pub(super) fn reads_all(
+        &mut self,
+        rank: &Rank,
+        record: &Record,
+        look: &Look<Duration>,
+        row: &Row,
+        quiet: bool,
+    ) -> bool {
+        let of = (record.epoch, record.number);
+        if quiet {
+            self.busy = None;
+        } else if self.busy.is_none_or(|(same, _)| same != of) {
+            self.busy = Some((of, Instant::now()));
+        }
+        let alone = !rank.own.is_member(record) || rank.own.leaving != Leaving::No;
+        if rank.own.applied == 0 || alone || rank.shared.lock().hca_lost {
+            return true;
+        }
+        let place = place(rank, record, look);
+        if place == 0 || waits_for_promises(rank, record) {
+            return true;
+        }
+        let Some((_, since)) = self.busy else {
+            return false;
+        };
+        let accuses = row.accuses() || !look.ended.is_empty();
+        since.elapsed() >= reading_turn(rank, record, accuses, place)
+    }
+
+    /// P9: how long this rank still leaves to others what any of them may do; all of them wait for `more`.
+    pub(super) fn turn_left(
+        &mut self,
+        rank: &Rank,
+        record: &Record,
+        look: &Look<Duration>,
+        more: Duration,
+    ) -> Duration {
+        let of = (record.epoch, record.number);
+        let now = Instant::now();
+        let since = match self.turn {
+            Some((same, since)) if same == of => since,
+            _ => now,
+        };
+        self.turn = Some((of, since));
+        let turn = rank.store.pace().turn(place(rank, record, look));
+        turn.saturating_add(more)
+            .saturating_sub(now.duration_since(since))
+    }
+
+    /// Pause between two looks of a rank that waits for others in a change: a quarter of the time that it has waited already. So
+    /// the number of looks in a change grows only slowly with the time that other ranks take.
+    fn busy_pause(&self, rank: &Rank) -> Duration {
+        let waited = self.busy.map(|(_, since)| since.elapsed() / BUSY_PART);
+        let shortest = BUSY.max(rank.store.pace().slowest());
+        shortest.max(waited.unwrap_or_default())
+    }
+
+    /// When the next look is due if nothing changes before.
+    pub(super) fn longest_wait(
+        &self,
+        rank: &Rank,
+        attention: &Attention,
+        record: &Record,
+        look: &Look<Duration>,
+    ) -> Duration {
+        let quarter = rank.shared.bounds.lease_ttl / 4;
+        let busy = self.busy_pause(rank);
+        let place = place(rank, record, look);
+        let row = look.rows.get(&rank.own.slot);
+        let accuses = row.is_some_and(Row::accuses) || !look.ended.is_empty();
+        // A newcomer that has woken the members waits for the record. So does the rank that acts, until then.
+        let rung = |open: &Proposal| open.takes.keys().all(|it| look.promises.contains_key(&it));
+        let device = !look.has_place || rank.since.left.is_some();
+        let comes = match rank.own.applied {
+            // It founds the group anew with others that ask.
+            0 => look.holders.and(&record.slots()).is_empty(),
+            _ => !look.asks.is_empty(),
+        };
+        let bound = rank.shared.bounds.error;
+        let (parts, breaks) = {
+            let inner = rank.shared.lock();
+            let breaks = inner.suspects.next_broken(Instant::now(), bound);
+            (!inner.farewells.is_empty(), breaks)
+        };
+        let time = match &record.open {
+            Some(open) if place == 0 && rung(open) => busy,
+            Some(_) if rank.own.applied == 0 && rank.rung != record.number => busy,
+            _ if device => busy.min(LOOK),
+            _ if parts || comes && place == 0 => LOOK.max(busy),
+            _ => quarter,
+        };
+        let waits = match rank.has_waiting_call(record) {
+            true => rank.shared.transport.deadline() / 4,
+            false => quarter,
+        };
+        let reads = match self.busy {
+            Some((_, since)) if !attention.reads() => {
+                let turn = reading_turn(rank, record, accuses, place);
+                turn.saturating_sub(since.elapsed())
+            }
+            _ => quarter,
+        };
+        let looked = attention
+            .looked()
+            .map_or(quarter, |looked| quarter.saturating_sub(looked.elapsed()));
+        let others = breaks.unwrap_or(quarter).min(waits).min(reads).min(looked);
+        time.min(quarter).min(others.max(BUSY))
+    }
+}
+
+/// How long something has to be done before the rank at `place` looks whether it is.
+fn reading_turn(rank: &Rank, record: &Record, accuses: bool, place: u32) -> Duration {
+    let turn = rank.store.pace().turn(place);
+    match record.open.is_none() && accuses {
+        true => turn,
+        false => turn.max((rank.shared.bounds.lease_ttl / 4).saturating_mul(place)),
+    }
+}
+
+/// Whether a call of this rank has waited so long in a change that the rank needs to know which members have promised. The
+/// clocks against those members stand still.
+fn waits_for_promises(rank: &Rank, record: &Record) -> bool {
+    let held = rank.since.held.map(|since| since.elapsed());
+    let long = held.is_some_and(|held| held >= rank.shared.transport.deadline() / 4);
+    long && rank.has_waiting_call(record)
+}
+
+/// How many living ranks come before this one.
+fn place(rank: &Rank, record: &Record, look: &Look<Duration>) -> u32 {
+    let own = rank.own.slot;
+    let (from, may, behind) = match &record.open {
+        Some(open) if rank.own.is_proposed(record) => (open.by, open.all(), 0),
+        Some(open) => (0, record.slots().without(&open.all()), 1),
+        None if rank.own.applied == 0 => (0, look.asks.keys().map(|who| who.0).collect(), 0),
+        None => (0, record.slots(), 0),
+    };
+    let gone = rank.rules.gone(&rank.own, record, look);
+    let asks = look.asks.iter().filter(|(_, ask)| ask.holds);
+    let living = look.holders.with(&asks.map(|(who, _)| who.0).collect());
+    let living = may.and(&living).without(&gone);
+    let order = |slot: u32| (slot < from, slot);
+    let before = living.iter().filter(|slot| order(*slot) < order(own));
+    behind + u32::try_from(before.count()).unwrap_or(u32::MAX)
+}
+
+/// How much longer all ranks leave a step alone that proposes `new`.
+pub(super) fn waits_more(record: &Record, new: &Proposal) -> Duration {
+    if only_unites(record, new) {
+        UNITE
+    } else {
+        Duration::ZERO
+    }
+}
+
+/// Whether `new` does nothing but unite pairs: no rank comes or goes, and no pair parts.
+fn only_unites(record: &Record, new: &Proposal) -> bool {
+    record.open.is_none()
+        && new.takes.is_empty()
+        && new.keep == record.slots()
+        && new.parts != record.parted
+        && new.parts.is_subset(&record.parted)
+}
