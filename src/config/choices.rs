@@ -58,7 +58,7 @@ pub enum CqKind {
     Wide,
 }
 
-/// How a signal is kept behind the data that it stands for. In the order of their cost.
+/// How a signal is kept after the data that it stands for. In the order of their cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SignalOrder {

@@ -51,7 +51,7 @@ pub struct EngineConfig {
     /// a share of it at the start. Further QPs get further CQs and memory, as much again each time. Where variables are read: for the
     /// QPs to 16 [`peers`](Self::peers). Default 15.
     pub log_entries: u8,
-    /// Most WQEs behind one doorbell, 1 to 64. `WARPVERBS_ENGINE_CHAIN`. Default 16.
+    /// Most WQEs for one doorbell, 1 to 64. `WARPVERBS_ENGINE_CHAIN`. Default 16.
     pub chain: u32,
     /// Most completions of one turn of a worker, 1 to 256. `WARPVERBS_ENGINE_REAP`. Default 64.
     pub reap: u32,

@@ -16,7 +16,7 @@ pub enum GidChoice {
     Index(u32),
     /// The best one whose address is in this subnet.
     Subnet {
-        /// Address of the subnet; what is behind the prefix is not looked at.
+        /// Address of the subnet; what is after the prefix is not looked at.
         address: IpAddr,
         /// Bits of the prefix: at most 32 for IPv4, 128 for IPv6.
         prefix: u8,

@@ -37,7 +37,7 @@ pub struct QpModes {
     /// too, follow the mark; kernels that post to QPs do not look at it. Both ranks must set it. Such a rank is replaced only when
     /// its process has ended. `WARPVERBS_DIRECT`: 1 or 0. Default 0.
     pub direct: bool,
-    /// How MoE signals are kept behind data. `WARPVERBS_MOE_ORDER`: `inline`, `swap`, `flush`, or `auto`, which is `None` and takes
+    /// How MoE signals are kept after data. `WARPVERBS_MOE_ORDER`: `inline`, `swap`, `flush`, or `auto`, which is `None` and takes
     /// the first of them that the devices allow. Default `auto`.
     pub moe_order: Option<SignalOrder>,
     /// Whether the NIC's PCI writes are relaxed by force (`mlxconfig` says `PCI_WR_ORDERING` `force_relax`), which no program can ask

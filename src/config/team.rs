@@ -42,7 +42,7 @@ pub struct TeamSettings {
     pub path: PathConfig,
 }
 
-/// Passes the setter, name and type of each setting to a macro, behind what stands before.
+/// Passes the setter, name and type of each setting to a macro, after what stands before.
 macro_rules! each_setting {
     ($macro:ident! { $($before:tt)* }) => {
         $crate::config::$macro! { $($before)* {

@@ -15,7 +15,7 @@ pub enum Matter {
     Queues,
     /// Which memory windows lie in, and how the HCA reaches it.
     Windows,
-    /// How a signal is kept behind the data that it stands for.
+    /// How a signal is kept after the data that it stands for.
     Signals,
 }
 

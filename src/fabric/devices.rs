@@ -26,7 +26,7 @@ pub(crate) struct Opened {
     pub(crate) contexts: Vec<Arc<Context>>,
     /// Ports that do not do, each with the reason.
     pub(crate) passed_over: Vec<String>,
-    /// Ports that would do, behind those that are open.
+    /// Ports that would do, after those that are open.
     pub(crate) spare: Vec<Spare>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Spare {
     pub(crate) behind: Behind,
 }
 
-/// Why a port comes behind those that are open.
+/// Why a port comes after those that are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
     /// It is as near and as fast, and no more are wanted.

@@ -308,7 +308,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         Ok(Persistent::default())
     }
 
-    /// Starts kernel `spec.kernel` behind all earlier launches of its stream. `params` is its one parameter struct, bytes from
+    /// Starts kernel `spec.kernel` after all earlier launches of its stream. `params` is its one parameter struct, bytes from
     /// `abi`. While the stream is being captured, the launch is recorded instead.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Devices that stand before another one, and change some of its functions.
 
 /// In an `impl Gpu`: functions that pass on to the device in the field `gpu`. Those that every such device passes on come always, and
-/// others by their names behind it.
+/// others by their names after it.
 ///
 /// A wrapper that is not the device itself says what its `unsafe` functions promise: what those of the device promise.
 #[doc(hidden)]

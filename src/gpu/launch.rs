@@ -9,7 +9,7 @@ use crate::config::setters;
 /// What a device holds for a kernel that does not end by itself.
 pub(super) trait Running: Send + Sync + fmt::Debug {}
 
-/// A kernel that does not end by itself, announced by [`Gpu::persistent`](super::Gpu::persistent). Drop it behind that kernel's end.
+/// A kernel that does not end by itself, announced by [`Gpu::persistent`](super::Gpu::persistent). Drop it after that kernel's end.
 #[derive(Debug, Default)]
 pub struct Persistent {
     _running: Option<Box<dyn Running>>,

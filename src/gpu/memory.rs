@@ -120,7 +120,7 @@ impl OpenedMemory {
         }
     }
 
-    /// Length of its allocation behind its first byte, at least [`OpenedMemory::bytes`]: all of it is open.
+    /// Length of its allocation after its first byte, at least [`OpenedMemory::bytes`]: all of it is open.
     pub(crate) fn room(&self) -> u64 {
         self.room
     }

@@ -51,7 +51,7 @@ fn seen(shared: &Shared) -> Option<u64> {
     (!shared.is_stopped()).then(|| shared.lock().seen)
 }
 
-/// Rings, and waits until the thread that follows the rules has looked behind `since`.
+/// Rings, and waits until the thread that follows the rules has looked after `since`.
 fn ring(shared: &Shared, since: u64) {
     let mut inner = shared.lock();
     inner.rang = true;

@@ -156,7 +156,7 @@ impl GroupConfig {
             found: self.found_bound.unwrap_or(timeout),
         };
         // A rank that waits for another that waits is late by one deadline and a quarter without being ill. One that stood still for
-        // less than a lease, or behind four gaps of half a lease, is not ill either.
+        // less than a lease, or after four gaps of half a lease, is not ill either.
         for (what, value, least) in [
             ("stall_bound", bounds.stall, deadline.saturating_mul(2)),
             ("stall_bound", bounds.stall, two_leases),

@@ -179,7 +179,7 @@ pub(super) fn run(shared: &Shared, schedule: &mut Schedule) {
 }
 
 impl Schedule {
-    /// The next target whose time has come, in the order of slots behind the last one.
+    /// The next target whose time has come, in the order of slots after the last one.
     fn due(&self, targets: &[RankGeneration], now: Instant) -> Option<RankGeneration> {
         let is_due = |who: &&RankGeneration| self.next.get(who).is_none_or(|next| *next <= now);
         let behind = targets.iter().find(|who| **who > self.last && is_due(who));

@@ -50,7 +50,7 @@ impl Connector {
         Ok(())
     }
 
-    /// Waits until the thread has ended, behind [`Shared::stop`].
+    /// Waits until the thread has ended, after [`Shared::stop`].
     pub(super) fn join(&self) {
         let thread = self.thread.lock();
         let thread = thread.unwrap_or_else(PoisonError::into_inner).take();

@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(heard.within(TTL / 4, now), [1].into_iter().collect());
         let both: Slots = [0, 1].into_iter().collect();
         assert_eq!(heard.within(TTL, now), both);
-        // Nothing was forgotten as long as it counts, and all of it behind that.
+        // Nothing was forgotten as long as it counts, and all of it after that.
         heard.words(&[2, 2], now + TTL);
         assert_eq!(heard.at[0], None);
         assert_eq!(heard.within(TTL, now + TTL), [1].into_iter().collect());

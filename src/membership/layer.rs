@@ -25,7 +25,7 @@ pub struct LayerView<'a> {
 /// in the view in which it began, also when a newer view came. No method waits for kernels or for other ranks.
 pub trait Layer: Send + Sync + Debug {
     /// Lets no call start whose number is above `limit`; with none, every call may start. Returns the last call that has started,
-    /// read behind a sequentially consistent fence.
+    /// read after a sequentially consistent fence.
     fn set_limit(&self, limit: Option<u32>) -> u32;
 
     /// The last call that has taken its number.
@@ -80,7 +80,7 @@ pub trait Layer: Send + Sync + Debug {
     fn set_suspects(&self, ranks: &[u32]) -> Result<(), LayerError>;
 
     /// Sets whether this rank exchanges with no other member, whether or not members live. The results of such a rank's calls are
-    /// of no use to other ranks. The view that brings the rank back begins behind all calls that it has made. So its calls wait for
+    /// of no use to other ranks. The view that brings the rank back begins after all calls that it has made. So its calls wait for
     /// their deadline, or until this changes.
     fn set_alone(&self, alone: bool);
 

@@ -48,7 +48,7 @@
 //! | `Joining` | comes later | takes a lease that asks, connects with every member and every other newcomer | `Joining` |
 //! | `Joining` | a proposal takes it in | promises before any member does, and promises no call | `Joining` |
 //! | `Joining` | the whole view has ended, or was not heard of for `found_bound` | proposes the ranks that ask and are connected with each other | `Joining` |
-//! | `Serving` | a port is down, the store is away, or leases are missing behind a gap | nothing | `Serving` |
+//! | `Serving` | a port is down, the store is away, or leases are missing after a gap | nothing | `Serving` |
 //! | `Serving` | what it has to say of the others has changed | writes its row | `Serving` |
 //! | `Serving`, `Changing` | a member has ended for certain: its process has, or it has said so | ends its QPs to it at once; no view opens them again | the same |
 //! | `Serving` | a rank goes; else a pair parts; else a rank comes or a pair unites; and it is its turn | proposes the next view | `Serving` |

@@ -46,7 +46,7 @@ pub struct HeldBackReport {
     pub rank: u32,
     /// Newcomers that came to nothing, one after the other.
     pub failures: u32,
-    /// Times to live of a lease for which members wait behind the last of them.
+    /// Times to live of a lease for which members wait after the last of them.
     pub leases: u32,
 }
 

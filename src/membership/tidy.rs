@@ -15,20 +15,20 @@ use super::rank::Rank;
 use super::stored::{PROMISES, all_words, words_of};
 use crate::team::Sweep;
 
-/// Of so many views one has the store searched for what ranks have left that are over; behind the others it is removed by name.
+/// Of so many views one has the store searched for what ranks have left that are over; after the others it is removed by name.
 const SWEEP: u32 = 16;
 /// Pause between two turns of a rank that has something left to remove.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Most leases that it waits behind a call that has failed.
+/// Most leases that it waits after a call that has failed.
 const MOST_LEASES: u32 = 64;
 
 /// What the member in the lowest slot has removed, and has left to remove.
 #[derive(Debug, Default)]
 pub(super) struct Tidying {
     sweep: Sweep,
-    /// The record behind which that was begun.
+    /// The record after which that was begun.
     begun: Option<Arc<Record>>,
-    /// That behind which all was removed.
+    /// That after which all was removed.
     done: Option<Arc<Record>>,
     /// Calls in a row that have failed, and the time of the next one.
     failures: u32,
@@ -36,9 +36,9 @@ pub(super) struct Tidying {
 }
 
 impl Tidying {
-    /// What is to be removed behind `record`, of which this rank is the lowest member.
+    /// What is to be removed after `record`, of which this rank is the lowest member.
     fn begin(&mut self, record: &Arc<Record>, leftovers: Sweep) {
-        // A rank that was late may write behind this. So all of it is looked for now and then.
+        // A rank that was late may write after this. So all of it is looked for now and then.
         let all_gone = self.sweep.is_done() && !record.epoch.is_multiple_of(SWEEP);
         let before = self.done.take().filter(|_| all_gone);
         let mut sweep = promises(record, before.as_ref().map(|before| before.number));
@@ -110,7 +110,7 @@ impl Tidying {
 fn promises(record: &Record, from: Option<u64>) -> Sweep {
     let mut sweep = Sweep::default();
     let all = PROMISES.trim_end_matches('/');
-    // Most views come one proposal behind the other, whose number says where its promises are.
+    // Most views come one proposal after the other, whose number says where its promises are.
     match from.filter(|from| from.checked_add(1) == Some(record.number)) {
         _ if record.open.is_some() => {}
         Some(_) => sweep.add_below(format!("{all}/{}", record.number)),

@@ -138,7 +138,7 @@ const TILE_ROWS: u32 = 32;
 /// Alignment of each array below.
 const ALIGN: u64 = 128;
 
-/// Places arrays behind one another.
+/// Places arrays one after another.
 struct Cursor(u64);
 
 impl Cursor {

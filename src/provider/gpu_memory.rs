@@ -38,7 +38,7 @@ impl GpuMemory {
         Self::of(gpu, Arc::clone(memory), None)
     }
 
-    /// The `bytes` bytes at `address`, which the program has allocated on `gpu`: `owner`, which may be what keeps them, goes behind all
+    /// The `bytes` bytes at `address`, which the program has allocated on `gpu`: `owner`, which may be what keeps them, goes after all
     /// that uses them.
     ///
     /// # Errors
@@ -140,7 +140,7 @@ impl GpuMemory {
         IpcName::new(ipc, offset + self.offset, self.buffer?).map(MemoryName::Cuda)
     }
 
-    /// Whether kernels see what an HCA has written only behind a flush.
+    /// Whether kernels see what an HCA has written only after a flush.
     pub(crate) fn needs_flush(&self) -> bool {
         self.support.write_ordering == WriteOrdering::None
     }

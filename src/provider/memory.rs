@@ -40,7 +40,7 @@ enum Owner {
         SharedFile,
         #[expect(dead_code, reason = "held for its drop")] Mapping,
     ),
-    /// Another's, which goes behind it.
+    /// Another's, which goes after it.
     Other(#[expect(dead_code, reason = "held for its drop")] Option<Box<dyn Any + Send + Sync>>),
 }
 
@@ -136,7 +136,7 @@ impl HostMemory {
         }
     }
 
-    /// The `bytes` bytes at `first`, which a program has: `owner`, which may be what keeps them, goes behind all that uses them.
+    /// The `bytes` bytes at `first`, which a program has: `owner`, which may be what keeps them, goes after all that uses them.
     ///
     /// They may be a mapping of a file. If somebody truncates the file, pages of the mapping are gone. What copies the bytes by the
     /// processor then fails, with EFAULT or an error of protection as its cause, and the process goes on: lanes within this machine,
@@ -296,7 +296,7 @@ impl HostMemory {
         }
     }
 
-    /// Stores an aligned word at `offset`, behind all that this thread has seen. Nothing where it does not lie inside, or where its page
+    /// Stores an aligned word at `offset`, after all that this thread has seen. Nothing where it does not lie inside, or where its page
     /// is gone.
     pub(crate) fn store(&self, offset: u64, value: u64) {
         if self.file_range.is_some() {
@@ -338,7 +338,7 @@ impl HostMemory {
         unsafe { AtomicU64::from_ptr(self.first.as_ptr().add(place).cast()) }
     }
 
-    /// Bytes before the first aligned word, whole words, and bytes behind them, of `bytes` bytes at `place`.
+    /// Bytes before the first aligned word, whole words, and bytes after them, of `bytes` bytes at `place`.
     fn split(&self, place: usize, bytes: usize) -> (usize, usize, usize) {
         let odd = (self.first.as_ptr().addr() % 8 + place) % 8;
         let head = ((8 - odd) % 8).min(bytes);

@@ -34,7 +34,7 @@ pub struct SinkLane {
 /// What a lane without an HCA does wrong, for tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SinkFault {
-    /// It refuses the WQE of this index, and all behind it.
+    /// It refuses the WQE of this index, and all after it.
     Refuses(u64),
     /// It panics when it is to take the WQE of this index.
     Panics(u64),

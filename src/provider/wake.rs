@@ -53,7 +53,7 @@ impl Wake {
         })
     }
 
-    /// Wakes the sleeper behind what the caller has stored for it, by a store of `SeqCst`.
+    /// Wakes the sleeper after what the caller has stored for it, by a store of `SeqCst`.
     pub fn wake(&self) {
         // SeqCst: either this sees the sleeper, or the sleeper, which looks once more, sees what was stored.
         if self.is_asleep.load(Ordering::SeqCst) {

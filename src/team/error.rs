@@ -247,7 +247,7 @@ pub enum TeamError {
         /// Most WQEBBs of one call.
         limit: u64,
     },
-    /// A way to signal that a device of this rank does not keep behind data.
+    /// A way to signal that a device of this rank does not keep after data.
     #[error(
         "the order of signals is to be {asked}, but {reason}; the cheapest that works there is {best} \
          (WARPVERBS_MOE_ORDER)"

@@ -15,7 +15,7 @@ use crate::fabric::longest;
 type StateOf<'a> = MutexGuard<'a, PeerState>;
 
 impl Team {
-    /// Reads the hello of generation `generation` of `peer`, checks it and finds the addresses behind it. This may take as long
+    /// Reads the hello of generation `generation` of `peer`, checks it and finds the addresses after it. This may take as long
     /// as ARP takes. The same is part of [`Team::connect_peer`] if it has not been done: call this function earlier, at a moment
     /// when waiting does no harm.
     ///
@@ -117,10 +117,10 @@ impl Team {
     /// any time. A call of [`Team::recover`] or [`Team::connect_peer`] for a later generation takes the QPs over.
     ///
     /// # Errors
-    /// [`TeamError::Unreached`] if a probe has failed. This, and what HCA and device refuse behind the reset, end the attempt.
+    /// [`TeamError::Unreached`] if a probe has failed. This, and what HCA and device refuse after the reset, end the attempt.
     /// The next call begins another attempt, so the caller waits before it. Also [`TeamError::NotConnected`] if the QPs were
     /// never connected with that generation, and [`TeamError::Generation`] for one that is over. Also [`TeamError::Record`] for
-    /// an invalid record of the other end, [`TeamError::Recovering`], and [`TeamError::Limit`] behind the last attempt. Also an
+    /// an invalid record of the other end, [`TeamError::Recovering`], and [`TeamError::Limit`] after the last attempt. Also an
     /// error if a thread that rings doorbells does not run. Errors of the store end no attempt; a call waits for the store as
     /// long as the team does elsewhere.
     pub(crate) fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {

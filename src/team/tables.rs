@@ -232,7 +232,7 @@ impl Tables {
         Ok(self.gpu.write(at, bytemuck::cast_slice(contexts))?)
     }
 
-    /// Writes where `peer` is reached by load and store, by window; the marks of its entries are written behind it.
+    /// Writes where `peer` is reached by load and store, by window; the marks of its entries are written after it.
     fn write_direct(
         &self,
         shadow: &mut Shadow,
@@ -263,7 +263,7 @@ impl Tables {
     pub(in crate::team) fn close(&self, peer: u32) {
         self.closed_word(peer).store(1, Ordering::Relaxed);
         // Sequentially consistent. Pairs with the fence of `guard_enter`: either the kernel sees the word, or `readers`, read
-        // behind this, shows the kernel.
+        // after this, shows the kernel.
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 

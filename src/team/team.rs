@@ -179,7 +179,7 @@ impl Team {
         self.parts.tables.addr()
     }
 
-    /// How signals are kept behind data: the same at all ranks.
+    /// How signals are kept after data: the same at all ranks.
     #[must_use]
     pub fn signal_order(&self) -> SignalOrder {
         self.parts.choices.order()
@@ -283,7 +283,7 @@ impl Team {
         together::add_window(&self.parts, bytes, Place::New, Purpose::Any)
     }
 
-    /// As [`Team::window`], for data that kernels read only behind a completion, or behind a signal in a window made by
+    /// As [`Team::window`], for data that kernels read only after a completion, or after a signal in a window made by
     /// [`Team::window`]. The writes of such data may overtake each other on PCIe, so no kernel may poll it.
     ///
     /// # Errors

@@ -51,7 +51,7 @@ pub enum Unread {
         /// Where it is.
         path: PathBuf,
     },
-    /// It goes on behind the longest file of sysfs.
+    /// It goes on after the longest file of sysfs.
     #[error("{}: longer than {limit} bytes", path.display())]
     TooLong {
         /// Where it is.

@@ -1,4 +1,4 @@
-//! The Ethernet address behind a GID.
+//! The Ethernet address of a GID.
 //!
 //! The kernel knows the route and the neighbour; an address handle, made and destroyed at once, asks it. DevX QPs need the
 //! MAC in their context, verbs QPs get it from the kernel in the same way.

@@ -1,6 +1,6 @@
 //! Doorbells by way of the host: for GPUs that the registers cannot be mapped into.
 //!
-//! Each QP has a line of 64 bytes in host memory that kernels reach, its mailbox. Kernels store the 64-bit index behind the last
+//! Each QP has a line of 64 bytes in host memory that kernels reach, its mailbox. Kernels store the 64-bit index after the last
 //! WQE in it, by an atomic maximum, so that a late store does no harm. A thread of the host looks at all mailboxes in turn, and
 //! where the index has grown it stores to the QP's register.
 //!
@@ -26,7 +26,7 @@ use crate::verbs::uar::DoorbellRegister;
 pub const MAILBOX_BYTES: u64 = 64;
 /// Rounds without a doorbell in which the thread looks again at once.
 const SPINS: u32 = 2_000;
-/// Rounds without a doorbell, behind those, between which it lets others run.
+/// Rounds without a doorbell, after those, between which it lets others run.
 const YIELDS: u32 = 200;
 /// How long it sleeps then.
 const SLEEP: Duration = Duration::from_micros(50);
@@ -51,7 +51,7 @@ struct Shared {
     waiting: AtomicU32,
     stop: AtomicBool,
     doorbells: AtomicU64,
-    /// Called behind each doorbell.
+    /// Called after each doorbell.
     kick: Option<extern "C" fn()>,
     /// The thread is to panic.
     #[cfg(test)]
@@ -83,7 +83,7 @@ struct Rung {
 
 impl DoorbellProxy {
     /// Starts the thread, with as many mailboxes as fit into `bytes` bytes at `addr` for kernels and `host_addr` for this process.
-    /// `kick` is called behind each doorbell; default: that of a preloaded software HCA, or none.
+    /// `kick` is called after each doorbell; default: that of a preloaded software HCA, or none.
     ///
     /// # Errors
     ///
@@ -302,7 +302,7 @@ impl Mailbox {
     /// Asks the thread to ring up to `index`, as a kernel does.
     pub(super) fn ring(&self, index: u64) {
         let word = self.proxy.shared.word(self.slot);
-        // Release: pairs with the acquire of the thread, which rings behind all that was written before.
+        // Release: pairs with the acquire of the thread, which rings after all that was written before.
         word.fetch_max(index, Ordering::Release);
         self.proxy.wake();
     }

@@ -42,7 +42,7 @@ impl<M> DevxObject<M> {
         Self::create_with(device, bytemuck::bytes_of(input), memory)
     }
 
-    /// The same with an input of any length: one with a list behind it.
+    /// The same with an input of any length: one with a list after it.
     pub(super) fn create_with<Out: Pod>(
         device: &Arc<OpenDevice>,
         input: &[u8],

@@ -264,7 +264,7 @@ impl DoorbellRegister {
         // SAFETY: the register lies in its page (checked when it was made), on 8 bytes, and is mapped while `self` lives. All
         // code only stores to it.
         let register = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(addr)) };
-        // Release: behind everything that is visible to this thread. The fence empties a write-combining buffer.
+        // Release: after everything that is visible to this thread. The fence empties a write-combining buffer.
         register.store(value, Ordering::Release);
         fence(Ordering::SeqCst);
     }

@@ -107,7 +107,7 @@ impl Pace {
         (lease / 3).max(2 * self.slowest()).min(LONGEST_CALL)
     }
 
-    /// The bounds behind the calls so far, for a lease that lives for `lease`. `configured` has the lower bounds of the three that
+    /// The bounds after the calls so far, for a lease that lives for `lease`. `configured` has the lower bounds of the three that
     /// are configured.
     pub fn bounds(&self, lease: Duration, configured: &Bounds<Duration>) -> Bounds<Duration> {
         let pace = self.slowest();

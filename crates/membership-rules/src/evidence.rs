@@ -27,7 +27,7 @@ impl<S> Rules<S> {
 }
 
 impl<S: Span, B: Rulebook> Rules<S, B> {
-    /// Whether this look lies behind a gap: nothing is concluded from the time before it.
+    /// Whether this look lies after a gap: nothing is concluded from the time before it.
     fn is_gap(&self, look: &Look<S>) -> bool {
         self.book.is_own_gap(look.passed, self.bounds.between)
             || self.book.is_store_gap(look.call, self.bounds.call)
@@ -54,7 +54,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         let parted = record.parted.of(own.slot);
         let still = open.is_some() || !own.is_current(record);
         let mut meets = Slots::default();
-        // A rank counts as met for the stall bound behind its last word. While no word of any member arrives, that says nothing.
+        // A rank counts as met for the stall bound after its last word. While no word of any member arrives, that says nothing.
         let others = members.without(&own.broken);
         let hears = self.book.is_fresh(&look.heard.and(&others));
         own.unheard.retain(|slot, _| near.contains(*slot));
@@ -87,7 +87,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         meets
     }
 
-    /// The clock of the open proposal: it starts anew with each, with this rank's promise, and behind a gap.
+    /// The clock of the open proposal: it starts anew with each, with this rank's promise, and after a gap.
     fn observe_proposal(&self, own: &mut Own<S>, record: &Record, passed: Option<S>, raw: S) {
         let (of, time) = own.unanswered;
         own.unanswered = match (&record.open, passed) {
@@ -118,7 +118,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         }
     }
 
-    /// A newcomer founds anew only behind `found`.
+    /// A newcomer founds anew only after `found`.
     fn unheard_bound(&self, own: &Own<S>) -> S {
         if own.applied == 0 {
             self.bounds.found
@@ -275,7 +275,7 @@ mod tests {
             }
         }
 
-        /// A look that finds nothing of rank 1, behind a call that has taken `call`, and what this rank says then.
+        /// A look that finds nothing of rank 1, after a call that has taken `call`, and what this rank says then.
         fn look(&mut self, call: Duration) -> Row {
             self.pace.took(call);
             let rows = Row {

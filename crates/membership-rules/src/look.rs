@@ -39,7 +39,7 @@ pub struct Own<S> {
     pub applied: u32,
     /// Calls that its device may start.
     pub limit: Limit,
-    /// The promise for the view behind `applied`, and the newest proposal for which it was given.
+    /// The promise for the view after `applied`, and the newest proposal for which it was given.
     pub promised: Option<(u64, Promise)>,
     /// Ranks to which its QPs are in Err for the change under way.
     pub fenced: Slots,

@@ -35,7 +35,7 @@ impl Run {
 }
 
 impl Members {
-    /// The place of the run that has `slot`, or of the first one behind it.
+    /// The place of the run that has `slot`, or of the first one after it.
     fn find(&self, slot: u32) -> Result<usize, usize> {
         let at = self.0.partition_point(|run| run.last < slot);
         let run = self.0.get(at);

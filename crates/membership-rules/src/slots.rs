@@ -87,7 +87,7 @@ impl Slots {
         })
     }
 
-    /// The lowest slot at or behind `from` that is in it, or else the lowest that is not.
+    /// The lowest slot at or after `from` that is in it, or else the lowest that is not.
     fn next(&self, from: u32, is_in: bool) -> Option<u32> {
         let (first, bit) = Self::place(from);
         (first..=self.words()).find_map(|at| {
@@ -191,7 +191,7 @@ impl Slots {
         both
     }
 
-    /// Those behind `slot`.
+    /// Those after `slot`.
     pub fn behind(&self, slot: u32) -> Self {
         let (at, bit) = Self::place(slot);
         let mut left = self.clone();

@@ -26,7 +26,7 @@ pub enum Step {
     Limit(u32),
     /// Give the device the view of the record, then let it start any call.
     View,
-    /// Say that this is the last call, and start none behind it.
+    /// Say that this is the last call, and start none after it.
     Goodbye(u32),
     /// The view has not this rank, or it is the last and wants to go: its calls and QPs end.
     End,
@@ -106,7 +106,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         Step::Promise(self.book.fence(own.slot, record, open))
     }
 
-    /// P5: the view begins behind every call that an old member has started or may still start.
+    /// P5: the view begins after every call that an old member has started or may still start.
     fn commit(&self, record: &Record, open: &Proposal, look: &Look<S>) -> Step {
         let needed = open.all();
         let promised: Slots = look.promises.keys().copied().collect();
@@ -565,7 +565,7 @@ mod tests {
     #[test]
     fn a_rank_that_goes_is_unheard_by_all_that_look() {
         let (mut own, record) = (member(), record());
-        // Six looks half a second apart behind the first that misses it: three seconds.
+        // Six looks half a second apart after the first that misses it: three seconds.
         for _ in 0..6 {
             let rows = [(1, unheard(&[2]))];
             assert_eq!(turn(&mut own, &record, look(&[0, 1], &rows)), Step::Wait);

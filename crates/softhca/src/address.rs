@@ -66,7 +66,7 @@ fn with_port(ip: &IpAddr) -> SocketAddr {
     SocketAddr::new(*ip, ROCE_PORT)
 }
 
-/// Claims `ip`, or a free loopback address, and those behind it that have its other LIDs, for as long as the sockets live. They are
+/// Claims `ip`, or a free loopback address, and those after it that have its other LIDs, for as long as the sockets live. They are
 /// in the order of their addresses.
 ///
 /// `random` decides where among the 16 million loopback addresses the search begins, so that processes

@@ -36,7 +36,7 @@ pub struct Envelope {
 /// A version of RoCE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Version {
-    /// A GRH behind the Ethernet header.
+    /// A GRH after the Ethernet header.
     V1,
     /// UDP over IP: IPv4 between GIDs of the form `::ffff:a.b.c.d`, otherwise IPv6.
     #[default]

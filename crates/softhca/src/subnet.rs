@@ -1,6 +1,6 @@
 //! The IPv6 subnet of an HCA, from which it has a second address.
 //!
-//! The address is the subnet's first 96 bits and the HCA's IPv4 address behind them. So an address alone leads to the HCA that
+//! The address is the subnet's first 96 bits and the HCA's IPv4 address after them. So an address alone leads to the HCA that
 //! has it, as all other names of an HCA do.
 
 use std::fmt;

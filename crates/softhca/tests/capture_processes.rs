@@ -134,7 +134,7 @@ fn both_ends_capture_every_packet_of_every_service_once() {
         }
         whole.extend(fs::read(&capture).unwrap());
     }
-    // pcapng files one behind the other are a pcapng file.
+    // pcapng files one after the other are a pcapng file.
     let all = place.0.join("all.pcapng");
     fs::write(&all, whole).unwrap();
     println!("{} packets judged", judge(&all));

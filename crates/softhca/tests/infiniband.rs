@@ -82,7 +82,7 @@ fn connects(loopback: bool, partitions: [u32; 2]) -> bool {
     a.run(1)[0].opcode() == CqeOpcode::REQ
 }
 
-/// A datagram between QPs at these indices, and behind it one from a full member of the receiver's partition; whether the first
+/// A datagram between QPs at these indices, and after it one from a full member of the receiver's partition; whether the first
 /// arrives.
 fn is_taken(loopback: bool, [from, to]: [u32; 2]) -> bool {
     let hcas = partitioned(loopback);
@@ -257,7 +257,7 @@ fn a_datagram_brings_a_grh_if_it_was_sent_with_one() {
 
 #[test]
 fn the_entry_is_where_libmlx5_reads_it() {
-    // `struct mlx5_cqe64` in rdma-core's mlx5dv.h: slid behind 22 bytes, flags_rqpn behind 24.
+    // `struct mlx5_cqe64` in rdma-core's mlx5dv.h: slid after 22 bytes, flags_rqpn after 24.
     let cqe = Cqe64 {
         slid: Be16::new(0x1234),
         flags_rqpn: Be32::new(0x1056_789a),

@@ -81,7 +81,7 @@ fn run(mut command: Command) -> (String, String, Output) {
     (text(&output.stdout), text(&output.stderr), output)
 }
 
-/// The value behind `key:` in the output of ibv_devinfo.
+/// The value after `key:` in the output of ibv_devinfo.
 fn value<'a>(output: &'a str, key: &str) -> Option<&'a str> {
     output
         .lines()

@@ -181,12 +181,12 @@ impl CudaArena {
             };
             let begun = pieces.iter().try_for_each(|piece| {
                 let bytes = usize::try_from(piece.bytes).unwrap_or(usize::MAX);
-                // SAFETY: the caller's promise; no copy runs behind `synchronize`.
+                // SAFETY: the caller's promise; no copy runs after `synchronize`.
                 check("cuMemcpyAsync", unsafe {
                     sys::cuMemcpyAsync(piece.to, piece.from, bytes, stream.raw())
                 })
             });
-            // Also behind an error: those before it may still run.
+            // Also after an error: those before it may still run.
             let ended = stream.synchronize();
             begun.and(ended)
         })

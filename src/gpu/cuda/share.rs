@@ -168,7 +168,7 @@ impl Registered {
         device.bind()?;
         let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
         let start = mapping.start().as_ptr();
-        // SAFETY: the mapping lives until its registration has been taken back behind `drop`.
+        // SAFETY: the mapping lives until its registration has been taken back after `drop`.
         check("cuMemHostRegister", unsafe {
             sys::cuMemHostRegister_v2(start.cast(), mapping.bytes(), flags)
         })?;

@@ -24,7 +24,7 @@ use crate::gpu::{Event, GpuError, Stream};
 /// How long the end of a stream waits for kernels that still run.
 const CLOSING: Duration = Duration::from_secs(10);
 
-/// The loaded kernels: unloaded behind the last stream and graph that may run them.
+/// The loaded kernels: unloaded after the last stream and graph that may run them.
 #[derive(Debug)]
 pub(super) struct Code {
     modules: Mutex<Vec<Module>>,

@@ -38,7 +38,7 @@ pub(super) struct Member {
     recording: Arc<Recording>,
     /// Whether the capture began, and must end, here.
     origin: bool,
-    /// What the stream's next launch comes behind.
+    /// What the stream's next launch comes after.
     tail: Vec<usize>,
 }
 
@@ -133,7 +133,7 @@ impl Member {
 }
 
 impl Captured {
-    /// Lets the stream whose member this is go on behind the event.
+    /// Lets the stream whose member this is go on after the event.
     pub(super) fn join(
         &self,
         member: &mut Option<Member>,

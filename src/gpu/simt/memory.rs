@@ -382,7 +382,7 @@ impl Allocation {
             Some(mapping) if mapping.as_ptr().cast() != libc::MAP_FAILED => mapping,
             _ => return Err(refused(std::io::Error::last_os_error())),
         };
-        // At least one guard page in front: the first multiple of `align` behind it.
+        // At least one guard page in front: the first multiple of `align` after it.
         let front = (mapping.addr().get() + GUARD).next_multiple_of(align) - mapping.addr().get();
         // SAFETY: front <= align, for `mapping` and `align` are multiples of GUARD; so `front + length` is inside the mapping.
         let start = unsafe { mapping.add(front) };

@@ -79,7 +79,7 @@ impl Driver {
         Ok(replaced)
     }
 
-    /// What is left to do behind a record that was to be replaced. One that is gone, or spoiled, does not come back by looking at once.
+    /// What is left to do after a record that was to be replaced. One that is gone, or spoiled, does not come back by looking at once.
     fn behind(&self, replaced: Replaced) -> TurnOutcome {
         match replaced {
             Replaced::Done | Replaced::Changed => TurnOutcome::Again,
@@ -95,7 +95,7 @@ impl Driver {
         if self.rank.own.is_member(record) && self.rank.own.limit == Limit::Open {
             self.rank.since.held.get_or_insert_with(Instant::now);
             self.rank.shared.set_state(GroupState::Changing);
-            // Behind the fence no call above this one starts.
+            // After the fence no call above this one starts.
             started = self.rank.shared.layer.set_limit(Some(started));
             self.rank.own.limit = Limit::UpTo(started);
             self.rank.shared.layer.set_limit(Some(started));
@@ -312,11 +312,11 @@ impl Driver {
         self.rank.wake_connector();
     }
 
-    /// A member that wants to go starts no call behind `last` and says so. Whenever a view has let it go on, it does so again.
+    /// A member that wants to go starts no call after `last` and says so. Whenever a view has let it go on, it does so again.
     fn say_goodbye(&mut self, record: &Record, last: u32) -> Result<(), GroupError> {
         self.rank.since.held.get_or_insert_with(Instant::now);
         let layer = &self.rank.shared.layer;
-        // Closed first: what it has started is read behind that.
+        // Closed first: what it has started is read after that.
         let started = layer.set_limit(Some(last));
         let last = later(last, started);
         layer.set_limit(Some(last));

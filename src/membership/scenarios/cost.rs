@@ -189,7 +189,7 @@ fn a_record_that_cannot_be_read_is_reported_and_seldom_asked_for() {
     });
 }
 
-/// A rank dies behind a loss of the record, which an event with these words reports.
+/// A rank dies after a loss of the record, which an event with these words reports.
 fn without_a_record(words: &str, lose: impl FnOnce(&dyn Store)) {
     let (mut world, asked) = counted(4);
     lose(world.store.as_ref());

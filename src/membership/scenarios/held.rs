@@ -262,7 +262,7 @@ fn one_link_that_fails_parts_two_and_they_are_united_when_it_is_back() {
     world.check("one link");
 }
 
-/// All paths are down for `time`. QPs that do not survive that carry nothing behind it either.
+/// All paths are down for `time`. QPs that do not survive that carry nothing after it either.
 fn all_ports_down(world: &mut World, time: Duration, survive: bool) {
     let what = format!("all paths down for {time:?}, QPs survive: {survive}");
     cut(world, &all_pairs(4), true);
@@ -361,7 +361,7 @@ fn garbage_in_any_key_stops_nothing() {
             std::thread::sleep(LOOK);
         }
     }
-    // And a change goes on behind it.
+    // And a change goes on after it.
     drop(world.kill(2));
     world.until_whole(3, "without the dead one");
     // Of a record that cannot be read the last one stays in force.
@@ -471,7 +471,7 @@ fn a_rank_that_is_behind_by_several_views_stays() {
             let view = rank.group().view();
             view.is_some_and(|view| !view.members.contains_key(dead))
         };
-        // Each view begins behind calls that the frozen rank has still to make.
+        // Each view begins after calls that the frozen rank has still to make.
         while !without(&world.ranks[&1]) || lock(&world.ranks[&1].layer.done).len() < before + 2 {
             let story = world.ranks[&0].story();
             assert!(start.elapsed() < LONG, "no view without {dead}\n{story}");

@@ -44,7 +44,7 @@ fn a_newcomer_that_dies_before_its_promise_is_taken_out_and_holds_no_call() {
     world.silent.insert((3, 1));
     world.join(3).unwrap();
     let open = world.until_record("it is proposed", takes);
-    // Members promise behind it, so their calls go on while it keeps silent.
+    // Members promise after it, so their calls go on while it keeps silent.
     let newcomer = world.ranks.remove(&3).unwrap();
     world.until_called(20, "while it keeps silent");
     for rank in world.ranks.values() {

@@ -104,7 +104,7 @@ fn what_dead_ranks_have_left_is_removed_in_turns_that_end() {
         let is_left = |slot: &u32| turns.store.try_get(&told(*slot)).unwrap().is_some();
         (2..ranks).filter(is_left).count()
     };
-    // A part of a lease is over behind the first call of those that remove.
+    // A part of a lease is over after the first call of those that remove.
     turns.each_call_takes(TTL / 8);
     // No rank but this one promises.
     for slot in 2..ranks {
@@ -141,7 +141,7 @@ fn a_proposal_is_not_late_because_the_promise_of_this_rank_was() {
     turns.each_call_takes(Duration::ZERO);
     turns.turn();
     assert_eq!(turns.driver.rank.own.unanswered, (1, Duration::ZERO));
-    // A turn that was slow is a gap, behind which it starts anew.
+    // A turn that was slow is a gap, after which it starts anew.
     let runs = (0..TURNS).any(|_| {
         turns.turn();
         !turns.driver.rank.own.unanswered.1.is_zero()

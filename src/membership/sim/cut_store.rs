@@ -20,7 +20,7 @@ pub(in crate::membership) struct CutStore {
     pub(in crate::membership) cut: Arc<AtomicBool>,
     /// No call is answered before its bound.
     pub(in crate::membership) held: Arc<AtomicBool>,
-    /// This rank's promises are not written, and fail behind their bound.
+    /// This rank's promises are not written, and fail after their bound.
     pub(in crate::membership) no_promise: Arc<AtomicBool>,
     /// Time that each call takes, us.
     pub(in crate::membership) delay: Arc<AtomicU64>,

@@ -49,7 +49,7 @@ pub(in crate::membership) struct FakeLayer {
     promised: Mutex<Option<Vec<u32>>>,
     pub(in crate::membership) done: Mutex<Vec<Done>>,
     pub(in crate::membership) stop: AtomicBool,
-    /// Makes no call behind this one.
+    /// Makes no call after this one.
     pub(in crate::membership) last: AtomicU32,
     /// Threads of the group and calls stand still here.
     pub(in crate::membership) stands: AtomicBool,
@@ -145,7 +145,7 @@ impl FakeLayer {
         }
     }
 
-    /// The number of the next call. Behind a leap its views are such as have begun a moment ago, as the numbers of any layer are to it.
+    /// The number of the next call. After a leap its views are such as have begun a moment ago, as the numbers of any layer are to it.
     fn next(&self) -> u32 {
         let last = self.started.load(Ordering::Relaxed);
         let to = lock(&self.wire.leaps).get(&last).copied();
@@ -208,7 +208,7 @@ impl FakeLayer {
         let mut waited = Duration::ZERO;
         let mut last = Instant::now();
         loop {
-            // Clocks go on meanwhile: behind that it looks once more, and then its deadline may have passed.
+            // Clocks go on meanwhile: after that it looks once more, and then its deadline may have passed.
             self.stand_still();
             let link = self.wire.link(self.own, from);
             let there = link.map(|link| (from, link.generation));

@@ -97,7 +97,7 @@ pub(in crate::membership) struct Wire {
     pub(in crate::membership) links_down: Mutex<BTreeSet<(u32, u32)>>,
     /// The words that were sent: by sender, call and receiving slot.
     pub(in crate::membership) sent: Mutex<BTreeSet<(RankGeneration, u32, u32)>>,
-    /// Calls behind which all ranks go on with another number, as if they had made all calls between.
+    /// Calls after which all ranks go on with another number, as if they had made all calls between.
     pub(in crate::membership) leaps: Mutex<BTreeMap<u32, u32>>,
     /// Alarms that HCAs have still to report.
     pub(in crate::membership) alarms: Mutex<BTreeMap<RankGeneration, Vec<Alarm>>>,

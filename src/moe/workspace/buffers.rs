@@ -32,7 +32,7 @@ pub(super) enum Buffer {
 /// The number of names.
 const BUFFERS: usize = Buffer::Contributed as usize + 1;
 
-/// The memory behind them.
+/// The memory after them.
 #[derive(Debug)]
 pub(super) struct Buffers(Vec<DeviceMemory>);
 

@@ -34,10 +34,10 @@ const HEAD_WORDS: usize = 16;
 const SEAT_WORDS: usize = 8 + MOST_COPIERS;
 const REGION_WORDS: usize = 8;
 const FIRST_REGION: usize = HEAD_WORDS + SEATS * SEAT_WORDS;
-/// Behind all that is of peers: the counters, in pages of their own.
+/// After all that is of peers: the counters, in pages of their own.
 pub(super) const FIRST_COUNT: usize =
     (FIRST_REGION + REGIONS * REGION_WORDS).next_multiple_of(PAGE);
-/// Behind the counters: handles of memory of GPUs. Peers of this process need none.
+/// After the counters: handles of memory of GPUs. Peers of this process need none.
 const FIRST_NAME: usize = (FIRST_COUNT + COUNT_WORDS).next_multiple_of(PAGE);
 pub(super) const WORDS: usize = FIRST_NAME + ALL_WORDS;
 
@@ -179,7 +179,7 @@ pub(crate) struct Seat {
     board: Arc<Board>,
     kind: usize,
     number: usize,
-    /// Goes behind it.
+    /// Goes after it.
     #[expect(dead_code, reason = "held for its drop")]
     admitted: Option<Admitted>,
 }
@@ -307,7 +307,7 @@ impl Board {
     /// # Errors
     /// So many threads of peers copy and do not leave within `most`.
     pub(crate) fn leave(&self, places: &[usize], most: Duration) -> Result<(), u32> {
-        // Seats that are given from here on are entered behind the marks.
+        // Seats that are given from here on are entered after the marks.
         let taken = self.state().taken();
         match self.wait(&taken, most) {
             0 => {

@@ -26,7 +26,7 @@ pub struct BareLanes {
     reaper: Mlx5Reaper,
     chain: Chain,
     found: Vec<Completion>,
-    /// Dropped in this order, behind the lanes.
+    /// Dropped in this order, after the lanes.
     _others: Vec<Mlx5Lane>,
     _pairs: Vec<Pair>,
     keys: [Registration; 2],
@@ -109,7 +109,7 @@ impl BareLanes {
         })
     }
 
-    /// Posts all `writes`, up to `chain` behind each doorbell, to the QPs in turn, and takes their completions.
+    /// Posts all `writes`, up to `chain` for each doorbell, to the QPs in turn, and takes their completions.
     ///
     /// # Errors
     /// Why the first of them has failed; then the QPs take nothing more.

@@ -127,7 +127,7 @@ impl Mlx5Lane {
             for (word, value) in ring[first..first + WORDS].iter().zip(bytes.chunks_exact(8)) {
                 let mut bytes = [0; 8];
                 bytes.copy_from_slice(value);
-                // The HCA sees it behind the doorbell.
+                // The HCA sees it after the doorbell.
                 word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
             }
         }
@@ -215,7 +215,7 @@ impl Lane for Mlx5Lane {
     }
 
     fn flush(&mut self, slot: Option<u32>) -> bool {
-        // Some receive WQEs may have been posted behind the error: the HCA is to look at the record again.
+        // Some receive WQEs may have been posted after the error: the HCA is to look at the record again.
         if slot.is_none() && self.receives() > 0 {
             self.qp.ring(self.told());
         }

@@ -93,7 +93,7 @@ impl Consumers {
     pub(super) fn arm(&mut self) -> bool {
         self.look_for_more();
         let mut is_empty = true;
-        // All of them, also behind one that has an entry.
+        // All of them, also after one that has an entry.
         for consumer in &mut self.consumers {
             is_empty &= consumer.arm();
         }

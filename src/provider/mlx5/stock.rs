@@ -83,7 +83,7 @@ impl Stock {
         Ok(pieces.len() - 1)
     }
 
-    /// Readable behind an event of a CQ.
+    /// Readable after an event of a CQ.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         self.first.fd()
     }

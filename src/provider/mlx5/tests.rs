@@ -105,7 +105,7 @@ fn a_wqe_has_the_bytes_that_libmlx5_posts() {
             all.map(content)
         });
         let carried: Vec<u8> = carried.collect();
-        // Behind the last byte libmlx5 leaves the memory as it was.
+        // After the last byte libmlx5 leaves the memory as it was.
         let (payload, used) = if *is_carried {
             (Payload::Inline(&carried), 2 * 16 + 4 + carried.len())
         } else {
@@ -432,7 +432,7 @@ fn qps_beyond_those_of_the_first_cq_get_more_cqs_which_stay() {
     let most = rig.rail.bytes();
     // Each piece has some bytes more for its alignment.
     assert!((7 * first..=8 * first).contains(&most), "{most} of {first}");
-    // Those that come behind others take their places, whatever the order.
+    // Those that come after others take their places, whatever the order.
     for at in [0, 5, 9, 0, 2] {
         further.remove(at);
     }
@@ -616,7 +616,7 @@ fn in_error_every_receive_wqe_is_accounted_for_behind_what_has_come() {
         sent.len() == 5 && received.len() == 5
     });
     rig.pairs[1].end().unwrap();
-    // It has not noticed, and posts behind the error.
+    // It has not noticed, and posts after the error.
     for completion in received.drain(..) {
         rig.other.receive(&completion);
     }

@@ -44,7 +44,7 @@ pub(super) struct Wqe {
 }
 
 impl Wqe {
-    /// The WQE of `work` at WQEBB `index` of the QP `qpn`. Behind its last segment are zeros.
+    /// The WQE of `work` at WQEBB `index` of the QP `qpn`. After its last segment are zeros.
     ///
     /// # Panics
     /// For more than [`MOST_RANGES`] segments of payload.

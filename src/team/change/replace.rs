@@ -37,7 +37,7 @@ pub(in crate::team) fn hello_record(own: &Parts) -> Result<Option<(String, Vec<u
     Ok(Some((key, text)))
 }
 
-/// Reads the hello of generation `generation` of `peer`, checks it and finds the addresses behind it.
+/// Reads the hello of generation `generation` of `peer`, checks it and finds the addresses after it.
 pub(in crate::team) fn resolve(
     own: &Parts,
     peer: u32,

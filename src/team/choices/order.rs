@@ -1,4 +1,4 @@
-//! How a signal is kept behind the data that it stands for: chosen by what the devices promise, the same at all ranks.
+//! How a signal is kept after the data that it stands for: chosen by what the devices promise, the same at all ranks.
 
 use std::fmt;
 use std::sync::Arc;

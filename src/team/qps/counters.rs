@@ -40,7 +40,7 @@ pub struct QpReport {
     /// The first failure that was seen in this life; `ok` if none.
     pub status: Status,
     /// vendor_err_synd << 8 | syndrome of the error CQE behind `status`; 0 without an error CQE. It is the cause only if `status`
-    /// is `CQE_ERROR`. With `FLUSHED` it is that of a WQE behind the one that failed.
+    /// is `CQE_ERROR`. With `FLUSHED` it is that of a WQE after the one that failed.
     pub syndrome: u32,
     /// Recoveries and replacements of the peer that it has been through.
     pub life: u32,

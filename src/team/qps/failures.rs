@@ -37,8 +37,8 @@ impl Failures {
             let word = self
                 .words
                 .u32_at((first / PEERS) as usize * size_of::<u32>());
-            // A GPU stores to the word and exchanges nothing, so a store that is not taken here lands behind the exchange.
-            // Acquire. Pairs with the release fence of `cq::latch`: the failure is read behind this.
+            // A GPU stores to the word and exchanges nothing, so a store that is not taken here lands after the exchange.
+            // Acquire. Pairs with the release fence of `cq::latch`: the failure is read after this.
             if word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::Acquire) != 0 {
                 found.extend(first..self.ranks.min(first + PEERS));
             }

@@ -274,7 +274,7 @@ impl Link {
         Ok(gpu.write(at, &u32::from(abort).to_le_bytes())?)
     }
 
-    /// The least index at which the life that is made next may begin: behind all that this one has posted.
+    /// The least index at which the life that is made next may begin: after all that this one has posted.
     pub(in crate::team) fn least_base(&self, gpu: &dyn Gpu) -> Result<u64, TeamError> {
         match self.next {
             Some(next) => Ok(next.base),

@@ -35,7 +35,7 @@ pub struct RankPath {
     pub memory: Rung,
     /// How the HCA hears of work.
     pub doorbells: Doorbell,
-    /// How signals are kept behind data.
+    /// How signals are kept after data.
     pub signals: SignalOrder,
 }
 

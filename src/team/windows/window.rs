@@ -28,7 +28,7 @@ const MAX_WINDOW_BYTES: u64 = 1 << 40;
 pub(in crate::team) enum Purpose {
     /// Anything, signals too: writes are seen in the order in which they come.
     Any,
-    /// Data that is read behind a signal in another window: its writes may overtake each other on PCIe.
+    /// Data that is read after a signal in another window: its writes may overtake each other on PCIe.
     Data,
     /// What this rank sends: no peer gets a key.
     Send,
@@ -118,7 +118,7 @@ fn length(bytes: u64) -> Result<usize, TeamError> {
 pub(in crate::team) struct OwnedWindow {
     keys: Keys,
     _registered: RegisteredWindow,
-    /// Behind the keys and its registration among the windows of this process, so that it goes after them.
+    /// After the keys and its registration among the windows of this process, so that it goes after them.
     memory: Arc<DeviceMemory>,
     offered: Offered,
     window: Window,

@@ -97,7 +97,7 @@ impl PortInfo {
 
     /// What the device says of a port, or an errno.
     fn ask(device: &OpenDevice, number: u8) -> Result<ibv_port_attr, i32> {
-        // The exported function fills the fields up to `flags` of a buffer that may be longer; none behind it is used.
+        // The exported function fills the fields up to `flags` of a buffer that may be longer; none after it is used.
         let mut attr = std::mem::MaybeUninit::<ibv_port_attr>::zeroed();
         // SAFETY: the context is open; the buffer is at least as long as what the function writes.
         let errno = unsafe {

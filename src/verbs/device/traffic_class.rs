@@ -67,7 +67,7 @@ fn choose(wanted: Option<u8>, device: &Path, rdma_cm: &Path, name: &str, port: u
         .unwrap_or(of(0, TrafficClassFrom::Default))
 }
 
-/// The class for all packets, from `Global tclass=106`: NVIDIA's driver writes rules for single peers behind it.
+/// The class for all packets, from `Global tclass=106`: NVIDIA's driver writes rules for single peers after it.
 fn global_class(text: &str) -> Option<u8> {
     let line = text
         .lines()

@@ -1,6 +1,6 @@
 //! Keys over part of a region: indirect keys, each made by one command, which pins no memory.
 //!
-//! PRM "Memory Key" (access mode KLM) and "CREATE_MKEY": the list of pieces stands behind the input. The kernel's `devx.c` lets
+//! PRM "Memory Key" (access mode KLM) and "CREATE_MKEY": the list of pieces stands after the input. The kernel's `devx.c` lets
 //! programs make such keys (`devx_handle_mkey_create`), and its driver for vDPA makes them with the same fields
 //! (`create_indirect_key`). A key that was destroyed is dead when the command has returned: "DESTROY_MKEY".
 

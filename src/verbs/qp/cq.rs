@@ -89,7 +89,7 @@ impl<M> Cq<M> {
         Ok(out.cqc().producer_counter())
     }
 
-    /// Lets `events` tell with this cookie when it has entries behind an arming.
+    /// Lets `events` tell with this cookie when it has entries after an arming.
     pub(in crate::verbs) fn subscribe(
         &self,
         events: &Events,

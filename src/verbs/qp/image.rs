@@ -69,7 +69,7 @@ pub struct RecvLayout {
     pub depth: u32,
     /// The receive WQEs, 16 bytes each, directly in front of the send queue.
     pub rq_addr: u64,
-    /// The first CQE; the CQ's record lies behind the last one.
+    /// The first CQE; the CQ's record lies after the last one.
     pub cqe_addr: u64,
     /// Completions that the CQ held before, modulo 2^24.
     pub produced: u32,

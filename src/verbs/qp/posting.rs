@@ -54,7 +54,7 @@ impl<S: State> Qp<S> {
         self.blocks().recv_depth()
     }
 
-    /// Release: behind the WQEs.
+    /// Release: after the WQEs.
     fn store(&self, posted: PostedCounts) {
         if let Some(record) = self.blocks().record() {
             record.store(posted.record(), Ordering::Release);

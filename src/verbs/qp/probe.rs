@@ -2,7 +2,7 @@
 //! the other end takes what this QP sends, and that the answers come back.
 //!
 //! The probe takes the first index of the life. The host leaves in the QP's memory what a kernel leaves that has posted one WQE
-//! alone and has seen it complete. So kernels go on behind it. No kernel uses the QP meanwhile.
+//! alone and has seen it complete. So kernels go on after it. No kernel uses the QP meanwhile.
 //!
 //! A write of no bytes has no data segment, and the responder looks at no key: the probe needs no window.
 

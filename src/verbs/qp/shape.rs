@@ -19,7 +19,7 @@ const LOG_MAX_WIDE_DEPTH: u8 = 14;
 
 #[expect(clippy::cast_possible_truncation, reason = "at most 31")]
 const LOG_MAX_DEPTH: u8 = MAX_DEPTH.ilog2() as u8;
-/// Fewest receive WQEs: with them the send queue behind begins on a line of its own.
+/// Fewest receive WQEs: with them the send queue after begins on a line of its own.
 const LOG_MIN_RECV_DEPTH: u8 = 4;
 /// Most receive WQEs: half the range of the receive counter.
 const LOG_MAX_RECV_DEPTH: u8 = 15;

@@ -52,7 +52,7 @@ pub(crate) struct SharedCq {
     log_entries: u8,
     /// Entries that QPs have a share of.
     shared: AtomicU32,
-    /// Reports entries behind an arming. Goes after the CQ.
+    /// Reports entries after an arming. Goes after the CQ.
     events: Arc<Events>,
 }
 
@@ -254,7 +254,7 @@ impl SharedCq {
         }
     }
 
-    /// Readable behind an event.
+    /// Readable after an event.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.events.fd()
     }

@@ -270,7 +270,7 @@ impl Model {
         }
     }
 
-    /// A view begins behind calls that some have still to make.
+    /// A view begins after calls that some have still to make.
     fn fall_behind(&self, state: &State, emit: &mut impl FnMut(Label, State)) {
         let world = &state.world;
         if world.behind != 0 {

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// How an HCA is made.
 #[derive(Clone, Debug)]
 pub struct HcaConfig {
-    /// Its IPv4 address; `None` takes a free one of 127/8. Port 2 has the address behind those of port 1, or another free one.
+    /// Its IPv4 address; `None` takes a free one of 127/8. Port 2 has the address after those of port 1, or another free one.
     pub ip: Option<Ipv4Addr>,
     /// How many ports it has, 1 or 2, each with an address of its own and a wire. Carriers of frames and bonds have one.
     pub ports: u8,

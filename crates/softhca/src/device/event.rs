@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event {
-    /// A CQ has an entry behind the index that it was armed with.
+    /// A CQ has an entry after the index that it was armed with.
     CqCompletion(u32),
     /// A CQ has overrun.
     CqError(u32),

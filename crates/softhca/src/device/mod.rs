@@ -25,7 +25,7 @@
 //! ```text
 //! hca/                   an HCA as a whole: its owner's handle, its faults, simulations
 //! context/ external/     an opened device and the calls that make and end its objects; the C functions that attach an executor
-//! command/ world.rs      commands as bytes: what each checks and does; HCAs behind their lock
+//! command/ world.rs      commands as bytes: what each checks and does; HCAs after their lock
 //! state/                 all HCAs of a world as one value, what each of them has, and what an executor has of it
 //! config.rs names.rs objects/  how an HCA is made;
 //!                        how callers name what it has made; queue pairs, completion queues, doorbell pages, SRQs

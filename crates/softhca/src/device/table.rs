@@ -92,7 +92,7 @@ impl<T> Table<T> {
             .filter_map(|(object, number)| Some((number, object.as_deref()?)))
     }
 
-    /// Numbers of the objects in the `slots` slots from `first`; where to go on. Begins anew behind the last slot.
+    /// Numbers of the objects in the `slots` slots from `first`; where to go on. Begins anew after the last slot.
     pub(crate) fn slice(&self, first: usize, slots: usize, mut found: impl FnMut(u32)) -> usize {
         let first = if first < self.slots.len() { first } else { 0 };
         let numbers = (self.base..).skip(first);

@@ -44,7 +44,7 @@
 //! 6. On either way `completion::complete_send` or `fail_send` ends the WQE, and `Cq::push` writes its entry if software wants
 //!    one. `completion::arming` raises an event if software waits for one. A QP in error has the rest flushed by
 //!    `completion::flush::flush`.
-//! 7. Behind the turn the thread gives the lock back and delivers events. It bumps the word of [`softhca_wake_word`] if the turn
+//! 7. After the turn the thread gives the lock back and delivers events. It bumps the word of [`softhca_wake_word`] if the turn
 //!    has written something that software may wait for.
 //!
 //! # The fast path

@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use std::panic::catch_unwind;
 use std::ptr;
 
-/// What is wrong with `value` for the environment variable `name`: up to `room` bytes of it go to `text`, without a zero behind
+/// What is wrong with `value` for the environment variable `name`: up to `room` bytes of it go to `text`, without a zero after
 /// them. The length of all of it; 0 if nothing is wrong.
 ///
 /// # Safety

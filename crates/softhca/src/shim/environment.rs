@@ -194,7 +194,7 @@ fn within(
     Ok(number)
 }
 
-/// The first address of a device, behind those of so many ports before it.
+/// The first address of a device, after those of so many ports before it.
 fn address(first: Ipv4Addr, index: u32, lmc: u8) -> Result<Ipv4Addr, EnvironmentError> {
     u32::from(first)
         .checked_add(index << lmc)

@@ -242,7 +242,7 @@ impl TreePath {
     const VARIABLE: &[u8] = b"SYSFS_PATH=";
     /// libibverbs keeps paths of devices in 256 bytes; ours are at most 100 bytes longer than the tree's.
     const CAPACITY: usize = 150;
-    /// What the child of a fork puts behind the path: `-` and its process id, at most 10 digits.
+    /// What the child of a fork puts after the path: `-` and its process id, at most 10 digits.
     const CHILD: usize = 11;
 
     const fn new() -> Self {
@@ -272,7 +272,7 @@ impl TreePath {
         self.string.get().cast()
     }
 
-    /// Whether the path fitted, with room for what a child puts behind it.
+    /// Whether the path fitted, with room for what a child puts after it.
     ///
     /// # Safety
     ///
@@ -367,7 +367,7 @@ mod tests {
                 "/sys/class/infiniband/../infiniband_verbs/uverbs0",
                 "/t/class/infiniband_verbs/uverbs0",
             ),
-            // Behind the class the kernel follows links.
+            // After the class the kernel follows links.
             (
                 "/sys/class/infiniband/mlx5_0/device/../x",
                 "/t/class/infiniband/mlx5_0/device/../x",

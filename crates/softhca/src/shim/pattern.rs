@@ -242,7 +242,7 @@ unsafe fn replace(
     unsafe {
         let place = words.add(all.offset + index);
         libc::free((*place).cast());
-        let behind = all.count - index; // the words behind it, and the null
+        let behind = all.count - index; // the words after it, and the null
         ptr::copy(place.add(1), place.add(count), behind);
         ptr::copy_nonoverlapping(copies.as_ptr(), place, count);
     }

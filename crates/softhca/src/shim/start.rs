@@ -61,7 +61,7 @@ fn is_linked_in() -> bool {
     };
     // SAFETY: getauxval has no preconditions.
     let headers = unsafe { libc::getauxval(libc::AT_PHDR) };
-    // The main program's headers lie in its first page, right behind the address it was loaded at.
+    // The main program's headers lie in its first page, right after the address it was loaded at.
     let base = here.dli_fbase.addr() as u64;
     let linked_in = headers.wrapping_sub(base) < 4096;
     LINKED_IN.store(c_int::from(linked_in), Ordering::Relaxed);

@@ -249,7 +249,7 @@ impl PortIdentity {
 
     /// The interface of the entry of the GID table at `index`. A port of `InfiniBand` has none.
     pub(crate) fn interface_of(&self, index: usize) -> Option<&Interface> {
-        /// Behind those of the IPv4 address.
+        /// After those of the IPv4 address.
         const IPV6_INDEX: usize = 4;
         match self.link {
             Link::InfiniBand => None,

@@ -1,4 +1,4 @@
-//! Address handles: how the owner of a queue pair learns the MAC behind a GID.
+//! Address handles: how the owner of a queue pair learns the MAC of a GID.
 //!
 //! The kernel resolves route and neighbour when a program makes a handle. It returns the destination MAC to libmlx5 in the driver's
 //! part of the reply. Where `cmds_supp_uhw` says so, libmlx5 asks for that. Otherwise libmlx5 does its own ARP, which software

@@ -28,9 +28,9 @@ pub(super) enum Purpose {
     Asynchronous,
     /// Completion channel: 8 bytes, the completion queue's user handle.
     Completions,
-    /// DevX events: a cookie, and behind it the entry of the event queue unless it is left out.
+    /// DevX events: a cookie, and after it the entry of the event queue unless it is left out.
     Devx { omit_data: bool },
-    /// Answers to DevX queries: a number of the caller's, and the command's output behind it.
+    /// Answers to DevX queries: a number of the caller's, and the command's output after it.
     DevxCommands,
 }
 

@@ -309,7 +309,7 @@ impl Call<'_> {
         u32::try_from(given.attribute.data).map_err(|_| Errno::EINVAL)
     }
 
-    /// Writes an output: as much as the buffer holds, zeros behind it. Nothing if it is absent.
+    /// Writes an output: as much as the buffer holds, zeros after it. Nothing if it is absent.
     pub(super) fn put(&self, id: u16, value: &[u8]) -> Result<(), Errno> {
         let Some(given) = self.find(id) else {
             return Ok(());

@@ -1,6 +1,6 @@
 //! Queue pairs made by verbs.
 //!
-//! The kernel pins the memory that libmlx5 has allocated: the receive ring first, the send ring directly behind it. Then it sends
+//! The kernel pins the memory that libmlx5 has allocated: the receive ring first, the send ring directly after it. Then it sends
 //! the commands that a program with DevX would send.
 
 use super::frame::{Call, Method, Spec};

@@ -66,7 +66,7 @@ struct Seen {
 }
 
 fn seen(event: Event) -> Option<Seen> {
-    /// Where the number of the object stands: behind the data of completions and QP events, at its start for CQ errors.
+    /// Where the number of the object stands: after the data of completions and QP events, at its start for CQ errors.
     const LAST: usize = 56;
     const FIRST: usize = 32;
     let (object, kind, sub_kind, at) = match event {

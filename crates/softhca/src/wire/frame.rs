@@ -122,7 +122,7 @@ fn ipv4(route: &Route, payload_bytes: usize) -> [u8; IPV4_BYTES] {
     ip
 }
 
-/// The UDP header in front of `payload`, behind an IP header with these addresses.
+/// The UDP header in front of `payload`, after an IP header with these addresses.
 fn udp_header(source_port: u16, addresses: &[u8], payload: &[u8]) -> [u8; UDP_BYTES] {
     let bytes = length(UDP_BYTES + payload.len()).to_be_bytes();
     let mut udp = [0; UDP_BYTES];

@@ -43,7 +43,7 @@ pub struct FrameCarrier {
     neighbours: Neighbours,
     /// Whole frames, ready to go, before those in `bytes`.
     first: VecDeque<Vec<u8>>,
-    /// Frames of the sink, one behind the other, with gaps; `used` bytes of it.
+    /// Frames of the sink, one after the other, with gaps; `used` bytes of it.
     bytes: Box<[u8]>,
     used: usize,
     /// The frames in `bytes`, and whether some are sent already.

@@ -167,7 +167,7 @@ impl Deth {
     }
 }
 
-/// XRC extended transport header, in front of every XRC request: the SRQ that receives, 24 bits behind 8 reserved ones
+/// XRC extended transport header, in front of every XRC request: the SRQ that receives, 24 bits after 8 reserved ones
 /// (annex A14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XrcEth {

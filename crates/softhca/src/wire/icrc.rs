@@ -1,9 +1,9 @@
 //! The invariant CRC of RoCE and the flow (addresses and ports) that it covers.
 //!
 //! Source: InfiniBand Architecture "Annex A17: RoCEv2", ICRC; for v1 volume 1, "Invariant CRC", and "Annex A16: RoCE". It is a
-//! CRC-32 over eight 0xff bytes (in the place of an LRH), IP and UDP header (in v1 GRH) and everything behind. Fields that routers
+//! CRC-32 over eight 0xff bytes (in the place of an LRH), IP and UDP header (in v1 GRH) and everything after. Fields that routers
 //! change count as all ones. In IPv4 these are TOS, TTL and header checksum; in IPv6 and GRH traffic class, flow label and hop
-//! limit. The UDP checksum and byte 4 of the BTH are all ones, too. It is sent little-endian behind the padding.
+//! limit. The UDP checksum and byte 4 of the BTH are all ones, too. It is sent little-endian after the padding.
 //!
 //! IPv4's identification and flags are covered too, but a UDP socket neither sets nor sees them. By convention they are what
 //! Linux sends from an unconnected socket with IP_MTU_DISCOVER=DO: identification 0, DF set. Between softhcas that is exact; a

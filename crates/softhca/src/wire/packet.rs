@@ -1,4 +1,4 @@
-//! A RoCE packet: parsed from, and written to, the bytes behind the network headers (in v2 the payload of a UDP datagram).
+//! A RoCE packet: parsed from, and written to, the bytes after the network headers (in v2 the payload of a UDP datagram).
 //!
 //! `BTH | extended headers | payload | pad | ICRC`. Parsing is total: any bytes give a packet or a [`PacketError`], never a
 //! panic. It checks form only; whether a packet makes sense is for the requester and the responder to say, and whether it is
@@ -98,7 +98,7 @@ pub enum PacketError {
         /// Bytes between headers and ICRC.
         payload: usize,
     },
-    /// Bytes behind the headers of a packet that has no payload.
+    /// Bytes after the headers of a packet that has no payload.
     #[error("{bytes} bytes behind the headers of {opcode:?}")]
     Surplus {
         /// What the packet is.
@@ -286,7 +286,7 @@ impl Packet<'_> {
 }
 
 /// Writes the headers of a packet with `payload_bytes` of payload to the front of `out`; returns their length. The payload
-/// belongs directly behind them; then [`seal`].
+/// belongs directly after them; then [`seal`].
 ///
 /// # Panics
 /// If `out` is shorter than [`MAX_HEAD_BYTES`].
@@ -320,7 +320,7 @@ pub fn write_headers(head: &Head, body: &Body, payload_bytes: usize, out: &mut [
 /// Pads and appends the ICRC to a packet whose headers and payload fill `out[..used]`; returns the datagram's length.
 ///
 /// # Panics
-/// If `out` has less than 7 bytes behind `used`.
+/// If `out` has less than 7 bytes after `used`.
 pub fn seal(out: &mut [u8], used: usize, flow: &Flow) -> usize {
     // All headers are multiples of 4, so the whole needs the same padding as the payload.
     let padded = used + usize::from(pad_of(used));

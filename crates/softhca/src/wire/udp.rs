@@ -86,7 +86,7 @@ impl UdpCarrier {
         })
     }
 
-    /// The same HCA with more sockets, which are bound to the IPv4 addresses behind its first one.
+    /// The same HCA with more sockets, which are bound to the IPv4 addresses after its first one.
     ///
     /// # Errors
     /// As [`Self::new`].

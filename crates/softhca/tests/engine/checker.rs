@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Turns after which a device that has not come to rest is taken to hang.
 const TURNS: usize = 100_000;
 
-/// The peer sleeps until it is woken: what is sent to it is fetched and waits, what is posted behind that is not fetched.
+/// The peer sleeps until it is woken: what is sent to it is fetched and waits, what is posted after that is not fetched.
 const PAUSE: Duration = HANG.saturating_mul(2);
 
 fn checked(list: &str) -> HcaConfig {

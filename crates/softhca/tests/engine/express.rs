@@ -87,7 +87,7 @@ fn program(seed: u64, long_way: bool) -> Outcome {
         end.data.write(0, &bytes);
     }
     let mut entries = Vec::new();
-    // The last batch ends with a WQE that its peer refuses, and one behind it.
+    // The last batch ends with a WQE that its peer refuses, and one after it.
     for batch in 0..20 {
         let mut count = 0;
         for number in 0..BATCH {

@@ -39,7 +39,7 @@ fn klm(key: u32, va: u64, bytes: u32) -> [u8; 16] {
     })
 }
 
-/// A UMR WQE behind its control segment, the list inline.
+/// A UMR WQE after its control segment, the list inline.
 fn umr(flags: u8, mask: u64, mkc: &Mkc, list: &[[u8; 16]]) -> Vec<u8> {
     let ctrl = UmrCtrlSeg {
         flags: flags | UmrCtrlSeg::FLAG_INLINE,

@@ -194,7 +194,7 @@ fn exchange(pair: &mut Pair, opcode: WqeOpcode, parts: &[Part], flags: u8, what:
         assert_eq!(sent.byte_cnt.get(), length, "{what}");
     }
     if is_write && !consumes && pair.a.shape.kind == Kind::Uc {
-        // An unreliable WRITE completes at neither end when it arrives; a message behind it does.
+        // An unreliable WRITE completes at neither end when it arrives; a message after it does.
         post_receive(&mut pair.b);
         pair.a.write_wqe(WqeOpcode::SEND, 0, SIGNALLED, 0, &[]);
         assert_eq!(pair.a.run(1)[0].opcode(), CqeOpcode::REQ, "{what}");

@@ -47,7 +47,7 @@ fn unsignalled(end: &mut End, remote: u64, rkey: u32) {
     end.write_wqe(opcode, 0, 0, 0, &segments.concat());
 }
 
-/// Writes data and behind it a flag, and looks for the flag after each turn of the devices. Returns in how many of `rounds` the
+/// Writes data and after it a flag, and looks for the flag after each turn of the devices. Returns in how many of `rounds` the
 /// flag came before all data. The clock is the test's, so that no look comes too late.
 fn early_flags(order: DataOrder, seed: u64, rounds: u64) -> u64 {
     let simulation = Simulation::new();

@@ -33,7 +33,7 @@ fn low(value: u64) -> u32 {
     u32::try_from(value & 0xffff_ffff).unwrap()
 }
 
-/// The units behind a control segment.
+/// The units after a control segment.
 fn body(rng: &mut Rng, pair: &Pair) -> Vec<u8> {
     let mut units = Vec::new();
     for _ in 0..rng.usize(..6) {

@@ -334,7 +334,7 @@ fn keys_in_a_shared_wqe_are_of_the_domain_of_the_queue() {
 fn a_list_that_leads_astray_is_reported_and_ends_the_queue() {
     type Spoil = fn(&mut SharedQueue);
     let cases: [(&str, Spoil); 2] = [
-        // WQE 1 is posted; what it says is followed for the one behind it.
+        // WQE 1 is posted; what it says is followed for the one after it.
         ("names 99 as the next", |srq| {
             srq.link(1, 99);
             srq.record_as(3);

@@ -321,7 +321,7 @@ fn atomics_change_the_remote_word_and_bring_the_old_value() {
         &rest,
     );
     pair.a.run(1);
-    // A result of 4 bytes is big-endian on every device; the 4 bytes behind it stay.
+    // A result of 4 bytes is big-endian on every device; the 4 bytes after it stay.
     assert_eq!(
         (word(&pair), old(&pair)),
         (0x5555_5555_0000_0000, 1_u32.to_be().into())

@@ -17,7 +17,7 @@ fn printed(tool: &str, link: &str) -> Option<String> {
     Some(ended.printed)
 }
 
-/// With either link layer `program` prints all of these, and the name of the layer behind `layer`.
+/// With either link layer `program` prints all of these, and the name of the layer after `layer`.
 fn shows(program: &str, words: &[&str], layer: &str) {
     for (link, name) in [("eth", "Ethernet"), ("ib", "InfiniBand")] {
         let Some(text) = printed(program, link) else {

@@ -62,7 +62,7 @@ fn run_by(
 }
 
 /// Size, iterations and figures.
-/// A line that begins with the numbers of a result. A tool that finds the clock of the CPU odd writes so behind the last of them.
+/// A line that begins with the numbers of a result. A tool that finds the clock of the CPU odd writes so after the last of them.
 fn is_row(line: &str) -> bool {
     let fields = line.split_whitespace();
     let numbers = fields.take_while(|field| field.parse::<f64>().is_ok());

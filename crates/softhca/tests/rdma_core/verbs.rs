@@ -74,7 +74,7 @@ impl Device {
         (event.element, event.kind)
     }
 
-    /// `struct ibv_context`: behind the command's descriptor.
+    /// `struct ibv_context`: after the command's descriptor.
     pub(crate) fn async_fd(&self) -> c_int {
         // SAFETY: the context is a `struct ibv_context`.
         unsafe { self.context.cast::<c_int>().add(2 + 2 * 32 + 1).read() }

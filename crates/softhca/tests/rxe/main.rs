@@ -178,7 +178,7 @@ fn judge_captures(place: &Place) {
     if !captures::judges_of_a_part_are_there("captures of what Soft-RoCE sends") {
         return;
     }
-    // pcapng files one behind the other are a pcapng file.
+    // pcapng files one after the other are a pcapng file.
     let all = place.0.join("all.pcapng");
     let whole: Vec<u8> = [0, 1]
         .into_iter()

@@ -290,7 +290,7 @@ fn queue_pairs_are_refused_where_the_kernel_refuses_them() {
             attribute(0x1000, 56, address + 12288),
             attribute(0x1001, 40, out + 24),
         ];
-        // The handle of the queue is the one behind the PD's.
+        // The handle of the queue is the one after the PD's.
         attributes[2].data = u64::from(pd.handle()) + 1;
         attributes[3].data = u64::from(pd.handle()) + 1;
         change(&mut attributes);

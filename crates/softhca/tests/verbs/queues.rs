@@ -162,7 +162,7 @@ fn more_queue_pairs_than_registers_all_run() {
             if round % 2 == 0 {
                 continue;
             }
-            // In the other rounds the doorbells come one behind the other.
+            // In the other rounds the doorbells come one after the other.
             for _ in 0..2 {
                 assert_eq!(pair.cq.wait().status, 0);
             }

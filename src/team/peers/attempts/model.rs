@@ -251,7 +251,7 @@ fn broken(spared: Spared) -> Option<(&'static str, World)> {
         {
             return Some(("together", world));
         }
-        // Attempts go on for as long as no rail carries: what is behind these is like them.
+        // Attempts go on for as long as no rail carries: what is after these is like them.
         if world.ends.iter().all(|end| end.reunion.attempt() < 5) {
             let new = world
                 .next(spared)

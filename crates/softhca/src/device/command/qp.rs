@@ -193,7 +193,7 @@ fn check_register(hca: &HcaState, qpc: &Qpc) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The receive ring, if the QP has one, and directly behind it the send ring, if the QP has one.
+/// The receive ring, if the QP has one, and directly after it the send ring, if the QP has one.
 fn rings(
     hca: &HcaState,
     context: u32,

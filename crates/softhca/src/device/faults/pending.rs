@@ -21,7 +21,7 @@ pub(crate) enum Strike {
 pub(crate) enum EntryFate {
     Write,
     Drop,
-    /// Not before this time, nor those behind it.
+    /// Not before this time, nor those after it.
     Hold(u64),
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Faults {
     held: VecDeque<HeldEntry>,
 }
 
-/// A completion entry that is late, or behind one that is.
+/// A completion entry that is late, or after one that is.
 #[derive(Debug)]
 struct HeldEntry {
     due_ns: u64,

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// | `enomem=CREATE_CQ#1` | the first such call finds no memory in the kernel |
 /// | `cqe=wqe#100:syndrome=0x15` | the 100th send WQE that would end well fails so |
 /// | `cqe=drop#50` | the 50th completion is never written |
-/// | `cqe=delay#50:10ms` | the 50th completion is late, and those behind it in its queue with it |
+/// | `cqe=delay#50:10ms` | the 50th completion is late, and those after it in its queue with it |
 /// | `port-down@2s`, `port-up@3s` | port 1 goes down, comes up; `port-down=2@2s` is port 2 |
 /// | `freeze@1s+200ms` | the HCA does nothing for 200 ms |
 /// | `fatal@5s` | the HCA fails for good |
@@ -88,7 +88,7 @@ pub enum CompletionMishap {
     Fail(u8),
     /// The completion is never written.
     Drop,
-    /// The completion is written so much later; those behind it in its queue wait for it.
+    /// The completion is written so much later; those after it in its queue wait for it.
     Delay(Duration),
 }
 

@@ -353,7 +353,7 @@ fn check_ports(config: &HcaConfig) -> Result<(), HcaError> {
     }
 }
 
-/// The first address of the port behind so many others, of an HCA at `first`.
+/// The first address of the port after so many others, of an HCA at `first`.
 fn port_address(first: Ipv4Addr, before: u32, config: &HcaConfig) -> Result<Ipv4Addr, HcaError> {
     let ip = u32::from(first)
         .checked_add(before << config.lmc)

@@ -124,7 +124,7 @@ pub(crate) enum Kind {
 pub(crate) enum Backing {
     /// In one piece.
     Direct(Region),
-    /// Behind other keys.
+    /// After other keys.
     Indirect(Box<Translation>),
 }
 

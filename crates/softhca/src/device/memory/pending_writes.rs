@@ -12,7 +12,7 @@
 //! | READ | not `in-order`; else yes | `in-order` |
 //! | completion of a receive, completion at the requester | no | yes |
 //!
-//! QPs have no order between them. Writes that the requester does not know as done may be carried out again, with those behind
+//! QPs have no order between them. Writes that the requester does not know as done may be carried out again, with those after
 //! them, as after a retry. No pending write outlives a look at the device from outside. A caller that takes its lock (a command,
 //! a registration's end) finds everything placed.
 
@@ -30,7 +30,7 @@ pub enum DataOrder {
     /// As they were posted; those by keys with relaxed ordering in any order.
     #[default]
     InOrder,
-    /// Writes overtake each other; an atomic is behind all that was posted before it.
+    /// Writes overtake each other; an atomic is after all that was posted before it.
     AtomicsOrdered,
     /// Only what has completed is placed.
     FlushOnly,
@@ -79,7 +79,7 @@ pub struct Adversary {
     /// Longest time for which a chunk is held back.
     pub longest: Duration,
     /// Whether writes are carried out once more, as after a retry: by default. A checker of memory order cannot tell the same
-    /// bytes behind their signal from a slot that is used again too early.
+    /// bytes after their signal from a slot that is used again too early.
     pub repeats: bool,
 }
 
@@ -234,7 +234,7 @@ impl PendingWrites {
         }
     }
 
-    /// Carries out one of the writes that the requester does not know as done, and all behind it, once more.
+    /// Carries out one of the writes that the requester does not know as done, and all after it, once more.
     fn retry(&mut self, qpn: u32, order: DataOrder, now_ns: u64) {
         let Some(tricks) = &mut self.adversary else {
             return;

@@ -88,7 +88,7 @@ impl Translation {
         }
     }
 
-    /// This list with `entries` in place of those from `first` on; those behind stay.
+    /// This list with `entries` in place of those from `first` on; those after stay.
     ///
     /// # Errors
     ///

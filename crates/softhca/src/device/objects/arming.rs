@@ -21,9 +21,9 @@ pub(crate) struct Arming {
     seen: u32,
     /// That word was an arming; otherwise it is the word from before the queue was made.
     used: bool,
-    /// Index behind the last solicited entry.
+    /// Index after the last solicited entry.
     solicited_end: Option<u32>,
-    /// Index behind the last entry for which an event was raised.
+    /// Index after the last entry for which an event was raised.
     notified: u32,
     /// When to raise the event, however few entries the queue has.
     due_ns: Option<u64>,
@@ -61,7 +61,7 @@ impl Arming {
     }
 }
 
-/// Entries between two indices, none if `to` is behind `from`.
+/// Entries between two indices, none if `to` is after `from`.
 fn ahead(to: u32, from: u32) -> u32 {
     let distance = to.wrapping_sub(from) & cq_record::INDEX_MASK;
     if distance > cq_record::INDEX_MASK / 2 {
@@ -83,7 +83,7 @@ impl Cq {
 
     /// Looks at the arm word after a store to the UAR page; `named` if that store was for this queue.
     ///
-    /// A word counts once: what looks like the same again is the store that comes behind a word already seen.
+    /// A word counts once: what looks like the same again is the store that comes after a word already seen.
     pub(crate) fn look_at_arm_word(&mut self, named: bool, now_ns: u64) -> Notice {
         let word = self.record.load_be32(cq_record::ARM);
         if word == self.arming.seen && (self.arming.used || !named) {

@@ -82,7 +82,7 @@ pub(crate) struct Notices {
 pub(crate) struct SendQueue {
     /// `None`: the QP has none.
     pub(crate) ring: Option<Region>,
-    /// Behind the last WQE that a doorbell allowed to run.
+    /// After the last WQE that a doorbell allowed to run.
     pub(crate) posted: u16,
     /// What the last doorbell said, if the QP has no doorbell record.
     pub(crate) rung: Option<u16>,
@@ -90,7 +90,7 @@ pub(crate) struct SendQueue {
     pub(crate) begun: bool,
     /// The next WQE to fetch.
     pub(crate) fetched: u16,
-    /// Behind the last WQE that is over.
+    /// After the last WQE that is over.
     pub(crate) retired: u16,
     /// In the HCA's list of QPs with work.
     pub(crate) scheduled: bool,
@@ -101,11 +101,11 @@ pub(crate) struct SendQueue {
     pub(crate) completed: u64,
     /// What the checker remembers of it.
     pub(crate) scrutiny: Scrutiny,
-    /// A WQE failed by a fault of the spec. The WQEs behind it are flushed, whatever became of them.
+    /// A WQE failed by a fault of the spec. The WQEs after it are flushed, whatever became of them.
     pub(crate) failed_by_fault: bool,
     /// NOPs that wait for the operations before them: (submitted before it, the NOP).
     pub(crate) parked: VecDeque<(u64, Work)>,
-    /// A WQE that cannot be run and fails once those before it are over. Nothing behind it is begun.
+    /// A WQE that cannot be run and fails once those before it are over. Nothing after it is begun.
     pub(crate) doomed: Option<Doomed>,
 }
 

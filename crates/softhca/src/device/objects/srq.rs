@@ -1,6 +1,6 @@
 //! A shared receive queue: WQEs that the QPs attached to it, or an XRC domain's, take in the order of a linked list or of a ring.
 //!
-//! Each WQE begins with a header, which in a list names the next. Software links the WQEs it has got back behind the last one, in
+//! Each WQE begins with a header, which in a list names the next. Software links the WQEs it has got back after the last one, in
 //! whatever order they were completed. It counts in the doorbell record how many of the list it has posted, and the device follows
 //! the links. In a ring the WQEs have the header, too, and the device does not read it: WQE `i` lies at entry `i` modulo the length.
 //! Source: PRM "Shared Receive Queue", "Receive Memory Pool"; `mlx5_post_srq_recv`, `mlx5_free_srq_wqe` in rdma-core;
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!((index, segments[0].bytes), (0, 1));
         assert_eq!(srq.take().unwrap().0, 1);
         assert_eq!(srq.take(), Err(TakeError::Empty));
-        // 1 comes back before 0: both behind 3.
+        // 1 comes back before 0: both after 3.
         link(&srq, 3, 1);
         link(&srq, 1, 0);
         post(&srq, 6);

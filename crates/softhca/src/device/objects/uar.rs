@@ -29,7 +29,7 @@ const PLACES: [(usize, usize); 5] = [
     (uar::NO_RECORD, 2),
 ];
 
-/// The memfd of a context: all its UAR pages, one behind the other.
+/// The memfd of a context: all its UAR pages, one after the other.
 #[derive(Debug)]
 pub(crate) struct UarSpace {
     fd: OwnedFd,

@@ -53,7 +53,7 @@ impl From<Piece> for Local {
 }
 
 impl Local {
-    /// The data that `pieces` are, one behind the other.
+    /// The data that `pieces` are, one after the other.
     pub(crate) fn of(pieces: impl IntoIterator<Item = Piece>) -> Self {
         let mut all: Vec<Piece> = Vec::new();
         for piece in pieces {

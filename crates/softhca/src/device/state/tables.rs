@@ -566,7 +566,7 @@ impl Fabric {
         let Some(place) = self.external.qps.get((number, qpn)) else {
             return Ok(());
         };
-        // A doorbell before the reset is not for the life behind it.
+        // A doorbell before the reset is not for the life after it.
         self.carry_doorbells(number, Look::Everywhere);
         let mut tables = std::mem::take(&mut self.external);
         let last = tables.qps.written[place as usize].0;

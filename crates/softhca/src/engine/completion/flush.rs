@@ -64,7 +64,7 @@ fn flush_parked(hca: &mut HcaState, qpn: u32) {
 }
 
 /// Send WQEs that were posted and not begun. A block that holds no WQE of this index ends it: its length is unknown, and
-/// its completion stands for all behind it.
+/// its completion stands for all after it.
 fn flush_posted(hca: &mut HcaState, qpn: u32) {
     while let Some(qp) = hca.qps.get_mut(qpn)
         && qp.send.fetched != qp.send.posted

@@ -309,7 +309,7 @@ fn atomic(ctrl: &CtrlSeg, rest: &mut Segments<'_>) -> Result<AtomicEth, DecodeEr
     })
 }
 
-/// The segments behind the control segment.
+/// The segments after the control segment.
 struct Segments<'a> {
     wqe: &'a [u8],
     at: usize,

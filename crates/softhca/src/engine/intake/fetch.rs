@@ -40,7 +40,7 @@ fn offset(ring: &Region, index: u16) -> usize {
     (usize::from(index) * WQEBB_BYTES) & mask
 }
 
-/// Copies the WQE at `index` out, `posted` being the index behind the last that may run.
+/// Copies the WQE at `index` out, `posted` being the index after the last that may run.
 ///
 /// # Errors
 ///

@@ -2,7 +2,7 @@
 //!
 //! Doorbells are compared with their records, always. The bytes of WQEs are compared with themselves, from doorbell to
 //! completion, if [`CheckConfig::wqe_bytes`](crate::device::CheckConfig) says so. Each block of a ring has a sum, taken when its
-//! doorbell came. A slot is software's again only when the completion of its WQE, or of one behind it, has been written. The sums
+//! doorbell came. A slot is software's again only when the completion of its WQE, or of one after it, has been written. The sums
 //! are compared before that.
 
 use crate::device::checker::Finding;
@@ -30,7 +30,7 @@ pub(super) fn rung(hca: &mut HcaState, qpn: u32, word: u64) {
     }
     let record = qp.send_record();
     let index = doorbell_index(word);
-    // The word is the beginning of the last WQE, which has a length; or it names the index behind that.
+    // The word is the beginning of the last WQE, which has a length; or it names the index after that.
     let names_last = word.to_le_bytes()[7] != 0;
     let behind = record.wrapping_sub(index);
     if behind >= 0x8000 || (names_last && behind == 0) {

@@ -226,7 +226,7 @@ impl Device for HcaState {
 
     fn remote_read(&mut self, qpn: u32, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), NakCode> {
         let bytes = out.len() as u64;
-        // The request was accepted: its answer goes out before the refusal of one behind it.
+        // The request was accepted: its answer goes out before the refusal of one after it.
         let sources = self.granted(qpn, RemoteAccess::Read, rkey, va, bytes)?;
         self.pending_writes.before_read(qpn, self.order_of(qpn));
         let read = regions::read(&sources, out);

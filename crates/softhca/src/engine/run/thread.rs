@@ -1,7 +1,7 @@
 //! The engine thread: one per process, for all HCAs.
 //!
 //! It runs turns without a wait as long as they find work; [`Pace`] says how it waits for more. A program that calls `softhca_kick`
-//! behind its doorbells ends every nap at once. One that does not kick loses at most one nap.
+//! after its doorbells ends every nap at once. One that does not kick loses at most one nap.
 
 use super::pace::{Pace, Wait};
 use super::turn::{Report, turn};

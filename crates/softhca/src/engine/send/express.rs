@@ -1,7 +1,7 @@
 //! The short way of the common WQEs: WRITEs and READs of an RC QP to a QP of this process, of one WQEBB. [The
 //! engine](crate::engine#the-fast-path) says when it is taken, and why its effects are those of the long way.
 //!
-//! Both ends are looked up once for a whole run of WQEs, and written back behind it. The lock is held, so that nothing else
+//! Both ends are looked up once for a whole run of WQEs, and written back after it. The lock is held, so that nothing else
 //! changes them, their keys or their queue meanwhile. A WQE that is anything else, or that would fail, is left as it is to the
 //! long way, which begins with it anew. So this module has no errors, and each of its effects is the long way's.
 
@@ -77,7 +77,7 @@ pub(super) fn run(
 struct Ends {
     qpn: u32,
     ring: Region,
-    /// The next WQE, and behind the last one.
+    /// The next WQE, and after the last one.
     index: u16,
     posted: u16,
     psn: Psn,

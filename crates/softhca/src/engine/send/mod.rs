@@ -362,7 +362,7 @@ fn fetch_next(hca: &mut HcaState, qpn: u32) -> Option<Next> {
             port: number,
         }),
         Err(bad) => {
-            // Where the next WQE begins is not known: nothing behind this one can be flushed.
+            // Where the next WQE begins is not known: nothing after this one can be flushed.
             if let Some(qp) = hca.qps.get_mut(qpn) {
                 qp.send.fetched = posted;
                 qp.send.doomed = Some(Doomed {
@@ -381,7 +381,7 @@ fn fetch_next(hca: &mut HcaState, qpn: u32) -> Option<Next> {
 fn take(hca: &mut HcaState, qpn: u32, next: &Next) -> bool {
     let (opcode, fetched) = (next.opcode(), &next.fetched);
     if let Some(qp) = hca.qps.get_mut(qpn) {
-        // A NOP with the fence bit holds up the WQEs behind it.
+        // A NOP with the fence bit holds up the WQEs after it.
         let fenced = fetched.ctrl.fm_ce_se & CtrlSeg::FM_MASK != 0;
         let waits = opcode == WqeOpcode::UMR || (opcode == WqeOpcode::NOP && fenced);
         if waits && qp.send.is_outstanding() {

@@ -1,6 +1,6 @@
 //! UMR WQEs: from bytes to a changed key.
 //!
-//! A UMR WQE begins when all operations before it on its QP are over, and is over before the next begins. Operations behind it
+//! A UMR WQE begins when all operations before it on its QP are over, and is over before the next begins. Operations after it
 //! see the new key, and those before it have used the old one.
 
 use crate::device::checker::Finding;

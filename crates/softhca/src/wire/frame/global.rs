@@ -21,7 +21,7 @@ pub(crate) fn header(next: u8, bytes: u16, source: Ipv6Addr, destination: Ipv6Ad
     header
 }
 
-/// A header that was read, and the bytes behind it.
+/// A header that was read, and the bytes after it.
 pub(super) struct Parsed<'a> {
     pub(super) next: u8,
     pub(super) source: [u8; 16],

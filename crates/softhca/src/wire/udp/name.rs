@@ -6,7 +6,7 @@ use crate::wire::icrc::ROCE_PORT;
 use std::mem::size_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
-/// A `sockaddr_in6`, whose first 16 bytes are a `sockaddr_in` if the family says so. In both the port stands behind the family,
+/// A `sockaddr_in6`, whose first 16 bytes are a `sockaddr_in` if the family says so. In both the port stands after the family,
 /// and the IPv4 address is where IPv6 has the flow label.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]

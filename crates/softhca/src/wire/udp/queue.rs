@@ -1,4 +1,4 @@
-//! Packets that wait to be sent, one behind the other in memory, in runs that one message can carry.
+//! Packets that wait to be sent, one after the other in memory, in runs that one message can carry.
 
 use crate::envelope::Destination;
 use crate::wire::carrier::{MAX_PACKET_BYTES, PacketSink};

@@ -79,7 +79,7 @@ fn nowhere(bytes: u32) -> Segment {
     piece(MEMORY - 8, bytes)
 }
 
-/// A WQE that makes no sense fails behind the READ before it, which is not answered yet.
+/// A WQE that makes no sense fails after the READ before it, which is not answered yet.
 pub(crate) fn nonsense_behind_a_read() -> Program {
     let nonsense = Wqe {
         damage: Some(Damage::Opcode(0x2f)),
@@ -97,7 +97,7 @@ pub(crate) fn a_stray_behind_a_read() -> Program {
     program(vec![(0, vec![], vec![read(9000), stray, read(8)])])
 }
 
-/// A READ that was accepted is answered though the request behind it is refused.
+/// A READ that was accepted is answered though the request after it is refused.
 pub(crate) fn a_refusal_behind_a_read() -> Program {
     program(vec![(
         0,
@@ -123,7 +123,7 @@ pub(crate) fn half_a_message() -> Program {
     ])
 }
 
-/// What is behind a fenced NOP starts after the READ before it, which fails.
+/// What is after a fenced NOP starts after the READ before it, which fails.
 pub(crate) fn a_fenced_nop() -> Program {
     let fails = wqe(
         Operation::Read {
@@ -138,7 +138,7 @@ pub(crate) fn a_fenced_nop() -> Program {
     program(vec![(0, vec![], vec![fails, nop, write(remote(0x3000))])])
 }
 
-/// A message of inline data and segments in turns, of several packets, whose last segment has no memory behind it.
+/// A message of inline data and segments in turns, of several packets, whose last segment has no memory after it.
 pub(crate) fn half_a_mixed_message() -> Program {
     let inline = |byte: u8| Piece::Inline(vec![byte; 100]);
     let send = Wqe {

@@ -1,7 +1,7 @@
 //! Fences where a program needs them.
 //!
 //! A READ or an atomic is under way while later WQEs run. Software that uses its result, or writes what it reads, sets the fence
-//! bit: a READ whose answer was lost runs again. So must a program that is to have one outcome. Behind a READ whose result has no
+//! bit: a READ whose answer was lost runs again. So must a program that is to have one outcome. After a READ whose result has no
 //! place, what follows may have been carried out before that is found.
 
 use super::program::{Operation, Piece, Program, Round, Segment, Work, Wqe};

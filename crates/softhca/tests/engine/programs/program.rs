@@ -78,7 +78,7 @@ pub(crate) struct Receive {
 #[derive(Clone, Debug)]
 pub(crate) struct Wqe {
     pub(crate) operation: Operation,
-    /// Own data, one piece behind the other.
+    /// Own data, one piece after the other.
     pub(crate) local: Vec<Piece>,
     pub(crate) signalled: bool,
     pub(crate) solicited: bool,

@@ -257,7 +257,7 @@ impl Model {
         }
     }
 
-    /// One WQE; false if those behind it cannot be found.
+    /// One WQE; false if those after it cannot be found.
     fn execute(&mut self, side: usize, wqe: &Wqe) -> bool {
         let index = self.sides[side].next_send;
         let opcode = wqe.opcode();

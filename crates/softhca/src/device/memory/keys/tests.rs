@@ -1,4 +1,4 @@
-//! Keys: ranges, rights, owners, and keys behind keys.
+//! Keys: ranges, rights, owners, and keys that name other keys.
 
 use super::*;
 use crate::device::memory::tests_region;

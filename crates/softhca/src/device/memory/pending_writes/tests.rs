@@ -30,7 +30,7 @@ fn words(memory: &Region) -> Vec<u64> {
     bytes.chunks_exact(8).map(word).collect()
 }
 
-/// Writes 1 to the 16 words one behind the other, each a line; calls `look` with the words after each microsecond. Whether a
+/// Writes 1 to the 16 words one after the other, each a line; calls `look` with the words after each microsecond. Whether a
 /// later word was seen before an earlier one.
 fn overtaking(order: DataOrder, relaxed: bool, seed: u64) -> bool {
     let mut memory = [0u64; 128];
@@ -132,7 +132,7 @@ fn an_adversary_that_repeats_nothing_brings_no_older_write_back() {
     assert_eq!(repeated(false), 0);
 }
 
-/// How often an older write was seen again behind a later one, in some hundred runs.
+/// How often an older write was seen again after a later one, in some hundred runs.
 fn repeated(repeats: bool) -> u32 {
     let mut repeated = 0;
     for seed in 0..400 {
