@@ -19,9 +19,10 @@ const MOST: u32 = 1 << 30;
 /// The first call `first` of a view, where all calls up to `finished` have ended; a later one if it is old. A call that is to come
 /// is less than 2^30 ahead.
 fn kept_near(first: u32, finished: u32) -> u32 {
-    match (MOST..3 * MOST).contains(&finished.wrapping_sub(first)) {
-        true => finished.wrapping_sub(MOST / 2),
-        false => first,
+    if (MOST..3 * MOST).contains(&finished.wrapping_sub(first)) {
+        finished.wrapping_sub(MOST / 2)
+    } else {
+        first
     }
 }
 
@@ -48,12 +49,13 @@ pub(super) fn keep_near(rank: &mut Rank, record: Arc<Record>) -> Arc<Record> {
         *first = kept_near(*first, finished);
     }
     drop(inner);
-    match rank.own.is_current(&record) && rank.first != record.first {
-        true => Arc::new(Record {
+    if rank.own.is_current(&record) && rank.first != record.first {
+        Arc::new(Record {
             first: rank.first,
             ..Record::clone(&record)
-        }),
-        false => record,
+        })
+    } else {
+        record
     }
 }
 

@@ -68,9 +68,10 @@ impl LostRecord {
             Some(had) => {
                 let heard = *self.heard.get_or_insert_with(Instant::now);
                 let lost = Duration::from_millis(had.lost_ms);
-                let waits = match had.waits.is_empty() {
-                    true => "the ranks that had the record have not written it anew yet".to_owned(),
-                    false => printable(&had.waits),
+                let waits = if had.waits.is_empty() {
+                    "the ranks that had the record have not written it anew yet".to_owned()
+                } else {
+                    printable(&had.waits)
                 };
                 let long = heard.elapsed() >= PATIENCE * ttl;
                 (lost, long.then(|| format!("{waits}. {MENDS}")))

@@ -84,9 +84,10 @@ enum Trouble {
 
 impl From<TeamError> for Trouble {
     fn from(error: TeamError) -> Self {
-        match error.counts_as_missing() {
-            true => Self::Missing(error.to_string()),
-            false => Self::Failed(error.to_string()),
+        if error.counts_as_missing() {
+            Self::Missing(error.to_string())
+        } else {
+            Self::Failed(error.to_string())
         }
     }
 }
@@ -112,9 +113,10 @@ pub(super) fn run(shared: &Shared, schedule: &mut Schedule) {
         }
         let Some(who) = schedule.due(&targets, now) else {
             let over = over(shared, &inner);
-            let idle = match waits_for_calls(shared, &inner) {
-                true => LOOK,
-                false => schedule.idle(&targets, now),
+            let idle = if waits_for_calls(shared, &inner) {
+                LOOK
+            } else {
+                schedule.idle(&targets, now)
             };
             drop(shared.wait(inner, idle));
             release(shared, &over);
@@ -157,14 +159,15 @@ pub(super) fn run(shared: &Shared, schedule: &mut Schedule) {
                     generation,
                     error,
                 });
-                match parted {
-                    true => wait_again(
+                if parted {
+                    wait_again(
                         &mut schedule.failures,
                         who,
                         shared.bounds.error,
                         MOST_BOUNDS,
-                    ),
-                    false => AGAIN,
+                    )
+                } else {
+                    AGAIN
                 }
             }
             // An HCA has given up. The next attempt has new QPs' numbers in the store, so it does not come at once.
@@ -379,16 +382,18 @@ fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<Meeting
     let (rank, generation) = who;
     let since = {
         let mut inner = shared.lock();
-        match inner.connected.contains(&who) {
-            true => Instant::now(),
-            false => *inner.begun.entry(who).or_insert_with(Instant::now),
+        if inner.connected.contains(&who) {
+            Instant::now()
+        } else {
+            *inner.begun.entry(who).or_insert_with(Instant::now)
         }
     };
     if shared.lock().traces.contains_key(&rank) {
         // Of a parted pair the other end lives, and nothing of it arrives, since the QPs here are in Err.
-        let silent = match parted {
-            true => Ok(true),
-            false => shared.transport.is_silent(rank, generation),
+        let silent = if parted {
+            Ok(true)
+        } else {
+            shared.transport.is_silent(rank, generation)
         };
         if !silent? {
             return Ok(Meeting::Absent);
@@ -401,30 +406,28 @@ fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<Meeting
         shared.mask(&mut inner);
         inner.tell(GroupEventKind::Cleared { rank });
     }
-    let connected = match parted {
-        true => {
-            let united = shared.transport.reunite_peer(rank, generation);
-            united.map(|united| match united {
-                true => Meeting::Proven,
-                false => Meeting::Absent,
-            })
-        }
-        false => {
-            // A generation that was connected before has lost its QPs now, if it came no further.
-            let other = |of: &RankGeneration| of.0 == rank && *of != who;
-            shared.lock().forget_pairs(other);
-            // Read before the look that it judges.
-            let late = is_late(shared, who);
-            let connected = shared.transport.connect_peer(rank, generation);
-            prove(shared, who, &connected, late);
-            connected
-        }
+    let connected = if parted {
+        let united = shared.transport.reunite_peer(rank, generation);
+        united.map(|united| match united {
+            true => Meeting::Proven,
+            false => Meeting::Absent,
+        })
+    } else {
+        // A generation that was connected before has lost its QPs now, if it came no further.
+        let other = |of: &RankGeneration| of.0 == rank && *of != who;
+        shared.lock().forget_pairs(other);
+        // Read before the look that it judges.
+        let late = is_late(shared, who);
+        let connected = shared.transport.connect_peer(rank, generation);
+        prove(shared, who, &connected, late);
+        connected
     };
     let mut inner = shared.lock();
     // The view may have changed meanwhile: the rank is gone, or the pair is parted for another time.
-    let is_target = match parted {
-        true => inner.parted.contains(&who) && !inner.traces.contains_key(&rank),
-        false => inner.wanted.contains(&who),
+    let is_target = if parted {
+        inner.parted.contains(&who) && !inner.traces.contains_key(&rank)
+    } else {
+        inner.wanted.contains(&who)
     };
     if !matches!(connected, Ok(Meeting::Proven)) || !is_target {
         if inner.connected.remove(&who) {

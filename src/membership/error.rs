@@ -105,8 +105,9 @@ fn said(why: &Option<String>) -> String {
 }
 
 fn limits(least: Duration, most: Duration) -> String {
-    match most == Duration::MAX {
-        true => format!("at least {least:?}"),
-        false => format!("{least:?} to {most:?}"),
+    if most == Duration::MAX {
+        format!("at least {least:?}")
+    } else {
+        format!("{least:?} to {most:?}")
     }
 }

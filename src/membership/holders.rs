@@ -47,9 +47,10 @@ impl Holders {
 
     /// What is kept of `who`, if it holds its lease.
     pub(super) fn get(&self, who: RankGeneration) -> Option<Holder> {
-        match self.held.get(who.0) == Some(who.1) {
-            true => Some(self.of_slot(who.0)),
-            false => self.more.get(&who).copied(),
+        if self.held.get(who.0) == Some(who.1) {
+            Some(self.of_slot(who.0))
+        } else {
+            self.more.get(&who).copied()
         }
     }
 

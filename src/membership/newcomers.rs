@@ -121,12 +121,11 @@ mod tests {
             let begins = newcomers.learn(&alone, now);
             let wait = held_for(TTL, generation);
             let held = newcomers.held(now);
-            match wait.is_zero() {
-                true => assert!(begins.is_empty() && held.is_empty()),
-                false => {
-                    assert_eq!((begins, held), (vec![1], Members::from([(1, generation)])));
-                    assert!(newcomers.held(now + wait).is_empty());
-                }
+            if wait.is_zero() {
+                assert!(begins.is_empty() && held.is_empty())
+            } else {
+                assert_eq!((begins, held), (vec![1], Members::from([(1, generation)])));
+                assert!(newcomers.held(now + wait).is_empty());
             }
             let mut waited = 0;
             while !newcomers.may_come(1, now) {

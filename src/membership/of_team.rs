@@ -28,9 +28,10 @@ impl Transport for Team {
     }
 
     fn founders(&self) -> Vec<u32> {
-        match self.config().joins() {
-            true => Vec::new(),
-            false => self.config().members().iter().collect(),
+        if self.config().joins() {
+            Vec::new()
+        } else {
+            self.config().members().iter().collect()
         }
     }
 
@@ -82,9 +83,10 @@ impl Transport for Team {
                 Err(error) => return Err(error),
             }
         }
-        match self.prove_peer(peer, generation)? {
-            true => Ok(Meeting::Proven),
-            false => Ok(Meeting::Unproven),
+        if self.prove_peer(peer, generation)? {
+            Ok(Meeting::Proven)
+        } else {
+            Ok(Meeting::Unproven)
         }
     }
 

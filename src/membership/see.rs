@@ -111,9 +111,10 @@ impl Sight {
             .filter(|(who, _)| record.is_member(who.0, who.1));
         let said = said.filter(|(_, goodbye)| goodbye.epoch == record.epoch);
         let goodbyes = said.map(|(who, goodbye)| (who.0, goodbye.last));
-        let beside = match ended.is_empty() {
-            true => Slots::default(),
-            false => kept.members.beside(&record.members),
+        let beside = if ended.is_empty() {
+            Slots::default()
+        } else {
+            kept.members.beside(&record.members)
         };
         let mut look = Look {
             passed,

@@ -401,9 +401,10 @@ impl Inner {
         if repeats && self.events.back().is_some_and(|last| last.what == what) {
             return;
         }
-        match what.is_step() {
-            true => tracing::debug!("{what:?}"),
-            false => tracing::info!("{what:?}"),
+        if what.is_step() {
+            tracing::debug!("{what:?}")
+        } else {
+            tracing::info!("{what:?}")
         }
         if self.events.len() == MOST_EVENTS {
             self.events.pop_front();

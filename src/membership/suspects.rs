@@ -79,9 +79,10 @@ impl Suspects {
             return Added::Nothing;
         }
         causes.now.insert(cause.clone(), now);
-        match causes.told.insert(cause) {
-            true => Added::New,
-            false => Added::Again,
+        if causes.told.insert(cause) {
+            Added::New
+        } else {
+            Added::Again
         }
     }
 

@@ -122,9 +122,10 @@ impl Turns {
             _ if parts || comes && place == 0 => LOOK.max(busy),
             _ => quarter,
         };
-        let waits = match rank.has_waiting_call(record) {
-            true => rank.shared.transport.deadline() / 4,
-            false => quarter,
+        let waits = if rank.has_waiting_call(record) {
+            rank.shared.transport.deadline() / 4
+        } else {
+            quarter
         };
         let reads = match self.busy {
             Some((_, since)) if !attention.reads() => {
@@ -144,9 +145,10 @@ impl Turns {
 /// How long something has to be done before the rank at `place` looks whether it is.
 fn reading_turn(rank: &Rank, record: &Record, accuses: bool, place: u32) -> Duration {
     let turn = rank.store.pace().turn(place);
-    match record.open.is_none() && accuses {
-        true => turn,
-        false => turn.max((rank.shared.bounds.lease_ttl / 4).saturating_mul(place)),
+    if record.open.is_none() && accuses {
+        turn
+    } else {
+        turn.max((rank.shared.bounds.lease_ttl / 4).saturating_mul(place))
     }
 }
 

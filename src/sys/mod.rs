@@ -137,9 +137,10 @@ impl Rdma {
     /// Refuses a function that the libraries lack.
     pub(crate) fn has(&self, function: &'static str) -> Result<(), MissingFunction> {
         let lacks = |(name, _)| name == function;
-        match self.absent().any(lacks) || hidden().contains(&function) {
-            true => Err(MissingFunction::new(function)),
-            false => Ok(()),
+        if self.absent().any(lacks) || hidden().contains(&function) {
+            Err(MissingFunction::new(function))
+        } else {
+            Ok(())
         }
     }
 

@@ -39,9 +39,10 @@ impl Members {
     fn find(&self, slot: u32) -> Result<usize, usize> {
         let at = self.0.partition_point(|run| run.last < slot);
         let run = self.0.get(at);
-        match run.is_some_and(|run| run.first <= slot) {
-            true => Ok(at),
-            false => Err(at),
+        if run.is_some_and(|run| run.first <= slot) {
+            Ok(at)
+        } else {
+            Err(at)
         }
     }
 
@@ -164,9 +165,10 @@ impl Members {
             if one.generation == another.generation && first <= last {
                 all.insert_run(first, last);
             }
-            match one.first > another.first {
-                true => own.next(),
-                false => theirs.next(),
+            if one.first > another.first {
+                own.next()
+            } else {
+                theirs.next()
             };
         }
         all

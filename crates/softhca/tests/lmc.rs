@@ -30,12 +30,13 @@ fn path(own: u8, to: &Hca, theirs: u8, grh: bool) -> Ads {
     let by_lid = Ads::default()
         .with_mlid(own.into())
         .with_rlid(lid(to, theirs).into());
-    match grh {
-        false => by_lid,
-        true => by_lid
+    if grh {
+        by_lid
             .with_grh(1)
             .with_rgid_rip(to.gid())
-            .with_hop_limit(64),
+            .with_hop_limit(64)
+    } else {
+        by_lid
     }
 }
 

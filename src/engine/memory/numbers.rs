@@ -81,13 +81,14 @@ mod tests {
                 let named = id.engine();
                 for (asked, ids) in engines.iter().enumerate() {
                     let (number, engine) = (id.number(), ids.engine);
-                    let expected = match asked == of {
-                        true => Ok(()),
-                        false => Err(EngineError::ForeignRegion {
+                    let expected = if asked == of {
+                        Ok(())
+                    } else {
+                        Err(EngineError::ForeignRegion {
                             number,
                             named,
                             engine,
-                        }),
+                        })
                     };
                     assert_eq!(ids.check(*id), expected, "{nth}: {id:?}");
                 }

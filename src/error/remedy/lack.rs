@@ -88,12 +88,11 @@ pub(crate) fn of_memory(kind: &str) -> String {
 
 /// After what a compiler says. A log that names the variable says already what to do.
 pub(crate) fn of_compiler(log: &str) -> String {
-    behind(match log.contains("WARPVERBS_NVRTC") {
-        true => "",
-        false => {
-            "mend the source, if it is your own; a later driver, or another compiler by WARPVERBS_NVRTC=/path/to/libnvrtc.so, may take \
+    behind(if log.contains("WARPVERBS_NVRTC") {
+        ""
+    } else {
+        "mend the source, if it is your own; a later driver, or another compiler by WARPVERBS_NVRTC=/path/to/libnvrtc.so, may take \
              others"
-        }
     })
 }
 

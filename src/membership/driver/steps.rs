@@ -373,9 +373,10 @@ impl Driver {
 
     /// How this generation ends when it is not in the view.
     fn over(&self) -> GroupState {
-        match self.rank.shared.lock().leaving {
-            true => GroupState::Left,
-            false => GroupState::Expelled,
+        if self.rank.shared.lock().leaving {
+            GroupState::Left
+        } else {
+            GroupState::Expelled
         }
     }
 

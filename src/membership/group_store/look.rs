@@ -119,9 +119,10 @@ impl Reader {
             .partition(|&key| !kept.named.contains(key) && kept.since != kept.since_all);
         let (promises, new): (Vec<&str>, Vec<&str>) =
             new.into_iter().partition(|key| key.starts_with(PROMISES));
-        let since = match promises.is_empty() {
-            true => kept.since,
-            false => kept.since.min(kept.since_number),
+        let since = if promises.is_empty() {
+            kept.since
+        } else {
+            kept.since.min(kept.since_number)
         };
         let since_all = kept.since_all;
         if !new.is_empty() {
@@ -265,9 +266,10 @@ impl Reader {
 
     fn odd(&mut self, key: &str, reason: &str, odd: &mut Vec<String>) {
         if self.kept.told.insert(key.to_owned()) {
-            odd.push(match key.contains(RECORD) {
-                true => format!("'{RECORD}' cannot be used: {reason}. {MENDS}"),
-                false => format!("'{key}' counts as missing: {reason}"),
+            odd.push(if key.contains(RECORD) {
+                format!("'{RECORD}' cannot be used: {reason}. {MENDS}")
+            } else {
+                format!("'{key}' counts as missing: {reason}")
             });
         }
     }
@@ -279,9 +281,10 @@ impl Reader {
             ["taken", _] => return Ok(()),
             ["config"] => {
                 // A reader that is no rank has none.
-                self.bounds_differ = match self.bounds.is_empty() {
-                    true => !Bounds::are_in(&entry.value),
-                    false => entry.value != self.bounds,
+                self.bounds_differ = if self.bounds.is_empty() {
+                    !Bounds::are_in(&entry.value)
+                } else {
+                    entry.value != self.bounds
                 };
                 if self.bounds_differ {
                     return Err("they are not the bounds of this group".to_owned());
@@ -320,9 +323,10 @@ impl Reader {
                             asks,
                             lost,
                         } = parse(&entry.value)?;
-                        match lost {
-                            true => drop(kept.losing.insert(who)),
-                            false => drop(kept.losing.remove(&who)),
+                        if lost {
+                            kept.losing.insert(who);
+                        } else {
+                            kept.losing.remove(&who);
                         }
                         let beside = process.is_beside(&self.process);
                         let near = beside && process != self.process;

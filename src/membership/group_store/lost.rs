@@ -124,9 +124,10 @@ impl Reader {
     fn take_place(&mut self) -> Result<(), StoreError> {
         let (key, token) = (key("taken", self.own), self.token.clone());
         let taken = self.call(|store| store.compare_and_set(&key, None, &token))?;
-        let stands = match taken {
-            true => return Ok(()),
-            false => self.call(|store| store.try_get(&key))?,
+        let stands = if taken {
+            return Ok(());
+        } else {
+            self.call(|store| store.try_get(&key))?
         };
         self.namesake = stands.is_some_and(|stands| stands != token);
         Ok(())

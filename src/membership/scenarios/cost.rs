@@ -124,10 +124,7 @@ fn a_rank_in_peace_looks_four_times_per_lease_for_any_number_of_ranks() {
 
 #[test]
 fn a_thousand_ranks_ask_as_much_as_few_in_peace_and_in_changes() {
-    let (ranks, ttl) = match full() {
-        true => (1024, LONG_TTL),
-        false => (64, TTL),
-    };
+    let (ranks, ttl) = if full() { (1024, LONG_TTL) } else { (64, TTL) };
     let (world, asked) = idle(ranks, ttl);
     count_peace(&asked, ranks, ttl);
     count_changes(world, &asked, (ranks, ttl));

@@ -98,9 +98,10 @@ fn etcd_stopped_for_longer_than_a_lease_costs_no_rank_its_place() {
 #[test]
 fn a_store_that_is_slow_without_failing_drops_no_rank() {
     let mut world = world(4);
-    let parts: &[u32] = match full() {
-        true => &[10, 45, 100, 300],
-        false => &[45, 300],
+    let parts: &[u32] = if full() {
+        &[10, 45, 100, 300]
+    } else {
+        &[45, 300]
     };
     for &part in parts {
         let delay = TTL * part / 100;
@@ -209,9 +210,10 @@ fn a_rank_of_which_nothing_is_heard_delays_a_drop_and_does_not_stop_it() {
 pub(super) fn cut(world: &World, pairs: &[(u32, u32)], cut: bool) {
     let mut down = lock(&world.wire.links_down);
     for pair in pairs {
-        match cut {
-            true => down.insert(*pair),
-            false => down.remove(pair),
+        if cut {
+            down.insert(*pair)
+        } else {
+            down.remove(pair)
         };
     }
 }
@@ -288,9 +290,10 @@ fn all_ports_down(world: &mut World, time: Duration, survive: bool) {
 fn all_ports_go_down_and_come_back() {
     let mut world = world(4);
     let long = CONFIG.stall_bound.unwrap() + 2 * TTL;
-    let (rounds, times): (u32, &[Duration]) = match full() {
-        true => (20, &[TTL / 20, TTL * 3 / 20, TTL / 2, 5 * TTL]),
-        false => (1, &[TTL * 3 / 20, TTL, long]),
+    let (rounds, times): (u32, &[Duration]) = if full() {
+        (20, &[TTL / 20, TTL * 3 / 20, TTL / 2, 5 * TTL])
+    } else {
+        (1, &[TTL * 3 / 20, TTL, long])
     };
     for _ in 0..rounds {
         for time in times {

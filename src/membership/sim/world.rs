@@ -60,9 +60,10 @@ impl Links {
     fn newest(&self, from: RankGeneration, to: u32) -> u32 {
         let made = self.get(from, to).map_or(0, |link| link.generation);
         let there = self.get((to, made), from.0);
-        match there.is_some_and(|there| there.generation == from.1) {
-            true => made,
-            false => 0,
+        if there.is_some_and(|there| there.generation == from.1) {
+            made
+        } else {
+            0
         }
     }
 
@@ -197,9 +198,10 @@ impl Transport for FakeTransport {
 
     #[cfg(test)]
     fn may_start(&self, thread: &str) -> std::io::Result<()> {
-        match lock(&self.wire.no_thread).as_deref() == Some(thread) {
-            true => Err(std::io::ErrorKind::WouldBlock.into()),
-            false => Ok(()),
+        if lock(&self.wire.no_thread).as_deref() == Some(thread) {
+            Err(std::io::ErrorKind::WouldBlock.into())
+        } else {
+            Ok(())
         }
     }
 
@@ -248,9 +250,10 @@ impl Transport for FakeTransport {
             // It has given up what it had not proven, and goes on by another life.
             Some(link) if link.generation == generation && newest == generation => {
                 drop(links);
-                return Ok(match self.reunite_peer(peer, generation)? {
-                    true => Meeting::Proven,
-                    false => Meeting::Unproven,
+                return Ok(if self.reunite_peer(peer, generation)? {
+                    Meeting::Proven
+                } else {
+                    Meeting::Unproven
                 });
             }
             Some(link) if newest > generation || link.generation == generation => {
@@ -298,9 +301,10 @@ impl Transport for FakeTransport {
     }
 
     fn leftovers(&self) -> Sweep {
-        match self.leaves_records {
-            true => Sweep::of_team(),
-            false => Sweep::default(),
+        if self.leaves_records {
+            Sweep::of_team()
+        } else {
+            Sweep::default()
         }
     }
 
@@ -550,9 +554,10 @@ impl World {
             while !calling.ends() {
                 let begun = !lock(&calling.views).is_empty();
                 let rests = calling.finished() >= calling.last.load(Ordering::Relaxed);
-                match begun && !rests {
-                    true => calling.call(),
-                    false => std::thread::sleep(LOOK),
+                if begun && !rests {
+                    calling.call()
+                } else {
+                    std::thread::sleep(LOOK)
                 }
             }
         };

@@ -40,9 +40,10 @@ pub(super) fn set_text(set: &Slots, slots: u32) -> String {
     let mut text = String::new();
     for (first, last) in set.runs() {
         let comma = if text.is_empty() { "" } else { "," };
-        let _ = match last == first {
-            true => write!(text, "{comma}{first}"),
-            false => write!(text, "{comma}{first}-{last}"),
+        let _ = if last == first {
+            write!(text, "{comma}{first}")
+        } else {
+            write!(text, "{comma}{first}-{last}")
         };
         if text.len() > 1 + digits {
             return bits_text(set, digits);
@@ -145,13 +146,14 @@ impl Field {
 
     /// Refuses a slot that the team has not.
     pub(super) fn slot(&self, slot: u32) -> Result<u32, Unreadable> {
-        match slot < self.slots {
-            true => Ok(slot),
-            false => Err(Unreadable::Slot {
+        if slot < self.slots {
+            Ok(slot)
+        } else {
+            Err(Unreadable::Slot {
                 field: self.name,
                 slot,
                 slots: self.slots,
-            }),
+            })
         }
     }
 
@@ -218,13 +220,14 @@ impl Field {
             }
             numbers.extend(std::iter::repeat_n(number, times as usize));
         }
-        match found == u64::from(slots) {
-            true => Ok(numbers),
-            false => Err(Unreadable::Numbers {
+        if found == u64::from(slots) {
+            Ok(numbers)
+        } else {
+            Err(Unreadable::Numbers {
                 field: self.name,
                 found,
                 slots,
-            }),
+            })
         }
     }
 

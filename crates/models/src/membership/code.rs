@@ -251,9 +251,10 @@ impl<C: Codec> Coder<'_, C> {
     ) {
         let mut is_some = value.is_some();
         self.codec.flag(&mut is_some);
-        match is_some {
-            true => code(self, value.get_or_insert_with(blank)),
-            false => *value = None,
+        if is_some {
+            code(self, value.get_or_insert_with(blank))
+        } else {
+            *value = None;
         }
     }
 
@@ -298,9 +299,10 @@ impl<C: Codec> Coder<'_, C> {
         for slot in 0..self.slots {
             let mut has = set.contains(slot);
             self.codec.flag(&mut has);
-            match has {
-                true => set.insert(slot),
-                false => set.remove(slot),
+            if has {
+                set.insert(slot)
+            } else {
+                set.remove(slot)
             }
         }
     }
@@ -310,9 +312,10 @@ impl<C: Codec> Coder<'_, C> {
             for a in 0..b {
                 let mut has = pairs.contains(a, b);
                 self.codec.flag(&mut has);
-                match has {
-                    true => pairs.insert(a, b),
-                    false => pairs.remove(a, b),
+                if has {
+                    pairs.insert(a, b)
+                } else {
+                    pairs.remove(a, b)
                 }
             }
         }

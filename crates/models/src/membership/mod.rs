@@ -318,9 +318,10 @@ impl Model {
 
     /// The violation of `property`, if it is looked at.
     fn fail(&self, property: &'static str, text: String) -> Result<(), Violation> {
-        match self.config.only.is_empty() || self.config.only.contains(&property) {
-            true => broken(property, text),
-            false => Ok(()),
+        if self.config.only.is_empty() || self.config.only.contains(&property) {
+            broken(property, text)
+        } else {
+            Ok(())
         }
     }
 
@@ -338,9 +339,10 @@ impl Model {
             waited: false,
             wrote: Slots::default(),
             revoked: false,
-            silence: match self.config.stale {
-                true => vec![self.config.bound + 1; self.slots as usize],
-                false => Vec::new(),
+            silence: if self.config.stale {
+                vec![self.config.bound + 1; self.slots as usize]
+            } else {
+                Vec::new()
             },
         }
     }
@@ -465,12 +467,13 @@ impl explore::Model for Model {
         if self.is_calm(state) && !self.is_good(state) {
             return broken("A1", "undisturbed, and not in one view for ever".to_owned());
         }
-        match self.lingers(state) {
-            true => broken(
+        if self.lingers(state) {
+            broken(
                 "A5",
                 "one who is disturbed for good stays a member".to_owned(),
-            ),
-            false => Ok(()),
+            )
+        } else {
+            Ok(())
         }
     }
 }

@@ -88,9 +88,10 @@ impl Successors {
             .map(|(generation, _)| generation.into())
             .collect();
         let some = |generation: u8| (generation != 0).then_some(u32::from(generation));
-        let newest = match self.book.follows(Rule::GoesBack) {
-            true => member.newest,
-            false => member.begun,
+        let newest = if self.book.follows(Rule::GoesBack) {
+            member.newest
+        } else {
+            member.begun
         };
         let of = OfSlot {
             proposed: some(state.open),
@@ -264,9 +265,10 @@ impl Model for Successors {
         let lives = |process: &Process| matches!(process.life, ASKS | WITHOUT_LEASE);
         let serves = state.member != 0 && lives(&state.processes[state.member as usize - 1]);
         // One that did not come yet need not.
-        match serves || !state.processes.iter().any(lives) {
-            true => Ok(()),
-            false => broken("S2", format!("no generation comes in: {state:?}")),
+        if serves || !state.processes.iter().any(lives) {
+            Ok(())
+        } else {
+            broken("S2", format!("no generation comes in: {state:?}"))
         }
     }
 

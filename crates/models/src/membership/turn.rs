@@ -108,15 +108,17 @@ impl Model {
         };
         let contact = heard.with(&others().filter(lately).collect());
         // Where contact is old kernels say as late that they wait in vain.
-        let silent = match self.config.traffic {
-            true => others().filter(|of| !contact.contains(*of)).collect(),
-            false => Slots::default(),
+        let silent = if self.config.traffic {
+            others().filter(|of| !contact.contains(*of)).collect()
+        } else {
+            Slots::default()
         };
         let dead = |of: &u32| state.ranks[*of as usize].life == Life::Dead;
         // All of them run on one machine, or each on its own.
-        let (ended, beside) = match self.config.witness {
-            true => (self.all().filter(dead).collect(), self.all().collect()),
-            false => Default::default(),
+        let (ended, beside) = if self.config.witness {
+            (self.all().filter(dead).collect(), self.all().collect())
+        } else {
+            Default::default()
         };
         let row = |of: u32| (of, state.rows[of as usize].clone());
         let mut look = Look {

@@ -32,9 +32,10 @@ pub(super) fn list(numbers: &[u32]) -> String {
         let comma = if text.is_empty() { "" } else { "," };
         let (first, last) = (run[0], run[run.len() - 1]);
         // Writing to a string does not fail.
-        let _ = match first == last {
-            true => write!(text, "{comma}{first}"),
-            false => write!(text, "{comma}{first}-{last}"),
+        let _ = if first == last {
+            write!(text, "{comma}{first}")
+        } else {
+            write!(text, "{comma}{first}-{last}")
         };
     }
     text

@@ -250,10 +250,7 @@ fn an_operation_on_a_page_that_is_gone_fails_as_by_a_bad_key() {
                 for what in ALL {
                     let file = Mapped::new(how);
                     let [mut a, mut b] = beside(&pair);
-                    let keys = file.register(match what.is_remote() {
-                        true => &b,
-                        false => &a,
-                    });
+                    let keys = file.register(if what.is_remote() { &b } else { &a });
                     let found = || [pair.hca_a.findings(), pair.hca_b.findings()].concat();
                     let before = found().len();
                     (0..BYTES).for_each(|at| file.byte(at).store(3, Ordering::Relaxed));

@@ -89,9 +89,10 @@ fn a_key_lets_a_peer_in_from_its_first_byte_to_its_last_and_no_further() {
                 pair.a.data.write(0, &[1; 8192]);
                 pair.b.data.write(0, &[2; 16384]);
                 let done = run(&mut pair, opcode, bytes, NAMED.wrapping_add(at), rkey);
-                let expected = match is_inside {
-                    true => Ok(()),
-                    false => Err(Syndrome::REMOTE_ACCESS_ERR),
+                let expected = if is_inside {
+                    Ok(())
+                } else {
+                    Err(Syndrome::REMOTE_ACCESS_ERR)
                 };
                 assert_eq!(done, expected, "{loopback} {opcode:?} {at} {bytes}");
                 let mut there = vec![2; 16384];

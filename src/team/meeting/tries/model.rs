@@ -91,12 +91,11 @@ impl World {
         let founder = &mut self.founders[of];
         founder.tries.heard = ended;
         founder.at = At::Idle;
-        match made && ended == number {
-            true => founder.at = At::Made(number, words),
-            false => {
-                founder.reported = founder.reported.max(number);
-                self.words[of] = None;
-            }
+        if made && ended == number {
+            founder.at = At::Made(number, words);
+        } else {
+            founder.reported = founder.reported.max(number);
+            self.words[of] = None;
         }
     }
 
@@ -285,9 +284,10 @@ fn search(spared: Spared) -> Result<usize, &'static str> {
             }
         }
     }
-    match reached.len() == all.len() {
-        true => Ok(all.len()),
-        false => Err("from a state no order of steps leads to what they make"),
+    if reached.len() == all.len() {
+        Ok(all.len())
+    } else {
+        Err("from a state no order of steps leads to what they make")
     }
 }
 

@@ -58,9 +58,10 @@ fn what_fails_at_one_rank_fails_at_all_and_the_next_try_is_made() {
         let own = "invalid record 'memory' from rank 1: no memory";
         for (rank, met) in (0..).zip(&failed) {
             let error = met.as_ref().unwrap_err();
-            match rank == 1 {
-                true => assert_eq!(error, own),
-                false => assert_eq!(*error, format!("rank 1 failed: {own}")),
+            if rank == 1 {
+                assert_eq!(error, own)
+            } else {
+                assert_eq!(*error, format!("rank 1 failed: {own}"))
             }
         }
         // What was brought to a try that failed counts for no later one.

@@ -189,20 +189,20 @@ impl World {
     }
 
     fn is_in(rec: Rec, state: &State, process: usize) -> bool {
-        match process < FOUNDERS {
-            true => rec.members >> process & 1 != 0,
-            false => rec.third != 0 && rec.third == state.processes[process].generation,
+        if process < FOUNDERS {
+            rec.members >> process & 1 != 0
+        } else {
+            rec.third != 0 && rec.third == state.processes[process].generation
         }
     }
 
     fn is_proposed(rec: Rec, state: &State, process: usize) -> bool {
         let generation = state.processes[process].generation;
-        match process < FOUNDERS {
-            true => rec.keep >> process & 1 != 0,
-            false => {
-                let keeps = rec.keep >> 3 & 1 != 0 && rec.third == generation;
-                rec.open && generation != 0 && (keeps || rec.takes == generation)
-            }
+        if process < FOUNDERS {
+            rec.keep >> process & 1 != 0
+        } else {
+            let keeps = rec.keep >> 3 & 1 != 0 && rec.third == generation;
+            rec.open && generation != 0 && (keeps || rec.takes == generation)
         }
     }
 
@@ -375,9 +375,10 @@ impl World {
         });
         let mut wishes = Vec::new();
         if member {
-            let keep = match stands.open {
-                true => keep & stands.keep,
-                false => keep,
+            let keep = if stands.open {
+                keep & stands.keep
+            } else {
+                keep
             };
             let comes = |of: usize| state.processes[of].generation == stands.takes && reaches(of);
             let silent = stands.takes != 0 && !(FOUNDERS..PROCESSES).any(comes);
@@ -496,9 +497,10 @@ impl World {
         if let Anew::Write(new) = verdict {
             // Only the order of numbers counts.
             let newest = own.had.number.max(stands.number);
-            let number = match new.number == u64::from(own.had.number) {
-                true => own.had.number,
-                false => newest + LEFT_OUT_HERE,
+            let number = if new.number == u64::from(own.had.number) {
+                own.had.number
+            } else {
+                newest + LEFT_OUT_HERE
             };
             next.store.record = Rec { number, ..own.had };
             next.store.promises = 0;
@@ -726,12 +728,13 @@ impl Model for World {
                 let it = state.processes[of];
                 it.alive && !it.cut || !Self::is_proposed(state.store.record, state, of)
             });
-        match there && !open || untouched || waits || renamed {
-            true => Ok(()),
-            false => broken(
+        if there && !open || untouched || waits || renamed {
+            Ok(())
+        } else {
+            broken(
                 "R",
                 "the record, or a proposal in it, stays as it is".to_owned(),
-            ),
+            )
         }
     }
 

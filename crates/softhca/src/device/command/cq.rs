@@ -91,9 +91,10 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     let external = call.hca()?.execution == Execution::External;
     let cq = find(call, cqn)?;
     // The record of an external HCA may lie in memory that only a GPU reaches.
-    let cqc = match external {
-        true => cq.cqc.with_producer_counter(cq.produced()),
-        false => cq.queried(),
+    let cqc = if external {
+        cq.cqc.with_producer_counter(cq.produced())
+    } else {
+        cq.queried()
     };
     call.reply(QueryCqOut::default().with_cqc(cqc).as_bytes());
     Ok(None)

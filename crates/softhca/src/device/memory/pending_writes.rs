@@ -391,9 +391,10 @@ impl Tricks {
         let mut at = 0;
         while at < whole.bytes() {
             let left = whole.bytes() - at;
-            let length = match pieces.len() + 1 < MOST_CUTS {
-                true => self.cut_length(whole.address() + at, left),
-                false => left,
+            let length = if pieces.len() + 1 < MOST_CUTS {
+                self.cut_length(whole.address() + at, left)
+            } else {
+                left
             };
             if let (Some(piece), Ok(bytes)) = (whole.part(at, length), usize::try_from(length)) {
                 pieces.push((piece, bytes));

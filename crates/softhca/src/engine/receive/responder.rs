@@ -213,9 +213,10 @@ impl Device for HcaState {
     fn remote_write(&mut self, qpn: u32, rkey: u32, va: u64, data: &[u8]) -> Result<(), NakCode> {
         let bytes = data.len() as u64;
         let targets = self.grant_remote(qpn, RemoteAccess::Write, rkey, va, bytes)?;
-        let written = match self.pending_writes.is_active() {
-            true => self.accept(qpn, rkey, &targets, data.to_vec()),
-            false => regions::write(&targets, data),
+        let written = if self.pending_writes.is_active() {
+            self.accept(qpn, rkey, &targets, data.to_vec())
+        } else {
+            regions::write(&targets, data)
         };
         self.granted = targets;
         written.map_err(|gone| self.refuse_gone(qpn, rkey, gone))?;

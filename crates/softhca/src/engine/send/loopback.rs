@@ -344,13 +344,14 @@ fn refuse_gone(
         RemoteAccess::Write => gone == Gone::Source,
         RemoteAccess::Read => gone == Gone::Target,
     };
-    let refused = match is_near {
-        true => on(fabric, own.hca, |hca| {
+    let refused = if is_near {
+        on(fabric, own.hca, |hca| {
             Err::<(), _>(Stop::Failed(local::refuse_gone(hca, own.qpn, gone)))
-        }),
-        false => remote(fabric, peer, |hca| {
+        })
+    } else {
+        remote(fabric, peer, |hca| {
             Err(hca.refuse_gone(peer.qpn, rkey, gone))
-        }),
+        })
     };
     refused
         .err()

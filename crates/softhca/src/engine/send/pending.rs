@@ -65,9 +65,10 @@ pub(super) fn told_at(fabric: &mut Fabric, own: End, current: &Current, ok: bool
     }
     let peer = peer_of(fabric, own)?;
     let pending = &mut fabric.hca(peer.hca)?.pending_writes;
-    let told_ns = match ok && !current.carried_out {
-        true => pending.told_at(peer.qpn),
-        false => None,
+    let told_ns = if ok && !current.carried_out {
+        pending.told_at(peer.qpn)
+    } else {
+        None
     };
     if told_ns.is_none() {
         pending.force(peer.qpn);

@@ -107,9 +107,10 @@ fn atomics_and_reads_force_what_their_device_promises_and_no_more() {
                 let all = tests_memory(&mut memory);
                 let mut pending = pending(seed);
                 pending.accept(QPN, order, arrival(all, &[1; 4096], true), 0);
-                match is_atomic {
-                    true => pending.before_atomic(QPN, order),
-                    false => pending.before_read(QPN, order),
+                if is_atomic {
+                    pending.before_atomic(QPN, order)
+                } else {
+                    pending.before_read(QPN, order)
                 }
                 let whole = words(&all).iter().all(|word| *word != 0);
                 assert!(whole || !forces, "{order} seed {seed}");
