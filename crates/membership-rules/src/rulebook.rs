@@ -201,6 +201,6 @@ impl Rulebook for () {}
 pub struct End<'a> {
     /// The slot of the rank.
     pub slot: u32,
-    /// Its row.
+    /// What the rank has last written of itself.
     pub row: &'a Row,
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rendezvous::Process;
 
 use super::admitted::Admitted;
-use super::counts::{COUNT_WORDS, CountWords, PAGE};
+use super::count_words::{COUNT_WORDS, CountWords, PAGE};
 use super::kept::{Kept, Secret, Vouch, WORDS as SECRET_WORDS};
 use super::names::{ALL_WORDS, IpcName, MemoryName, NAMES};
 use super::words::Words;
@@ -224,7 +224,7 @@ impl Board {
 
     /// The counters, which are the same for all peers.
     pub(super) fn counts(&self) -> CountWords<'_> {
-        CountWords::of_board(&self.words[1])
+        CountWords::at(&self.words[1], FIRST_COUNT)
     }
 
     /// Shows a region with its key: its place.

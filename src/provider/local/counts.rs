@@ -5,26 +5,19 @@
 //! word beside them, the bell. Another thread rings it only if one sleeps: a waiter marks that before its last look at the counter.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::event::Timespec;
 use rustix::thread::futex::{self, Flags};
 
-use super::board::{Board, FIRST_COUNT};
+use super::board::Board;
+use super::count_words::{BELL, COUNT_WORDS, CountWords, SLEEPERS};
 use super::words::Words;
 use crate::deadline::Looks;
 use crate::gpu::SharedFile;
 use crate::provider::ProviderError;
 
-/// Counters of an engine.
-pub(crate) const MOST_COUNTERS: u32 = 4096;
-/// Words of a page.
-pub(super) const PAGE: usize = 512;
-/// Of the first page: the bell, and how many sleep.
-const BELL: usize = 0;
-const SLEEPERS: usize = 1;
-pub(super) const COUNT_WORDS: usize = PAGE + MOST_COUNTERS as usize;
 /// Longest sleep without a look. Another process of this user may have written anything to the words.
 const NAP: Duration = Duration::from_secs(1);
 
@@ -38,13 +31,6 @@ enum Place {
     Board(Arc<Board>),
     /// Only the engine itself counts.
     Own(Words),
-}
-
-/// Where the counters of an engine lie, in this process or in a mapping of another one's.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CountWords<'a> {
-    words: &'a Words,
-    first: usize,
 }
 
 impl Counts {
@@ -65,7 +51,7 @@ impl Counts {
     fn words(&self) -> CountWords<'_> {
         match &self.0 {
             Place::Board(board) => board.counts(),
-            Place::Own(words) => CountWords { words, first: 0 },
+            Place::Own(words) => CountWords::at(words, 0),
         }
     }
 
@@ -105,43 +91,6 @@ impl Counts {
             }
         }
         None
-    }
-}
-
-impl<'a> CountWords<'a> {
-    /// Those in the words of a board.
-    pub(super) fn of_board(words: &'a Words) -> Self {
-        let first = FIRST_COUNT;
-        Self { words, first }
-    }
-
-    fn word(self, id: u32) -> Option<&'a AtomicU64> {
-        let id = usize::try_from(id).ok().filter(|_| id < MOST_COUNTERS)?;
-        self.words.get(self.first + PAGE + id)
-    }
-
-    fn half(self, at: usize) -> &'a AtomicU32 {
-        self.words.half(self.first + at)
-    }
-
-    pub(super) fn add(self, id: u32) -> bool {
-        let Some(word) = self.word(id) else {
-            return false;
-        };
-        // Release: after the bytes. SeqCst: either this thread sees the sleeper, or the sleeper sees the new count.
-        word.fetch_add(1, Ordering::SeqCst);
-        if self.half(SLEEPERS).load(Ordering::SeqCst) != 0 {
-            self.ring();
-        }
-        true
-    }
-
-    fn ring(self) {
-        let bell = self.half(BELL);
-        bell.fetch_add(1, Ordering::SeqCst);
-        if let Err(errno) = futex::wake(bell, Flags::empty(), u32::MAX >> 1) {
-            tracing::error!("threads that wait for a counter are not woken: {errno}");
-        }
     }
 }
 

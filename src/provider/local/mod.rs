@@ -4,16 +4,25 @@
 //! (`process_vm_readv`, `process_vm_writev`), many pieces a call. If both processes can map the memory of a region, they copy
 //! without the kernel.
 //!
-//! `board` shows which regions a peer has, and lets its owner take one away. `reach` proves that a process is the peer's, and
-//! copies; `machine` is such a process. `lane` is the queue in front of `reach`. `admitted` gives the peer's process permission, where Yama demands that.
-//! `kept` is what an engine keeps for one connection, and how it shows first
-//! that it will. `counts` holds the counters, in which copies count too. `names` says how other processes reach memory that they map or open.
+//! Memory of a GPU the GPU copies: within a process from address to address, between processes in what one of them has opened.
 //!
-//! Memory of a GPU the GPU copies: within a process from address to address, between processes in what one of them has opened. `staged`
-//! is for memory of the host that it cannot be let near.
+//! # Rooms
+//!
+//! ```text
+//! lane.rs counts.rs   the queue of copies; counters, in which copies count too
+//! reach.rs            proves that a process is the peer's, and copies
+//! offer.rs machine.rs staged.rs
+//!                     what an engine tells of its board; a process of this machine; memory of the host that a GPU is not let near
+//! board.rs            which regions an engine shows, and how it takes one away
+//! admitted.rs kept.rs the permission that Yama wants; what an engine keeps for one connection
+//! count_words.rs user.rs names.rs
+//!                     words of counters; whose a process is; how other processes reach memory
+//! words.rs            words that processes share
+//! ```
 
 mod admitted;
 mod board;
+mod count_words;
 mod counts;
 mod kept;
 mod lane;
@@ -27,7 +36,8 @@ mod words;
 
 pub(crate) use admitted::admit;
 pub(crate) use board::{Board, COPYING, LEAVING, MOST_COPIERS, Seat, ShownRegion, Unshown};
-pub(crate) use counts::{Counts, MOST_COUNTERS};
+pub(crate) use count_words::MOST_COUNTERS;
+pub(crate) use counts::Counts;
 pub(crate) use kept::{Kept, Vouch, draw};
 pub(crate) use lane::LocalLane;
 pub(crate) use names::{IpcName, MemoryName};

@@ -15,9 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rendezvous::Process;
 
 use super::board::{
-    Board, Inside, Shown, WORDS, enter, find, is_crowded, is_there, kept, kept_at, life, vouch,
+    Board, FIRST_COUNT, Inside, Shown, WORDS, enter, find, is_crowded, is_there, kept, kept_at,
+    life, vouch,
 };
-use super::counts::CountWords;
+use super::count_words::CountWords;
 use super::kept::{Kept, Vouch};
 use super::machine::{Held, Machine, Piece, Spans, UNPROVEN};
 use super::offer::{LocalOffer, Place};
@@ -174,7 +175,7 @@ impl Reach {
     pub(super) fn count(&self, counter: u32) -> bool {
         let counts = match &self.way {
             Way::Process(board) => board.counts(),
-            Way::Machine(machine) => CountWords::of_board(machine.words()),
+            Way::Machine(machine) => CountWords::at(machine.words(), FIRST_COUNT),
         };
         counts.add(counter)
     }
