@@ -68,7 +68,7 @@ pub fn hide_functions(functions: &[&'static str]) -> bool {
 
 /// Settings of [`TeamConfig`] that no program needs.
 pub trait TeamConfigInternal {
-    /// Whether its `order` is taken even where the device does not keep it: tests show that it breaks.
+    /// Returns whether its `order` is taken even where the device does not keep it: tests show that it breaks.
     fn set_order_unchecked(&mut self, unchecked: bool);
 
     /// The way in which HCAs reach device memory, in place of the first one that holds.
@@ -195,10 +195,10 @@ pub trait MoeInternal {
     /// `peer` is a member of a view that is needed, or is open to kernels; the device's.
     fn clear_peer(&self, peer: u32) -> Result<(), MoeError>;
 
-    /// Whether calls that would be held end `aborted` at once instead.
+    /// Returns whether calls that would be held end `aborted` at once instead.
     fn set_refuse(&self, refuse: bool);
 
-    /// Whether this rank exchanges with no other.
+    /// Returns whether this rank exchanges with no other.
     fn set_alone(&self, alone: bool);
 
     /// Stops the clocks against those ranks that have promised a change while it is prepared; none: no change is.

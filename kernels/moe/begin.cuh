@@ -12,7 +12,7 @@
 
 namespace wv::moe {
 
-/// Whether a word of `peer` says that it has begun `call` or a later one.
+/// Returns whether a word of `peer` says that it has begun `call` or a later one.
 WV_DEVICE bool has_begun(const MoeContext& moe, uint32_t peer, uint32_t call) {
   for (uint32_t i = 0; i < SIGNALS_PER_PEER; ++i) {
     const MoeSignal* const signal = signal_of(moe, peer, i);
@@ -147,7 +147,7 @@ struct Rein {
   }
 };
 
-/// Whether no view is newer than that in `place`.
+/// Returns whether no view is newer than that in `place`.
 WV_DEVICE bool is_newest(const MoeContext& moe, uint32_t place) {
   const uint32_t serial = moe.views[place].serial;
   for (uint32_t i = 0; i < MOE_VIEWS; ++i) {
@@ -164,7 +164,7 @@ struct Wanted {
   /// As in `DispatchSendParams`.
   const uint32_t* active;
 
-  /// Whether `peer` is a member that the caller has not masked.
+  /// Returns whether `peer` is a member that the caller has not masked.
   WV_DEVICE bool has(uint32_t peer) const {
     if (peer == rank || (active != nullptr && active[peer] == 0)) return false;
     return has_bit(view.members, peer);
@@ -250,7 +250,7 @@ WV_DEVICE void take_shape(const MoeContext& moe, const DispatchSendParams& p, Mo
   shape.tag = own ? tag_of(shape) : 0;
 }
 
-/// Whether the slots and tables of the layer hold a call of this shape.
+/// Returns whether the slots and tables of the layer hold a call of this shape.
 WV_DEVICE bool holds(const MoeContext& moe, const MoeShape& shape) {
   return shape.max_tokens <= moe.max_tokens &&
          uint64_t{shape.scales_at} + shape.scale_bytes <= moe.slot_bytes;

@@ -82,7 +82,7 @@ struct Call {
     return {began_ns + ns < ns ? ~uint64_t{0} : began_ns + ns};
   }
 
-  /// Whether the phase was called in turn; else it touches nothing.
+  /// Returns whether the phase was called in turn; else it touches nothing.
   WV_DEVICE bool in_turn() const { return handle.in_turn != 0; }
   /// Whether the phase can do its work. Else it only sends the peers a word that says so. Steady
   /// after the next barrier.
@@ -92,7 +92,7 @@ struct Call {
   WV_DEVICE bool is_member(uint32_t peer) const { return handle.peers[peer].member != 0; }
   /// Whether rows go to `peer` and are awaited from it: a member that the caller has not masked.
   WV_DEVICE bool is_active(uint32_t peer) const { return handle.peers[peer].active != 0; }
-  /// Whether the QPs to `peer` may be used in this phase.
+  /// Returns whether the QPs to `peer` may be used in this phase.
   WV_DEVICE bool is_open(uint32_t peer) const { return moe.peers[peer].open != 0; }
 
   /// Keeps how long the phase has waited for `peer`.

@@ -29,7 +29,7 @@ WV_DEVICE uint32_t beat_of(const Call& call, uint32_t peer) {
   return newest;
 }
 
-/// Whether a word of `peer` says that it has begun a call at least 2 * SETS after this one.
+/// Returns whether a word of `peer` says that it has begun a call at least 2 * SETS after this one.
 WV_DEVICE bool has_passed(const Call& call, uint32_t peer) {
   const uint32_t before = call.call + 2 * SETS - 1;
   for (uint32_t i = 0; i < SIGNALS_PER_PEER; ++i) {
@@ -42,7 +42,7 @@ WV_DEVICE bool has_passed(const Call& call, uint32_t peer) {
   return false;
 }
 
-/// Whether this call was found to be passed.
+/// Returns whether this call was found to be passed.
 WV_DEVICE bool is_passed(const Call& call) {
   return platform::load_relaxed(&call.moe.passed) == call.call;
 }
@@ -198,7 +198,7 @@ class HeldBeats {
   WV_DEVICE explicit HeldBeats(uint64_t deadline_ns)
       : step_ns_(deadline_ns / 4 + 1), next_ns_(platform::now_ns() + step_ns_) {}
 
-  /// Whether it is time for the next one.
+  /// Returns whether it is time for the next one.
   WV_DEVICE bool are_due() {
     const uint64_t now = platform::now_ns();
     if (left_ == 0 || now < next_ns_) return false;

@@ -10,7 +10,7 @@
 
 namespace wv::moe {
 
-/// Whether both send phases of this call have sent.
+/// Returns whether both send phases of this call have sent.
 WV_DEVICE bool has_sent_both(const Call& call) {
   const MoeHandlePeer& own = call.handle.peers[call.rank()];
   return own.dispatch_sent == Outcome::sent && own.combine_sent == Outcome::sent;
@@ -167,7 +167,7 @@ WV_DEVICE void add_up(const Call& call, const CombineReceiveParams& p, uint32_t 
   if (lane() == 0 && slice.is_first()) p.token_valid[token] = share.whole;
 }
 
-/// Whether this layer can do what the parameters ask.
+/// Returns whether this layer can do what the parameters ask.
 WV_DEVICE bool allowed(const Call& call, const CombineReceiveParams& p) {
   if ((p.flags & ~(COMBINE_RENORMALISE | COMBINE_IN_PLACE)) != 0) return false;
   const bool unweighted = (call.handle.combine_flags & COMBINE_UNWEIGHTED) != 0;

@@ -54,7 +54,7 @@ WV_DEVICE bool has_released(const Call& call, uint32_t peer, uint32_t last) {
   return found;
 }
 
-/// Whether data of this kind and set was ever sent to `peer`.
+/// Returns whether data of this kind and set was ever sent to `peer`.
 WV_DEVICE bool has_sent(const Call& call, const MoePeer& state) {
   return (state.sent >> call.index & 1) != 0;
 }
@@ -212,7 +212,7 @@ WV_DEVICE_COLD Status control(const Call& call, const PeerQp& qp, uint32_t peer,
   return posted.status;
 }
 
-/// Whether this call may change the state of `peer` beyond the words of the phase that runs
+/// Returns whether this call may change the state of `peer` beyond the words of the phase that runs
 /// (`open`, `credit`, which stay 0 without a guard).
 ///
 /// The host clears all of it (`Board::clear_peer`) under three conditions. `peer` is in no view

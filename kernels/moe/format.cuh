@@ -170,7 +170,7 @@ WV_DEVICE void copy_words(uint64_t to, uint64_t from, uint32_t bytes) {
   for (uint32_t i = lane(); i < bytes / 4; i += 32) target[i] = source[i];
 }
 
-/// Whether this rank casts the tokens of the call.
+/// Returns whether this rank casts the tokens of the call.
 WV_DEVICE bool casts(const MoeShape& shape, uint32_t flags) {
   return shape.format == MoeFormat::fp8 && (flags & DISPATCH_QUANTIZED) == 0;
 }

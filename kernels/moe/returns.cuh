@@ -56,7 +56,7 @@ WV_DEVICE uint64_t written_row(const Call& call, const MoePick& pick) {
   return moe.zero_copy + (set + expert_place(call, pick.local, pick.row)) * moe.combine_row_bytes;
 }
 
-/// Whether combine sends what the caller has written into the staging memory.
+/// Returns whether combine sends what the caller has written into the staging memory.
 WV_DEVICE bool is_zero_copy(const Call& call) {
   return (call.handle.combine_flags & COMBINE_ZERO_COPY) != 0;
 }

@@ -64,7 +64,7 @@ struct Slice {
     const uint32_t warps = rows != 0 ? grid_warps() / rows : 1;
     return warps < 1 ? 1 : warps < batches ? warps : batches;
   }
-  /// Whether this warp does what is done once for each row.
+  /// Returns whether this warp does what is done once for each row.
   WV_DEVICE bool is_first() const { return first == 0; }
 };
 

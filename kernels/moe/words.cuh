@@ -9,7 +9,7 @@
 
 namespace wv::moe {
 
-/// Whether call `a` is newer than call `b`. Call numbers wrap.
+/// Returns whether call `a` is newer than call `b`. Call numbers wrap.
 WV_DEVICE bool newer(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) > 0; }
 
 /// Whether call `a` is one that a peer may have come to while this rank is in call `b`. Not every
@@ -48,7 +48,7 @@ WV_DEVICE uint32_t released(uint64_t credit, uint32_t kind) {
   return kind == KIND_DISPATCH ? first(credit) : second(credit);
 }
 
-/// Whether a `not_sent` word names `call` (of the same set).
+/// Returns whether a `not_sent` word names `call` (of the same set).
 WV_DEVICE bool names(uint64_t not_sent, uint32_t call) {
   return call - first(not_sent) < 2 * second(not_sent);
 }
@@ -56,7 +56,7 @@ WV_DEVICE bool names(uint64_t not_sent, uint32_t call) {
 /// Calls after which every signal of a peer is written again, whether it is in use or not. No word
 /// of a member then gets so old that it looks new; a run of calls that were not sent names no more.
 inline constexpr uint32_t RENEWAL = 1u << 28;
-/// Whether a call is one of the two, one of each set, that do so.
+/// Returns whether a call is one of the two, one of each set, that do so.
 WV_DEVICE bool renews(uint32_t call) { return ((call ^ RENEWAL / 2) & (RENEWAL - 1)) < SETS; }
 
 /// What travels after the payload: one inline write, words 0 and 1 of the signal.

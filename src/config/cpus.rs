@@ -62,7 +62,7 @@ impl CpuList {
         Self::of(both.copied())
     }
 
-    /// Whether it has all of `other`.
+    /// Returns whether it has all of `other`.
     pub(crate) fn has_all(&self, other: &Self) -> bool {
         other.0.iter().all(|cpu| self.has(*cpu))
     }

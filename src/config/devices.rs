@@ -50,13 +50,13 @@ impl Default for DeviceChoice {
 }
 
 impl DeviceChoice {
-    /// Whether it names none.
+    /// Returns whether it names none.
     #[must_use]
     pub fn is_auto(&self) -> bool {
         matches!(self, Self::Auto { .. })
     }
 
-    /// Whether the configuration leaves out this port.
+    /// Returns whether the configuration leaves out this port.
     #[must_use]
     pub fn leaves_out(&self, device: &str, port: u8) -> bool {
         let Self::Auto { without } = self else {

@@ -41,7 +41,7 @@ pub struct BadGid {
 const LONGEST_NAME: usize = 15;
 
 impl GidChoice {
-    /// Whether an entry at `index` with the address `gid` (IPv4 as `::ffff:a.b.c.d`), which belongs to `interface`, is one of those
+    /// Returns whether an entry at `index` with the address `gid` (IPv4 as `::ffff:a.b.c.d`), which belongs to `interface`, is one of those
     /// that the choice allows.
     #[must_use]
     pub fn allows(&self, index: u32, gid: Ipv6Addr, interface: Option<&str>) -> bool {

@@ -115,7 +115,7 @@ impl Ports<'_> {
 }
 
 impl Opened {
-    /// Whether it opens.
+    /// Returns whether it opens.
     fn try_port(&mut self, name: &PortName, gid: &GidChoice) -> bool {
         match open_port(name, gid) {
             Ok(context) => self.contexts.push(context),

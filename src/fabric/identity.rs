@@ -150,7 +150,7 @@ impl Identity {
         }
     }
 
-    /// Whether it is sure that nothing of this generation stores anything any more, as far as its successor and this process
+    /// Returns whether it is sure that nothing of this generation stores anything any more, as far as its successor and this process
     /// know.
     pub(crate) fn is_over(&self, successor: &Self) -> bool {
         if self.process == successor.process {

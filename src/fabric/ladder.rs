@@ -30,7 +30,7 @@ impl Ladder {
         }
     }
 
-    /// Whether the configuration leaves more than one step.
+    /// Returns whether the configuration leaves more than one step.
     pub(crate) fn is_free(&self) -> bool {
         self.free
     }

@@ -62,7 +62,7 @@ impl PortRecord {
         self.log_reads.min(theirs.log_reads)
     }
 
-    /// Whether it has the addresses of this one.
+    /// Returns whether it has the addresses of this one.
     pub(crate) fn is_at(&self, other: &Self) -> bool {
         (self.link_layer, self.lid, self.gid) == (other.link_layer, other.lid, other.gid)
     }

@@ -18,7 +18,7 @@ pub(super) trait Completion: Any + Send + Sync + fmt::Debug {
     /// Waits at most `timeout`; see [`Gpu::wait`](super::Gpu::wait).
     fn wait(&self, timeout: Duration) -> Result<(), GpuError>;
 
-    /// Whether a wait would return at once with something else than a timeout. Observes no failure.
+    /// Returns whether a wait would return at once with something else than a timeout. Observes no failure.
     fn is_done(&self) -> bool;
 }
 
@@ -42,7 +42,7 @@ impl Event {
         self.completion.wait(timeout)
     }
 
-    /// Whether the kernel has ended, well or badly, or never will begin.
+    /// Returns whether the kernel has ended, well or badly, or never will begin.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.completion.is_done()

@@ -83,7 +83,7 @@ impl Stream {
         self.queue.begin_capture()
     }
 
-    /// Whether launches in the stream are recorded, and not run: a capture began here, by any caller, or has joined.
+    /// Returns whether launches in the stream are recorded, and not run: a capture began here, by any caller, or has joined.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl Graph {
         self.replay.len()
     }
 
-    /// Whether nothing was recorded.
+    /// Returns whether nothing was recorded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -26,7 +26,7 @@ fn kept_near(first: u32, finished: u32) -> u32 {
     }
 }
 
-/// Whether `last` can be the last call of another rank, seen by a rank whose calls up to `finished` have ended. Ranks of one view
+/// Returns whether `last` can be the last call of another rank, seen by a rank whose calls up to `finished` have ended. Ranks of one view
 /// are less than 2^30 calls apart.
 pub(super) fn can_be_last(last: u32, finished: u32) -> bool {
     !(MOST..=3 * MOST).contains(&last.wrapping_sub(finished))

@@ -53,12 +53,12 @@ impl LostRecord {
         self.namesake
     }
 
-    /// Whether a rank of another process has the name of this one.
+    /// Returns whether a rank of another process has the name of this one.
     pub(super) fn has_namesake(&self) -> bool {
         self.namesake
     }
 
-    /// Whether ranks say that they had a record which the store has lost. A newcomer that finds none for long tells that once.
+    /// Returns whether ranks say that they had a record which the store has lost. A newcomer that finds none for long tells that once.
     pub(super) fn hears_of_lost(&mut self, rank: &mut Rank) -> Result<bool, GroupError> {
         let ttl = rank.shared.bounds.lease_ttl;
         let said = rank.store.reader.kept.words.living();

@@ -144,13 +144,13 @@ impl Attention {
         self.looked
     }
 
-    /// Whether the last look asked for all keys. Other ranks may have taken some words back meanwhile, so conclusions from those
+    /// Returns whether the last look asked for all keys. Other ranks may have taken some words back meanwhile, so conclusions from those
     /// words need such a look.
     pub(super) fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// Whether this rank looks at all keys.
+    /// Returns whether this rank looks at all keys.
     pub(super) fn reads(&self) -> bool {
         self.reads
     }
@@ -160,7 +160,7 @@ impl Attention {
         self.reads = reads;
     }
 
-    /// Whether the next turn begins with a look, whatever wakes this rank.
+    /// Returns whether the next turn begins with a look, whatever wakes this rank.
     pub(super) fn set_due(&mut self, due: bool) {
         self.due = due;
     }

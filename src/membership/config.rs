@@ -87,7 +87,7 @@ impl fmt::Display for Bounds {
 }
 
 impl Bounds {
-    /// Whether a rank may have written `text` as its bounds: `name duration` five times.
+    /// Returns whether a rank may have written `text` as its bounds: `name duration` five times.
     pub(super) fn are_in(text: &[u8]) -> bool {
         const NAMES: [&str; 5] = [
             "lease_ttl ",
@@ -107,7 +107,7 @@ impl Bounds {
             && named.all(|(part, name)| part.strip_prefix(name).is_some_and(is_time))
     }
 
-    /// Whether a rank may be expelled before its pairs have gone round a rail that carries nothing. Going round takes the HCA's
+    /// Returns whether a rank may be expelled before its pairs have gone round a rail that carries nothing. Going round takes the HCA's
     /// `patience`, the error bound, and the `deadline` after which a rail counts as silent.
     pub(super) fn ends_before(&self, patience: Duration, deadline: Duration) -> bool {
         let times = [patience, self.error, deadline];

@@ -93,6 +93,8 @@ impl From<TeamError> for Trouble {
 }
 
 /// Connects until this rank has nothing to connect and nothing to close, or the group stops.
+///
+/// It is long because it has one arm for each way in which an attempt can end.
 pub(super) fn run(shared: &Shared, schedule: &mut Schedule) {
     while !shared.is_stopped() {
         let mut inner = shared.lock();
@@ -321,7 +323,7 @@ fn targets(shared: &Shared, inner: &Inner) -> Vec<RankGeneration> {
     all
 }
 
-/// Whether this rank has a target, and calls have to end before it connects. No event reports the end of a call. Traces in a slot
+/// Returns whether this rank has a target, and calls have to end before it connects. No event reports the end of a call. Traces in a slot
 /// that stays empty do not count.
 fn waits_for_calls(shared: &Shared, inner: &Inner) -> bool {
     let missing = inner.wanted.difference(&inner.connected);
@@ -338,7 +340,7 @@ fn is_cleared(shared: &Shared, inner: &Inner, slot: u32) -> bool {
         .is_none_or(|traces| ended(traces.first))
 }
 
-/// Whether the last holder of `slot` has left, and calls that it is part of may still run.
+/// Returns whether the last holder of `slot` has left, and calls that it is part of may still run.
 fn says_farewell(inner: &Inner, slot: u32) -> bool {
     inner.farewells.keys().any(|(leaver, _)| *leaver == slot)
 }
@@ -377,7 +379,7 @@ fn release(shared: &Shared, over: &[(u32, u32)]) {
     }
 }
 
-/// How far the two ends are.
+/// Makes one attempt to connect with `who`. Returns how far the two ends are.
 fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<Meeting, Trouble> {
     let (rank, generation) = who;
     let since = {
@@ -388,29 +390,17 @@ fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<Meeting
             *inner.begun.entry(who).or_insert_with(Instant::now)
         }
     };
-    if shared.lock().traces.contains_key(&rank) {
-        // Of a parted pair the other end lives, and nothing of it arrives, since the QPs here are in Err.
-        let silent = if parted {
-            Ok(true)
-        } else {
-            shared.transport.is_silent(rank, generation)
-        };
-        if !silent? {
-            return Ok(Meeting::Absent);
-        }
-        let cleared = shared.layer.clear_peer(rank);
-        cleared.map_err(|error| Trouble::Failed(format!("clearing its words: {error}")))?;
-        let mut inner = shared.lock();
-        inner.traces.remove(&rank);
-        inner.masked = None;
-        shared.mask(&mut inner);
-        inner.tell(GroupEventKind::Cleared { rank });
+    if shared.lock().traces.contains_key(&rank) && !clear_traces(shared, who, parted)? {
+        return Ok(Meeting::Absent);
     }
     let connected = if parted {
         let united = shared.transport.reunite_peer(rank, generation);
-        united.map(|united| match united {
-            true => Meeting::Proven,
-            false => Meeting::Absent,
+        united.map(|united| {
+            if united {
+                Meeting::Proven
+            } else {
+                Meeting::Absent
+            }
         })
     } else {
         // A generation that was connected before has lost its QPs now, if it came no further.
@@ -443,29 +433,53 @@ fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<Meeting
         };
     }
     if inner.connected.insert(who) {
-        inner.begun.remove(&who);
-        inner.unproven.remove(&who);
-        inner.proving.remove(&who);
-        if inner.suspects.mend(rank) {
-            inner.tell(GroupEventKind::Trusted { rank });
-        }
-        inner.news = true;
-        shared.mask(&mut inner);
-        inner.tell(GroupEventKind::Connected {
-            rank,
-            generation,
-            took: since.elapsed(),
-        });
-        let rails = shared.transport.left_out(rank);
-        if !rails.is_empty() {
-            inner.tell(GroupEventKind::GoesRound { rank, rails });
-        }
-        shared.notify();
+        note_connected(shared, &mut inner, who, since);
     }
     Ok(Meeting::Proven)
 }
 
-/// Whether the QPs to a newcomer have been tried for twice as long as an HCA does.
+/// Clears the words that this rank and an earlier generation in the slot of `who` have sent each other. Returns false if that
+/// generation may still write.
+fn clear_traces(shared: &Shared, who: RankGeneration, parted: bool) -> Result<bool, Trouble> {
+    let (rank, generation) = who;
+    // Of a parted pair the other end lives, and nothing of it arrives, since the QPs here are in Err.
+    if !parted && !shared.transport.is_silent(rank, generation)? {
+        return Ok(false);
+    }
+    let cleared = shared.layer.clear_peer(rank);
+    cleared.map_err(|error| Trouble::Failed(format!("clearing its words: {error}")))?;
+    let mut inner = shared.lock();
+    inner.traces.remove(&rank);
+    inner.masked = None;
+    shared.mask(&mut inner);
+    inner.tell(GroupEventKind::Cleared { rank });
+    Ok(true)
+}
+
+/// Notes that this rank is connected with `who`, which it has tried since `since`.
+fn note_connected(shared: &Shared, inner: &mut Inner, who: RankGeneration, since: Instant) {
+    let (rank, generation) = who;
+    inner.begun.remove(&who);
+    inner.unproven.remove(&who);
+    inner.proving.remove(&who);
+    if inner.suspects.mend(rank) {
+        inner.tell(GroupEventKind::Trusted { rank });
+    }
+    inner.news = true;
+    shared.mask(inner);
+    inner.tell(GroupEventKind::Connected {
+        rank,
+        generation,
+        took: since.elapsed(),
+    });
+    let rails = shared.transport.left_out(rank);
+    if !rails.is_empty() {
+        inner.tell(GroupEventKind::GoesRound { rank, rails });
+    }
+    shared.notify();
+}
+
+/// Returns whether the QPs to a newcomer have been tried for twice as long as an HCA does.
 fn is_late(shared: &Shared, who: RankGeneration) -> bool {
     let bound = shared.transport.patience().saturating_mul(PATIENCES);
     let inner = shared.lock();

@@ -39,7 +39,7 @@ struct Doubt {
 pub(super) struct Doubts(Option<Doubt>);
 
 impl Doubts {
-    /// Whether a rank that `new` keeps may be dead as well.
+    /// Returns whether a rank that `new` keeps may be dead as well.
     pub(super) fn is_in_doubt(
         &mut self,
         rank: &Rank,

@@ -271,7 +271,7 @@ impl Driver {
         Ok(TurnOutcome::Wait(time))
     }
 
-    /// Whether this rank has nothing to say and nothing to do: any other rank that has acts by itself, and rings by the record.
+    /// Returns whether this rank has nothing to say and nothing to do: any other rank that has acts by itself, and rings by the record.
     fn is_quiet(&self, record: &Record, look: &Look<Duration>, row: &Row) -> bool {
         let inner = self.rank.shared.lock();
         let own = self.rank.own.is_member(record) && self.rank.own.is_current(record);

@@ -28,7 +28,7 @@ pub enum GroupState {
 }
 
 impl GroupState {
-    /// Whether this generation has ended.
+    /// Returns whether this generation has ended.
     #[must_use]
     pub fn is_over(self) -> bool {
         matches!(self, Self::Expelled | Self::Left | Self::Broken)
@@ -290,7 +290,7 @@ pub enum GroupEventKind {
 }
 
 impl GroupEventKind {
-    /// Whether it may keep the rank of slot `own` from serving, or from leaving.
+    /// Returns whether it may keep the rank of slot `own` from serving, or from leaving.
     pub(super) fn holds_up(&self, own: u32) -> bool {
         match self {
             Self::Waits { .. } | Self::NotConnected { .. } | Self::Failed { .. } => true,
@@ -301,7 +301,7 @@ impl GroupEventKind {
         }
     }
 
-    /// Whether what `held` says is over by this.
+    /// Returns whether what `held` says is over by this.
     pub(super) fn ends(&self, held: &Self) -> bool {
         match (self, held) {
             (Self::Viewed(_) | Self::Ended(_), Self::RailLost { .. } | Self::Panicked(_)) => false,
@@ -371,8 +371,9 @@ impl GroupEventKind {
     }
 }
 
-/// The event in words, without its kind.
+/// Writes the event in words, without its kind.
 impl fmt::Display for GroupEventKind {
+    // It is long because each kind has its arm.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Suspected { rank, cause } => write!(f, "rank {rank} is suspected: {cause}"),

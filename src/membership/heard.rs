@@ -120,12 +120,12 @@ impl Heard {
         }
     }
 
-    /// Whether a call of this rank was under way within the stall bound.
+    /// Returns whether a call of this rank was under way within the stall bound.
     pub(super) fn calls(&self, now: Instant) -> bool {
         self.calls_within(self.contact, now)
     }
 
-    /// Whether one was under way a moment ago.
+    /// Returns whether one was under way a moment ago.
     pub(super) fn calls_lately(&self, now: Instant) -> bool {
         self.calls_within(self.window, now)
     }

@@ -58,7 +58,7 @@ impl Holders {
         self.get(who).is_some()
     }
 
-    /// Whether `who` holds its lease and wants to be taken in.
+    /// Returns whether `who` holds its lease and wants to be taken in.
     pub(super) fn asks(&self, who: RankGeneration) -> bool {
         self.get(who).is_some_and(|holder| holder.asks)
     }

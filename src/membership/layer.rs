@@ -34,7 +34,7 @@ pub trait Layer: Send + Sync + Debug {
     /// The last call that has ended; all calls before it have ended as well.
     fn finished(&self) -> u32;
 
-    /// Whether the layer can take a view from `first` on. It can when no call needs the oldest view, whose place the new one takes.
+    /// Returns whether the layer can take a view from `first` on. It can when no call needs the oldest view, whose place the new one takes.
     /// A rank whose layer has no place promises no further view until its calls have made one.
     fn has_place(&self, first: u32) -> bool;
 

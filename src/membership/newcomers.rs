@@ -40,7 +40,7 @@ impl Newcomers {
         }
     }
 
-    /// Whether a newcomer of `slot` may be taken in now.
+    /// Returns whether a newcomer of `slot` may be taken in now.
     pub(super) fn may_come(&self, slot: u32, now: Instant) -> bool {
         let not_before = self.slots.get(&slot).and_then(|tries| tries.not_before);
         not_before.is_none_or(|not_before| not_before <= now)

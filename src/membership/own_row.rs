@@ -78,7 +78,7 @@ impl OwnRow {
         Ok(())
     }
 
-    /// Whether the row may wait for a moment after a view. It may if it accuses no rank, and only says less than before or which
+    /// Returns whether the row may wait for a moment after a view. It may if it accuses no rank, and only says less than before or which
     /// ranks this one meets. What it said against others held in the view before, and no rank is expelled for want of contact yet.
     fn may_wait(&self, rank: &Rank, record: &Record, row: &StoredRow) -> bool {
         let told = &self.told;

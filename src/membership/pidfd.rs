@@ -37,7 +37,7 @@ impl PidFd {
         }
     }
 
-    /// Whether it has ended. Does not wait.
+    /// Returns whether it has ended. Does not wait.
     pub(super) fn has_ended(&self) -> bool {
         let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
         let ready = poll(&mut polled, Some(&Timespec::default()));

@@ -58,7 +58,7 @@ impl Rank {
         (self.own.slot, self.own.generation)
     }
 
-    /// Whether this rank removes what others have left.
+    /// Returns whether this rank removes what others have left.
     pub(super) fn is_lowest(&self, record: &Record) -> bool {
         record.members.keys().next() == Some(self.own.slot)
     }
@@ -102,7 +102,7 @@ impl Rank {
         ended
     }
 
-    /// Whether a call of this rank is under way in a change that it has promised.
+    /// Returns whether a call of this rank is under way in a change that it has promised.
     pub(super) fn has_waiting_call(&self, record: &Record) -> bool {
         let layer = &self.shared.layer;
         self.own.has_promised(record) && layer.finished() != layer.started()

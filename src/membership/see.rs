@@ -37,7 +37,9 @@ impl Sight {
         }
     }
 
-    /// What the rules go by; `call` is the slowest call of the store since the last look, which was `passed` ago.
+    /// Returns what the rules go by. `call` is the slowest call of the store since the last look, which was `passed` ago.
+    ///
+    /// It is long because it fills each field of a [`Look`], and reads all of them at one moment.
     pub(super) fn see(
         &mut self,
         rank: &mut Rank,
@@ -278,7 +280,7 @@ impl Sight {
     }
 }
 
-/// Whether a row says that its rank has made all calls up to `last`.
+/// Returns whether a row says that its rank has made all calls up to `last`.
 pub(super) fn says_through(row: Option<&StoredRow>, last: u32) -> bool {
     let through = row.and_then(|row| row.through);
     through.is_some_and(|through| !newer(last, through))
@@ -316,7 +318,7 @@ fn is_overtaken(rank: &Rank, record: &Record) -> bool {
     rank.own.applied == 0 && newcomers::is_overtaken(generation, theirs)
 }
 
-/// Whether this rank and all living members have made every call before the view of `record`. For a rank that has left, that is
+/// Returns whether this rank and all living members have made every call before the view of `record`. For a rank that has left, that is
 /// the view that dropped it. No rank waits for longer than its calls do.
 fn is_through(rank: &mut Rank, record: &Record, look: &Look<Duration>) -> bool {
     let own = rank.own();
@@ -345,7 +347,7 @@ fn is_through(rank: &mut Rank, record: &Record, look: &Look<Duration>) -> bool {
             && (!alone || rank.shared.lock().farewells.is_empty())
 }
 
-/// Whether the HCAs of this rank have failed for good while two others meet each other: it is the ill one.
+/// Returns whether the HCAs of this rank have failed for good while two others meet each other: it is the ill one.
 pub(super) fn has_lost_hca(rank: &Rank, record: &Record, look: &Look<Duration>) -> bool {
     if !rank.shared.lock().hca_lost || !rank.own.is_member(record) {
         return false;

@@ -331,7 +331,7 @@ impl Shared {
 }
 
 impl Inner {
-    /// Whether the view has others than `own`, and it exchanges with none of them.
+    /// Returns whether the view has others than `own`, and it exchanges with none of them.
     fn is_alone(&self, own: u32) -> bool {
         let silent = self.suspects.silent();
         let members = self.suspects.members().iter();
@@ -347,13 +347,13 @@ impl Inner {
         self.proving.retain(|who, _| !which(who));
     }
 
-    /// Whether the thread that connects has something to do: QPs to connect, or memory to close.
+    /// Returns whether the thread that connects has something to do: QPs to connect, or memory to close.
     pub(super) fn has_to_connect(&self) -> bool {
         let open = || self.traces.values().any(|traces| !traces.closed);
         !self.wanted.is_empty() || !self.parted.is_empty() || open()
     }
 
-    /// Whether the thread that follows the rules has something to conclude from.
+    /// Returns whether the thread that follows the rules has something to conclude from.
     pub(super) fn has_news(&self) -> bool {
         self.news || self.rang || self.told.is_some()
     }

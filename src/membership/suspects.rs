@@ -37,7 +37,7 @@ pub(super) enum Added {
 }
 
 impl Cause {
-    /// Whether a QP to the rank is of no use any more. It stays so until the QPs are connected anew.
+    /// Returns whether a QP to the rank is of no use any more. It stays so until the QPs are connected anew.
     fn breaks_pair(&self) -> bool {
         matches!(
             self,
@@ -45,12 +45,12 @@ impl Cause {
         )
     }
 
-    /// Whether a look into the store may follow from it: a timeout only runs clocks, at the pace of looks.
+    /// Returns whether a look into the store may follow from it: a timeout only runs clocks, at the pace of looks.
     pub(super) const fn is_news(&self) -> bool {
         !matches!(self, Self::Timeout)
     }
 
-    /// Whether the host makes kernels stop waiting for this cause. A timeout is a kernel's own finding, which a word from the rank
+    /// Returns whether the host makes kernels stop waiting for this cause. A timeout is a kernel's own finding, which a word from the rank
     /// withdraws.
     fn is_told(&self) -> bool {
         !matches!(self, Self::Timeout | Self::Leaves | Self::Overdue)
@@ -112,7 +112,7 @@ impl Suspects {
         ends
     }
 
-    /// Whether the member in `slot` is suspected because of `cause`.
+    /// Returns whether the member in `slot` is suspected because of `cause`.
     pub(super) fn has(&self, slot: u32, cause: &Cause) -> bool {
         let generation = self.members.get(slot);
         let causes = generation.and_then(|generation| self.found.get(&(slot, generation)));

@@ -87,7 +87,7 @@ pub(super) trait Transport: Send + Sync + Debug {
         Ok(true)
     }
 
-    /// Whether nothing that the former generations of `peer` have posted can still arrive in the layer's memory. They must have
+    /// Returns whether nothing that the former generations of `peer` have posted can still arrive in the layer's memory. They must have
     /// reported that their QPs are in Err. Only then its words are cleared. `false`: look again.
     fn is_silent(&self, _peer: u32, _generation: u32) -> Result<bool, TeamError> {
         Ok(true)
@@ -154,7 +154,7 @@ pub(super) trait Transport: Send + Sync + Debug {
         BTreeSet::new()
     }
 
-    /// Whether the HCA has a QP to `peer` in error, whether or not a kernel has seen it: a command for each QP.
+    /// Returns whether the HCA has a QP to `peer` in error, whether or not a kernel has seen it: a command for each QP.
     fn has_failed(&self, peer: u32) -> Result<bool, TeamError>;
 
     /// Peers of which kernels have found a QP in error since the last call, maybe among others: in peace none, whatever the number

@@ -152,7 +152,7 @@ fn reading_turn(rank: &Rank, record: &Record, accuses: bool, place: u32) -> Dura
     }
 }
 
-/// Whether a call of this rank has waited so long in a change that the rank needs to know which members have promised. The
+/// Returns whether a call of this rank has waited so long in a change that the rank needs to know which members have promised. The
 /// clocks against those members stand still.
 fn waits_for_promises(rank: &Rank, record: &Record) -> bool {
     let held = rank.since.held.map(|since| since.elapsed());
@@ -187,7 +187,7 @@ pub(super) fn waits_more(record: &Record, new: &Proposal) -> Duration {
     }
 }
 
-/// Whether `new` does nothing but unite pairs: no rank comes or goes, and no pair parts.
+/// Returns whether `new` does nothing but unite pairs: no rank comes or goes, and no pair parts.
 fn only_unites(record: &Record, new: &Proposal) -> bool {
     record.open.is_none()
         && new.takes.is_empty()

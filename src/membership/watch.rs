@@ -115,7 +115,7 @@ impl Watch {
         }
     }
 
-    /// Whether `slot` has another member of the newest view, which does not part it from this rank.
+    /// Returns whether `slot` has another member of the newest view, which does not part it from this rank.
     fn reaches(&self, inner: &Inner, slot: u32) -> bool {
         let generation = inner.suspects.members().get(slot);
         let is_parted = |generation: u32| inner.parted.contains(&(slot, generation));

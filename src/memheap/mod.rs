@@ -233,7 +233,7 @@ impl MemHeap {
             .map(|(&offset, &bytes)| Block { offset, bytes })
     }
 
-    /// Whether nothing is live.
+    /// Returns whether nothing is live.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.live.is_empty()

@@ -51,7 +51,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Whether this thread does not reach its bytes: the HCA reads them itself.
+    /// Returns whether this thread does not reach its bytes: the HCA reads them itself.
     #[must_use]
     pub const fn stays_in_place(&self) -> bool {
         self.stays_in_place
@@ -122,7 +122,7 @@ impl Chain {
         self.works.len()
     }
 
-    /// Whether the chain is empty.
+    /// Returns whether the chain is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.works.is_empty()

@@ -49,7 +49,7 @@ impl Ranges {
         key
     }
 
-    /// Whether one of them has a byte of this.
+    /// Returns whether one of them has a byte of this.
     fn meets(&self, address: u64, bytes: u64) -> bool {
         let end = address.saturating_add(bytes);
         let before = self.ends.range(..(end, 0)).rev();
@@ -84,7 +84,7 @@ impl Drop for FileRange {
     }
 }
 
-/// Whether a byte of this may be gone. Whoever copies has learned of its memory after the range was listed.
+/// Returns whether a byte of this may be gone. Whoever copies has learned of its memory after the range was listed.
 pub(super) fn may_be_gone(address: u64, bytes: u64) -> bool {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return false;

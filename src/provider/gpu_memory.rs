@@ -140,12 +140,12 @@ impl GpuMemory {
         IpcName::new(ipc, offset + self.offset, self.buffer?).map(MemoryName::Cuda)
     }
 
-    /// Whether kernels see what an HCA has written only after a flush.
+    /// Returns whether kernels see what an HCA has written only after a flush.
     pub(crate) fn needs_flush(&self) -> bool {
         self.support.write_ordering == WriteOrdering::None
     }
 
-    /// Whether its allocation is still that of the beginning: no other has its address.
+    /// Returns whether its allocation is still that of the beginning: no other has its address.
     pub(crate) fn is_there(&self) -> Result<bool, ProviderError> {
         Ok(self.gpu.buffer_id(self.memory.addr())? == self.buffer)
     }

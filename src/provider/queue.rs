@@ -61,7 +61,7 @@ impl Cause {
         own.contains(&Syndrome(self.syndrome))
     }
 
-    /// Whether it only follows from what has happened to another WQE.
+    /// Returns whether it only follows from what has happened to another WQE.
     #[must_use]
     pub fn is_flush(self) -> bool {
         self.syndrome == Self::FLUSHED.syndrome
@@ -149,10 +149,10 @@ pub trait Lane: Send {
         0
     }
 
-    /// Whether one of those is of this slot.
+    /// Returns whether one of those is of this slot.
     fn holds(&self, slot: u32) -> bool;
 
-    /// Whether the thread that uses it does its work, by [`Lane::advance`]. Else an HCA does.
+    /// Returns whether the thread that uses it does its work, by [`Lane::advance`]. Else an HCA does.
     fn copies(&self) -> bool {
         false
     }

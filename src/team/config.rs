@@ -110,7 +110,7 @@ impl TeamConfig {
         self.members.unwrap_or(RankSet::first(self.ranks))
     }
 
-    /// Whether it joins a team that works already: it is not one of the [`members`](Self::members) that were named. Where none
+    /// Returns whether it joins a team that works already: it is not one of the [`members`](Self::members) that were named. Where none
     /// were, all ranks are founders; one that is unknown among them is a failure of all.
     #[must_use]
     pub fn joins(&self) -> bool {

@@ -296,13 +296,13 @@ impl TeamError {
         }
     }
 
-    /// Whether the error began at another rank, which has published it.
+    /// Returns whether the error began at another rank, which has published it.
     #[must_use]
     pub fn is_remote(&self) -> bool {
         matches!(self, Self::PeerFailed { .. })
     }
 
-    /// Whether a record in the store cannot be what a rank writes. It counts as missing until its rank writes it again.
+    /// Returns whether a record in the store cannot be what a rank writes. It counts as missing until its rank writes it again.
     pub(crate) fn counts_as_missing(&self) -> bool {
         match self {
             Self::Record { .. } => true,

@@ -51,7 +51,7 @@ impl Offer {
         Holder::new(self.rank, self.generation)
     }
 
-    /// Whether it names the same QPs and windows; packet numbers differ from one life of the QPs to the next.
+    /// Returns whether it names the same QPs and windows; packet numbers differ from one life of the QPs to the next.
     pub(in crate::team) fn leads_where(&self, other: &Self) -> bool {
         let qps = |offer: &Self| -> Vec<(u32, u32)> {
             offer.qps.iter().map(|qp| (qp.qpn, qp.ece)).collect()

@@ -64,7 +64,7 @@ impl Team {
         replace::open(self.parts(), peer)
     }
 
-    /// Whether the QPs to `peer` are connected, with generation [`Team::peer_generation`], and have not been failed.
+    /// Returns whether the QPs to `peer` are connected, with generation [`Team::peer_generation`], and have not been failed.
     ///
     /// # Errors
     /// A rank that the team does not have.
@@ -85,7 +85,7 @@ impl Team {
         Ok(self.state(peer)?.connected)
     }
 
-    /// Whether the QPs have been connected with generation `generation` of `peer`, whether or not they work.
+    /// Returns whether the QPs have been connected with generation `generation` of `peer`, whether or not they work.
     pub(crate) fn is_introduced(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
         let state = self.state(peer)?;
         let same = state.connected == generation && state.told == generation;
@@ -197,7 +197,7 @@ impl Team {
             .write_abort(self.gpu().as_ref(), false)
     }
 
-    /// Whether kernels get no guard of `peer`: after [`Team::fail_peer`], or until a recovery has succeeded.
+    /// Returns whether kernels get no guard of `peer`: after [`Team::fail_peer`], or until a recovery has succeeded.
     ///
     /// # Errors
     /// A rank that the team does not have.
@@ -215,7 +215,7 @@ impl Team {
         self.parts().tables.readers(peer)
     }
 
-    /// Whether kernels that open a path reach all windows of `peer` by load and store.
+    /// Returns whether kernels that open a path reach all windows of `peer` by load and store.
     ///
     /// # Errors
     /// A rank that the team does not have.

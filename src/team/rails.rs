@@ -75,7 +75,7 @@ impl Carriers {
         self.without
     }
 
-    /// Whether QPs of `rail` are connected.
+    /// Returns whether QPs of `rail` are connected.
     pub(in crate::team) const fn carries(self, rail: u32) -> bool {
         !self.without.contains(rail)
     }

@@ -17,7 +17,7 @@ impl RankSet {
         (0..ranks).collect()
     }
 
-    /// Whether `rank` is in it.
+    /// Returns whether `rank` is in it.
     #[must_use]
     pub fn contains(&self, rank: u32) -> bool {
         rank < MAX_RANKS && self.0[rank as usize / 64] >> (rank % 64) & 1 != 0

@@ -273,7 +273,7 @@ impl Tables {
         self.closed_word(peer).store(0, Ordering::Release);
     }
 
-    /// Whether no kernel gets a guard of `peer`.
+    /// Returns whether no kernel gets a guard of `peer`.
     pub(in crate::team) fn is_closed(&self, peer: u32) -> bool {
         self.closed_word(peer).load(Ordering::Relaxed) != 0
     }

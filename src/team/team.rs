@@ -461,7 +461,7 @@ impl Team {
         self.parts.exchange.program().has_made(layer, launches);
     }
 
-    /// Whether this rank has made `layer`.
+    /// Returns whether this rank has made `layer`.
     pub(crate) fn has_layer(&self, layer: &str) -> bool {
         self.parts.exchange.program().has_layer(layer)
     }
@@ -486,7 +486,7 @@ impl Team {
         arguments::tell_differs(&self.parts.exchange, found);
     }
 
-    /// Whether the store has not answered what this rank wanted to know of the others a moment ago.
+    /// Returns whether the store has not answered what this rank wanted to know of the others a moment ago.
     pub(crate) fn asks_in_vain(&self) -> bool {
         self.parts.exchange.is_silent()
     }

@@ -43,7 +43,7 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Whether it is as near and as fast as another one of the same choice.
+    /// Returns whether it is as near and as fast as another one of the same choice.
     #[must_use]
     pub fn is_as_good_as(&self, other: &Self) -> bool {
         merit(self) == merit(other)

@@ -102,7 +102,7 @@ const NVIDIA: u32 = 0x10de;
 const DISPLAY: [u32; 2] = [0x0300, 0x0302];
 
 impl PciDevice {
-    /// Whether this is a GPU that CUDA may know.
+    /// Returns whether this is a GPU that CUDA may know.
     #[must_use]
     pub fn is_nvidia_gpu(&self) -> bool {
         let is_display = self

@@ -245,7 +245,7 @@ pub(super) fn gids(sysfs: &Sysfs, device: &str, port: u8) -> Vec<GidFact> {
     indices.into_iter().filter_map(entry).collect()
 }
 
-/// Whether a GID has the prefix of its subnet and no number of a port: what InfiniBand has in entries that are not in use.
+/// Returns whether a GID has the prefix of its subnet and no number of a port: what InfiniBand has in entries that are not in use.
 fn is_prefix_alone(gid: Ipv6Addr) -> bool {
     gid.octets()[8..] == [0; 8]
 }

@@ -15,7 +15,7 @@ pub(super) struct Bond {
 }
 
 impl Bond {
-    /// Whether a QP that has its port by turn names it again in Ready To Send.
+    /// Returns whether a QP that has its port by turn names it again in Ready To Send.
     pub(super) fn takes_port_again(&self) -> bool {
         !self.port_again_refused.load(Relaxed)
     }

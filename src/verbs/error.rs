@@ -204,7 +204,7 @@ impl VerbsError {
         }
     }
 
-    /// Whether the kernel, the HCA or a library refused a request that it received. It may accept the same for other memory, or
+    /// Returns whether the kernel, the HCA or a library refused a request that it received. It may accept the same for other memory, or
     /// done in another way. Anything else was wrong before it was asked.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(
@@ -213,7 +213,7 @@ impl VerbsError {
         )
     }
 
-    /// Whether the HCA may make the same QP with a doorbell record: it refuses one without for a parameter, or for its length. All
+    /// Returns whether the HCA may make the same QP with a doorbell record: it refuses one without for a parameter, or for its length. All
     /// other parameters were checked before.
     pub(crate) fn is_of_no_record(&self) -> bool {
         match self {

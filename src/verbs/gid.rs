@@ -15,7 +15,7 @@ impl Gid {
         Ipv6Addr::from(self.0).to_ipv4_mapped()
     }
 
-    /// Whether the address is valid on its link only.
+    /// Returns whether the address is valid on its link only.
     #[must_use]
     pub fn is_link_local(&self) -> bool {
         match self.ipv4() {

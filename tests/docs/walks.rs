@@ -32,7 +32,7 @@ fn steps(section: &str) -> Vec<Step<'_>> {
     .collect()
 }
 
-/// Whether `text` defines `function`: `fn put(` or `fn put<`, or in CUDA C++ ` put(` on a line of a device function.
+/// Returns whether `text` defines `function`: `fn put(` or `fn put<`, or in CUDA C++ ` put(` on a line of a device function.
 fn defines(text: &str, function: &str) -> bool {
     text.lines().any(|line| {
         let rust = [format!("fn {function}("), format!("fn {function}<")];

@@ -24,7 +24,7 @@ fn arm(end: &End) {
     end.hca.set_faults(&fault);
 }
 
-/// Whether it has made none since it was armed, which one with its key finds out. Then it can again.
+/// Returns whether it has made none since it was armed, which one with its key finds out. Then it can again.
 fn made_none(end: &End, key: Option<u8>) -> bool {
     let name = format!("judge of {key:?}");
     let judge = match key {

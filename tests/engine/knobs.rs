@@ -52,7 +52,7 @@ fn refused(set: &[(&str, &str)], refuses: u64, operations: &[Operation]) -> Repo
     engine.report(id).unwrap()
 }
 
-/// Whether all of `operations` is one WQE.
+/// Returns whether all of `operations` is one WQE.
 fn is_one(set: &[(&str, &str)], operations: &[Operation]) -> bool {
     refused(set, 1, operations).outcome == Outcome::Done
 }

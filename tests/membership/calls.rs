@@ -63,7 +63,7 @@ impl Calls {
         }
     }
 
-    /// Whether the next call can be sent before another is received.
+    /// Returns whether the next call can be sent before another is received.
     pub(crate) fn has_room(&self) -> bool {
         !self.free.is_empty()
     }

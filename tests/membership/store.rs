@@ -56,7 +56,7 @@ impl Spoils {
         });
     }
 
-    /// Whether all of them have come into the store.
+    /// Returns whether all of them have come into the store.
     pub(crate) fn are_done(&self) -> bool {
         self.lock().is_empty()
     }

@@ -10,7 +10,7 @@ use warpverbs::team::{FileStore, Store};
 use crate::deaths::{CONFIG, DEADLINE};
 use crate::fleet::{Fleet, LONG, Plan, Point, Rank};
 
-/// Whether the counts are those of `./x test full`.
+/// Returns whether the counts are those of `./x test full`.
 fn full() -> bool {
     std::env::var_os("WV_TEST_FULL").is_some()
 }

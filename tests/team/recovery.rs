@@ -23,7 +23,7 @@ fn life_of(entry: &PeerEntry) -> u32 {
     entry.rail_life & ((1 << RAIL_SHIFT) - 1)
 }
 
-/// Whether more than `words` have been posted to `peer`, or cannot be any more: the other end has ended this life.
+/// Returns whether more than `words` have been posted to `peer`, or cannot be any more: the other end has ended this life.
 fn is_busy(rank: &Rank<'_>, peer: u32, words: u64) -> bool {
     let posted = rank.team.counters(peer, 0).unwrap().posted;
     let report = rank.team.qp_status(peer, 0).unwrap();

@@ -246,7 +246,7 @@ impl Gpuhca {
         Arc::new(device::RankGpu::new(gpu, taken))
     }
 
-    /// Whether the kernel still runs.
+    /// Returns whether the kernel still runs.
     #[must_use]
     pub fn is_running(&self) -> bool {
         !self.event.is_done()

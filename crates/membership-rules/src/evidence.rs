@@ -27,7 +27,7 @@ impl<S> Rules<S> {
 }
 
 impl<S: Span, B: Rulebook> Rules<S, B> {
-    /// Whether this look lies after a gap: nothing is concluded from the time before it.
+    /// Returns whether this look lies after a gap: nothing is concluded from the time before it.
     fn is_gap(&self, look: &Look<S>) -> bool {
         self.book.is_own_gap(look.passed, self.bounds.between)
             || self.book.is_store_gap(look.call, self.bounds.call)
@@ -230,7 +230,7 @@ impl<B> Rules<Duration, B> {
     }
 }
 
-/// Whether a rank counts as unheard: long enough, and in enough looks.
+/// Returns whether a rank counts as unheard: long enough, and in enough looks.
 fn counts<S: Span>(clock: &Clock<S>, bound: S) -> bool {
     clock.time >= bound && clock.looks >= LOOKS
 }

@@ -83,7 +83,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether it says something against others, by which they part or go.
+    /// Returns whether it says something against others, by which they part or go.
     pub fn accuses(&self) -> bool {
         let against = [&self.unheard, &self.broken, &self.overdue, &self.ended];
         !against.into_iter().all(Slots::is_empty)
@@ -164,22 +164,22 @@ impl<S: Span> Own<S> {
         }
     }
 
-    /// Whether it is a member of the view of `record`.
+    /// Returns whether it is a member of the view of `record`.
     pub fn is_member(&self, record: &Record) -> bool {
         record.is_member(self.slot, self.generation)
     }
 
-    /// Whether the newest view is in force here.
+    /// Returns whether the newest view is in force here.
     pub fn is_current(&self, record: &Record) -> bool {
         self.applied == record.epoch
     }
 
-    /// Whether the view to be has this very rank, and it has promised the open proposal.
+    /// Returns whether the view to be has this very rank, and it has promised the open proposal.
     pub fn has_promised(&self, record: &Record) -> bool {
         self.promised.is_some_and(|(of, _)| of == record.number)
     }
 
-    /// Whether the proposal that is open names it.
+    /// Returns whether the proposal that is open names it.
     pub fn is_proposed(&self, record: &Record) -> bool {
         let Some(open) = &record.open else {
             return false;

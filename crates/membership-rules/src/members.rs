@@ -28,7 +28,7 @@ impl Run {
         self.first..=self.last
     }
 
-    /// Whether `next` goes on where this one ends.
+    /// Returns whether `next` goes on where this one ends.
     fn goes_on(self, next: Self) -> bool {
         self.last.checked_add(1) == Some(next.first) && self.generation == next.generation
     }
@@ -53,7 +53,7 @@ impl Members {
         self.0.get(at).map(|run| run.generation)
     }
 
-    /// Whether `slot` has a member.
+    /// Returns whether `slot` has a member.
     #[must_use]
     pub fn contains_key(&self, slot: u32) -> bool {
         self.find(slot).is_ok()
@@ -66,7 +66,7 @@ impl Members {
         slots.sum()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

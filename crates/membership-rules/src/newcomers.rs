@@ -29,7 +29,7 @@ pub fn successor(asks: &[u32], of: OfSlot) -> Option<u32> {
     kept.or_else(|| asks.iter().copied().find(|asks| *asks >= of.newest))
 }
 
-/// Whether a newcomer cannot come in any more: a rank that holds its lease says that it is connected with generation `theirs` of
+/// Returns whether a newcomer cannot come in any more: a rank that holds its lease says that it is connected with generation `theirs` of
 /// the newcomer's slot.
 #[must_use]
 pub fn is_overtaken(generation: u32, theirs: Option<u32>) -> bool {

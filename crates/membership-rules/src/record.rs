@@ -112,12 +112,12 @@ impl Record {
         self.members.slots()
     }
 
-    /// Whether this generation is a member.
+    /// Returns whether this generation is a member.
     pub fn is_member(&self, slot: u32, generation: u32) -> bool {
         self.members.get(slot) == Some(generation)
     }
 
-    /// Whether this generation was a member once, and is none any more.
+    /// Returns whether this generation was a member once, and is none any more.
     pub fn was_dropped(&self, slot: u32, generation: u32) -> bool {
         let newest = self.admitted.get(slot);
         newest.is_some_and(|newest| newest >= generation) && !self.is_member(slot, generation)
@@ -208,7 +208,7 @@ pub fn later(a: u32, b: u32) -> u32 {
     if newer(b, a) { b } else { a }
 }
 
-/// Whether call `a` is newer than call `b`.
+/// Returns whether call `a` is newer than call `b`.
 pub fn newer(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
 }

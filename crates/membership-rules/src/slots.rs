@@ -34,7 +34,7 @@ impl Slots {
         (word as usize, 1 << bit)
     }
 
-    /// Whether it has `slot`.
+    /// Returns whether it has `slot`.
     pub fn contains(&self, slot: u32) -> bool {
         let (at, bit) = Self::place(slot);
         self.word(at) & bit != 0
@@ -112,7 +112,7 @@ impl Slots {
         }
     }
 
-    /// Whether the set holds no slot.
+    /// Returns whether the set holds no slot.
     pub fn is_empty(&self) -> bool {
         self.low == 0 && self.high.is_empty()
     }
@@ -212,7 +212,7 @@ impl Slots {
         left
     }
 
-    /// Whether all are in `other` too.
+    /// Returns whether all are in `other` too.
     pub fn is_subset(&self, other: &Self) -> bool {
         (0..self.words()).all(|at| self.word(at) & !other.word(at) == 0)
     }
@@ -236,7 +236,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Whether it has the pair.
+    /// Returns whether it has the pair.
     pub fn contains(&self, a: u32, b: u32) -> bool {
         self.ends
             .get(a as usize)
@@ -275,7 +275,7 @@ impl Pairs {
         self.trim();
     }
 
-    /// Whether the list holds no pair.
+    /// Returns whether the list holds no pair.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -336,7 +336,7 @@ impl Pairs {
         inside
     }
 
-    /// Whether all are in `other` too.
+    /// Returns whether all are in `other` too.
     pub fn is_subset(&self, other: &Self) -> bool {
         let none = Slots::default();
         self.rows().all(|(rank, ends)| {

@@ -80,7 +80,7 @@ impl Mkc {
         self.access_mode_4_2() << 2 | self.access_mode_1_0()
     }
 
-    /// Whether the key covers no byte.
+    /// Returns whether the key covers no byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0 && self.length64() == 0

@@ -18,7 +18,7 @@ pub const fn from_f32(value: f32) -> u16 {
     ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
-/// Whether two bfloat16 are the same number: equal bits, or both NaN.
+/// Returns whether two bfloat16 are the same number: equal bits, or both NaN.
 #[must_use]
 pub const fn same(a: u16, b: u16) -> bool {
     a == b || (a & 0x7fff > 0x7f80 && b & 0x7fff > 0x7f80)

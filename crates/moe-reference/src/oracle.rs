@@ -208,7 +208,7 @@ impl Case {
         ranks
     }
 
-    /// Whether all experts of a token contribute to its sum.
+    /// Returns whether all experts of a token contribute to its sum.
     #[must_use]
     pub fn is_whole(&self, source: usize, token: usize) -> bool {
         (0..self.top_k).all(|k| {
@@ -217,7 +217,7 @@ impl Case {
         })
     }
 
-    /// Whether what a choice's expert made is part of the sum.
+    /// Returns whether what a choice's expert made is part of the sum.
     pub(crate) fn contributes(&self, source: usize, token: usize, k: usize) -> bool {
         self.pick(source, token, k).is_some_and(|place| {
             let peer = place.rank as usize;

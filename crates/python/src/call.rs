@@ -60,7 +60,7 @@ impl Event {
         wait(py, &self.event, limit)
     }
 
-    /// Whether the launch has waited for the kernel, and it has ended well.
+    /// Returns whether the launch has waited for the kernel, and it has ended well.
     #[getter]
     fn ended(&self) -> bool {
         self.ended

@@ -37,7 +37,7 @@ pub(crate) trait Raise {
         None
     }
 
-    /// Whether the process of that rank has ended.
+    /// Returns whether the process of that rank has ended.
     fn has_ended(&self) -> bool {
         false
     }

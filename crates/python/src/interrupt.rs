@@ -51,7 +51,7 @@ impl Drop for Lent {
     }
 }
 
-/// Whether this thread has come from Python.
+/// Returns whether this thread has come from Python.
 pub(crate) fn is_lent() -> bool {
     LENT.get()
 }
@@ -78,7 +78,7 @@ fn untold() -> Option<StoreError> {
     (!TOLD.replace(true)).then_some(StoreError::Interrupted { cause })
 }
 
-/// Whether the call has ended, and the store has got the error.
+/// Returns whether the call has ended, and the store has got the error.
 pub(crate) fn is_over() -> bool {
     TOLD.get()
 }

@@ -103,7 +103,7 @@ impl Queue {
         })
     }
 
-    /// Whether this is no child that was forked from the process of the queue's thread.
+    /// Returns whether this is no child that was forked from the process of the queue's thread.
     fn is_here(&self) -> bool {
         self.process == process::id()
     }

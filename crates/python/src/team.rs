@@ -180,7 +180,7 @@ impl Team {
         Ok(self.get(py)?.summary())
     }
 
-    /// Whether it is closed, or belongs to another process.
+    /// Returns whether it is closed, or belongs to another process.
     #[getter]
     fn closed(&self) -> bool {
         let held = self.team.lock().unwrap_or_else(PoisonError::into_inner);
@@ -309,7 +309,7 @@ fn members_of(team: &warpverbs::team::Team) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Whether kernels of `team` run on the CPU, where callers have no streams.
+/// Returns whether kernels of `team` run on the CPU, where callers have no streams.
 pub(crate) fn runs_on_cpu(team: &warpverbs::team::Team) -> bool {
     team.gpu().label().starts_with("simt")
 }

@@ -29,7 +29,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the store has not answered within the bound of the call. The same call may succeed later.
+    /// Returns whether the store has not answered within the bound of the call. The same call may succeed later.
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
         matches!(
@@ -38,7 +38,7 @@ impl StoreError {
         )
     }
 
-    /// Whether the value of a key cannot be read: it is too long, or no record of this run and version. The store itself works.
+    /// Returns whether the value of a key cannot be read: it is too long, or no record of this run and version. The store itself works.
     #[must_use]
     pub fn is_unreadable(&self) -> bool {
         self.unreadable_key().is_some()

@@ -144,7 +144,7 @@ impl Tries {
 }
 
 impl Newest {
-    /// Whether the key has a room, so that a version can be added.
+    /// Returns whether the key has a room, so that a version can be added.
     pub(super) fn has_room(&self) -> bool {
         self.room.is_some()
     }
@@ -334,7 +334,7 @@ impl Keys {
         Ok(())
     }
 
-    /// Whether the scratch directory was gone since this was asked last: the directory has lost what it held.
+    /// Returns whether the scratch directory was gone since this was asked last: the directory has lost what it held.
     pub(super) fn take_restored(&self) -> bool {
         self.restored.swap(false, Ordering::Relaxed)
     }
@@ -371,7 +371,7 @@ impl Keys {
         is_there(&done(&scratch.path))
     }
 
-    /// Whether the room of that path exists, and `number` is its newest version. Removes what strays it holds.
+    /// Returns whether the room of that path exists, and `number` is its newest version. Removes what strays it holds.
     fn is_newest(&self, room: &Path, number: u64) -> Result<bool, StoreError> {
         let found = match names(room) {
             Ok(found) => found,
@@ -460,7 +460,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Whether a link to it was made, although the system says otherwise.
+    /// Returns whether a link to it was made, although the system says otherwise.
     fn has_links(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|data| data.nlink() > 1)
     }
@@ -488,7 +488,7 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
     names.collect()
 }
 
-/// Whether a room begins with that number: it holds no version of it.
+/// Returns whether a room begins with that number: it holds no version of it.
 fn is_first(number: u64) -> bool {
     number.trailing_zeros() >= VERSIONS
 }

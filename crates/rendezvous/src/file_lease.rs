@@ -21,7 +21,7 @@ const BEAT: &str = "beat-";
 /// A lease that has not been renewed for so many times to live is removed by readers that list its key.
 const LONG_GONE: u32 = 32;
 
-/// Whether a file in the home of a key is a beat.
+/// Returns whether a file in the home of a key is a beat.
 pub(super) fn is_beat(name: &str) -> bool {
     name.starts_with(BEAT)
 }
@@ -46,7 +46,7 @@ impl LeaseRecord {
         &self.key
     }
 
-    /// Whether its holder, a process of this machine, has ended.
+    /// Returns whether its holder, a process of this machine, has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.holder.has_ended()
     }
@@ -147,7 +147,7 @@ impl Leases {
         own.map(|own| (own.record, own.keys))
     }
 
-    /// Whether the lease is held, as far as its beat in the file `beat` and its holder's process show.
+    /// Returns whether the lease is held, as far as its beat in the file `beat` and its holder's process show.
     pub(super) fn lives(&self, record: &LeaseRecord, beat: &Path) -> bool {
         if record.has_ended() {
             return false;
@@ -159,14 +159,14 @@ impl Leases {
         self.judge(record, now, at)
     }
 
-    /// Whether the lease has not been held for so long that its holder does not come back: [`LONG_GONE`] times to live.
+    /// Returns whether the lease has not been held for so long that its holder does not come back: [`LONG_GONE`] times to live.
     pub(super) fn is_long_gone(&self, record: &LeaseRecord) -> bool {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let still = others.get(&record.id).map(|other| other.since.elapsed());
         record.has_ended() || still.is_some_and(|still| still >= LONG_GONE * record.ttl())
     }
 
-    /// Whether the lease is held, whose beat was read as `now` not before `at`. Empty: no beat was found, which is no news, since
+    /// Returns whether the lease is held, whose beat was read as `now` not before `at`. Empty: no beat was found, which is no news, since
     /// others remove the beat of a lease that they find gone.
     fn judge(&self, record: &LeaseRecord, now: Vec<u8>, at: Instant) -> bool {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);

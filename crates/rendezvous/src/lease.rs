@@ -70,7 +70,7 @@ impl Lease {
         }))
     }
 
-    /// Whether the key is still this holder's, as far as the last renewal says.
+    /// Returns whether the key is still this holder's, as far as the last renewal says.
     #[must_use]
     pub fn is_held(&self) -> bool {
         let shared = &self.shared;
@@ -81,7 +81,7 @@ impl Lease {
         !shared.lost.load(Ordering::Relaxed) && renewed.elapsed() < shared.ttl
     }
 
-    /// Whether the store has said that the lease is gone, or that its key is not under it any more. Only then the holder must
+    /// Returns whether the store has said that the lease is gone, or that its key is not under it any more. Only then the holder must
     /// take it again. One that is neither held nor gone is stale: the store has been silent for a time to live, and the thread
     /// still renews it.
     #[must_use]

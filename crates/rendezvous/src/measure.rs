@@ -35,7 +35,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Whether the store is fast enough for leases of this time to live.
+    /// Returns whether the store is fast enough for leases of this time to live.
     #[must_use]
     pub fn carries(&self, lease_ttl: Duration) -> bool {
         lease_ttl >= self.shortest_lease_ttl

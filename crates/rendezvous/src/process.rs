@@ -76,13 +76,13 @@ impl Process {
         (other && self.is_known_here() == Some(true)).then_some(self.pid)
     }
 
-    /// Whether the two see the same numbers: both run on one machine.
+    /// Returns whether the two see the same numbers: both run on one machine.
     pub fn is_beside(&self, other: &Self) -> bool {
         let known = |process: &Self| !process.seen_from.is_empty() && process.started != 0;
         self.seen_from == other.seen_from && known(self) && known(other)
     }
 
-    /// Whether it is sure that the process has ended, with all its threads. `false` where [`Process::life`] says anything else.
+    /// Returns whether it is sure that the process has ended, with all its threads. `false` where [`Process::life`] says anything else.
     pub fn has_ended(&self) -> bool {
         self.life() == Life::Ended
     }
@@ -96,7 +96,7 @@ impl Process {
         }
     }
 
-    /// Whether this process sees the same numbers; none if it cannot tell.
+    /// Returns whether this process sees the same numbers; none if it cannot tell.
     fn is_known_here(&self) -> Option<bool> {
         let here = seen_from();
         let told = self.started != 0 && !self.seen_from.is_empty() && !here.is_empty();
@@ -201,7 +201,7 @@ fn state_and_start(stat: &str) -> Option<(&str, u64)> {
     Some((fields.next()?, fields.nth(18)?.parse().ok()?))
 }
 
-/// Whether a process has the number, be it one that this process may not see or signal, or one that was not waited for.
+/// Returns whether a process has the number, be it one that this process may not see or signal, or one that was not waited for.
 fn is_used(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))

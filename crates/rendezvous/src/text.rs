@@ -43,7 +43,7 @@ pub fn printable(text: &str) -> String {
     line
 }
 
-/// Whether `letter` is no control character: none of C0, DEL and C1, and none that ends a line or turns the direction of the text.
+/// Returns whether `letter` is no control character: none of C0, DEL and C1, and none that ends a line or turns the direction of the text.
 #[must_use]
 pub fn is_plain(letter: char) -> bool {
     let turns = matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

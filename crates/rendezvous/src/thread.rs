@@ -88,7 +88,7 @@ impl OwnThread {
         self.handle.thread().unpark();
     }
 
-    /// Whether it has ended, so that [`OwnThread::join`] does not wait.
+    /// Returns whether it has ended, so that [`OwnThread::join`] does not wait.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.handle.is_finished()

@@ -142,7 +142,7 @@ impl Launch {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(damage);
     }
 
-    /// Whether a worker has failed. Pairs with the store in `fail`.
+    /// Returns whether a worker has failed. Pairs with the store in `fail`.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Acquire)
     }

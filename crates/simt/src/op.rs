@@ -141,12 +141,12 @@ impl Op {
         }
     }
 
-    /// Whether a kernel may pass this number to `simt_warp_op`.
+    /// Returns whether a kernel may pass this number to `simt_warp_op`.
     pub(crate) fn is_warp(self) -> bool {
         self.0 <= Self::REDUCE_XOR.0
     }
 
-    /// Whether a kernel may pass this number to `simt_block_op`.
+    /// Returns whether a kernel may pass this number to `simt_block_op`.
     pub(crate) fn is_block(self) -> bool {
         (Self::SYNC.0..=Self::SYNC_OR.0).contains(&self.0)
     }

@@ -35,7 +35,7 @@ impl Schedule {
         }
     }
 
-    /// Whether picks are random.
+    /// Returns whether picks are random.
     #[inline]
     pub(crate) fn is_random(&self) -> bool {
         self.state.is_some()

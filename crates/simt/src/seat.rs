@@ -135,7 +135,7 @@ impl Seat {
         }
     }
 
-    /// Whether a block sits here.
+    /// Returns whether a block sits here.
     pub(crate) fn is_taken(&self) -> bool {
         self.live.get() > 0
     }

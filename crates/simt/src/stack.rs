@@ -159,7 +159,7 @@ impl SlabStack {
         }
     }
 
-    /// Whether the canary is whole.
+    /// Returns whether the canary is whole.
     pub(crate) fn is_intact(self) -> bool {
         // SAFETY: as in `write_canary`; volatile, since an overflow wrote after the compiler's back.
         self.canary()

@@ -193,7 +193,7 @@ impl Thread {
         self.yielder.get().addr() as u64
     }
 
-    /// Whether this is the shared memory of its block.
+    /// Returns whether this is the shared memory of its block.
     #[cfg(feature = "tsan")]
     pub(crate) fn in_shared(&self, addr: u64) -> bool {
         self.warp().seat().shared_range().contains(&addr)

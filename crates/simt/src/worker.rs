@@ -133,7 +133,7 @@ impl Worker {
         }
     }
 
-    /// Whether lanes wait for each other behind divergent parts.
+    /// Returns whether lanes wait for each other behind divergent parts.
     pub(crate) fn reconverges(&self) -> bool {
         self.launch.shape.reconverge
     }
@@ -144,7 +144,7 @@ impl Worker {
         (self.launch.number, &self.launch.shape)
     }
 
-    /// Whether the launch's kernels may store to a register at `addr`.
+    /// Returns whether the launch's kernels may store to a register at `addr`.
     pub(crate) fn has_register(&self, addr: u64) -> bool {
         self.launch.shape.registers.is_none_or(|known| known(addr))
     }

@@ -73,7 +73,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether it is the loopback interface, and all addresses of the subnet of `ip` are its own.
+    /// Returns whether it is the loopback interface, and all addresses of the subnet of `ip` are its own.
     fn is_loopback_of(&self, ip: IpAddr) -> bool {
         let (Some(IpAddr::V4(own)), Some(IpAddr::V4(mask)), IpAddr::V4(ip)) =
             (self.ip, self.mask, ip)

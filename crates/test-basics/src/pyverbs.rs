@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 /// Where Debian has it; another Python on the PATH does not see its pyverbs.
 pub const PYTHON: &str = "/usr/bin/python3";
 
-/// Whether it is installed; if not, `test` is reported as skipped.
+/// Returns whether it is installed; if not, `test` is reported as skipped.
 #[must_use]
 pub fn is_installed(test: &str) -> bool {
     let imports = Command::new(PYTHON)

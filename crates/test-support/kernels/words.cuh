@@ -36,7 +36,7 @@ struct Words {
     return inside ? Status::ok : Status::invalid;
   }
 
-  /// Whether word `k` asks for a ticket and waits for it.
+  /// Returns whether word `k` asks for a ticket and waits for it.
   WV_DEVICE bool waits_after(uint32_t k) const {
     return k + 1 == p.count || (p.wait_every != 0 && (k + 1) % p.wait_every == 0);
   }

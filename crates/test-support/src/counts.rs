@@ -17,7 +17,7 @@ pub fn seeds(few: u64, many: u64) -> Range<u64> {
     }
 }
 
-/// Whether WV_TEST_FULL is set.
+/// Returns whether WV_TEST_FULL is set.
 pub fn full() -> bool {
     std::env::var_os("WV_TEST_FULL").is_some()
 }

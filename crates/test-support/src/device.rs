@@ -37,7 +37,7 @@ fn named() -> Named {
     }
 }
 
-/// Whether kernels of tests run on a GPU.
+/// Returns whether kernels of tests run on a GPU.
 pub(crate) fn is_a_gpu() -> bool {
     !matches!(named(), Named::Cpu(_))
 }

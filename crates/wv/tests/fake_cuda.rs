@@ -29,7 +29,7 @@ fn folder(fake: &Fake, text: &str) -> PathBuf {
     folder
 }
 
-/// Whether `wv bench` succeeds, and what it prints, with the driver of this process.
+/// Returns whether `wv bench` succeeds, and what it prints, with the driver of this process.
 fn bench(arguments: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_wv"))
         .arg("bench")

@@ -91,7 +91,7 @@ fn process(sim: &Child) -> u32 {
     found.unwrap().parse().unwrap()
 }
 
-/// Whether `process` has written to a file in `directory` that has no name yet.
+/// Returns whether `process` has written to a file in `directory` that has no name yet.
 fn has_begun(process: u32, directory: &Path) -> bool {
     let own = fs::read_dir(format!("/proc/{process}/fd")).unwrap();
     own.flatten().any(|own| {

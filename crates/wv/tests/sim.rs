@@ -48,7 +48,7 @@ impl Scratch {
         self.sim(&["--", "bash", "-c", script])
     }
 
-    /// Whether any directory of `wv sim` or a process is left.
+    /// Returns whether any directory of `wv sim` or a process is left.
     fn is_clean(&self) -> bool {
         !self.path().join("softhca").exists()
     }

@@ -528,7 +528,7 @@ fn environment_inside() -> Vec<(OsString, OsString)> {
     plain.into_iter().chain(lent).collect()
 }
 
-/// Whether a variable is a setting of the machine that the root needs as well.
+/// Returns whether a variable is a setting of the machine that the root needs as well.
 fn is_lent(variable: &str) -> bool {
     let name = variable.to_ascii_uppercase();
     let begins = ["PIP_", "CARGO_HTTP", "CARGO_NET", "CARGO_REGISTR"];

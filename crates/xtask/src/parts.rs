@@ -192,7 +192,7 @@ impl Row {
     }
 }
 
-/// Whether a name is what a pattern says, in which `*` stands for anything.
+/// Returns whether a name is what a pattern says, in which `*` stands for anything.
 fn is_like(name: &str, pattern: &str) -> bool {
     match pattern.split_once('*') {
         None => name == pattern,

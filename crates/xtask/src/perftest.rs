@@ -211,7 +211,7 @@ fn free_port() -> Result<u16> {
     Ok(listener.local_addr().at("a port")?.port())
 }
 
-/// Whether a program listens there, by the tables of the system: a connection would be taken for that of the client.
+/// Returns whether a program listens there, by the tables of the system: a connection would be taken for that of the client.
 fn is_listening(port: u16) -> Result<bool> {
     let mut tables = String::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {

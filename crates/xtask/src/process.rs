@@ -299,7 +299,7 @@ pub(crate) fn text_of(command: &mut Command) -> Result<String> {
     Ok(answer.text)
 }
 
-/// Whether a program of this name is in `PATH`.
+/// Returns whether a program of this name is in `PATH`.
 pub(crate) fn is_installed(name: &str) -> bool {
     std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(name).is_file()))

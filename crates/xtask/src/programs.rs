@@ -25,7 +25,7 @@ pub(crate) struct Test {
 }
 
 impl Test {
-    /// Whether another test starts it: then it is none.
+    /// Returns whether another test starts it: then it is none.
     pub(crate) fn is_child(&self) -> bool {
         let reason = self.ignored.as_deref();
         reason.is_some_and(|reason| reason.starts_with(CHILD))

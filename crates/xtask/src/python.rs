@@ -198,7 +198,7 @@ fn needs(wheel: &Path) -> Result {
 /// The glibc 2.N that a wheel built on Debian 12 may need.
 const DEBIAN_12_GLIBC: u32 = 34;
 
-/// Whether a wheel of platform `tag` that this system has built needs a newer glibc than it may. Newer systems promise nothing.
+/// Returns whether a wheel of platform `tag` that this system has built needs a newer glibc than it may. Newer systems promise nothing.
 fn needs_newer_glibc(tag: &str, os_release: &str) -> bool {
     let has = |line: &str| os_release.lines().any(|other| other == line);
     let on_debian_12 = has("ID=debian") && has("VERSION_ID=\"12\"");

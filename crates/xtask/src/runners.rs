@@ -55,7 +55,7 @@ pub(crate) struct Manner<'a> {
     pub(crate) logs: &'a Path,
 }
 
-/// Whether cargo-nextest is installed. With WV_RUNNER=libtest each test program runs by itself, as without cargo-nextest.
+/// Returns whether cargo-nextest is installed. With WV_RUNNER=libtest each test program runs by itself, as without cargo-nextest.
 fn has_nextest() -> Result<bool> {
     if std::env::var_os("WV_RUNNER").is_some_and(|runner| runner == "libtest") {
         return Ok(false);
@@ -158,7 +158,7 @@ impl Chosen<'_> {
         }
     }
 
-    /// Whether no test of the program is missing, of those that run by themselves.
+    /// Returns whether no test of the program is missing, of those that run by themselves.
     fn is_whole(&self) -> bool {
         self.tests.len() == not_ignored(&self.program.tests).count()
     }

@@ -321,7 +321,7 @@ pub(crate) fn workspace(arguments: &[&str]) -> Build {
     }
 }
 
-/// Whether tests run with the large counts, for hours.
+/// Returns whether tests run with the large counts, for hours.
 pub(crate) fn wants_large_counts() -> bool {
     std::env::var_os("WV_TEST_FULL").is_some_and(|value| !value.is_empty())
 }

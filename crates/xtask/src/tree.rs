@@ -66,7 +66,7 @@ pub(crate) fn git(arguments: &[&str]) -> Result<Option<String>> {
     Ok(answer.status.success().then_some(answer.text))
 }
 
-/// Whether files differ from the last commit.
+/// Returns whether files differ from the last commit.
 pub(crate) fn is_changed() -> Result<bool> {
     let status = git(&["status", "--porcelain"])?;
     Ok(status.is_some_and(|files| !files.is_empty()))
@@ -95,7 +95,7 @@ pub(crate) fn files_below(folder: &str, wanted: impl Fn(&Path) -> bool) -> Resul
     Ok(found)
 }
 
-/// Whether a file's name ends in one of these, without the dot.
+/// Returns whether a file's name ends in one of these, without the dot.
 pub(crate) fn ends_in(path: &Path, endings: &[&str]) -> bool {
     path.extension()
         .and_then(|ending| ending.to_str())

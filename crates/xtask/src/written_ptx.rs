@@ -73,7 +73,7 @@ fn stamp_of(folder: &str) -> Result<String> {
     })
 }
 
-/// Whether the PTX of a folder has this stamp, and is there for each kernel.
+/// Returns whether the PTX of a folder has this stamp, and is there for each kernel.
 fn is_current(folder: &str, stamp: &str) -> Result<bool> {
     let ptx = PathBuf::from(ptx_of(folder));
     if fs::read_to_string(ptx.join(stamp::NAME)).ok().as_deref() != Some(stamp) {

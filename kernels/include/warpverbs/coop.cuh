@@ -65,9 +65,9 @@ struct Thread {
   WV_DEVICE uint32_t before(bool) const { return 0; }
   /// Both at once.
   WV_DEVICE Place place(bool flag) const { return {flag ? 1u : 0u, 0}; }
-  /// Whether the scope is made of warps of 32 threads, so that it can do what a Warp can.
+  /// Returns whether the scope is made of warps of 32 threads, so that it can do what a Warp can.
   WV_DEVICE static constexpr bool whole_warps() { return false; }
-  /// Whether the scope is one thread.
+  /// Returns whether the scope is one thread.
   WV_DEVICE static constexpr bool is_thread() { return true; }
 };
 

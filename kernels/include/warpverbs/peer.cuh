@@ -22,7 +22,7 @@ struct PeerWindow {
   /// The rail by which QPs of its row reach the window: that of their number, or another if the
   /// pair goes round that one.
   WV_DEVICE uint32_t rail() const { return (rail_life & ~PEER_DIRECT) >> RAIL_SHIFT; }
-  /// Whether the peer has the window.
+  /// Returns whether the peer has the window.
   WV_DEVICE bool present() const { return base != 0; }
   /// The `length` bytes at `offset`, as a WQE names them. False if they are not all inside the
   /// window.

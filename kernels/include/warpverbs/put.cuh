@@ -97,7 +97,7 @@ struct SignalTail {
   RemoteAddr dst;
   T value;
 
-  /// Whether the device can. Only an addition asks for something.
+  /// Returns whether the device can. Only an addition asks for something.
   template <class Q>
   WV_DEVICE bool valid(const Q& qp) const {
     if constexpr (Op == SignalOp::write) {

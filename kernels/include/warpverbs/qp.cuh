@@ -92,22 +92,22 @@ struct Qp {
 
   WV_DEVICE static constexpr bool is_exclusive() { return S == Sharing::exclusive; }
   WV_DEVICE static constexpr bool is_cta() { return S == Sharing::cta; }
-  /// Whether the QP has a doorbell record.
+  /// Returns whether the QP has a doorbell record.
   WV_DEVICE bool has_record() const {
     if constexpr (D == Doorbell::any) return (mode & MODE_NO_RECORD) == 0;
     return D != Doorbell::no_record;
   }
-  /// Whether a host thread rings.
+  /// Returns whether a host thread rings.
   WV_DEVICE bool has_mailbox() const {
     if constexpr (D == Doorbell::any) return (mode & MODE_MAILBOX) != 0;
     return D == Doorbell::mailbox;
   }
-  /// Whether ring, record and CQEs lie in host memory.
+  /// Returns whether ring, record and CQEs lie in host memory.
   WV_DEVICE bool in_host_memory() const {
     if constexpr (Q == Queues::any) return (mode & MODE_HOST_QUEUES) != 0;
     return Q == Queues::host;
   }
-  /// Whether the CQ has a CQE per WQE.
+  /// Returns whether the CQ has a CQE per WQE.
   WV_DEVICE bool has_wide_cq() const {
     if constexpr (C == CqKind::any) return (mode & MODE_WIDE_CQ) != 0;
     return C == CqKind::wide;
@@ -116,7 +116,7 @@ struct Qp {
   /// What ends a wait on this QP.
   WV_DEVICE Watch watch() const { return {&context->err, &context->abort}; }
 
-  /// Whether the code is made for a QP of this `mode`.
+  /// Returns whether the code is made for a QP of this `mode`.
   WV_DEVICE static constexpr bool accepts(uint32_t mode) {
     const bool both = (mode & MODE_NO_RECORD) != 0 && (mode & MODE_MAILBOX) != 0;
     return !both && (mode & FIXED) == BITS;

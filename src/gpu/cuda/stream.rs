@@ -134,7 +134,7 @@ impl CudaStream {
         self.raw
     }
 
-    /// Whether it belongs to that opened device.
+    /// Returns whether it belongs to that opened device.
     pub(super) fn is_of(&self, code: &Arc<Code>) -> bool {
         self.code.as_ref().is_some_and(|own| Arc::ptr_eq(own, code))
     }
@@ -161,7 +161,7 @@ impl CudaStream {
         Ok(false)
     }
 
-    /// Whether launches are recorded now, by any capture. The context is current.
+    /// Returns whether launches are recorded now, by any capture. The context is current.
     fn capturing(&self) -> Result<bool, GpuError> {
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: the stream lives; `status` is written during the call.

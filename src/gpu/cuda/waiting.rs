@@ -75,7 +75,7 @@ impl PutOff {
 }
 
 impl State {
-    /// Whether a call that waits would wait for a persistent kernel.
+    /// Returns whether a call that waits would wait for a persistent kernel.
     pub(super) fn waits(&self) -> bool {
         self.kernels > 0
     }

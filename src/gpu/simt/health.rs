@@ -72,7 +72,7 @@ impl Poison {
     }
 }
 
-/// Whether a launch ran and failed.
+/// Returns whether a launch ran and failed.
 fn has_failed(result: &Result<(), GpuError>) -> bool {
     matches!(result, Err(GpuError::Kernel { .. } | GpuError::Panicked(_)))
 }

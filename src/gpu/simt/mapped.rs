@@ -29,7 +29,7 @@ thread_local! {
     static LAST: Cell<(u64, u64, u64)> = const { Cell::new((0, 0, 0)) };
 }
 
-/// Whether kernels may store to a register at `addr`. They may in memory of a device, in host-mapped or opened memory, and in a
+/// Returns whether kernels may store to a register at `addr`. They may in memory of a device, in host-mapped or opened memory, and in a
 /// page that [`map`] has mapped.
 pub(super) fn reaches(addr: u64) -> bool {
     // Acquire: pairs with the release in `Reached::drop`. Read before the table, so a range that goes meanwhile is looked up again.

@@ -73,7 +73,7 @@ impl SimtStream {
         })
     }
 
-    /// Whether it belongs to the device whose health that is.
+    /// Returns whether it belongs to the device whose health that is.
     pub(super) fn is_of(&self, health: &Arc<Health>) -> bool {
         Arc::ptr_eq(&self.health, health)
     }

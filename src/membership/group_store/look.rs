@@ -274,6 +274,7 @@ impl Reader {
         }
     }
 
+    /// Keeps what a key says. It is long because each kind of key has its arm.
     fn keep(&mut self, entry: &Entry) -> Result<(), String> {
         let names: Vec<&str> = entry.key.split('/').skip(1).collect();
         let kept = &mut self.kept;

@@ -56,7 +56,7 @@ impl Reader {
         self.doubts |= self.kept.lost.is_none();
     }
 
-    /// Whether any rank says that the store has lost a record that it had.
+    /// Returns whether any rank says that the store has lost a record that it had.
     pub(in crate::membership) fn is_told_of_lost(&mut self) -> Result<bool, StoreError> {
         Ok(!self.call(|store| store.list(HAD))?.is_empty())
     }
@@ -133,7 +133,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether another process has drawn this rank's generation from a store that had lost it, and has its place.
+    /// Returns whether another process has drawn this rank's generation from a store that had lost it, and has its place.
     pub(in crate::membership) fn has_namesake(&self) -> bool {
         self.namesake
     }

@@ -40,7 +40,7 @@ const HASTY: GroupConfig = GroupConfig {
     ..PATIENT
 };
 
-/// Whether the counts are those of `./x test full`.
+/// Returns whether the counts are those of `./x test full`.
 fn full() -> bool {
     std::env::var_os("WV_TEST_FULL").is_some()
 }
@@ -73,7 +73,7 @@ impl World {
         });
     }
 
-    /// Whether `slot` serves, or no rank that lives has lost its NIC.
+    /// Returns whether `slot` serves, or no rank that lives has lost its NIC.
     fn can_come_in(&self, slot: u32) -> bool {
         let cut = lock(&self.wire.cut);
         let serves = self.ranks[&slot].group().state() == GroupState::Serving;

@@ -113,7 +113,7 @@ impl FakeLayer {
         stands_on.is_some() && std::thread::current().name() == stands_on.as_deref()
     }
 
-    /// Whether a call that may still run has `peer` as a member.
+    /// Returns whether a call that may still run has `peer` as a member.
     pub(in crate::membership) fn needs(&self, peer: u32) -> bool {
         let views = lock(&self.views);
         let behind = views.iter().skip(1).map(|view| view.0);

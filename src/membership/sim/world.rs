@@ -128,7 +128,7 @@ impl Wire {
         self.bell.notify_all();
     }
 
-    /// Whether what `from` posts to `to` arrives.
+    /// Returns whether what `from` posts to `to` arrives.
     pub(in crate::membership) fn carries(&self, from: RankGeneration, to: RankGeneration) -> bool {
         let here = self.link(from, to.0);
         let there = self.link(to, from.0);
@@ -138,7 +138,7 @@ impl Wire {
         sends && takes && same_life && self.has_path(from, to)
     }
 
-    /// Whether packets between the two arrive.
+    /// Returns whether packets between the two arrive.
     fn has_path(&self, a: RankGeneration, b: RankGeneration) -> bool {
         let pair = (a.0.min(b.0), a.0.max(b.0));
         let cut = lock(&self.cut);
@@ -365,7 +365,7 @@ impl Transport for FakeTransport {
 }
 
 impl FakeTransport {
-    /// Whether nothing arrives at `peer` of what this rank posts. The host's own doing is no failure.
+    /// Returns whether nothing arrives at `peer` of what this rank posts. The host's own doing is no failure.
     fn finds_failed(&self, peer: u32) -> bool {
         let link = self.wire.link(self.own, peer);
         let used = link.filter(|link| link.open && link.up);

@@ -304,7 +304,7 @@ impl DispatchOutput {
 }
 
 impl CombineInput {
-    /// Whether the device does what is asked once the layer allows it. Only the device knows which set's memory `y` of a zero-copy
+    /// Returns whether the device does what is asked once the layer allows it. Only the device knows which set's memory `y` of a zero-copy
     /// call is, and whether it was offered.
     pub(in crate::moe) fn is_sure(&self) -> bool {
         !self.zero_copy || (self.y == 0 && self.copy_from != 0)

@@ -61,7 +61,7 @@ fn bits(set: &[u32], ranks: u32) -> Result<RankBits, MoeError> {
     Ok(words)
 }
 
-/// Whether call `a` is newer than call `b`. Numbers wrap.
+/// Returns whether call `a` is newer than call `b`. Numbers wrap.
 pub(super) fn newer(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
 }
@@ -258,13 +258,13 @@ impl Board {
         self.started()
     }
 
-    /// Whether the limit keeps `call` from starting.
+    /// Returns whether the limit keeps `call` from starting.
     pub(super) fn is_held(&self, call: u32) -> bool {
         let limited = self.acquire(offset_of!(MoeBoard, limited)) != 0;
         limited && newer(call, self.acquire(offset_of!(MoeBoard, limit)))
     }
 
-    /// Whether calls that would be held end `aborted` at once instead.
+    /// Returns whether calls that would be held end `aborted` at once instead.
     pub(crate) fn set_refuse(&self, refuse: bool) {
         self.release(offset_of!(MoeBoard, refuse), refuse.into());
     }

@@ -140,7 +140,7 @@ impl Control {
         self.views.set(view, &self.board, timeout)
     }
 
-    /// Whether a view from `first` on would not wait for calls.
+    /// Returns whether a view from `first` on would not wait for calls.
     pub(in crate::moe) fn has_place(&self, first: u32) -> bool {
         self.views.has_place(first, &self.board)
     }

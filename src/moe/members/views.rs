@@ -242,7 +242,7 @@ impl Views {
         }
     }
 
-    /// Whether a view from `first` on would not wait for calls.
+    /// Returns whether a view from `first` on would not wait for calls.
     pub(super) fn has_place(&self, first: u32, board: &Board) -> bool {
         let place = self.known(board).place_for(first, board);
         !matches!(place, Err(MoeError::ViewInUse { .. }))

@@ -110,7 +110,7 @@ pub(super) fn needs_bf16() -> MoeError {
     }
 }
 
-/// Whether the scales of an expert's rows lie one word of all rows after the other.
+/// Returns whether the scales of an expert's rows lie one word of all rows after the other.
 fn is_spread(config: &MoeConfig) -> bool {
     config.layout == RowLayout::ExpertMajor && matches!(config.format, Format::Fp8(_))
 }

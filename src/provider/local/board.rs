@@ -166,7 +166,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Whether both looks have found one region. A peer's words may change between them.
+    /// Returns whether both looks have found one region. A peer's words may change between them.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let of = |it: &Self| (it.place, it.state, it.address, it.bytes, it.first, it.file);
         of(self) == of(other) && (self.ipc, self.is_of_gpu) == (other.ipc, other.is_of_gpu)
@@ -331,7 +331,7 @@ impl Board {
         }
     }
 
-    /// Whether threads of a peer whose connection has ended may still copy.
+    /// Returns whether threads of a peer whose connection has ended may still copy.
     pub(crate) fn has_copiers(&self) -> bool {
         !self.state().taken().is_empty()
     }
@@ -515,7 +515,7 @@ pub(super) fn kept_at(number: u64) -> Option<(usize, u64)> {
     Some((number, 8 * words as u64))
 }
 
-/// Whether some region is not shown.
+/// Returns whether some region is not shown.
 pub(super) fn is_crowded(words: &[AtomicU64]) -> bool {
     words[CROWDED].load(Ordering::SeqCst) != 0
 }
@@ -561,7 +561,7 @@ const fn key_of(word: u64) -> u64 {
     word & (MAY_READ - 1)
 }
 
-/// Whether the region is still shown.
+/// Returns whether the region is still shown.
 pub(super) fn is_there(words: &[AtomicU64], shown: &Shown) -> bool {
     region(words, shown.place)[STATE].load(Ordering::SeqCst) == shown.state
 }

@@ -135,7 +135,7 @@ impl Reach {
         Ok(reach)
     }
 
-    /// Whether the peer is of this process.
+    /// Returns whether the peer is of this process.
     pub(crate) fn is_of_process(&self) -> bool {
         matches!(self.way, Way::Process(_))
     }
@@ -189,7 +189,7 @@ impl Reach {
         is_there(self.words(), shown)
     }
 
-    /// Whether the peer has more regions than it shows.
+    /// Returns whether the peer has more regions than it shows.
     pub(super) fn is_crowded(&self) -> bool {
         is_crowded(self.words())
     }
@@ -252,7 +252,7 @@ impl Reach {
         }
     }
 
-    /// Whether this GPU reaches the peer's region with this key.
+    /// Returns whether this GPU reaches the peer's region with this key.
     pub(crate) fn is_reached_by(&self, gpu: &Arc<dyn Gpu>, key: u32) -> bool {
         let Some(shown) = self.shown(key) else {
             return false;

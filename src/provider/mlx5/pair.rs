@@ -72,7 +72,7 @@ impl Pair {
         }
     }
 
-    /// Whether the HCA has put it into the error state.
+    /// Returns whether the HCA has put it into the error state.
     pub(crate) fn has_failed(&self) -> bool {
         let status = match self {
             Self::Init(qp, _) => qp.query(),

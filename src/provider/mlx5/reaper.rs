@@ -89,7 +89,7 @@ impl Consumers {
         }
     }
 
-    /// Whether no CQ holds a completion; what comes from here on raises an event.
+    /// Returns whether no CQ holds a completion; what comes from here on raises an event.
     pub(super) fn arm(&mut self) -> bool {
         self.look_for_more();
         let mut is_empty = true;

@@ -104,7 +104,7 @@ pub(in crate::team) fn reunite(own: &Parts, peer: u32, generation: u32) -> Resul
     }
 }
 
-/// Whether the other end has published an attempt.
+/// Returns whether the other end has published an attempt.
 pub(super) fn has_begun(own: &Parts, peer: Holder) -> Result<bool, TeamError> {
     let known = own.peers.get(peer.rank)?.state().qps.remote_qpns();
     Ok(attempt_of(own, peer, &known)?.is_some())

@@ -15,7 +15,7 @@ impl SignalOrder {
     /// The cheapest first.
     pub(in crate::team) const ALL: [Self; 3] = [Self::Inline, Self::Swap, Self::Flush];
 
-    /// Whether a device has unconditional swaps of 8 bytes.
+    /// Returns whether a device has unconditional swaps of 8 bytes.
     fn swaps(caps: &Caps) -> bool {
         caps.atomics && caps.masked_atomics
     }

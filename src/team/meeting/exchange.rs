@@ -83,7 +83,7 @@ impl Exchange {
         self.own.rank
     }
 
-    /// Whether this rank joins a team that works already.
+    /// Returns whether this rank joins a team that works already.
     pub(in crate::team) fn joins(&self) -> bool {
         self.joins
     }
@@ -288,7 +288,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Whether the store has not answered a moment ago what this rank wanted to know at once.
+    /// Returns whether the store has not answered a moment ago what this rank wanted to know at once.
     pub(in crate::team) fn is_silent(&self) -> bool {
         self.glance.is_silent()
     }

@@ -31,7 +31,7 @@ impl Glance {
         }
     }
 
-    /// Whether the store has not answered a moment ago.
+    /// Returns whether the store has not answered a moment ago.
     pub(super) fn is_silent(&self) -> bool {
         let until = self.silent_until.lock();
         let until = *until.unwrap_or_else(PoisonError::into_inner);

@@ -133,7 +133,7 @@ impl Program {
         self.close();
     }
 
-    /// Whether it has made `layer`.
+    /// Returns whether it has made `layer`.
     pub(in crate::team) fn has_layer(&self, layer: &str) -> bool {
         self.layers().contains_key(layer)
     }

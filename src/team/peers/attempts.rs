@@ -131,7 +131,7 @@ impl Reunion {
         }
     }
 
-    /// Whether this end has still to publish that it is in its attempt, or that its QPs are ready.
+    /// Returns whether this end has still to publish that it is in its attempt, or that its QPs are ready.
     pub(in crate::team) fn is_to_tell(&self, ready: bool) -> bool {
         self.told < Told::of(ready)
     }

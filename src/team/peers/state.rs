@@ -94,18 +94,18 @@ impl PeerState {
         }
     }
 
-    /// Whether they are connected with this generation and work, for all that this rank knows.
+    /// Returns whether they are connected with this generation and work, for all that this rank knows.
     pub(in crate::team) fn is_connected_with(&self, generation: u32) -> bool {
         let present = self.connected == generation && self.told == generation;
         present && self.making.is_none() && !self.failed
     }
 
-    /// Whether they are connected with the generation that they are for, and work.
+    /// Returns whether they are connected with the generation that they are for, and work.
     pub(in crate::team) fn is_connected(&self) -> bool {
         self.connected != 0 && self.is_connected_with(self.told)
     }
 
-    /// Whether a life is being made for another generation.
+    /// Returns whether a life is being made for another generation.
     pub(in crate::team) fn is_for_another(&self) -> bool {
         matches!(self.making, Some(Making::Peer(_)))
     }

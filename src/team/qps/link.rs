@@ -190,7 +190,7 @@ impl Link {
         self.ends.peer
     }
 
-    /// Whether it takes anything from the peer, or did so until it ended.
+    /// Returns whether it takes anything from the peer, or did so until it ended.
     pub(in crate::team) fn is_connected(&self) -> bool {
         matches!(self.stage, Some(Stage::Rtr(_) | Stage::Rts(_)))
     }
@@ -232,7 +232,7 @@ impl Link {
         Ok(())
     }
 
-    /// Whether it has been reset for the life that is being made.
+    /// Returns whether it has been reset for the life that is being made.
     pub(in crate::team) fn is_reset(&self) -> bool {
         self.next.is_some_and(|next| next.ready)
     }

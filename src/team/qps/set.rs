@@ -142,7 +142,7 @@ impl Qps {
         self.links.iter().map(Link::remote_qpn).collect()
     }
 
-    /// Whether all have been reset for the life that is being made.
+    /// Returns whether all have been reset for the life that is being made.
     pub(in crate::team) fn is_reset(&self) -> bool {
         self.links.iter().all(Link::is_reset)
     }

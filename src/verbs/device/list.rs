@@ -64,7 +64,7 @@ impl DeviceInfo {
         })
     }
 
-    /// Whether this is the software HCA.
+    /// Returns whether this is the software HCA.
     #[must_use]
     pub fn is_soft(&self) -> bool {
         self.board.starts_with("SOFTHCA")

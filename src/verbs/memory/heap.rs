@@ -267,7 +267,7 @@ impl ControlBlock {
         &self.heap
     }
 
-    /// Whether the block is host memory.
+    /// Returns whether the block is host memory.
     pub(in crate::verbs) fn is_host(&self) -> bool {
         self.heap.host_addr.is_some()
     }

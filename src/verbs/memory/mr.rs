@@ -45,7 +45,7 @@ impl Access {
     /// memory that a thread polls: a word in it would not show that earlier bytes have arrived.
     pub const RELAXED_ORDERING: Self = Self(IBV_ACCESS_RELAXED_ORDERING);
 
-    /// Whether everything in `other` is allowed.
+    /// Returns whether everything in `other` is allowed.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0

@@ -185,7 +185,7 @@ impl SharedCq {
         }
     }
 
-    /// Whether so many entries are in no QP's share.
+    /// Returns whether so many entries are in no QP's share.
     pub(crate) fn has_room(&self, entries: u32) -> bool {
         let shared = self.shared.load(Ordering::Relaxed);
         entries <= (1 << self.log_entries) - shared

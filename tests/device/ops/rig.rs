@@ -93,7 +93,7 @@ impl Rig {
         }
     }
 
-    /// Whether `side` reaches the other's window by loads and stores.
+    /// Returns whether `side` reaches the other's window by loads and stores.
     pub(crate) fn set_direct(&self, side: usize, direct: bool) {
         self.ends[side].set_entry(&PeerEntry {
             rail_life: if direct { PEER_DIRECT } else { 0 },

@@ -42,7 +42,7 @@ pub(crate) fn check(source: &Source) -> Vec<String> {
     strange.chain(returning).collect()
 }
 
-/// Whether this is an attribute that ignores a test for another reason, or for none.
+/// Returns whether this is an attribute that ignores a test for another reason, or for none.
 fn is_ignored_otherwise(line: &str) -> bool {
     let Some(rest) = line.strip_prefix("#[ignore") else {
         return false;

@@ -319,7 +319,7 @@ fn check_source(source: &Source) -> Vec<String> {
     violations
 }
 
-/// Whether the file is in `kernels/` of the root package or of another one.
+/// Returns whether the file is in `kernels/` of the root package or of another one.
 fn is_of_kernels(path: &str) -> bool {
     let package = path
         .strip_prefix("crates/")

@@ -20,7 +20,7 @@ fn rows(page: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether an attribute permits what the workspace denies.
+/// Returns whether an attribute permits what the workspace denies.
 fn opens(text: &str) -> bool {
     let tokens = tokens(&code_of(text, Language::Rust));
     let places = (0..tokens.len()).filter(|&at| tokens[at].text == "unsafe_code");
@@ -30,7 +30,7 @@ fn opens(text: &str) -> bool {
     })
 }
 
-/// Whether programs of users have this file.
+/// Returns whether programs of users have this file.
 fn is_shipped(path: &str) -> bool {
     let words: Vec<&str> = path.split('/').collect();
     match words[..] {

@@ -272,7 +272,7 @@ fn fault(command: &[&str]) -> Option<String> {
     }
 }
 
-/// Whether the workspace has a package of this name.
+/// Returns whether the workspace has a package of this name.
 fn has_package(name: &str) -> bool {
     let folder = match name.strip_prefix("example-") {
         Some(example) => format!("docs/examples/{example}"),

@@ -21,7 +21,7 @@ fn targets(text: &str) -> Vec<(Option<&str>, &str)> {
         .collect()
 }
 
-/// Whether the package has a target of that name: in its manifest, or in a file where cargo finds it.
+/// Returns whether the package has a target of that name: in its manifest, or in a file where cargo finds it.
 fn has_target(package: Option<&str>, name: &str) -> bool {
     let directory = match package {
         None | Some("warpverbs") => root().to_owned(),

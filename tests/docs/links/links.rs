@@ -25,7 +25,7 @@ fn addresses(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Whether an address has the form of one: by TLS, a host with a dot, nothing that a browser would escape.
+/// Returns whether an address has the form of one: by TLS, a host with a dot, nothing that a browser would escape.
 fn is_well_formed(address: &str) -> bool {
     let host = address
         .strip_prefix("https://")

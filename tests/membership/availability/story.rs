@@ -88,7 +88,7 @@ impl Watch {
 }
 
 impl Waits {
-    /// Whether a thread was starved in this call, or in the deadline before it. What a call of that time brings says nothing.
+    /// Returns whether a thread was starved in this call, or in the deadline before it. What a call of that time brings says nothing.
     fn starve(&self, call: &Call) -> bool {
         let from = self
             .looks
@@ -294,7 +294,7 @@ fn lost(call: &Call, healthy: &[u32]) -> Vec<u32> {
     healthy.iter().copied().filter(|slot| !came(slot)).collect()
 }
 
-/// Whether its rows are missing because a rank came late. A machine that gives no time explains that and nothing else.
+/// Returns whether its rows are missing because a rank came late. A machine that gives no time explains that and nothing else.
 fn is_late(call: &Call) -> bool {
     let is_late = |cause| [MoeCause::TIMEOUT, MoeCause::MISSED_CALL].contains(&cause);
     let fault = call.report.fault.as_ref();

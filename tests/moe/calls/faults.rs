@@ -382,7 +382,7 @@ impl OwnSend {
     }
 }
 
-/// Whether the late rank found its call 2 as it was sent. Rank 0 has sent meanwhile, or is sending, call 4 into the same set
+/// Returns whether the late rank found its call 2 as it was sent. Rank 0 has sent meanwhile, or is sending, call 4 into the same set
 /// through `kernel`.
 fn late_rank_sees_call_2(kernel: &str, seed: u64) -> bool {
     let ranks = Ranks::new(2);

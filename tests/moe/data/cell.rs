@@ -106,7 +106,7 @@ impl Cell {
         }
     }
 
-    /// Whether such a layer and call exist. A rank alone has no peer to signal, and one place for its experts.
+    /// Returns whether such a layer and call exist. A rank alone has no peer to signal, and one place for its experts.
     fn exists(self) -> bool {
         let by_rank = self.layout == RowLayout::RankMajor;
         let rows = self.returns == Returns::Rows;

@@ -67,7 +67,7 @@ fn right(moe: &Arc<Moe>, seed: u64, calls: u32) -> bool {
     right
 }
 
-/// Whether all ranks of a run with this set-up were right.
+/// Returns whether all ranks of a run with this set-up were right.
 fn holds(setup: &Setup, seed: u64, calls: u32) -> bool {
     let ranks = run(setup, |team| {
         right(&Moe::new(team, "layer", SHAPE).unwrap(), seed, calls)

@@ -366,7 +366,7 @@ fn credits_that_are_not_sent_leave_ranks_waiting_for_each_other() {
     );
 }
 
-/// Whether a slow rank shows that `kernel` breaks a property, at some seed. At which seed depends on which rank is late when.
+/// Returns whether a slow rank shows that `kernel` breaks a property, at some seed. At which seed depends on which rank is late when.
 fn is_caught(kernel: &'static str, property: &str) -> bool {
     let mut found = seeds(60).filter(|&seed| {
         let situation = Situation {

@@ -32,7 +32,7 @@ fn ringing_threads() -> Vec<PathBuf> {
     tasks.filter(rings).collect()
 }
 
-/// Whether a thread sleeps, by the letter after its name.
+/// Returns whether a thread sleeps, by the letter after its name.
 fn sleeps(task: &Path) -> bool {
     let stat = std::fs::read_to_string(task.join("stat"));
     stat.is_ok_and(|stat| {

@@ -35,7 +35,7 @@ pub trait Model {
     /// What must hold where no step is possible.
     fn at_rest(&self, state: &Self::State) -> Result<(), Broken<Self::Property>>;
 
-    /// Whether from every state one must be reachable for which `at_rest` holds; that one may have steps.
+    /// Returns whether from every state one must be reachable for which `at_rest` holds; that one may have steps.
     fn is_live(&self) -> bool {
         false
     }

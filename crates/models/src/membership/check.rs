@@ -3,13 +3,13 @@
 use super::{Leaving, Life, Limit, Model, Proposal, Record, State, Violation, bit, pair};
 
 impl Model {
-    /// Whether nothing is disturbed now.
+    /// Returns whether nothing is disturbed now.
     pub(super) fn is_calm(&self, state: &State) -> bool {
         let world = &state.world;
         world.up && world.paused | world.down | world.cut | world.far | world.behind == 0
     }
 
-    /// Whether all living ranks serve in one view, nothing parted, nothing broken.
+    /// Returns whether all living ranks serve in one view, nothing parted, nothing broken.
     pub(super) fn is_good(&self, state: &State) -> bool {
         let record = &state.record;
         let lives = |slot: &u32| state.ranks[*slot as usize].life == Life::Alive;
@@ -32,7 +32,7 @@ impl Model {
             })
     }
 
-    /// Whether a rank that is disturbed for good is still a member, while others are well.
+    /// Returns whether a rank that is disturbed for good is still a member, while others are well.
     pub(super) fn lingers(&self, state: &State) -> bool {
         let world = &state.world;
         // A rank that is behind is parted, and holds up no other.

@@ -97,7 +97,7 @@ pub enum Rule {
 pub struct LeftOut(pub &'static [Rule]);
 
 impl LeftOut {
-    /// Whether `rule` is followed.
+    /// Returns whether `rule` is followed.
     #[must_use]
     pub fn follows(self, rule: Rule) -> bool {
         !self.0.contains(&rule)

@@ -141,7 +141,7 @@ impl Successors {
         }
     }
 
-    /// Whether every end of every pair says that it is connected.
+    /// Returns whether every end of every pair says that it is connected.
     fn is_ready(&self, state: &State, at: usize) -> bool {
         let generation = u8::try_from(at + 1).expect("few");
         let says =

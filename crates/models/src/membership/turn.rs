@@ -72,13 +72,13 @@ impl Model {
         }
     }
 
-    /// Whether the older of its device's two views is still needed.
+    /// Returns whether the older of its device's two views is still needed.
     fn needs_older(&self, state: &State, slot: u32) -> bool {
         let rank = &state.ranks[slot as usize];
         rank.views.len() == 2 && rank.next < rank.views[1].0
     }
 
-    /// Whether the devices of `slot` and of all living members have run all calls up to `last`.
+    /// Returns whether the devices of `slot` and of all living members have run all calls up to `last`.
     fn is_through(&self, state: &State, last: u32, slot: u32) -> bool {
         let last = last.min(self.config.calls);
         let members = state.record.members.keys();
@@ -86,7 +86,7 @@ impl Model {
         all.all(|rank| rank.life != Life::Alive || rank.next > last)
     }
 
-    /// Whether a leaver waits for a device that may go on: devices are not slower than ticks then.
+    /// Returns whether a leaver waits for a device that may go on: devices are not slower than ticks then.
     fn is_awaited(&self, state: &State, slot: u32) -> bool {
         let last = (state.record.first - 1).min(self.config.calls);
         let members = state.record.members.keys();
@@ -425,7 +425,7 @@ impl Model {
     }
 }
 
-/// Whether a proposal that is the first for its record lets ranks go, or parts some.
+/// Returns whether a proposal that is the first for its record lets ranks go, or parts some.
 fn takes_away(record: &Record, new: &Proposal) -> bool {
     let parts = !new.parts.is_subset(&record.parted);
     record.open.is_none() && (parts || new.keep != record.slots())

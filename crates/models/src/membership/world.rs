@@ -4,13 +4,13 @@ use super::{Budget, LEASE, Label, Leaving, Life, Model, Rank, Row, Rule, State, 
 use crate::explore::Edge;
 
 impl Model {
-    /// Whether something that `a` sends arrives at `b`.
+    /// Returns whether something that `a` sends arrives at `b`.
     pub(super) fn path(&self, state: &State, a: u32, b: u32) -> bool {
         let world = &state.world;
         world.down & (bit(a) | bit(b)) == 0 && world.cut & pair(a, b) == 0
     }
 
-    /// Whether a word of `other` arrives at `rank`, or a QP to it completes something.
+    /// Returns whether a word of `other` arrives at `rank`, or a QP to it completes something.
     pub(super) fn hears(&self, state: &State, rank: u32, other: u32) -> bool {
         let (own, its) = (&state.ranks[rank as usize], &state.ranks[other as usize]);
         self.config.traffic
@@ -23,7 +23,7 @@ impl Model {
             && !state.record.parted.contains(rank, other)
     }
 
-    /// Whether `rank` can take a turn.
+    /// Returns whether `rank` can take a turn.
     pub(super) fn is_free(&self, state: &State, rank: u32) -> bool {
         let world = &state.world;
         state.ranks[rank as usize].life == Life::Alive

@@ -383,7 +383,7 @@ impl Configuration {
         self.admission == Admission::Alone
     }
 
-    /// Whether a batch passes a multiple of the quarter.
+    /// Returns whether a batch passes a multiple of the quarter.
     pub(crate) fn crosses(&self, index: i32, blocks: i32) -> bool {
         index / self.quarter != (index + blocks) / self.quarter
     }

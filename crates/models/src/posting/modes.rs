@@ -78,7 +78,7 @@ impl Configuration {
 }
 
 impl Step<'_> {
-    /// Whether a release fence is over: it waits until everything that it covers is visible to its scope.
+    /// Returns whether a release fence is over: it waits until everything that it covers is visible to its scope.
     pub(crate) fn fence(&self, fence: Fence) -> bool {
         let (scope, needed) = self.configuration.scope(fence);
         scope < needed || self.fenced()
@@ -122,12 +122,12 @@ impl Step<'_> {
         lanes.filter(move |other| other.program == program)
     }
 
-    /// Whether a lane of the warp has not ended the operation that this one has.
+    /// Returns whether a lane of the warp has not ended the operation that this one has.
     pub(crate) fn is_ahead_of_its_warp(&self) -> bool {
         self.warp().any(|lane| lane.done < self.thread.done)
     }
 
-    /// Whether a lane of the warp has no claim yet in the operation that this one is in.
+    /// Returns whether a lane of the warp has no claim yet in the operation that this one is in.
     pub(crate) fn a_lane_looks_for_space(&self) -> bool {
         let looks = |at| matches!(at, At::Idle | At::Admit | At::Undo | At::AdmitWait);
         self.warp()

@@ -44,7 +44,7 @@ pub fn arrives(case: &Case) -> (usize, usize) {
     }
 }
 
-/// Whether scales by expert lie one word of all rows after the other: those of FP8 do.
+/// Returns whether scales by expert lie one word of all rows after the other: those of FP8 do.
 #[must_use]
 pub fn scales_are_transposed(case: &Case) -> bool {
     match case.wire {

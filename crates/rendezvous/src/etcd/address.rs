@@ -163,7 +163,7 @@ fn without_user(url: &str) -> String {
     }
 }
 
-/// Whether requests to this member stay on this machine.
+/// Returns whether requests to this member stay on this machine.
 fn is_loopback(member: &str) -> bool {
     let host = member.rsplit_once(':').map_or(member, |(host, _)| host);
     match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {

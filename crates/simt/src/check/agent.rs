@@ -147,12 +147,12 @@ impl Agent {
         self.clock.raise(self.slot, next);
     }
 
-    /// Whether weak loads may rely on that access.
+    /// Returns whether weak loads may rely on that access.
     pub(super) fn relies_on(&self, slot: u32, epoch: u32) -> bool {
         slot == self.slot || self.clock.knows(slot, epoch)
     }
 
-    /// Whether that access is over as far as stores of this thread are concerned: they come after the loads that showed it.
+    /// Returns whether that access is over as far as stores of this thread are concerned: they come after the loads that showed it.
     pub(super) fn comes_after(&self, slot: u32, epoch: u32) -> bool {
         self.relies_on(slot, epoch) || self.observed.knows(slot, epoch)
     }

@@ -10,7 +10,7 @@ impl Clock {
         self.0.get(slot as usize).copied().unwrap_or(0)
     }
 
-    /// Whether the access that `slot` made in `epoch` is known.
+    /// Returns whether the access that `slot` made in `epoch` is known.
     pub(super) fn knows(&self, slot: u32, epoch: u32) -> bool {
         self.of(slot) >= epoch
     }

@@ -43,7 +43,7 @@ pub fn omit(kernel: &str, what: Omission) -> Omitted {
 }
 
 impl Omitted {
-    /// Whether a launch had what it names, so that something was taken for missing.
+    /// Returns whether a launch had what it names, so that something was taken for missing.
     #[must_use]
     pub fn applied(&self) -> bool {
         with_state(|state| {
@@ -78,7 +78,7 @@ pub(super) struct Omissions {
 }
 
 impl State {
-    /// Whether the kernel of the thread in `slot` is to lack this, which it has.
+    /// Returns whether the kernel of the thread in `slot` is to lack this, which it has.
     pub(super) fn lacks(&mut self, slot: u32, what: Omission) -> bool {
         let Some(agent) = &self.agents[slot as usize] else {
             return false;

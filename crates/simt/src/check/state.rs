@@ -410,7 +410,7 @@ fn identity<'a>(history: &'a History, cell: &Cell) -> Option<&'a Identity> {
     lives.get(before.checked_sub(1)?).map(|(_, who)| &**who)
 }
 
-/// Whether that write shows that a launch must not load the bytes as constant.
+/// Returns whether that write shows that a launch must not load the bytes as constant.
 fn may_change(history: &History, old: &Cell, launch: u64) -> bool {
     let place = other_place(history, old);
     old.writes && place.is_none_or(|place| place.launch == launch)

@@ -133,7 +133,7 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// Whether it came so far: it may end first, or need longer.
+/// Returns whether it came so far: it may end first, or need longer.
 fn wait_until_listening(server: &mut Running, port: &str, limit: Duration) -> bool {
     let port: u16 = port.parse().unwrap();
     let since = Instant::now();

@@ -61,7 +61,7 @@ pub fn library() -> PathBuf {
     library
 }
 
-/// Whether `program` is installed; if not, says that `what` is skipped, and for want of which Debian package.
+/// Returns whether `program` is installed; if not, says that `what` is skipped, and for want of which Debian package.
 pub fn is_installed(program: &str, package: &str, what: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|directory| directory.join(program).exists());
@@ -153,7 +153,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Whether it has. Does not wait.
+    /// Returns whether it has. Does not wait.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
@@ -195,7 +195,7 @@ impl Drop for Running {
 }
 
 impl Ended {
-    /// Whether it ended with status 0.
+    /// Returns whether it ended with status 0.
     pub fn is_success(&self) -> bool {
         self.status.is_some_and(|status| status.success())
     }

@@ -26,7 +26,7 @@ fn table() -> io::Result<String> {
     fs::read_to_string(ROUTES)
 }
 
-/// Whether a line is a local route to `ip`; `None` if it is no line of the table.
+/// Returns whether a line is a local route to `ip`; `None` if it is no line of the table.
 ///
 /// Destination, bits of its prefix, source, bits of its prefix, next hop, metric, references, uses, flags, all of them
 /// hexadecimal, and the interface.

@@ -45,7 +45,7 @@ impl World {
         self.fabric.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a thread waits for the engine to let go.
+    /// Returns whether a thread waits for the engine to let go.
     pub(crate) fn is_wanted(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) != 0
     }

@@ -61,7 +61,7 @@ struct Entry {
     fds: Vec<c_int>,
 }
 
-/// Whether a call on `fd` needs a closer look. The fast path: one load.
+/// Returns whether a call on `fd` needs a closer look. The fast path: one load.
 pub(super) fn marked(fd: c_int) -> bool {
     match usize::try_from(fd).map(|fd| MARKED.get(fd)) {
         // Relaxed: a thread that uses a descriptor got its number from the thread that made it.
@@ -164,7 +164,7 @@ fn closed(file: Option<Arc<dyn File>>) {
     }
 }
 
-/// Whether this process owns the table. The child of a fork (or of a vfork, which shares our memory) has the parent's
+/// Returns whether this process owns the table. The child of a fork (or of a vfork, which shares our memory) has the parent's
 /// descriptors. It must not close the parent's objects, nor wait for the parent's locks.
 fn mine() -> bool {
     OWNER.load(Ordering::Relaxed) == raw::process_id()

@@ -47,7 +47,7 @@ impl Target {
         }
     }
 
-    /// Whether the path leads into the tree.
+    /// Returns whether the path leads into the tree.
     pub(super) fn is_in_tree(&self) -> bool {
         matches!(self, Self::InTree | Self::Beside(_) | Self::Class(_))
     }
@@ -129,7 +129,7 @@ pub(super) unsafe fn classify_at(dir: c_int, path: *const c_char) -> Target {
     }
 }
 
-/// Whether a relative path can lead to a class of ours, or to a file of the tree that is to be brought up to date.
+/// Returns whether a relative path can lead to a class of ours, or to a file of the tree that is to be brought up to date.
 fn may_be_ours(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next();
     path.windows(CLASS.len()).any(|part| part == CLASS) || name.is_some_and(sysfs::changes)
@@ -272,7 +272,7 @@ impl TreePath {
         self.string.get().cast()
     }
 
-    /// Whether the path fitted, with room for what a child puts after it.
+    /// Returns whether the path fitted, with room for what a child puts after it.
     ///
     /// # Safety
     ///

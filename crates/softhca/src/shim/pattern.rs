@@ -44,7 +44,7 @@ type Complaint = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
 type GlobFunction =
     unsafe extern "C" fn(*const c_char, c_int, Option<Complaint>, *mut Glob) -> c_int;
 
-/// Whether a pattern may lead to a class of ours.
+/// Returns whether a pattern may lead to a class of ours.
 fn may_be_ours(pattern: &[u8]) -> bool {
     const WORD: &[u8] = b"infiniband";
     pattern.windows(WORD.len()).any(|part| part == WORD)

@@ -44,7 +44,7 @@ fn wait_until_ready() {
     }
 }
 
-/// Whether this code is part of the main program, which then makes devices by `Hca::new`, and not of a
+/// Returns whether this code is part of the main program, which then makes devices by `Hca::new`, and not of a
 /// preloaded library.
 fn is_linked_in() -> bool {
     static LINKED_IN: AtomicI32 = AtomicI32::new(-1);

@@ -60,7 +60,7 @@ pub(crate) fn tree_path() -> PathBuf {
     Path::new(OsStr::from_bytes(TREE.get())).to_path_buf()
 }
 
-/// Whether a path for the tree could be chosen.
+/// Returns whether a path for the tree could be chosen.
 pub(super) fn has_tree() -> bool {
     !TREE.get().is_empty()
 }
@@ -80,7 +80,7 @@ extern "C" fn in_forked_child() {
 
 static INHERITED: AtomicBool = AtomicBool::new(false);
 
-/// Whether this is a forked child of a process that has devices. Says so once, where it matters.
+/// Returns whether this is a forked child of a process that has devices. Says so once, where it matters.
 pub(crate) fn is_forked_child() -> bool {
     let inherited = INHERITED.load(Ordering::Relaxed);
     if inherited {

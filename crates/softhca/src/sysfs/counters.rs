@@ -85,7 +85,7 @@ pub(super) fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     FOLDERS.into_iter().flat_map(of)
 }
 
-/// Whether a file of this name changes, in the directory where it belongs.
+/// Returns whether a file of this name changes, in the directory where it belongs.
 pub(crate) fn changes(name: &[u8]) -> bool {
     matches!(name, b"state" | b"phys_state") || names().any(|(_, known)| known.as_bytes() == name)
 }

@@ -189,7 +189,7 @@ impl Identity {
         self.port(port_number(qpc)).unwrap_or(self.first())
     }
 
-    /// Whether the address is one of its own.
+    /// Returns whether the address is one of its own.
     pub(crate) fn has(&self, ip: Ipv4Addr) -> bool {
         self.ports.iter().any(|port| port.has(ip))
     }
@@ -312,7 +312,7 @@ impl PortIdentity {
         link::address_with(self.ip, path_bits)
     }
 
-    /// Whether the address is one of its own.
+    /// Returns whether the address is one of its own.
     pub(crate) fn has(&self, ip: Ipv4Addr) -> bool {
         link::first_address(ip, self.lmc) == self.ip
     }

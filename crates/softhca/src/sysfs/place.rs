@@ -16,7 +16,7 @@ pub(crate) fn new_tree_path() -> PathBuf {
     parent.join(format!("p{}-{:08x}", shim::process_id(), fastrand::u32(..)))
 }
 
-/// Whether this process, or the one it was forked from, has a tree.
+/// Returns whether this process, or the one it was forked from, has a tree.
 pub(crate) fn tree_exists() -> bool {
     EXISTS.load(Ordering::Acquire)
 }

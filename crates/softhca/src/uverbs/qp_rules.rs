@@ -178,7 +178,7 @@ pub(super) fn heeded(kind: Kind, given: u32) -> u32 {
     }
 }
 
-/// Whether the transition exists and has the attributes it must have and no others.
+/// Returns whether the transition exists and has the attributes it must have and no others.
 pub(super) fn is_allowed(current: State, next: State, kind: Kind, given: u32) -> bool {
     use State::{Rtr, Rts, Sqd, Sqe};
     if given & mask::CUR_STATE != 0 && !matches!(current, Rtr | Rts | Sqd | Sqe) {

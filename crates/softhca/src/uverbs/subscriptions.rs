@@ -39,7 +39,7 @@ mod kind {
     pub(super) const LAST_WQE: u16 = 0x13;
 }
 
-/// Whether `object` (or the device) raises events of type `kind`.
+/// Returns whether `object` (or the device) raises events of type `kind`.
 pub(super) fn can_raise(object: Option<DevxObject>, kind: u16) -> bool {
     let kinds: &[u16] = match object {
         Some(DevxObject::Cq(_)) => &[kind::COMPLETION, kind::CQ_ERROR],

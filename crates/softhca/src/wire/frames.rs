@@ -83,7 +83,7 @@ impl FrameCarrier {
         Self { subnet, ..self }
     }
 
-    /// Whether packets to this HCA by that name of it are for it.
+    /// Returns whether packets to this HCA by that name of it are for it.
     fn has(&self, name: Name) -> bool {
         match name {
             Name::Ip | Name::LinkLocal => true,

@@ -47,7 +47,7 @@ for number, packet in enumerate(PcapReader(sys.argv[1]), 1):
 print(count)
 ";
 
-/// Whether tshark and scapy are installed; if not, prints that the test `what` is skipped.
+/// Returns whether tshark and scapy are installed; if not, prints that the test `what` is skipped.
 pub(crate) fn judges_are_there(what: &str) -> bool {
     let missing = missing_judge();
     if let Some(missing) = missing {
@@ -56,7 +56,7 @@ pub(crate) fn judges_are_there(what: &str) -> bool {
     missing.is_none()
 }
 
-/// Whether tshark and scapy are installed; if not, prints that the rest of a test goes on without `what`.
+/// Returns whether tshark and scapy are installed; if not, prints that the rest of a test goes on without `what`.
 pub(crate) fn judges_of_a_part_are_there(what: &str) -> bool {
     let missing = missing_judge();
     if let Some(missing) = missing {

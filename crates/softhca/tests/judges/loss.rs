@@ -36,7 +36,7 @@ fn run(command: &str, faults: &str) -> Option<PairEnded> {
 /// fails.
 const ATTEMPTS: usize = 4;
 
-/// Whether one end has ended well and the other one with exceeded retries.
+/// Returns whether one end has ended well and the other one with exceeded retries.
 ///
 /// The end that receives the last message acknowledges it, destroys its QP and exits. If the wire loses that one ACK, the sender
 /// sends the message again, and no QP is left to answer. The tools do not tell each other that they may exit, so no transport can

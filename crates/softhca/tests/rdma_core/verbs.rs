@@ -121,7 +121,7 @@ impl Channel {
 /// How long a test waits for a descriptor that must become readable: `patience::HANG`, in milliseconds.
 pub(crate) const LONG_MS: c_int = 100_000;
 
-/// Whether a descriptor can be read within `milliseconds`.
+/// Returns whether a descriptor can be read within `milliseconds`.
 pub(crate) fn is_readable(fd: c_int, milliseconds: c_int) -> bool {
     let mut polled = libc::pollfd {
         fd,

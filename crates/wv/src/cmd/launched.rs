@@ -89,7 +89,7 @@ impl Job {
         self.config.rank
     }
 
-    /// Whether this rank prints what the job has come to.
+    /// Returns whether this rank prints what the job has come to.
     pub(super) fn prints(&self) -> bool {
         self.rank() == 0
     }
@@ -198,7 +198,7 @@ impl Job {
     }
 }
 
-/// Whether this process is the one of its machine that says what all of its processes find alike.
+/// Returns whether this process is the one of its machine that says what all of its processes find alike.
 fn speaks_for_machine(local_rank: Option<u32>) -> bool {
     const LOCAL: [&str; 5] = [
         "WARPVERBS_LOCAL_RANK",

@@ -14,7 +14,7 @@ use super::output;
 /// A variable that many programs read.
 const VARIABLE: &str = "RUST_LOG";
 
-/// Whether `RUST_LOG` asks for something.
+/// Returns whether `RUST_LOG` asks for something.
 pub(super) fn is_asked_for() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|words| !words.is_empty())
 }

@@ -80,7 +80,7 @@ impl Door {
         })
     }
 
-    /// Whether no request is taken any more.
+    /// Returns whether no request is taken any more.
     pub(super) fn is_over(&self) -> bool {
         self.is_over_in(&self.state())
     }

@@ -617,7 +617,7 @@ fn a_rank_that_dies_by_another_hand_ends_chaos_and_is_named() {
     assert!(message.contains("its process ended"), "{message}");
 }
 
-/// Whether the process is started as rank `rank`.
+/// Returns whether the process is started as rank `rank`.
 fn holds_place(pid: u32, rank: u32) -> bool {
     let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let arguments: Vec<&[u8]> = arguments.split(|byte| *byte == 0).collect();

@@ -49,7 +49,7 @@ fn pidfd(pid: u32) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// Whether the process has ended, at latest after [`LONG`].
+/// Returns whether the process has ended, at latest after [`LONG`].
 fn has_ended(process: &OwnedFd) -> bool {
     let mut poll = libc::pollfd {
         fd: process.as_raw_fd(),

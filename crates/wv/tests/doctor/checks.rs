@@ -608,7 +608,7 @@ fn what_a_software_hca_refuses_is_said_with_what_mends_it() {
     assert_eq!(queues["found"], "by dmabuf (PCIe)");
 }
 
-/// Whether an equals sign after this makes it a variable.
+/// Returns whether an equals sign after this makes it a variable.
 fn is_variable(name: &str) -> bool {
     ["WARPVERBS_", "SOFTHCA_"]
         .iter()

@@ -85,7 +85,7 @@ WV_DEVICE Search look_for_space(const Q& qp, uint32_t n, Deadline deadline, bool
   return search;
 }
 
-/// Whether the search goes on.
+/// Returns whether the search goes on.
 WV_DEVICE bool searches(const Search& search, bool try_only) {
   return search.status == Status::would_block && !try_only;
 }

@@ -33,7 +33,7 @@ inline constexpr bool IS_AMO_WORD = sizeof(T) == 4 || sizeof(T) == 8;
 template <class T>
 using AmoWord = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
 
-/// Whether it takes the masked compare-and-swap of 8 bytes, which has two WQEBBs.
+/// Returns whether it takes the masked compare-and-swap of 8 bytes, which has two WQEBBs.
 template <AmoOp Op, class T>
 inline constexpr bool IS_WIDE =
     sizeof(T) == 8 && (Op == AmoOp::swap || Op == AmoOp::fetch_and || Op == AmoOp::fetch_or);

@@ -31,7 +31,7 @@ WV_DEVICE uint64_t exchange_flag(const Q&, uint64_t* flag, uint64_t value) {
   if constexpr (Q::is_cta()) return platform::exchange_relaxed_cta(flag, value);
   return STRICT ? platform::exchange_acquire(flag, value) : platform::exchange_relaxed(flag, value);
 }
-/// Whether `flag` was `expected`, and is `desired` now.
+/// Returns whether `flag` was `expected`, and is `desired` now.
 template <class Q>
 WV_DEVICE bool swap_flag(const Q&, uint64_t* flag, uint64_t expected, uint64_t desired) {
   const uint64_t old = Q::is_cta() ? platform::compare_exchange_relaxed_cta(flag, expected, desired)

@@ -23,7 +23,7 @@ WV_DEVICE uint64_t ready(uint64_t index, uint32_t n, bool more) {
 }
 WV_DEVICE bool is_parked(uint64_t flag, uint64_t index) { return (flag & ~OWED) == parked(index); }
 
-/// Whether `flag` is R(index, ..).
+/// Returns whether `flag` is R(index, ..).
 WV_DEVICE bool is_ready(uint64_t flag, uint64_t index) {
   return ((flag ^ index << 1) & INDEX_BITS) == 0;
 }

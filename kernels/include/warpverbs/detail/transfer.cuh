@@ -30,7 +30,7 @@ WV_DEVICE uint32_t control(Place place, bool last, const PostOptions& options) {
   return wqe::control(last && place.before + 1 == place.count, options.fence && place.before == 0);
 }
 
-/// Whether one WQE does it. Only an immediate may come without data.
+/// Returns whether one WQE does it. Only an immediate may come without data.
 template <Kind K>
 WV_DEVICE bool fits_one(uint64_t bytes) {
   return (K == Kind::put_imm && bytes == 0) || bytes - 1 < MAX_PUT_BYTES;

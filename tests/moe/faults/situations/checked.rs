@@ -21,7 +21,7 @@ impl Outcomes {
         outcome == Outcome::SENT && self.ran(kind, true, from, call)
     }
 
-    /// Whether the phase has run: the fields of a handle that it has not reached are old.
+    /// Returns whether the phase has run: the fields of a handle that it has not reached are old.
     fn ran(&self, kind: usize, sends: bool, rank: usize, call: usize) -> bool {
         let phases = 2 * u32::from(kind == COMBINE) + 1 + u32::from(!sends);
         self.records[rank][call].report.stage.0 >= phases

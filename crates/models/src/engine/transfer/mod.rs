@@ -208,7 +208,7 @@ impl<A: Account> Transfer<A> {
         }
     }
 
-    /// Whether a read-modify-write has settled the account.
+    /// Returns whether a read-modify-write has settled the account.
     fn settles(&self, before: A, after: A) -> bool {
         let was = before.is_settled(self.total()) && !self.is(Mutant::ConcludedWithoutEdge);
         after.is_settled(self.total()) && !was

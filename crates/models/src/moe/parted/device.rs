@@ -195,7 +195,7 @@ impl Parted {
         emit(step("gets no credit in time in"), next);
     }
 
-    /// Whether the HCA has not carried the last data of a kind and set.
+    /// Returns whether the HCA has not carried the last data of a kind and set.
     fn flies(&self, state: &State, me: usize, i: usize) -> bool {
         let end = &state.ends[me];
         let fifo = &state.fifos[me][i];
@@ -433,7 +433,7 @@ fn own_credit(end: &End) -> [u8; 2] {
     }
 }
 
-/// Whether the other end has closed call `last`.
+/// Returns whether the other end has closed call `last`.
 fn has_released(end: &End, kind: usize, last: u8) -> bool {
     let says = |credit: [u8; 2]| credit != [0, 0] && !newer(last, credit[kind]);
     end.signals.iter().any(|signal| says(signal.credit))

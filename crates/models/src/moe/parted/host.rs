@@ -269,7 +269,7 @@ impl State {
         end.connected = false;
     }
 
-    /// Whether end `me` takes packets of the life that the other end has.
+    /// Returns whether end `me` takes packets of the life that the other end has.
     pub(super) fn is_joined(&self, me: usize) -> bool {
         let (end, other) = (&self.ends[me], &self.ends[1 - me]);
         end.qp == Qp::Rts && end.other == other.own && other.qp == Qp::Rts

@@ -126,13 +126,13 @@ impl Parted {
 }
 
 impl State {
-    /// Whether the sender still has the life that posted it.
+    /// Returns whether the sender still has the life that posted it.
     fn is_of(&self, from: usize, message: &Message) -> bool {
         let end = &self.ends[from];
         end.qp == Qp::Rts && end.own == message.from && end.other == message.to
     }
 
-    /// Whether the receiver may yet come to that life.
+    /// Returns whether the receiver may yet come to that life.
     fn comes(&self, to: usize, message: &Message) -> bool {
         let end = &self.ends[to];
         end.qp == Qp::Fresh && end.own == message.to

@@ -5,17 +5,17 @@ pub(super) const SETS: u8 = 2;
 /// `RENEWAL`: 2^28 in the kernels.
 pub(super) const RENEWAL: u8 = 1 << 4;
 
-/// Whether call `a` is newer than call `b`.
+/// Returns whether call `a` is newer than call `b`.
 pub(super) fn newer(a: u8, b: u8) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
 }
 
-/// Whether call `a` is one that a peer may have come to while this rank is in call `b`.
+/// Returns whether call `a` is one that a peer may have come to while this rank is in call `b`.
 pub(super) fn ahead(a: u8, b: u8) -> bool {
     a.wrapping_sub(b).wrapping_sub(1) < 1 << 6
 }
 
-/// Whether a call is one of those that write every signal again.
+/// Returns whether a call is one of those that write every signal again.
 pub(super) fn renews(call: u8) -> bool {
     ((call ^ (RENEWAL / 2)) & (RENEWAL - 1)) < SETS
 }

@@ -227,7 +227,7 @@ impl Signals {
         name
     }
 
-    /// Whether ranks read the call of a peer in its control words.
+    /// Returns whether ranks read the call of a peer in its control words.
     fn tells_calls(&self) -> bool {
         self.paces || self.passes
     }
@@ -240,7 +240,7 @@ impl Signals {
         }
     }
 
-    /// Whether neither may lack anything of the other: rank 0 is the only one that is disturbed.
+    /// Returns whether neither may lack anything of the other: rank 0 is the only one that is disturbed.
     fn are_healthy(&self, rank: usize, other: usize) -> bool {
         let undisturbed = self.aborts == 0 && self.refusals == 0 && self.masks == 0;
         let one_is_sick = self.cut().is_some() || (self.passes && self.clock == Clock::Slow);
@@ -265,7 +265,7 @@ impl Signals {
         }
     }
 
-    /// Whether call `a` is newer than call `b`.
+    /// Returns whether call `a` is newer than call `b`.
     fn newer(&self, a: u8, b: u8) -> bool {
         match self.wraps_from {
             None => a > b,
@@ -273,7 +273,7 @@ impl Signals {
         }
     }
 
-    /// Whether a word that names call `word` is newer than call `call`; a word of zero names none.
+    /// Returns whether a word that names call `word` is newer than call `call`; a word of zero names none.
     fn word_newer(&self, word: u8, call: u8) -> bool {
         (word != 0 || self.has(Mutant::ZeroIsCall)) && self.newer(word, call)
     }

@@ -53,7 +53,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Whether a word of the peer names such a call.
+    /// Returns whether a word of the peer names such a call.
     pub(super) fn has_said(&self, such: impl Fn(u8) -> bool) -> bool {
         let data = self.word.iter().map(|word| word.call);
         data.chain(self.alive).any(such)
@@ -123,7 +123,7 @@ impl Fifo {
         self.len += 1;
     }
 
-    /// Whether data is on its way.
+    /// Returns whether data is on its way.
     pub(super) fn has_data(&self) -> bool {
         let messages = &self.messages[..usize::from(self.len)];
         messages
@@ -157,7 +157,7 @@ pub struct State {
 }
 
 impl Signals {
-    /// Whether packets of rank `from` arrive at rank `to`.
+    /// Returns whether packets of rank `from` arrive at rank `to`.
     pub(super) fn carries(&self, state: &State, from: usize, to: usize) -> bool {
         let Some(cut) = self.cut().filter(|_| state.cut) else {
             return true;

@@ -219,7 +219,7 @@ impl Signals {
         }
     }
 
-    /// Whether rank `other` has come so far that it has told rank 0 all that the phase of rank 0 waits for: it has sent, and has
+    /// Returns whether rank `other` has come so far that it has told rank 0 all that the phase of rank 0 waits for: it has sent, and has
     /// closed the last call of the set and has sent after that.
     fn has_passed(&self, state: &State, other: usize) -> bool {
         let place = |rank: usize| usize::from(state.ranks[rank].at);

@@ -57,7 +57,7 @@ impl RankStep<'_> {
         }
     }
 
-    /// Whether the call has members to exchange with, and all of them are suspects.
+    /// Returns whether the call has members to exchange with, and all of them are suspects.
     fn awaits_none(&self, rank: &Rank) -> bool {
         let peers = rank.peers[..self.model.ranks - 1].iter();
         let mut wanted = peers
@@ -211,14 +211,14 @@ impl RankStep<'_> {
         self.push(steps, needs, "is held in vain before", 0, next);
     }
 
-    /// Whether a word says that its sender has begun this call or a later one.
+    /// Returns whether a word says that its sender has begun this call or a later one.
     fn is_reached(&self) -> bool {
         let reached = |word: u8| word != 0 && !self.model.newer(self.call, word);
         let peers = &self.me().peers[..self.model.ranks - 1];
         peers.iter().any(|peer| peer.has_said(reached))
     }
 
-    /// Whether a word says that its sender, which is not masked, has begun a call two of the set after this one.
+    /// Returns whether a word says that its sender, which is not masked, has begun a call two of the set after this one.
     fn is_passed(&self) -> bool {
         let by = if self.model.has(Mutant::PassedBySets) {
             2

@@ -9,7 +9,7 @@ use mlx5_prm::cmd::{CmdIn, Opcode};
 /// Opcodes of the interface that firmware defines for itself.
 const GENERAL: std::ops::Range<u16> = 0xb00..0xd00;
 
-/// Whether the kernel passes `input` on, by calls of `class`.
+/// Returns whether the kernel passes `input` on, by calls of `class`.
 pub(super) fn is_passed_on(class: Class, input: &[u8]) -> bool {
     let opcode = CmdIn::from_prefix(input).op();
     match class {

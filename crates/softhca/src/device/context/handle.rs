@@ -168,7 +168,7 @@ impl Context {
         })
     }
 
-    /// Whether a port is active; a fault or a test may take it down.
+    /// Returns whether a port is active; a fault or a test may take it down.
     #[must_use]
     pub fn port_is_up(&self, port: u8) -> bool {
         let mut fabric = self.inner.world.lock();
@@ -251,7 +251,7 @@ impl Context {
         )
     }
 
-    /// Whether memory is taken by its address alone.
+    /// Returns whether memory is taken by its address alone.
     pub(super) fn is_external(&self) -> bool {
         let mut fabric = self.inner.world.lock();
         let hca = fabric.hca(self.inner.hca);

@@ -31,7 +31,7 @@ impl FailCommand {
     pub const DEVX: u16 = 0xffff;
 }
 
-/// Whether a device that has failed for good still carries a command out. It carries out those that end objects, so that programs
+/// Returns whether a device that has failed for good still carries a command out. It carries out those that end objects, so that programs
 /// can let go (`mlx5_internal_err_ret_value` of the kernel has the same list).
 pub(crate) fn ends_something(opcode: Opcode) -> bool {
     matches!(

@@ -195,7 +195,7 @@ impl PendingWrites {
         }
     }
 
-    /// Whether writes go this way at all.
+    /// Returns whether writes go this way at all.
     pub(crate) fn is_active(&self) -> bool {
         self.adversary.is_some()
     }

@@ -60,7 +60,7 @@ impl Region {
         Self { may_shrink, ..self }
     }
 
-    /// Whether its pages may go while it is registered.
+    /// Returns whether its pages may go while it is registered.
     pub(crate) fn may_shrink(&self) -> bool {
         self.may_shrink
     }
@@ -342,7 +342,7 @@ unsafe fn store_words(data: &[u8], target: *mut u8) {
     }
 }
 
-/// Whether every page of the range is mapped now.
+/// Returns whether every page of the range is mapped now.
 pub(crate) fn is_mapped(address: u64, bytes: u64) -> bool {
     const PAGE: usize = 4096;
     const CHUNK: usize = 1 << 14;

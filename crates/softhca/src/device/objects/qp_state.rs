@@ -22,7 +22,7 @@ pub(crate) fn after(state: QpState, opcode: Opcode) -> Option<QpState> {
     }
 }
 
-/// Whether the state answers requests of the peer.
+/// Returns whether the state answers requests of the peer.
 pub(crate) fn receives(state: QpState) -> bool {
     matches!(
         state,
@@ -30,7 +30,7 @@ pub(crate) fn receives(state: QpState) -> bool {
     )
 }
 
-/// Whether a doorbell counts in the state: the WQEs that it announces are work of the send queue from then on.
+/// Returns whether a doorbell counts in the state: the WQEs that it announces are work of the send queue from then on.
 ///
 /// | state | what becomes of that work |
 /// |---|---|

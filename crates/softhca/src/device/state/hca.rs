@@ -294,7 +294,7 @@ impl HcaState {
         qp.map_or(self.identity.first(), |qp| self.identity.port_of(&qp.qpc))
     }
 
-    /// Whether a port is down.
+    /// Returns whether a port is down.
     pub(crate) fn is_down(&self, port: u8) -> bool {
         let place = usize::from(port).checked_sub(1);
         place

@@ -430,7 +430,7 @@ impl Fabric {
         external.map(|slot| slot.state.number).collect()
     }
 
-    /// Whether an executor runs the WQEs of external HCAs.
+    /// Returns whether an executor runs the WQEs of external HCAs.
     pub(crate) fn has_executor(&self) -> bool {
         self.external.executor.is_some() && self.external.broken.is_none()
     }

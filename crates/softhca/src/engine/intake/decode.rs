@@ -163,7 +163,7 @@ pub(crate) fn decode(sender: &Sender, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<Deco
     Ok((Some(operation), local))
 }
 
-/// Whether a service has an opcode. An unreliable connection does not wait for answers, and no packet of it could ask for an
+/// Returns whether a service has an opcode. An unreliable connection does not wait for answers, and no packet of it could ask for an
 /// invalidation. A datagram is a SEND.
 ///
 /// Opcodes that are not known at all are left to the decoder.

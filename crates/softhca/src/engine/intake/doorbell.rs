@@ -87,7 +87,7 @@ fn takes_word(hca: &mut HcaState, qpn: u32, word: u64) -> bool {
     true
 }
 
-/// Whether the doorbell record of a QP that takes doorbells says something new.
+/// Returns whether the doorbell record of a QP that takes doorbells says something new.
 fn has_moved(hca: &HcaState, qpn: u32) -> bool {
     hca.qps.get(qpn).is_some_and(record_has_moved)
 }

@@ -57,7 +57,7 @@ pub(crate) fn serve_executor(attached: bool) {
     EXECUTOR.store(attached, Ordering::Relaxed);
 }
 
-/// Whether software calls the engine after its doorbells.
+/// Returns whether software calls the engine after its doorbells.
 pub(super) fn is_kicked() -> bool {
     KICKED.load(Ordering::Relaxed)
 }

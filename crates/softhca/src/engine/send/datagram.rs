@@ -122,7 +122,7 @@ fn deliver(
     let _ = hca.receive_done(to.qpn, &received);
 }
 
-/// Whether `qpn` takes datagrams with this queue key.
+/// Returns whether `qpn` takes datagrams with this queue key.
 pub(in crate::engine) fn accepts_datagram(hca: &mut HcaState, qpn: u32, qkey: u32) -> bool {
     let Some(qp) = hca
         .qps

@@ -8,7 +8,7 @@ use crate::device::state::Fabric;
 use crate::transport::RemoteAccess;
 use file_memory::Gone;
 
-/// Whether bytes for `peer` may wait before it is in memory.
+/// Returns whether bytes for `peer` may wait before it is in memory.
 pub(super) fn is_active(fabric: &mut Fabric, peer: End) -> bool {
     let hca = fabric.hca(peer.hca);
     hca.is_some_and(|hca| hca.pending_writes.is_active())

@@ -78,7 +78,7 @@ fn refused(what: &'static str, gpu: MemoryChoice, limit: &str) -> BenchError {
 }
 
 impl ServeArgs {
-    /// Whether it is.
+    /// Returns whether it is.
     pub(super) fn is_wanted(&self) -> bool {
         self.serve.is_some()
     }

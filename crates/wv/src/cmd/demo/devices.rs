@@ -168,7 +168,7 @@ fn choice(text: &str) -> Result<DeviceChoice, DemoError> {
         .map_err(|error| DemoError::Option(format!("--device: {error}")))
 }
 
-/// Whether each rank looks for the best device itself.
+/// Returns whether each rank looks for the best device itself.
 fn is_auto(option: &str) -> bool {
     option == "auto" || option.starts_with('^')
 }

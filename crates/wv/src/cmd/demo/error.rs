@@ -136,7 +136,7 @@ impl DemoError {
         }
     }
 
-    /// Whether the input is to blame, so that another try is in vain.
+    /// Returns whether the input is to blame, so that another try is in vain.
     #[must_use]
     pub fn is_input(&self) -> bool {
         matches!(

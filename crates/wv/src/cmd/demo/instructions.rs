@@ -91,7 +91,7 @@ pub(super) fn done() {
     DONE.store(true, Ordering::Relaxed);
 }
 
-/// Whether the process that started this one has closed its standard input, which ends it.
+/// Returns whether the process that started this one has closed its standard input, which ends it.
 pub(super) fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
@@ -141,7 +141,7 @@ fn obey(instruction: Instruction) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a thread of this name is one of `threads`.
+/// Returns whether a thread of this name is one of `threads`.
 fn is_of(threads: Threads, name: &str) -> bool {
     match (name.starts_with("simt"), name == "softhca") {
         (_, true) => false,

@@ -71,7 +71,7 @@ pub fn run_rank(options: &RankOptions) -> ExitCode {
     }
 }
 
-/// Whether another rank is the cause.
+/// Returns whether another rank is the cause.
 pub(super) fn is_remote(error: &DemoError) -> bool {
     match error {
         DemoError::Team(error) | DemoError::Moe(MoeError::Team(error)) => error.is_remote(),

@@ -159,7 +159,7 @@ impl Matrix {
             .map_or("unknown", String::as_str)
     }
 
-    /// Whether every rank reaches every other one on every rail.
+    /// Returns whether every rank reaches every other one on every rail.
     pub(super) fn is_whole(&self) -> bool {
         self.pairs().all(|(_, reach)| reach.reason.is_none())
     }

@@ -105,7 +105,7 @@ impl Pair {
         self.address().zip(self.nic().device.as_ref()?.pci)
     }
 
-    /// Whether the GPU is the first of those that are nearest to the NIC: data is moved once for each NIC.
+    /// Returns whether the GPU is the first of those that are nearest to the NIC: data is moved once for each NIC.
     fn is_nearest(&self) -> bool {
         let nic = self.nic().device.as_ref().and_then(|device| device.pci);
         let distance = |gpu: &Gpu| {

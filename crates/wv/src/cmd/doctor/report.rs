@@ -25,7 +25,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Whether nothing that is needed is missing. Of several NICs, GPUs or pairs one is enough.
+    /// Returns whether nothing that is needed is missing. Of several NICs, GPUs or pairs one is enough.
     pub(super) fn is_usable(&self) -> bool {
         let is_whole = self.ranks.as_ref().is_none_or(Matrix::is_whole);
         is_whole && self.lines().iter().all(|(_, lines)| is_usable(lines))
@@ -102,7 +102,7 @@ impl Report {
     }
 }
 
-/// Whether a subject has nothing missing, and what belongs to no subject neither.
+/// Returns whether a subject has nothing missing, and what belongs to no subject neither.
 fn is_usable(lines: &[Line]) -> bool {
     let mut subjects: Vec<(&str, bool)> = Vec::new();
     for line in lines {

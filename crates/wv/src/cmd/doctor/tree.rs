@@ -33,7 +33,7 @@ impl Tree {
         }
     }
 
-    /// Whether the RDMA devices are software HCAs of this process.
+    /// Returns whether the RDMA devices are software HCAs of this process.
     pub(super) fn has_own_rdma(&self) -> bool {
         self.rdma != self.root.join("sys")
     }
@@ -77,7 +77,7 @@ impl Tree {
         self.root.join(path).exists()
     }
 
-    /// Whether this process may read and write a file.
+    /// Returns whether this process may read and write a file.
     pub(super) fn may_use(&self, path: &str) -> bool {
         let rights = Access::READ_OK | Access::WRITE_OK;
         rustix::fs::access(self.root.join(path), rights).is_ok()

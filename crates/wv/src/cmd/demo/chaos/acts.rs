@@ -124,7 +124,7 @@ impl Acts {
         all.map(|(at, _)| *at).min()
     }
 
-    /// Whether a deed kills every process that runs as `rank`, or lets two come for its place.
+    /// Returns whether a deed kills every process that runs as `rank`, or lets two come for its place.
     pub(super) fn is_looping(&self, rank: u32) -> bool {
         let all = self.under_way.iter().flat_map(|deed| &deed.left);
         all.into_iter().any(|(_, ending)| match ending {

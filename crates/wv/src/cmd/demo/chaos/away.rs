@@ -88,7 +88,7 @@ impl Known {
         (self.held, self.sleepy) = (false, false);
     }
 
-    /// Whether something done to it before `us` explains what comes within `after`.
+    /// Returns whether something done to it before `us` explains what comes within `after`.
     fn was_away(&self, us: u64, after: u64) -> bool {
         let last = self.spans.last();
         last.is_some_and(|span| span.until.saturating_add(after) >= us)
@@ -180,13 +180,13 @@ impl Away {
         }
     }
 
-    /// Whether `rank` is disturbed at some time in `from..=until`.
+    /// Returns whether `rank` is disturbed at some time in `from..=until`.
     pub(super) fn is_away(&self, rank: u32, from: u64, until: u64) -> bool {
         let spans = self.by_deed.get(&rank).into_iter().flatten();
         spans.into_iter().any(|span| span.touches(from, until))
     }
 
-    /// Whether the machine kept some rank without a deed from running.
+    /// Returns whether the machine kept some rank without a deed from running.
     pub(super) fn is_starved(&self, from: u64, until: u64) -> bool {
         self.by_machine.iter().any(|span| span.touches(from, until))
     }

@@ -160,7 +160,7 @@ enum Done {
 }
 
 impl Done {
-    /// Whether a deed of this kind does it.
+    /// Returns whether a deed of this kind does it.
     fn is_of(self, how: Disturbance) -> bool {
         match self {
             Self::Killed => how.kills(),

@@ -241,7 +241,7 @@ impl Chaos<'_> {
         }
     }
 
-    /// Whether some ranks may mask others: a deed was done, and they have not taken all back since.
+    /// Returns whether some ranks may mask others: a deed was done, and they have not taken all back since.
     fn are_masked(&self) -> bool {
         let back = self.masks.back_at;
         let open = self.masks.deeds < self.acts.done || self.watch.oldest_step() < back;

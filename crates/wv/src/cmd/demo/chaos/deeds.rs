@@ -76,7 +76,7 @@ impl Kind {
         if self == Self::Host { 5 } else { 3 }
     }
 
-    /// Whether it can be done to ranks that are programs of Python, which dispatch with masks and form no group.
+    /// Returns whether it can be done to ranks that are programs of Python, which dispatch with masks and form no group.
     pub(super) fn is_of_buffers(self) -> bool {
         matches!(
             self,
@@ -84,7 +84,7 @@ impl Kind {
         )
     }
 
-    /// Whether it can be done to the ranks of the demo.
+    /// Returns whether it can be done to the ranks of the demo.
     pub(super) fn is_of_demo(self) -> bool {
         self != Self::Arguments
     }
@@ -199,7 +199,7 @@ pub(super) enum Deed {
     Arguments { rank: u32 },
 }
 
-/// Whether chaos gives `rank` a PID namespace of its own, where it can and one is asked for: the others see its pidfd no more.
+/// Returns whether chaos gives `rank` a PID namespace of its own, where it can and one is asked for: the others see its pidfd no more.
 pub(super) fn has_own_space(rank: u32) -> bool {
     rank % 2 == 1
 }

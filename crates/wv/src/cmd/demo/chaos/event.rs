@@ -93,7 +93,7 @@ impl Disturbance {
         }
     }
 
-    /// Whether it kills processes.
+    /// Returns whether it kills processes.
     pub(crate) fn kills(self) -> bool {
         matches!(
             self,
@@ -236,7 +236,7 @@ pub(crate) struct Begun {
 }
 
 impl RecordKind {
-    /// Whether the starting process wrote it, and not the rank.
+    /// Returns whether the starting process wrote it, and not the rank.
     pub(super) fn is_done_to(&self) -> bool {
         matches!(
             self,

@@ -87,7 +87,7 @@ struct Victim {
 }
 
 impl Victim {
-    /// Whether what is found of it at `us` comes of what was done to it.
+    /// Returns whether what is found of it at `us` comes of what was done to it.
     fn is_one(&self, us: u64) -> bool {
         self.until.is_none_or(|until| us <= until)
     }

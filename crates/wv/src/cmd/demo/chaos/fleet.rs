@@ -290,7 +290,7 @@ impl<'a> Fleet<'a> {
         self.excuses.ports.insert(who);
     }
 
-    /// Whether the end of `who` is no failure: it has not served yet, and a deed keeps it out.
+    /// Returns whether the end of `who` is no failure: it has not served yet, and a deed keeps it out.
     fn is_kept_out(&self, who: RankGeneration) -> bool {
         !self.views.contains_key(&who) && self.excuses.hold(who, Instant::now())
     }
@@ -310,7 +310,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Whether each of `ranks` has come to the last step.
+    /// Returns whether each of `ranks` has come to the last step.
     pub(super) fn all_at_last(&self, ranks: u32) -> bool {
         (0..ranks).all(|rank| self.finished.get(&rank).copied() == self.last)
     }
@@ -339,7 +339,7 @@ impl<'a> Fleet<'a> {
         Ok(self.rejoins.iter().map(|(at, _)| *at).min())
     }
 
-    /// Whether all living ranks are done and serve in a view of just them, and no rank is to come back. Steps may end before the
+    /// Returns whether all living ranks are done and serve in a view of just them, and no rank is to come back. Steps may end before the
     /// others drop a rank that died after its last step.
     pub(super) fn is_done(&self) -> bool {
         let living = self.processes.running();
@@ -442,7 +442,7 @@ impl<'a> Fleet<'a> {
         self.generations.get(&rank).copied().unwrap_or(1)
     }
 
-    /// Whether `record` is of another generation than the one that runs.
+    /// Returns whether `record` is of another generation than the one that runs.
     pub(super) fn is_over(&self, record: &Record) -> bool {
         !record.what.is_done_to()
             && self.processes.generation(record.rank) != Some(record.generation)

@@ -90,12 +90,12 @@ impl KeyKind {
         }
     }
 
-    /// Whether its keys name a rank.
+    /// Returns whether its keys name a rank.
     fn has_slot(self) -> bool {
         !matches!(self, Self::Record | Self::Config)
     }
 
-    /// Whether no rank would write the right value again: changes, or newcomers, wait until it is restored.
+    /// Returns whether no rank would write the right value again: changes, or newcomers, wait until it is restored.
     pub(super) fn has_no_holder(self) -> bool {
         matches!(self, Self::Record | Self::Settings | Self::Layer)
     }

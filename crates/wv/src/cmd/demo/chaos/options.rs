@@ -307,7 +307,7 @@ impl ChaosOptions {
         Duration::from_secs(self.patience.unwrap_or(usual).max(1))
     }
 
-    /// Whether a deed of this kind can be done to ranks of this run.
+    /// Returns whether a deed of this kind can be done to ranks of this run.
     fn is_of_ranks(&self, kind: Kind) -> bool {
         match self.buffer {
             Some(_) => kind.is_of_buffers(),

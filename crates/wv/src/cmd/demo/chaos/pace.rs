@@ -149,7 +149,7 @@ impl Step {
     }
 }
 
-/// Whether it may slow down others.
+/// Returns whether it may slow down others.
 fn is_deed(what: &RecordKind) -> bool {
     matches!(
         what,

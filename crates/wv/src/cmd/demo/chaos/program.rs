@@ -262,7 +262,7 @@ impl Driven<'_> {
         DemoError::Ranks { messages }
     }
 
-    /// Whether `process` belongs to this run.
+    /// Returns whether `process` belongs to this run.
     fn is_own(&self, process: u32) -> bool {
         let mark = format!("{MARK}={}", self.place.path().display());
         let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();

@@ -243,7 +243,7 @@ impl Count {
         });
     }
 
-    /// Whether `call` is the first that its rank has lost to the newest deed of arguments.
+    /// Returns whether `call` is the first that its rank has lost to the newest deed of arguments.
     fn is_first_refusal(&mut self, call: &Call<'_>, deeds: &[Since<'_>]) -> bool {
         let causes = || call.losses.iter().flat_map(|loss| &loss.causes);
         let newest = deeds

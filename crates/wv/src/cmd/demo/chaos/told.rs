@@ -118,13 +118,13 @@ impl Standing {
         self.serving.remove(&rank)
     }
 
-    /// Whether every rank has reported a call with all ranks, in which it lost nothing.
+    /// Returns whether every rank has reported a call with all ranks, in which it lost nothing.
     pub(super) fn is_whole(&self) -> bool {
         let whole = |(active, lost): &(Vec<bool>, u64)| !active.contains(&false) && *lost == 0;
         self.active.len() == self.ranks as usize && self.active.values().all(whole)
     }
 
-    /// Whether all others have reported a call without `rank`.
+    /// Returns whether all others have reported a call without `rank`.
     pub(super) fn have_missed(&self, rank: u32) -> bool {
         let others = self.active.iter().filter(|(other, _)| **other != rank);
         let missed = others.filter(|(_, (active, _))| !active[rank as usize]);

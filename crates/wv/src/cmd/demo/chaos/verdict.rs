@@ -141,7 +141,7 @@ struct Deed<'a> {
 }
 
 impl Deed<'_> {
-    /// Whether it was done at some time in `from..=until`, or so shortly before that `aftermath` reaches into it.
+    /// Returns whether it was done at some time in `from..=until`, or so shortly before that `aftermath` reaches into it.
     fn touches(&self, from: u64, until: u64, aftermath: u64) -> bool {
         let over = self
             .until
@@ -258,7 +258,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Whether a disturbance of `rank` alone reaches into `from..=until`. It stood still while others went on, its port was down,
+    /// Returns whether a disturbance of `rank` alone reaches into `from..=until`. It stood still while others went on, its port was down,
     /// it was on the smaller side, or the machine kept it from running.
     fn was_disturbed(
         &self,
@@ -288,7 +288,7 @@ impl<'a> Story<'a> {
         })
     }
 
-    /// Whether this generation has served, so that no other process may take its place.
+    /// Returns whether this generation has served, so that no other process may take its place.
     fn has_served(&self, rank: u32, generation: u32) -> bool {
         self.records.iter().any(|record| {
             (record.rank, record.generation) == (rank, generation)
@@ -296,7 +296,7 @@ impl<'a> Story<'a> {
         })
     }
 
-    /// Whether the rank says that it stood still for half a lease, and not because all did.
+    /// Returns whether the rank says that it stood still for half a lease, and not because all did.
     fn stood(&self, rank: u32, generation: u32, from: u64, until: u64) -> bool {
         self.records.iter().any(|record| match record.what {
             RecordKind::Stood { ms }
@@ -313,7 +313,7 @@ impl<'a> Story<'a> {
         })
     }
 
-    /// Whether the pairs that were cut leave `rank` outside the largest side of `members`. A rank that is no member joins no sides.
+    /// Returns whether the pairs that were cut leave `rank` outside the largest side of `members`. A rank that is no member joins no sides.
     fn is_cut_off(&self, rank: u32, members: &[u32], from: u64, until: u64) -> bool {
         let is_cut =
             |deed: &&Deed<'_>| !deed.begun.pairs.is_empty() && deed.touches(from, until, BROKEN_US);
@@ -414,7 +414,7 @@ impl<'a> Story<'a> {
 }
 
 impl Deed<'_> {
-    /// Whether it is done to some ranks while others go on.
+    /// Returns whether it is done to some ranks while others go on.
     fn is_alone(&self, ranks: u32) -> bool {
         (self.begun.ranks.len() as u64) < u64::from(ranks)
     }
@@ -439,7 +439,7 @@ impl Deed<'_> {
     }
 }
 
-/// Whether `cuts` leave `rank` outside the largest side of `ranks`. Of several equally large sides, the one with the lowest slot
+/// Returns whether `cuts` leave `rank` outside the largest side of `ranks`. Of several equally large sides, the one with the lowest slot
 /// counts. If no two ranks meet, no side exists.
 fn is_outside<'a>(
     rank: u32,
@@ -510,7 +510,7 @@ impl<'a> Standing<'a> {
         }
     }
 
-    /// Whether all serve in one view of all, and nothing is parted.
+    /// Returns whether all serve in one view of all, and nothing is parted.
     fn is_whole(&self, ranks: u32) -> bool {
         let newest = self.views.values().map(|(_, view)| view.0).max();
         (0..ranks).all(|rank| {
@@ -631,7 +631,7 @@ mod tests {
         of(&story)
     }
 
-    /// Whether rank 2 was expelled for nothing, as its story says.
+    /// Returns whether rank 2 was expelled for nothing, as its story says.
     fn for_nothing(story: Vec<Record>) -> bool {
         let verdicts = judged(story);
         let expelled = |verdict: &Verdict| matches!(verdict.what, What::Expelled { rank: 2, .. });

@@ -187,7 +187,7 @@ impl Watch {
         calm.map(|(number, _)| *number).collect()
     }
 
-    /// Whether all of `ranks` serve in one view of all, in which nothing is parted.
+    /// Returns whether all of `ranks` serve in one view of all, in which nothing is parted.
     pub(super) fn is_whole(&self, ranks: u32) -> bool {
         let epoch = self.ranks.values().next().map(|rank| rank.epoch);
         let whole =
