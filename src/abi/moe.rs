@@ -458,7 +458,7 @@ const _: () = {
     assert!(size_of::<MoeHandle>() == 512);
 };
 
-/// What the header holds of this file, in order.
+/// Returns what the header holds of this file, in order.
 pub(super) fn items() -> Vec<Item> {
     vec![
         struct_item::<MoeSignal>(),

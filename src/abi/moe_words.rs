@@ -177,7 +177,7 @@ abi_enum! {
     }
 }
 
-/// What the header holds of this file, in order.
+/// Returns what the header holds of this file, in order.
 pub(super) fn items() -> Vec<Item> {
     let mut items = constant_items(constants());
     items.extend([

@@ -17,7 +17,7 @@ impl EngineKey {
         Self(bytes)
     }
 
-    /// What a key file holds: 32 bytes, or 64 hexadecimal digits and perhaps the end of a line. Nothing else is a key.
+    /// Returns what a key file holds: 32 bytes, or 64 hexadecimal digits and perhaps the end of a line. Nothing else is a key.
     #[must_use]
     pub fn of_file(bytes: &[u8]) -> Option<Self> {
         if let Ok(bytes) = bytes.try_into() {

@@ -13,7 +13,7 @@ pub fn whole(text: &str) -> Option<u64> {
     number.filter(|_| is_plain && !is_padded)
 }
 
-/// What to say of `text` besides where it would be a whole number but for a sign or zeros before it.
+/// Returns what to say of `text` besides where it would be a whole number but for a sign or zeros before it.
 pub(crate) fn spelling(text: &str) -> &'static str {
     let unsigned = text.strip_prefix('+').unwrap_or(text);
     let bare = unsigned.trim_start_matches('0');

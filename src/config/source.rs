@@ -19,7 +19,7 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// What `read` makes of these variables.
+    /// Returns what `read` makes of these variables.
     ///
     /// # Errors
     /// One that `read` has read is no text, so that it does not count as not set; else the error of `read`.
@@ -81,7 +81,7 @@ impl Source<'_> {
         self.number(name).map(Duration::from_millis)
     }
 
-    /// What the word of a variable means.
+    /// Returns what the word of a variable means.
     pub(super) fn word<T: Copy>(
         &self,
         name: &str,
@@ -98,7 +98,7 @@ impl Source<'_> {
         self.word(name, &[("0", false), ("1", true)])
     }
 
-    /// What `read` makes of the variable.
+    /// Returns what `read` makes of the variable.
     pub(super) fn read<T>(
         &self,
         name: &str,
@@ -108,7 +108,7 @@ impl Source<'_> {
         read(&value).ok_or_else(|| row_of(name).refuse(value))
     }
 
-    /// What `read` makes of the variable, if it is set.
+    /// Returns what `read` makes of the variable, if it is set.
     pub(super) fn given<T>(
         &self,
         name: &str,
@@ -120,7 +120,7 @@ impl Source<'_> {
         }
     }
 
-    /// What a variable stands for whose type reads it, and says what is wrong with it.
+    /// Returns what a variable stands for whose type reads it, and says what is wrong with it.
     pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Result<T, ConfigError>
     where
         T::Err: fmt::Display,

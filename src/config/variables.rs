@@ -578,7 +578,7 @@ mod tests {
         }
     }
 
-    /// What a rank and an engine read.
+    /// Returns what a rank and an engine read.
     fn config(name: &str, value: &str) -> Result<(Config, EngineConfig), ConfigError> {
         let source = |asked: &str| match asked {
             _ if asked == name => Some(value.to_owned()),

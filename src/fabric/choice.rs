@@ -194,7 +194,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// What the step costs against those above it; none where it costs nothing more.
+    /// Returns what the step costs against those above it; none where it costs nothing more.
     #[must_use]
     pub fn price(&self) -> Option<&'static str> {
         let row = self.matter.row(self.step);
@@ -202,7 +202,7 @@ impl Choice {
             .filter(|price| !price.is_empty())
     }
 
-    /// What it takes to have the next better step; none where the best one is taken.
+    /// Returns what it takes to have the next better step; none where the best one is taken.
     #[must_use]
     pub fn remedy(&self) -> Option<&'static str> {
         let better = self.refused.last()?;

@@ -80,7 +80,7 @@ impl LiveTeam {
         RegisteredWindow { team: self.0, id }
     }
 
-    /// What it publishes to others, with kernels on `gpu`.
+    /// Returns what it publishes to others, with kernels on `gpu`.
     pub(crate) fn identity(&self, gpu: &dyn Gpu, direct: bool) -> Identity {
         let device = gpu.device_id();
         if let Some(team) = living().get_mut(&self.0) {
@@ -136,7 +136,7 @@ impl Identity {
         (place.bytes == bytes).then_some(place.base)
     }
 
-    /// How kernels of this rank get at the windows of `other`.
+    /// Returns how kernels of this rank get at the windows of `other`.
     pub(crate) fn reach(&self, other: &Self) -> Reach {
         if !(self.direct && other.direct) {
             return Reach::Hca;

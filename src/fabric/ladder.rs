@@ -35,7 +35,7 @@ impl Ladder {
         self.free
     }
 
-    /// What has been chosen so far.
+    /// Returns what has been chosen so far.
     pub(crate) fn choice(&self) -> &Choice {
         &self.choice
     }

@@ -10,7 +10,7 @@ const SOFT_ACK_TIMEOUT: u8 = 17;
 /// Least time of a round of the software HCA, whatever its timeout (`softhca::wire::timer`).
 const SOFT_ROUND: Duration = Duration::from_millis(500);
 
-/// How long the QPs of a rail try, as `path` says, or as fits an HCA that is software if `soft`.
+/// Returns how long the QPs of a rail try, as `path` says, or as fits an HCA that is software if `soft`.
 pub(crate) fn patience(path: &PathConfig, soft: bool) -> SendAttr {
     let default = SendAttr::new(0);
     let timeout = if soft {
@@ -26,7 +26,7 @@ pub(crate) fn patience(path: &PathConfig, soft: bool) -> SendAttr {
     }
 }
 
-/// How long an HCA with this setting may try before it gives a peer up. The InfiniBand specification lets an HCA take up to four
+/// Returns how long an HCA with this setting may try before it gives a peer up. The InfiniBand specification lets an HCA take up to four
 /// times the timeout. The software HCA keeps to it, but each of its rounds stands for half a second at least.
 pub(crate) fn longest(send: &SendAttr, soft: bool) -> Duration {
     if soft {

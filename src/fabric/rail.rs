@@ -134,7 +134,7 @@ impl Rail {
         self.control.heap()
     }
 
-    /// How the HCA reaches the memory of its queues.
+    /// Returns how the HCA reaches the memory of its queues.
     pub(crate) fn export(&self) -> Option<&Export> {
         self.host.as_ref().unwrap_or(self.heap()).export()
     }
@@ -185,7 +185,7 @@ fn host_heap(
     heap.map_err(of_memory)
 }
 
-/// What the HCA says of memory that it is to reach: it may reach other memory.
+/// Returns what the HCA says of memory that it is to reach: it may reach other memory.
 fn of_memory(error: VerbsError) -> FabricError {
     if error.is_refusal() {
         FabricError::of_step(error)

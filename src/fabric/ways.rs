@@ -154,7 +154,7 @@ impl Ways {
         }
     }
 
-    /// How QPs on a device with `caps` are rung.
+    /// Returns how QPs on a device with `caps` are rung.
     pub(crate) fn doorbell(&self, caps: &Caps) -> Doorbell {
         match self.doorbells.step() {
             // Named, it is refused by name where the device does not have it.
@@ -168,7 +168,7 @@ impl Ways {
         }
     }
 
-    /// Which memory queues lie in.
+    /// Returns which memory queues lie in.
     pub(crate) fn queues(&self) -> Queues {
         match rung_of(&self.queues) {
             Rung::Host => Queues::Host,
@@ -176,17 +176,17 @@ impl Ways {
         }
     }
 
-    /// How HCAs reach queues.
+    /// Returns how HCAs reach queues.
     pub(crate) fn queue_rung(&self) -> Rung {
         rung_of(&self.queues)
     }
 
-    /// How HCAs reach windows.
+    /// Returns how HCAs reach windows.
     pub(crate) fn window_rung(&self) -> Rung {
         rung_of(&self.windows)
     }
 
-    /// What has been chosen.
+    /// Returns what has been chosen.
     pub(crate) fn choices(&self) -> [&Choice; 3] {
         [&self.doorbells, &self.queues, &self.windows].map(Ladder::choice)
     }

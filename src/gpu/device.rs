@@ -18,7 +18,7 @@ use crate::gpu::stream::Stream;
 
 /// One device that runs kernels. Object safe: the runtime holds `Arc<dyn Gpu>`.
 pub trait Gpu: Send + Sync + fmt::Debug {
-    /// What results are labelled with: `simt`, or the GPU's name.
+    /// Returns what results are labelled with: `simt`, or the GPU's name.
     fn label(&self) -> String;
 
     /// Names the device. Two ranks of one process with the same value may load from and store to each other's device memory in
@@ -139,7 +139,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// [`GpuError::NotOpened`]: its owner has ended, it belongs to another user, or to a device that this one does not reach.
     fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError>;
 
-    /// How an HCA reaches this device's memory, and in which order its writes appear in it.
+    /// Returns how an HCA reaches this device's memory, and in which order its writes appear in it.
     ///
     /// # Errors
     ///
@@ -181,7 +181,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         self.arena().read(addr, out)
     }
 
-    /// What [`Gpu::copy`] reaches: the host's memory, memory of each device with the same value, and what such a device has opened.
+    /// Returns what [`Gpu::copy`] reaches: the host's memory, memory of each device with the same value, and what such a device has opened.
     /// None: the device makes no such copies.
     fn copies_within(&self) -> Option<&'static str> {
         None
@@ -231,7 +231,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         kind: RegisterKind,
     ) -> Result<MappedMmio, GpuError>;
 
-    /// What the device says of itself, and its driver of the kernels that are loaded.
+    /// Returns what the device says of itself, and its driver of the kernels that are loaded.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ use super::share::{MemoryHandle, Name};
 
 /// What keeps an allocation or a mapping alive; dropping it ends it.
 pub(super) trait Hold: Send + Sync + fmt::Debug {
-    /// How other processes of this machine name the memory; none if they do not reach it.
+    /// Returns how other processes of this machine name the memory; none if they do not reach it.
     fn name(&self) -> Result<Option<Name>, GpuError> {
         Ok(None)
     }

@@ -226,7 +226,7 @@ impl SimtGpu {
         known.names().into_iter()
     }
 
-    /// What has been counted of each kernel that was launched, by name.
+    /// Returns what has been counted of each kernel that was launched, by name.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<&'static str, KernelCounts> {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);

@@ -153,7 +153,7 @@ pub(super) fn write_anew(rank: &mut Rank, record: &Record) -> Result<TurnOutcome
     Ok(TurnOutcome::Wait(ttl / 4))
 }
 
-/// What the rules say of what this rank has read.
+/// Returns what the rules say of what this rank has read.
 fn judge_lost(rank: &mut Rank, record: &Record) -> Anew {
     let (own, ttl) = (rank.own(), rank.shared.bounds.lease_ttl);
     let ended = ended_for_certain(rank, record);
@@ -255,7 +255,7 @@ pub(super) fn find_again(rank: &mut Rank, record: &Record) -> Result<(), GroupEr
     Ok(())
 }
 
-/// What the ranks wait for, in words; nothing if they only wait for a moment.
+/// Returns what the ranks wait for, in words; nothing if they only wait for a moment.
 fn waits(verdict: &Anew) -> String {
     match verdict {
         Anew::Misses(ranks) => format!(

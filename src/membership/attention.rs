@@ -183,7 +183,7 @@ mod tests {
         news: false,
     };
 
-    /// What `turns` turns in peace begin with, each a quarter of a lease after the one before.
+    /// Returns what `turns` turns in peace begin with, each a quarter of a lease after the one before.
     fn in_peace(attention: &mut Attention, turns: u32) -> Vec<Looks> {
         let start = Instant::now();
         let turn = |number| {

@@ -191,7 +191,7 @@ impl Schedule {
         behind.or_else(|| targets.iter().find(is_due)).copied()
     }
 
-    /// How long none of `targets` is due.
+    /// Returns how long none of `targets` is due.
     fn idle(&self, targets: &[RankGeneration], now: Instant) -> Duration {
         let next = targets.iter().filter_map(|who| self.next.get(who));
         let left = next.map(|next| next.saturating_duration_since(now));
@@ -298,7 +298,7 @@ impl Retell {
     }
 }
 
-/// How long a connection to `who` waits after one more failure: `unit`, twice as long each time, at most `most` times `unit`.
+/// Returns how long a connection to `who` waits after one more failure: `unit`, twice as long each time, at most `most` times `unit`.
 fn wait_again(
     times: &mut BTreeMap<RankGeneration, u32>,
     who: RankGeneration,

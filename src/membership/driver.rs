@@ -232,7 +232,7 @@ impl Driver {
         Ok(looks)
     }
 
-    /// What follows from `look`: words to others and to the user, then steps. The turn has begun with `looks`.
+    /// Returns what follows from `look`: words to others and to the user, then steps. The turn has begun with `looks`.
     fn conclude(
         &mut self,
         record: &Arc<Record>,

@@ -121,7 +121,7 @@ impl Group {
         self.shared.lock().check()
     }
 
-    /// How this rank stands.
+    /// Returns how this rank stands.
     #[must_use]
     pub fn state(&self) -> GroupState {
         self.shared.lock().state
@@ -133,13 +133,13 @@ impl Group {
         self.shared.lock().view.clone()
     }
 
-    /// How often things have happened so far, and how many pairs are parted now.
+    /// Returns how often things have happened so far, and how many pairs are parted now.
     #[must_use]
     pub fn counters(&self) -> GroupCounters {
         self.shared.lock().counting.counters()
     }
 
-    /// What has happened since the last call, oldest first. The newest 4,096 are kept.
+    /// Returns what has happened since the last call, oldest first. The newest 4,096 are kept.
     #[must_use]
     pub fn events(&self) -> Vec<GroupEvent> {
         self.shared.take_events()
@@ -197,7 +197,7 @@ impl Group {
         Ok(())
     }
 
-    /// How often the state, the view, or the ranks that kernels do not wait for have changed so far.
+    /// Returns how often the state, the view, or the ranks that kernels do not wait for have changed so far.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.shared.lock().changes.number()

@@ -33,7 +33,7 @@ pub(super) struct Holders {
 }
 
 impl Holders {
-    /// What is kept of the rank in `slot`, which is in `held`.
+    /// Returns what is kept of the rank in `slot`, which is in `held`.
     fn of_slot(&self, slot: u32) -> Holder {
         Holder {
             beside: self.beside.contains(slot),
@@ -45,7 +45,7 @@ impl Holders {
         self.held.len() + self.more.len()
     }
 
-    /// What is kept of `who`, if it holds its lease.
+    /// Returns what is kept of `who`, if it holds its lease.
     pub(super) fn get(&self, who: RankGeneration) -> Option<Holder> {
         if self.held.get(who.0) == Some(who.1) {
             Some(self.of_slot(who.0))

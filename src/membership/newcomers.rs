@@ -27,7 +27,7 @@ struct Tries {
     not_before: Option<Instant>,
 }
 
-/// How long a slot waits after the last of `failures` newcomers that came to nothing, one after the other (P6).
+/// Returns how long a slot waits after the last of `failures` newcomers that came to nothing, one after the other (P6).
 pub(super) fn held_for(ttl: Duration, failures: u32) -> Duration {
     back_off(ttl, failures.saturating_sub(1), MOST_LEASES)
 }

@@ -182,7 +182,7 @@ impl Transport for Team {
     }
 }
 
-/// What a QP's word of failure and syndrome says; nothing, if the host has written it itself.
+/// Returns what a QP's word of failure and syndrome says; nothing, if the host has written it itself.
 fn cause_of(word: u64) -> Option<Cause> {
     let half = |at: u32| u32::try_from(word >> at & u64::from(u32::MAX)).expect("32 bits");
     match Status(half(0)) {

@@ -19,7 +19,7 @@ pub(super) struct OwnRow {
 }
 
 impl OwnRow {
-    /// How often this rank had taken its lease when it wrote the row.
+    /// Returns how often this rank had taken its lease when it wrote the row.
     pub(super) fn takings(&self) -> u32 {
         self.told.takings
     }

@@ -158,7 +158,7 @@ fn ranks(group: &GroupStore) -> Vec<RankReport> {
     all.into_iter().map(report).collect()
 }
 
-/// What rows of members say of slots that wait.
+/// Returns what rows of members say of slots that wait.
 fn held_back(group: &GroupStore, record: &Record) -> Vec<HeldBackReport> {
     let mut all: BTreeMap<u32, u32> = BTreeMap::new();
     let rows = record

@@ -305,7 +305,7 @@ impl Shared {
         }
     }
 
-    /// What has happened since the last call.
+    /// Returns what has happened since the last call.
     pub(super) fn take_events(&self) -> Vec<GroupEvent> {
         self.lock().events.drain(..).collect()
     }
@@ -340,7 +340,7 @@ impl Inner {
         others.peek().is_some() && others.all(lost)
     }
 
-    /// What was said of the QPs to these ranks is over.
+    /// Returns what was said of the QPs to these ranks is over.
     pub(super) fn forget_pairs(&mut self, which: impl Fn(&RankGeneration) -> bool) {
         self.connected.retain(|who| !which(who));
         self.unproven.retain(|who| !which(who));
@@ -380,7 +380,7 @@ impl Inner {
         }
     }
 
-    /// What holds this rank up.
+    /// Returns what holds this rank up.
     pub(super) fn hindrance(&self) -> Option<&GroupEventKind> {
         self.hindrance.as_ref()
     }

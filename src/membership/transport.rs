@@ -65,7 +65,7 @@ pub(super) trait Transport: Send + Sync + Debug {
         Process::this()
     }
 
-    /// What the system says to one more thread of this name.
+    /// Returns what the system says to one more thread of this name.
     #[cfg(test)]
     fn may_start(&self, _thread: &str) -> std::io::Result<()> {
         Ok(())
@@ -120,7 +120,7 @@ pub(super) trait Transport: Send + Sync + Debug {
         Ok(())
     }
 
-    /// How far the records are by which this rank and generation `generation` of `peer` meet: what this end has told the other, and
+    /// Returns how far the records are by which this rank and generation `generation` of `peer` meet: what this end has told the other, and
     /// what the other has told this one, in words.
     fn words(&self, peer: u32, generation: u32) -> [String; 2];
 
@@ -146,7 +146,7 @@ pub(super) trait Transport: Send + Sync + Debug {
         Vec::new()
     }
 
-    /// What kernels have sent to `peer` and know to have completed: a number that grows with it.
+    /// Returns what kernels have sent to `peer` and know to have completed: a number that grows with it.
     fn completed(&self, peer: u32) -> Result<u64, TeamError>;
 
     /// Generations that have ended, where the transport sees that by itself.
@@ -161,6 +161,6 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// of ranks.
     fn failing(&self) -> Vec<u32>;
 
-    /// Why kernels have found a QP to `peer` in error; none if they have not.
+    /// Returns why kernels have found a QP to `peer` in error; none if they have not.
     fn failure(&self, peer: u32) -> Result<Option<Cause>, TeamError>;
 }

@@ -142,7 +142,7 @@ impl Turns {
     }
 }
 
-/// How long something has to be done before the rank at `place` looks whether it is.
+/// Returns how long something has to be done before the rank at `place` looks whether it is.
 fn reading_turn(rank: &Rank, record: &Record, accuses: bool, place: u32) -> Duration {
     let turn = rank.store.pace().turn(place);
     if record.open.is_none() && accuses {
@@ -160,7 +160,7 @@ fn waits_for_promises(rank: &Rank, record: &Record) -> bool {
     long && rank.has_waiting_call(record)
 }
 
-/// How many living ranks come before this one.
+/// Returns how many living ranks come before this one.
 fn place(rank: &Rank, record: &Record, look: &Look<Duration>) -> u32 {
     let own = rank.own.slot;
     let (from, may, behind) = match &record.open {
@@ -178,7 +178,7 @@ fn place(rank: &Rank, record: &Record, look: &Look<Duration>) -> u32 {
     behind + u32::try_from(before.count()).unwrap_or(u32::MAX)
 }
 
-/// How much longer all ranks leave a step alone that proposes `new`.
+/// Returns how much longer all ranks leave a step alone that proposes `new`.
 pub(super) fn waits_more(record: &Record, new: &Proposal) -> Duration {
     if only_unites(record, new) {
         UNITE

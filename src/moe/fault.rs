@@ -37,7 +37,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// What a kernel has written; none if nothing is missing.
+    /// Returns what a kernel has written; none if nothing is missing.
     pub(super) fn new(fault: &MoeFault) -> Option<Self> {
         let some = |value: u32| (value != NONE).then_some(value);
         (fault.cause != MoeCause::NONE).then(|| Self {

@@ -171,7 +171,7 @@ impl Moe {
         self.control.team()
     }
 
-    /// Which ranks take part, and what kernels are told of it.
+    /// Returns which ranks take part, and what kernels are told of it.
     pub(crate) fn control(&self) -> &Control {
         &self.control
     }

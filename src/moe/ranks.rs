@@ -82,14 +82,14 @@ impl Moe {
         self.control().board().suspected()
     }
 
-    /// How many records of faults kernels have written so far; wraps. It is one load of the host's own memory. A caller that
+    /// Returns how many records of faults kernels have written so far; wraps. It is one load of the host's own memory. A caller that
     /// keeps the last answer knows before each launch whether [`Moe::last_fault`] has news, without waiting.
     #[must_use]
     pub fn faults(&self) -> u32 {
         self.control().board().faults()
     }
 
-    /// How many calls so far found no free send buffer, and so sent nothing: links to more ranks than the layer was made for
+    /// Returns how many calls so far found no free send buffer, and so sent nothing: links to more ranks than the layer was made for
     /// ([`MoeConfig::failing_links`](super::MoeConfig::failing_links)) failed within the patience of the HCA. Wraps. One load of
     /// the host's own memory.
     #[must_use]
@@ -109,7 +109,7 @@ impl Moe {
         self.control().view()
     }
 
-    /// Which rank holds which expert, in the newest view.
+    /// Returns which rank holds which expert, in the newest view.
     #[must_use]
     pub fn placement(&self) -> Placement {
         self.view().placement.clone()

@@ -73,7 +73,7 @@ impl CallReport {
         ranks.filter_map(|(rank, peer)| self.trouble(peer).map(|_| rank))
     }
 
-    /// What went wrong with one peer.
+    /// Returns what went wrong with one peer.
     fn trouble(&self, peer: &MoeHandlePeer) -> Option<String> {
         if peer.active == 0 {
             return None;

@@ -26,7 +26,7 @@ pub struct RequiredBytes {
 }
 
 impl RequiredBytes {
-    /// What the library allocates with `handles` handles. The last three are the caller's.
+    /// Returns what the library allocates with `handles` handles. The last three are the caller's.
     #[must_use]
     pub fn library(&self, handles: u64) -> u64 {
         self.slots + self.staging + self.signals + self.state + handles * self.handle

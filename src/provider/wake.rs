@@ -77,7 +77,7 @@ impl Wake {
         let _ = read(&self.fd, &mut count);
     }
 
-    /// How often its sleeper has woken.
+    /// Returns how often its sleeper has woken.
     pub(crate) fn wakes(&self) -> u64 {
         self.wakes.load(Ordering::Relaxed)
     }

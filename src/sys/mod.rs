@@ -187,7 +187,7 @@ fn open(libraries: &[&str]) -> Result<Rdma, LoadError> {
     Err(LoadError { tried })
 }
 
-/// What the dynamic loader said; libloading's own text is only which call failed.
+/// Returns what the dynamic loader said; libloading's own text is only which call failed.
 fn loader_message(error: &libloading::Error) -> String {
     let said = std::error::Error::source(error);
     said.map_or_else(|| error.to_string(), ToString::to_string)

@@ -187,12 +187,12 @@ impl TeamConfig {
         self.heap_bytes(rail, rails, self.any_shape().control_bytes())
     }
 
-    /// What a heap for the QPs of `rail` takes, of which each takes `each` bytes.
+    /// Returns what a heap for the QPs of `rail` takes, of which each takes `each` bytes.
     fn heap_bytes(&self, rail: u32, rails: u32, each: u64) -> u64 {
         (self.qps_of(rail, rails) * each.next_multiple_of(128) + SPARE).next_multiple_of(4096)
     }
 
-    /// What `rail` of `rails` has room for, with QPs of `shape` whose queues the HCA reaches as `rung` says.
+    /// Returns what `rail` of `rails` has room for, with QPs of `shape` whose queues the HCA reaches as `rung` says.
     pub(in crate::team) fn rail(
         &self,
         rail: u32,
@@ -220,7 +220,7 @@ impl TeamConfig {
         })
     }
 
-    /// What its words leave of each ladder.
+    /// Returns what its words leave of each ladder.
     pub(in crate::team) fn allowed(&self) -> Allowed {
         Allowed {
             doorbell: self.modes.doorbell,
@@ -243,7 +243,7 @@ impl TeamConfig {
         }
     }
 
-    /// What must agree between the ranks: name and value.
+    /// Returns what must agree between the ranks: name and value.
     pub(in crate::team) fn agreed(&self, rails: u32) -> Vec<(String, String)> {
         let pairs = [
             ("number of ranks", u64::from(self.ranks)),

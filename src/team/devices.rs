@@ -113,7 +113,7 @@ impl RankDevices {
     }
 }
 
-/// What a program is told that gets the CPU beside a real HCA: it may have meant a GPU, which it would miss by its speed alone.
+/// Returns what a program is told that gets the CPU beside a real HCA: it may have meant a GPU, which it would miss by its speed alone.
 fn on_the_cpu(hca: &str) -> String {
     format!(
         "this process sees no GPU (WARPVERBS_GPU=auto), so its kernels run on the CPU beside the HCA {hca}: look at CUDA_VISIBLE_DEVICES and \

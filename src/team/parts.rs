@@ -37,7 +37,7 @@ impl Parts {
         self.config.holder()
     }
 
-    /// What records of others are compared with.
+    /// Returns what records of others are compared with.
     pub(in crate::team) fn wanted(&self) -> Wanted<'_> {
         self.peers.wanted(&self.exchange, &self.config)
     }

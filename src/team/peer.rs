@@ -260,7 +260,7 @@ impl Team {
         known::words(self.parts(), peer, generation)
     }
 
-    /// What QP `i` to `peer` has done. Kernels may run.
+    /// Returns what QP `i` to `peer` has done. Kernels may run.
     ///
     /// # Errors
     /// A peer or QP that the team does not have; the device's.
@@ -268,7 +268,7 @@ impl Team {
         counters::counters(self.gpu().as_ref(), self.state(peer)?.qps.get(i)?)
     }
 
-    /// How QP `i` to `peer` is, at the HCA and for kernels. Kernels may run; a command of some hundred microseconds on silicon.
+    /// Returns how QP `i` to `peer` is, at the HCA and for kernels. Kernels may run; a command of some hundred microseconds on silicon.
     ///
     /// # Errors
     /// A peer or QP that the team does not have; the HCA's, the device's.
@@ -319,7 +319,7 @@ impl Team {
         self.state(peer).map_or_else(|_| Vec::new(), without)
     }
 
-    /// How long the most patient of its HCAs may try before it gives a peer up.
+    /// Returns how long the most patient of its HCAs may try before it gives a peer up.
     pub(crate) fn patience(&self) -> Duration {
         let rails = self.parts().rails.iter().zip(self.parts().peers.patience());
         let each = rails.map(|(rail, send)| longest(send, rail.context().info().is_soft()));

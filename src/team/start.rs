@@ -171,7 +171,7 @@ fn log(parts: &Parts) {
     }
 }
 
-/// What the rail on each of `contexts` has room for.
+/// Returns what the rail on each of `contexts` has room for.
 fn room(
     config: &TeamConfig,
     contexts: &[Arc<Context>],

@@ -156,7 +156,7 @@ impl Team {
         self.parts.config.ranks
     }
 
-    /// How it was joined.
+    /// Returns how it was joined.
     #[must_use]
     pub fn config(&self) -> &TeamConfig {
         &self.parts.config
@@ -179,7 +179,7 @@ impl Team {
         self.parts.tables.addr()
     }
 
-    /// How signals are kept after data: the same at all ranks.
+    /// Returns how signals are kept after data: the same at all ranks.
     #[must_use]
     pub fn signal_order(&self) -> SignalOrder {
         self.parts.choices.order()
@@ -197,7 +197,7 @@ impl Team {
         self.parts.rails.get(rail).map(|rail| rail.heap().stats())
     }
 
-    /// What the control heap holds: that of the first rail.
+    /// Returns what the control heap holds: that of the first rail.
     #[must_use]
     pub fn control_stats(&self) -> HeapStats {
         self.parts.rails[0].heap().stats()
@@ -215,7 +215,7 @@ impl Team {
         map
     }
 
-    /// What this rank has joined as and what carries its payload, in one line.
+    /// Returns what this rank has joined as and what carries its payload, in one line.
     ///
     /// A peer counts as direct where both ranks asked for it and are beside each other. Whether the memory of a peer can then be
     /// opened, [`Team::is_direct`] says.
@@ -230,13 +230,13 @@ impl Team {
         report::paths::paths(&self.parts)
     }
 
-    /// What this rank has chosen in each matter: the step that it takes, its cost, and why the rank did not take the steps above.
+    /// Returns what this rank has chosen in each matter: the step that it takes, its cost, and why the rank did not take the steps above.
     #[must_use]
     pub fn choices(&self) -> Vec<Choice> {
         self.parts.choices.all()
     }
 
-    /// How the HCA of each rail reaches this rank's memory: name, rail, and on which rung of the ladder it stands. The heap of
+    /// Returns how the HCA of each rail reaches this rank's memory: name, rail, and on which rung of the ladder it stands. The heap of
     /// queues first, then the windows by number.
     #[must_use]
     pub fn exports(&self) -> Vec<(String, usize, Export)> {
@@ -466,7 +466,7 @@ impl Team {
         self.parts.exchange.program().has_layer(layer)
     }
 
-    /// What `rank` makes, or has made last, if it can be read now.
+    /// Returns what `rank` makes, or has made last, if it can be read now.
     pub(crate) fn wants_of(&self, rank: u32) -> Option<Wants> {
         arguments::wants_of(&self.parts.exchange, rank)
     }
@@ -491,7 +491,7 @@ impl Team {
         self.parts.exchange.is_silent()
     }
 
-    /// What `rank` has found last, if it can be read now.
+    /// Returns what `rank` has found last, if it can be read now.
     pub(crate) fn differs_of(&self, rank: u32) -> Option<Differs> {
         arguments::differs_of(&self.parts.exchange, rank)
     }
@@ -523,7 +523,7 @@ impl Team {
         Arc::new(Self { parts })
     }
 
-    /// What this rank has of the team.
+    /// Returns what this rank has of the team.
     pub(super) fn parts(&self) -> &Parts {
         &self.parts
     }

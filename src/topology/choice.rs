@@ -193,7 +193,7 @@ fn sorted(
     candidates
 }
 
-/// What makes a candidate better than another: the smaller one is. Without a place it is the farthest.
+/// Returns what makes a candidate better than another: the smaller one is. Without a place it is the farthest.
 fn merit(candidate: &Candidate) -> (bool, Option<Distance>, Reverse<u32>) {
     let distance = candidate.distance;
     (distance.is_none(), distance, Reverse(candidate.rate_mbps))

@@ -99,7 +99,7 @@ mod tests {
             .collect()
     }
 
-    /// What one rank of `offers` comes to when it sees of the others marked in `settled` only the layer that they have settled on.
+    /// Returns what one rank of `offers` comes to when it sees of the others marked in `settled` only the layer that they have settled on.
     fn seen(
         offers: &[&[LayerOffer]],
         settled: u32,

@@ -113,14 +113,14 @@ impl Machine {
         &self.unread
     }
 
-    /// How far two PCI functions are from each other; none if the machine lacks one of them.
+    /// Returns how far two PCI functions are from each other; none if the machine lacks one of them.
     #[must_use]
     pub fn distance(&self, one: PciAddress, other: PciAddress) -> Option<Distance> {
         let (one, other) = (self.pci_device(one)?, self.pci_device(other)?);
         Some(distance::between(one, other, self.nodes.len()))
     }
 
-    /// How far a PCI function is from the CPUs and the memory of a NUMA node; none if the machine lacks the function.
+    /// Returns how far a PCI function is from the CPUs and the memory of a NUMA node; none if the machine lacks the function.
     #[must_use]
     pub fn distance_from_node(&self, node: u32, function: PciAddress) -> Option<Distance> {
         let function = self.pci_device(function)?;

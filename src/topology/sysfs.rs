@@ -126,7 +126,7 @@ pub(crate) fn text(path: &Path) -> Result<Option<String>, Unread> {
     }
 }
 
-/// What `parse` makes of the text of a file; what it makes nothing of goes to `unread`, as what cannot be read does.
+/// Returns what `parse` makes of the text of a file; what it makes nothing of goes to `unread`, as what cannot be read does.
 pub(super) fn fact<T>(
     path: &Path,
     wanted: &'static str,

@@ -185,7 +185,7 @@ impl Context {
         &self.info.name
     }
 
-    /// What the list says about the device.
+    /// Returns what the list says about the device.
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.info

@@ -73,7 +73,7 @@ impl CounterSet {
         self.id
     }
 
-    /// What has been counted so far.
+    /// Returns what has been counted so far.
     ///
     /// # Errors
     ///

@@ -263,7 +263,7 @@ pub(super) fn last_errno() -> i32 {
     }
 }
 
-/// What remedies ask of a step.
+/// Returns what remedies ask of a step.
 fn kind(memory: Option<Rung>) -> Option<MemoryKind> {
     memory.map(|rung| match rung {
         Rung::DmabufPcie | Rung::Dmabuf => MemoryKind::Dmabuf,

@@ -292,7 +292,7 @@ fn location_of(word: &str) -> MemoryLocation {
     }
 }
 
-/// What the other process has printed.
+/// Returns what the other process has printed.
 fn other_process(told: &str) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "the_other_process", "--ignored", "--nocapture"])
@@ -328,7 +328,7 @@ fn the_other_process() {
     copy(&*gpu, opened.addr() + 4096, bytes.as_ptr().addr() as u64);
 }
 
-/// What is copied.
+/// Returns what is copied.
 fn copied() -> Vec<u8> {
     (0..=250).cycle().take(200_000).collect()
 }

@@ -189,7 +189,7 @@ fn a_token_parked_by_a_store_loses_a_doorbell() {
     assert_eq!(report.findings, [""; 0]);
 }
 
-/// What shows that `kernel` breaks the protocol: findings of the NIC, missing words, bad ends.
+/// Returns what shows that `kernel` breaks the protocol: findings of the NIC, missing words, bad ends.
 fn symptoms(kernel: &str, follow: Follow, deadline: Duration) -> Vec<String> {
     let ring = Ring::shared(256, 8 * 300, 0);
     let mut params = ring.params(300, 0);

@@ -109,7 +109,7 @@ fn each_page_begins_with_its_title() {
 /// The headings of a decision, in this order.
 const PARTS_OF_A_DECISION: [&str; 3] = ["## What", "## Why", "## Rejected"];
 
-/// What a page of a decision lacks, or has too much.
+/// Returns what a page of a decision lacks, or has too much.
 fn faults_of_a_decision(page: &str) -> Vec<String> {
     let headings = page.lines().filter(|line| line.starts_with("##"));
     let headings: Vec<&str> = headings.collect();

@@ -351,7 +351,7 @@ fn sources(folder: &Path, texts: &mut Vec<String>) {
     }
 }
 
-/// What a line of `text` that begins with `start` opens, up to the line that closes it.
+/// Returns what a line of `text` that begins with `start` opens, up to the line that closes it.
 fn block<'a>(text: &'a str, start: &str) -> Option<&'a str> {
     let (_, behind) = text.split_once(&format!("\n{start}"))?;
     behind.split_once("\n}").map(|(inside, _)| inside)

@@ -8,7 +8,7 @@ use crate::rig::{Side, config, connect, device};
 const MIB: u64 = 1 << 20;
 const EACH: u64 = 6;
 
-/// What an HCA has of engines.
+/// Returns what an HCA has of engines.
 fn objects(hca: &Hca) -> [usize; 5] {
     let live = hca.live_objects();
     [live.qp, live.cq, live.mr, live.mkey, live.umem]

@@ -10,7 +10,7 @@ use warpverbs::internal::engine::{Engine, EngineKey, HostError, Outcome};
 
 use crate::rig::{End, LOOPBACK, as_other, config, connect, frame, listens, message};
 
-/// What the engine at `address` answers a hello with other QPs or another name than its own.
+/// Returns what the engine at `address` answers a hello with other QPs or another name than its own.
 fn answer(address: SocketAddr, change: impl Fn(&str) -> String) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     let theirs = message(&mut stream);

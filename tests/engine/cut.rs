@@ -45,7 +45,7 @@ fn the_rule_is_that_of_its_table() {
     }
 }
 
-/// What is taken while more than a block and a fragment remain, in numbers that cannot wrap.
+/// Returns what is taken while more than a block and a fragment remain, in numbers that cannot wrap.
 fn taken(cut: Cut, bytes: u64) -> Vec<Range<u64>> {
     let mut slices = Vec::new();
     let mut at = 0;

@@ -12,7 +12,7 @@ use super::rig::{End, SHORT, config, connect, pair};
 
 const MIB: u64 = 1 << 20;
 
-/// What every call says of this region that takes one.
+/// Returns what every call says of this region that takes one.
 fn answers(end: &End, peer: &Peer, region: RegionId) -> Vec<EngineError> {
     let engine = &end.engine;
     let results = [

@@ -74,7 +74,7 @@ impl Both {
         }
     }
 
-    /// What becomes of this transfer of `a`.
+    /// Returns what becomes of this transfer of `a`.
     #[track_caller]
     pub(crate) fn concluded(&self, id: TransferId) -> Outcome {
         self.ends[0].concluded(id)

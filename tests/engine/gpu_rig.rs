@@ -182,7 +182,7 @@ impl Gate {
     }
 }
 
-/// How it refuses.
+/// Returns how it refuses.
 pub(crate) fn refusal() -> GpuError {
     GpuError::NotOpened {
         why: "as planned".to_owned(),

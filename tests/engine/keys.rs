@@ -37,7 +37,7 @@ fn made_none(end: &End, key: Option<u8>) -> bool {
     fails && judge.engine.connect(&address).is_ok()
 }
 
-/// What the engine `from` says when it connects to `to`, to the last byte that it says of itself.
+/// Returns what the engine `from` says when it connects to `to`, to the last byte that it says of itself.
 fn recorded(from: &End, to: &End) -> Vec<u8> {
     let address = listens(&to.engine);
     let listener = TcpListener::bind(LOOPBACK).unwrap();

@@ -38,7 +38,7 @@ fn write(local: u64, remote: u64, bytes: u64) -> Operation {
     }
 }
 
-/// What becomes of `operations` on one lane without an HCA, which refuses its WQE of index `refuses`.
+/// Returns what becomes of `operations` on one lane without an HCA, which refuses its WQE of index `refuses`.
 fn refused(set: &[(&str, &str)], refuses: u64, operations: &[Operation]) -> Report {
     let one_lane = [&[("ENGINE_QPS", "1")], set].concat();
     let engine = SinkEngine::new(

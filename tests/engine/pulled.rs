@@ -43,7 +43,7 @@ fn any_operations(random: &mut fastrand::Rng) -> Vec<Operation> {
     operations
 }
 
-/// What the byte at a local address is.
+/// Returns what the byte at a local address is.
 fn byte_of(local: u64) -> u8 {
     u8::try_from(local % 251).unwrap()
 }

@@ -216,7 +216,7 @@ pub(crate) fn as_beside(message: &str, name: &str, beside: Option<&str>) -> Stri
     said.to_string()
 }
 
-/// What an engine offers, with the numbers of other QPs.
+/// Returns what an engine offers, with the numbers of other QPs.
 pub(crate) fn other_qps(message: &str) -> String {
     let mut said: serde_json::Value = serde_json::from_str(message).unwrap();
     for offer in said["offers"].as_array_mut().unwrap() {

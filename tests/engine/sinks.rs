@@ -139,7 +139,7 @@ fn a_transfer_of_a_tebibyte_is_moved_whole_without_memory_for_its_slices() {
     assert_eq!(report.bytes_landed, (1 << 40) + 17);
 }
 
-/// What `test` prints, alone in its process, so that no other test allocates meanwhile.
+/// Returns what `test` prints, alone in its process, so that no other test allocates meanwhile.
 fn alone(test: &str) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--ignored", "--nocapture"])

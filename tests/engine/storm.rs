@@ -101,7 +101,7 @@ fn faults(random: &mut fastrand::Rng) -> FaultSpec {
     spec.unwrap_or_else(|error| panic!("{all:?}: {error}"))
 }
 
-/// What an HCA has of an engine: QPs, registrations and keys.
+/// Returns what an HCA has of an engine: QPs, registrations and keys.
 fn objects(hca: &Hca) -> [usize; 4] {
     let live = hca.live_objects();
     [live.qp, live.cq, live.mr, live.mkey]

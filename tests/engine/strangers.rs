@@ -72,7 +72,7 @@ fn try_message(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
-/// What the engine says of one that listens, sends everything back like this, and is connected to.
+/// Returns what the engine says of one that listens, sends everything back like this, and is connected to.
 fn said_of_listener(end: &End, change: Change) -> String {
     let listener = TcpListener::bind(LOOPBACK).unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -82,7 +82,7 @@ fn said_of_listener(end: &End, change: Change) -> String {
     refused
 }
 
-/// What the engine says of one that connects to it and sends everything back like this.
+/// Returns what the engine says of one that connects to it and sends everything back like this.
 fn said_of_client(address: SocketAddr, change: Change) -> String {
     echo(TcpStream::connect(address).unwrap(), change)
 }

@@ -34,7 +34,7 @@ fn auto(name: &str) -> End {
     End::new(config(name).with_engine_path(EnginePath::Auto), BYTES)
 }
 
-/// Why the engine cannot listen there.
+/// Returns why the engine cannot listen there.
 fn refused(end: &End, path: &Path) -> String {
     match listens(end, path).unwrap_err() {
         HostError::Listen { address, source } => {

@@ -142,7 +142,7 @@ fn receive(
     Some(judge(moe, report, batch, tokens))
 }
 
-/// What experts get of these tokens: dispatch casts them to FP8 in a layer of that.
+/// Returns what experts get of these tokens: dispatch casts them to FP8 in a layer of that.
 fn carried(config: &MoeConfig, batch: &Batch) -> Batch {
     let Format::Fp8(kind) = config.format else {
         return batch.clone();
@@ -159,7 +159,7 @@ fn carried(config: &MoeConfig, batch: &Batch) -> Batch {
     }
 }
 
-/// What a combine has brought is what its own report says, bit for bit: `out` and `token_valid`.
+/// Returns what a combine has brought is what its own report says, bit for bit: `out` and `token_valid`.
 pub(crate) fn judge(
     moe: &Moe,
     report: CallReport,

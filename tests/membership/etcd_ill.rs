@@ -25,7 +25,7 @@ const STAY: Duration = SHORT.lease_ttl.saturating_mul(11);
 /// Most calls of etcd that the ranks which are left make within a lease in which a change fails again and again.
 const MOST_CALLS: u64 = 200;
 
-/// How often each kind of trouble comes.
+/// Returns how often each kind of trouble comes.
 fn rounds() -> u32 {
     match std::env::var_os("WV_TEST_FULL") {
         Some(_) => 10,

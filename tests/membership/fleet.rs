@@ -173,7 +173,7 @@ impl Fleet {
         self.plan.faults = Vec::new();
     }
 
-    /// What the next generation of `slot` joins with.
+    /// Returns what the next generation of `slot` joins with.
     fn next(&self, slot: u32) -> TeamConfig {
         let store = self.store();
         let generation = next_generation(store.as_ref(), slot).unwrap();
@@ -447,7 +447,7 @@ impl Rank {
         self.check();
     }
 
-    /// What has happened to it, for the message of a test that fails.
+    /// Returns what has happened to it, for the message of a test that fails.
     pub(crate) fn story(&self) -> String {
         let calls = self.calls();
         let last = calls.last().map(|call| call.report.to_string());

@@ -11,7 +11,7 @@ use crate::fleet::{Fleet, LONG, Point, Rank};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// What kernels and graphs know of a rank's team and layer.
+/// Returns what kernels and graphs know of a rank's team and layer.
 fn captured(rank: &Rank, slots: u32) -> Vec<u64> {
     let team = rank.moe.team();
     let mut all = vec![rank.moe.context_addr(), team.context_addr()];

@@ -61,7 +61,7 @@ impl Spoils {
         self.lock().is_empty()
     }
 
-    /// What comes into the store in the place of a value of `key`.
+    /// Returns what comes into the store in the place of a value of `key`.
     fn next(&self, key: &str) -> Option<Vec<u8>> {
         let mut all = self.lock();
         let place = all.iter().position(|spoil| spoil.key == key)?;

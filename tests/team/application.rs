@@ -62,7 +62,7 @@ impl Drop for Memory {
     }
 }
 
-/// What the application hands over.
+/// Returns what the application hands over.
 fn adopt(application: &Application) -> Result<Arc<Pd>, VerbsError> {
     // SAFETY: the tests close the application when nothing uses it any more.
     unsafe { Pd::adopt(&Context::adopt(application.context())?, application.pd()) }

@@ -39,7 +39,7 @@ fn a_team_with_dmabufs_works_and_replaces_a_peer_for_as_many_commands() {
     );
 }
 
-/// What memory is registered by where nothing is refused.
+/// Returns what memory is registered by where nothing is refused.
 fn expected() -> Rung {
     match env::var(DEVICE) {
         Ok(device) if device == EXPORTING => Rung::DmabufPcie,

@@ -107,7 +107,7 @@ impl<'a> DrivenFleet<'a> {
         }
     }
 
-    /// How generation `generation` of `rank` joins.
+    /// Returns how generation `generation` of `rank` joins.
     pub(crate) fn joining(&self, rank: u32, generation: u32) -> TeamConfig {
         let members = self.living().without(rank);
         self.setup.of_rank(rank).joining(generation, members)
@@ -217,7 +217,7 @@ impl<'a> DrivenFleet<'a> {
         }
     }
 
-    /// What a rank knows of `peer` that a kernel or a graph may have captured: addresses and numbers of its QPs.
+    /// Returns what a rank knows of `peer` that a kernel or a graph may have captured: addresses and numbers of its QPs.
     pub(crate) fn captured(&self, rank: u32, peer: u32) -> Vec<[u64; 8]> {
         let qps = 0..self.setup.team.qps_per_peer;
         let of = |qp| {

@@ -400,7 +400,7 @@ fn the_founder_that_asks_for_the_fewest_qps_decides_for_all() {
     }
 }
 
-/// What rank 0 says of rank 1, which comes with a port of its own.
+/// Returns what rank 0 says of rank 1, which comes with a port of its own.
 fn refused(own: (Link, PathConfig), theirs: (Link, PathConfig)) -> String {
     refused_as(own, theirs, |_| ())
 }

@@ -77,7 +77,7 @@ fn shown(pid: u32) -> BTreeSet<PathBuf> {
     links.filter_map(target).filter(is_shown).collect()
 }
 
-/// How much of that is open here.
+/// Returns how much of that is open here.
 fn open(shown: &BTreeSet<PathBuf>) -> usize {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let is_open = |path: &&PathBuf| maps.contains(&*path.to_string_lossy());

@@ -149,7 +149,7 @@ impl<'a> Rank<'a> {
         read(self.gpu.as_ref(), addr, count)
     }
 
-    /// What kernels know of the team.
+    /// Returns what kernels know of the team.
     pub(crate) fn tables(&self) -> TeamContext {
         self.read(self.team.context_addr(), 1)[0]
     }
@@ -199,7 +199,7 @@ impl<'a> Rank<'a> {
         self.read(status.addr(), threads)
     }
 
-    /// How a kernel's wait for `ticket` of QP `i` to `peer` ends.
+    /// Returns how a kernel's wait for `ticket` of QP `i` to `peer` ends.
     pub(crate) fn wait_for(&self, peer: u32, i: u32, ticket: u64) -> Status {
         let status = self.gpu.alloc(size_of::<Status>(), 128).unwrap();
         let params = WaitParams {

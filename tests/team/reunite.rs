@@ -89,7 +89,7 @@ impl<'a> Pair<'a> {
         self.fleet.talk(0, 1);
     }
 
-    /// What `from` has published to the other end.
+    /// Returns what `from` has published to the other end.
     pub(crate) fn told(&self, from: u32) -> Option<Value> {
         let text = self.fleet.store.try_get(&key(from)).unwrap()?;
         Some(serde_json::from_slice(&text).unwrap())
@@ -383,7 +383,7 @@ fn a_probe_that_gets_no_answer_and_no_error_proves_nothing() {
     hcas.check();
 }
 
-/// What is the same in the memory of a QP after one post, whichever end has made it.
+/// Returns what is the same in the memory of a QP after one post, whichever end has made it.
 fn behind_one_post(pair: &Pair<'_>, qp: u32) -> Vec<u64> {
     let rank = pair.fleet.rank(0);
     let context = rank.qp(1, qp);

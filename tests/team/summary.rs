@@ -12,7 +12,7 @@ use test_support::fleet::{Hcas, Setup};
 use test_support::log::Lines;
 use test_support::ranks;
 
-/// What each rank of two logs while it joins with that change, and which of its peers are direct when it has a window.
+/// Returns what each rank of two logs while it joins with that change, and which of its peers are direct when it has a window.
 fn joined(change: fn(&mut TeamConfig)) -> Vec<(String, bool)> {
     joined_on(change, |_| {})
 }

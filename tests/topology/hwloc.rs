@@ -11,7 +11,7 @@ use warpverbs::topology::{Distance, Machine, PciAddress, PciDevice};
 
 const PROGRAM: &str = "lstopo-no-graphics";
 
-/// What hwloc says of a tree. None if it is not installed, which is said.
+/// Returns what hwloc says of a tree. None if it is not installed, which is said.
 fn ask(tree: &Path, what: &str) -> Option<String> {
     let mut command = Command::new(PROGRAM);
     command.arg("--input").arg(tree);

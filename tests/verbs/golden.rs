@@ -53,7 +53,7 @@ fn assert_golden(command: &[u8], fields: &[Field]) {
     assert!(odd.is_empty(), "bits {} are set", odd.join(", "));
 }
 
-/// What makes and connects a QP on `port` to a peer at `address`, by opcode in its order; and the number of the QP.
+/// Returns what makes and connects a QP on `port` to a peer at `address`, by opcode in its order; and the number of the QP.
 fn commands(hca: &Hca, port: u8, lag_port: u8, address: AddressVector) -> (Vec<Vec<u8>>, Made) {
     let node = Node::open_port(hca, port, 1 << 20).unwrap();
     let config = QpConfig::default()

@@ -229,7 +229,7 @@ impl Gpuhca {
         Ok(started)
     }
 
-    /// What results are labelled with: `gpuhca+` and the GPU's label.
+    /// Returns what results are labelled with: `gpuhca+` and the GPU's label.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.label

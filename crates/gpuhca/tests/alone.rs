@@ -156,7 +156,7 @@ fn of_two_processes_that_ask_for_the_same_gpuhca_the_second_is_refused() {
     claim(&name).unwrap().stop().unwrap();
 }
 
-/// What shows that this poster breaks the protocol; nothing if nothing does.
+/// Returns what shows that this poster breaks the protocol; nothing if nothing does.
 fn symptoms(kernel: &str, seed: u64) -> Vec<String> {
     let pair = pair(8 * 300);
     // The HCA sleeps until the ring is full, which is when a slot can be taken too early.

@@ -118,7 +118,7 @@ pub struct Situation<'a> {
     pub hushed: bool,
 }
 
-/// What a rank does in this situation.
+/// Returns what a rank does in this situation.
 pub fn anew(rules: &impl AnewRules, at: &Situation<'_>) -> Anew {
     let (record, words) = (at.record, at.words);
     let place = Place::of(record);

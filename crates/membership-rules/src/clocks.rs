@@ -132,7 +132,7 @@ impl Pace {
     }
 }
 
-/// How long waits what has failed `failures` times: `unit` × 1, 2, 4 … `most`. P6: a slot whose newcomer was dropped before it
+/// Returns how long waits what has failed `failures` times: `unit` × 1, 2, 4 … `most`. P6: a slot whose newcomer was dropped before it
 /// served 10 leases, by leases, at most 64. P7: connecting anew, by error bounds, at most 32.
 pub fn back_off(unit: Duration, failures: u32, most: u32) -> Duration {
     match failures {

@@ -127,7 +127,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         }
     }
 
-    /// What this rank tells the others, `meets` being what [`Rules::observe`] has returned.
+    /// Returns what this rank tells the others, `meets` being what [`Rules::observe`] has returned.
     pub fn row(&self, own: &Own<S>, record: &Record, look: &Look<S>, meets: Slots) -> Row {
         let bound = self.unheard_bound(own);
         let unheard = own.unheard.iter();

@@ -59,7 +59,7 @@ impl Members {
         self.find(slot).is_ok()
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     #[must_use]
     pub fn len(&self) -> usize {
         let slots = self.0.iter().map(|run| (run.last - run.first) as usize + 1);

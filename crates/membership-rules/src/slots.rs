@@ -117,7 +117,7 @@ impl Slots {
         self.low == 0 && self.high.is_empty()
     }
 
-    /// How many are in it.
+    /// Returns how many are in it.
     pub fn len(&self) -> u32 {
         let high: u32 = self.high.iter().map(|word| word.count_ones()).sum();
         self.low.count_ones() + high
@@ -297,7 +297,7 @@ impl Pairs {
         all.filter(|(_, ends)| !ends.is_empty())
     }
 
-    /// What `choose` makes of the ends of each slot here and in `other`. It sees both ends of a pair alike.
+    /// Returns what `choose` makes of the ends of each slot here and in `other`. It sees both ends of a pair alike.
     fn zip(&self, other: &Self, choose: impl Fn(&Slots, &Slots) -> Slots) -> Self {
         let none = Slots::default();
         let all = 0..self.ends.len().max(other.ends.len());

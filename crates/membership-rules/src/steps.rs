@@ -499,7 +499,7 @@ mod tests {
         }
     }
 
-    /// What a turn comes to.
+    /// Returns what a turn comes to.
     fn turn(own: &mut Own<Duration>, record: &Record, mut look: Look<Duration>) -> Step {
         let rules = rules();
         let meets = rules.observe(own, record, &look);

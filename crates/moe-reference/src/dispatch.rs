@@ -44,7 +44,7 @@ pub fn choose(
     batch.experts.iter().enumerate().map(slot).collect()
 }
 
-/// What `rank` receives of a dispatch in which all ranks take part. The result has one list for each of its expert slots: the
+/// Returns what `rank` receives of a dispatch in which all ranks take part. The result has one list for each of its expert slots: the
 /// sources of its rows, in order.
 ///
 /// # Panics
@@ -91,7 +91,7 @@ pub fn dispatch_chosen(
     rows
 }
 
-/// What `rank` receives by rank, `chosen[r]` being the slots that rank r's choices go to (see
+/// Returns what `rank` receives by rank, `chosen[r]` being the slots that rank r's choices go to (see
 /// [`choose`]).
 ///
 /// # Panics

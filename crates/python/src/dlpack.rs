@@ -310,7 +310,7 @@ impl Reader {
         })
     }
 
-    /// What `of` makes of address and shape of `value`. None where `value` is not of this very class, is not dense, is empty, lies
+    /// Returns what `of` makes of address and shape of `value`. None where `value` is not of this very class, is not dense, is empty, lies
     /// on another device, or has other elements than `kind`, (code, bits), at addresses that are multiples of `align`.
     pub(crate) fn dense<T>(
         &self,

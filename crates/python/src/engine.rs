@@ -397,7 +397,7 @@ impl Engine {
         Ok(self.counter(py, id)?.read())
     }
 
-    /// What it says when it says `count` or more; None: the time is over.
+    /// Returns what it says when it says `count` or more; None: the time is over.
     fn counter_wait(
         &self,
         py: Python<'_>,
@@ -560,7 +560,7 @@ impl Engine {
         Ok(found.map(|what| what.to_string()))
     }
 
-    /// What was left. A forked child closes nothing.
+    /// Returns what was left. A forked child closes nothing.
     fn close(&self, py: Python<'_>) -> PyResult<Option<Left>> {
         if !self.engine.origin.is_here() {
             return Ok(None);
@@ -768,7 +768,7 @@ impl Peer {
         )
     }
 
-    /// How many transfers were cut off.
+    /// Returns how many transfers were cut off.
     fn close(&self, py: Python<'_>) -> PyResult<u32> {
         let peer = self.peer.get(py)?;
         Ok(py.detach(|| peer.close()))

@@ -107,7 +107,7 @@ impl Form {
         ))
     }
 
-    /// What a dispatch writes: `tensors` are those of `written`, then statistics, ns waited, and the mask; each may be None.
+    /// Returns what a dispatch writes: `tensors` are those of `written`, then statistics, ns waited, and the mask; each may be None.
     pub(crate) fn output(
         &self,
         tensors: &Bound<'_, PyTuple>,

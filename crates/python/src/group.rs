@@ -110,7 +110,7 @@ impl Group {
         Ok(Some(all))
     }
 
-    /// How often things have happened so far, by the names of `GroupCounters`.
+    /// Returns how often things have happened so far, by the names of `GroupCounters`.
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let of = self.get(py)?.counters();
         let all = PyDict::new(py);
@@ -130,7 +130,7 @@ impl Group {
         Ok(all)
     }
 
-    /// What has happened since the last call: seconds since the start of the group, and the kind with words.
+    /// Returns what has happened since the last call: seconds since the start of the group, and the kind with words.
     fn events(&self, py: Python<'_>) -> PyResult<Vec<(f64, String)>> {
         let events = self.get(py)?.events();
         let told = events.into_iter().map(|event| {
@@ -178,7 +178,7 @@ impl Group {
         Ok(self.get(py)?.eventfd()?.into_raw_fd())
     }
 
-    /// How often the state, the view or the masked ranks have changed. The eventfd is readable when they change again.
+    /// Returns how often the state, the view or the masked ranks have changed. The eventfd is readable when they change again.
     fn clear_changes(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.get(py)?.clear_changes())
     }

@@ -72,7 +72,7 @@ pub(crate) fn look() {
     }
 }
 
-/// What has ended the call, once: the calls of the store after it tell other ranks of the failure.
+/// Returns what has ended the call, once: the calls of the store after it tell other ranks of the failure.
 fn untold() -> Option<StoreError> {
     let cause = RAISED.with_borrow(|raised| raised.as_ref().map(PyErr::to_string))?;
     (!TOLD.replace(true)).then_some(StoreError::Interrupted { cause })

@@ -239,7 +239,7 @@ impl Moe {
             .map_err(|error| error.raise(py))
     }
 
-    /// Which ranks later calls exchange with, where a call brings no mask of its own.
+    /// Returns which ranks later calls exchange with, where a call brings no mask of its own.
     fn set_active(&self, py: Python<'_>, active: Vec<bool>) -> PyResult<()> {
         self.origin.check(py, "the layer")?;
         py.detach(|| self.moe.set_active(&active))

@@ -77,7 +77,7 @@ impl PythonStore {
     }
 }
 
-/// What c10d returns are bytes; other maps may return text.
+/// Returns what c10d returns are bytes; other maps may return text.
 fn text(value: &Bound<'_, PyAny>) -> PyResult<String> {
     match value.cast::<PyBytes>() {
         Ok(bytes) => Ok(String::from_utf8_lossy(bytes.as_bytes()).into_owned()),

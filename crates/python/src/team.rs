@@ -303,7 +303,7 @@ fn taken<T>(held: &Mutex<Option<T>>) -> Option<T> {
     held.take()
 }
 
-/// How many ranks have begun the team.
+/// Returns how many ranks have begun the team.
 fn members_of(team: &warpverbs::team::Team) -> u32 {
     let count = team.config().members().iter().count();
     u32::try_from(count).unwrap_or(u32::MAX)

@@ -174,7 +174,7 @@ impl BringUpStore {
         }
     }
 
-    /// What the map answers, unless this handle has left.
+    /// Returns what the map answers, unless this handle has left.
     fn asked<T>(
         &self,
         call: impl FnOnce(&dyn TextMap) -> Result<T, String>,

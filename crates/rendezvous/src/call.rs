@@ -17,7 +17,7 @@ pub enum Known {
 }
 
 impl StoreError {
-    /// What this error says about the change that its call asked for. An error of a call that only reads changes nothing.
+    /// Returns what this error says about the change that its call asked for. An error of a call that only reads changes nothing.
     #[must_use]
     pub fn known(&self) -> Known {
         match self {

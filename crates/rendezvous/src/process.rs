@@ -157,7 +157,7 @@ fn look(pid: u32) -> Seen {
     judge(stat, threads, || is_used(pid))
 }
 
-/// What `stat`, the number of threads and the kernel's answer, whether any process has the number, say together.
+/// Returns what `stat`, the number of threads and the kernel's answer, whether any process has the number, say together.
 fn judge(
     stat: io::Result<String>,
     threads: impl FnOnce() -> io::Result<usize>,

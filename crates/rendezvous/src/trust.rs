@@ -61,7 +61,7 @@ fn problem(of: &Metadata, user: u32, is_above: bool) -> Option<String> {
     writable.then(|| format!("can be changed by others (mode {:04o})", of.mode() & 0o7777))
 }
 
-/// What a file with a secret holds, at most `most` bytes. Only its user, this one or root, may read it.
+/// Returns what a file with a secret holds, at most `most` bytes. Only its user, this one or root, may read it.
 ///
 /// # Errors
 /// In words, why it is not taken.

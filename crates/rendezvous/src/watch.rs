@@ -47,7 +47,7 @@ impl KeyWatch {
         &self.key
     }
 
-    /// How often it has asked its store. A standing watch gets changes without asking.
+    /// Returns how often it has asked its store. A standing watch gets changes without asking.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.requests

@@ -264,7 +264,7 @@ pub unsafe fn launch(
     }
 }
 
-/// What a worker does; its panic as an error.
+/// Returns what a worker does; its panic as an error.
 fn caught(worker: u32, run: impl FnOnce() -> LaunchStats) -> Result<LaunchStats, LaunchError> {
     // The launch fails as a whole, and nothing that the worker held is used again.
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {

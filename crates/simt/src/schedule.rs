@@ -51,7 +51,7 @@ impl Schedule {
         pick
     }
 
-    /// How many loads a thread may pass before one at which it gives way.
+    /// Returns how many loads a thread may pass before one at which it gives way.
     #[inline]
     pub(crate) fn loads(&self) -> u32 {
         if self.is_random() {
@@ -61,7 +61,7 @@ impl Schedule {
         }
     }
 
-    /// How many steps the picked warp gets now.
+    /// Returns how many steps the picked warp gets now.
     #[inline]
     pub(crate) fn steps(&self) -> u32 {
         1 + self.below(self.burst)

@@ -88,7 +88,7 @@ impl Seats {
             .for_each(f);
     }
 
-    /// What the threads of all blocks are doing.
+    /// Returns what the threads of all blocks are doing.
     pub(crate) fn report(&self) -> String {
         let all = self.all.borrow();
         report::describe(

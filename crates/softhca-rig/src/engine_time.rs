@@ -11,7 +11,7 @@ pub fn engine_time() -> Duration {
     Duration::from_nanos(ns)
 }
 
-/// How often the engine thread of this process has given its core away.
+/// Returns how often the engine thread of this process has given its core away.
 pub fn engine_sleeps() -> u64 {
     let status = fs::read_to_string(engine_task().join("status")).unwrap();
     let switches = status

@@ -106,7 +106,7 @@ fn after(printed: &str, start: &str) -> Option<f64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// How to become an ordinary user; nothing where this process is one.
+/// Returns how to become an ordinary user; nothing where this process is one.
 fn users() -> Vec<(&'static str, Vec<String>)> {
     // The owner of a process's directory in /proc is its user.
     let is_root =

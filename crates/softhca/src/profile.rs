@@ -186,7 +186,7 @@ impl Profile {
     /// The texts that are profiles.
     pub const EXPECTED: &str = "cx5, cx6, cx6dx, cx7, bf3, cx7-lag or cx7-lag-hash";
 
-    /// What programs see of it.
+    /// Returns what programs see of it.
     pub(crate) fn facts(self) -> &'static Facts {
         TABLE
             .iter()

@@ -8,7 +8,7 @@ pub const SUBNET: &str = "fd00:5::/96";
 /// Runs its arguments in a network with all addresses of the subnet.
 const SCRIPT: &str = "ip link set lo up; ip -6 route add local fd00:5::/96 dev lo; exec \"$@\"";
 
-/// What starts a command in such a network; if this machine has none, `test` is reported as skipped.
+/// Returns what starts a command in such a network; if this machine has none, `test` is reported as skipped.
 #[must_use]
 pub fn network(test: &str) -> Option<Command> {
     let start = |namespaces: &str| {

@@ -197,7 +197,7 @@ impl Bench {
         self.second_halves = 0;
     }
 
-    /// What the HCAs saw and silicon would not tell.
+    /// Returns what the HCAs saw and silicon would not tell.
     pub fn findings(&self) -> Vec<String> {
         self.pair.findings()
     }

@@ -176,7 +176,7 @@ impl Fake {
         self.set(&format!("order {}", self.file("order").display()));
     }
 
-    /// What has come to streams since [`Fake::note_order`], in its order: the stream, and what it was.
+    /// Returns what has come to streams since [`Fake::note_order`], in its order: the stream, and what it was.
     ///
     /// # Panics
     ///

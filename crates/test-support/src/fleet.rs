@@ -55,7 +55,7 @@ impl Setup {
         }
     }
 
-    /// What a rank joins with.
+    /// Returns what a rank joins with.
     pub fn of_rank(&self, rank: u32) -> TeamConfig {
         let mut config = self.team.with_rank(rank);
         (self.change)(&mut config);
@@ -119,7 +119,7 @@ impl Hcas {
     }
 }
 
-/// How often the engine of the HCAs of this process has given its core away.
+/// Returns how often the engine of the HCAs of this process has given its core away.
 fn engine_sleeps() -> u64 {
     let mut tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
     let read = |name: &str, task: &fs::DirEntry| {

@@ -220,7 +220,7 @@ impl Node {
         self.context.own_gid().expect("a GID").gid
     }
 
-    /// How peers reach the port of this node.
+    /// Returns how peers reach the port of this node.
     pub fn address(&self) -> AddressVector {
         let port = self.context.port();
         match port.link_layer {

@@ -119,7 +119,7 @@ impl End {
         }
     }
 
-    /// How a peer reaches this window.
+    /// Returns how a peer reaches this window.
     pub fn entry(&self) -> PeerEntry {
         PeerEntry {
             base: self.window.addr(),
@@ -157,7 +157,7 @@ impl End {
         (self.results.addr() + 4 * MAX_THREADS as u64).into()
     }
 
-    /// How each of `threads` threads ended, and how much it did.
+    /// Returns how each of `threads` threads ended, and how much it did.
     pub fn results(&self, threads: usize) -> Vec<(Status, u32)> {
         let status = self.read(self.status().addr(), threads);
         let done = self.read(self.done().addr(), threads);
@@ -299,7 +299,7 @@ impl Pair {
         self.patch_of(0, offset, value);
     }
 
-    /// What the HCAs saw and silicon would not tell.
+    /// Returns what the HCAs saw and silicon would not tell.
     pub fn findings(&self) -> Vec<String> {
         self.ends
             .iter()

@@ -45,7 +45,7 @@ pub fn batch(batch: &Batch) -> reference::Batch<'_> {
     }
 }
 
-/// How FP8 is scaled.
+/// Returns how FP8 is scaled.
 #[must_use]
 pub fn scales(kind: moe::Scales) -> Scales {
     match kind {

@@ -225,7 +225,7 @@ impl Ring {
         self.results((launch.grid.count() * launch.block.count()) as usize)
     }
 
-    /// What the first `threads` threads stored.
+    /// Returns what the first `threads` threads stored.
     pub fn results(&self, threads: usize) -> Vec<(Status, u32)> {
         let status = read(self.gpu.as_ref(), self.results.addr(), threads);
         let done = read(

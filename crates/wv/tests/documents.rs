@@ -80,7 +80,7 @@ fn commands(line: &str) -> Vec<Vec<&str>> {
     found
 }
 
-/// What `wv` does not know of a command.
+/// Returns what `wv` does not know of a command.
 fn unknown(pages: &Pages, command: &[&str]) -> Option<String> {
     let mut words = Vec::new();
     let mut rest = command.iter().copied().peekable();

@@ -38,7 +38,7 @@ impl Pingpong {
         Self(command.spawn().unwrap())
     }
 
-    /// What it printed, and its status; panics if it does not end in time.
+    /// Returns what it printed, and its status; panics if it does not end in time.
     fn end(mut self) -> (String, Option<i32>) {
         until("the program ends", || self.0.try_wait().unwrap().is_some());
         let mut printed = String::new();

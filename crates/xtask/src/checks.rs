@@ -142,7 +142,7 @@ fn shell_scripts() -> Result<Vec<(PathBuf, &'static str)>> {
     Ok(scripts)
 }
 
-/// What git knows or would; without git what lies here, less what is built or fetched.
+/// Returns what git knows or would; without git what lies here, less what is built or fetched.
 fn files_of_the_project() -> Result<Vec<PathBuf>> {
     let listed = ["ls-files", "--cached", "--others", "--exclude-standard"];
     if let Some(listed) = git(&listed)? {

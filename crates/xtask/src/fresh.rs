@@ -97,7 +97,7 @@ impl Drop for Root {
     }
 }
 
-/// What `words` ask for: `test`, `wheel`, `interop`, `walk` or nothing, then a suite of Debian or Ubuntu or nothing.
+/// Returns what `words` ask for: `test`, `wheel`, `interop`, `walk` or nothing, then a suite of Debian or Ubuntu or nothing.
 fn wanted<'a>(words: &[&'a str]) -> Option<(Tried, &'a str)> {
     let (tried, rest) = match words {
         ["test", rest @ ..] => (Tried::All, rest),
@@ -408,7 +408,7 @@ impl Inside {
         Ok(())
     }
 
-    /// What an install step could have changed: packages, wheels, downloaded crates.
+    /// Returns what an install step could have changed: packages, wheels, downloaded crates.
     fn installed_state(&self) -> Result<Vec<String>> {
         let packages = text_of(command("chroot", [&self.root]).args(["dpkg-query", "-W"]))?;
         let folders = ["warpverbs/.tools", "root/.cargo"].map(|folder| self.root.join(folder));

@@ -128,7 +128,7 @@ fn pack_tests(size: Size) -> Result {
     Ok(())
 }
 
-/// What cargo says that it has made of tests/`test`.
+/// Returns what cargo says that it has made of tests/`test`.
 fn executable_of(test: &str, said: &str) -> Option<PathBuf> {
     let made = messages(said).filter(|message| {
         let target = &message["target"];

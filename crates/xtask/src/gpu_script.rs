@@ -101,7 +101,7 @@ impl Pack {
         self.command(options).output().unwrap()
     }
 
-    /// What the run has written about this device.
+    /// Returns what the run has written about this device.
     fn results(&self, device: &str) -> Value {
         let file = self.path("results").join(format!("{device}.json"));
         let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file:?}: {error}"));

@@ -121,7 +121,7 @@ fn make_driver() -> Result {
     symlink("libcuda.so.1", stubs.join("libcuda.so")).at(&stubs)
 }
 
-/// What rdma-sys and cust ask for: a libclang that its bindgen knows, with the compiler's own headers, and libcuda.
+/// Returns what rdma-sys and cust ask for: a libclang that its bindgen knows, with the compiler's own headers, and libcuda.
 fn environment() -> Result<Vec<(String, OsString)>> {
     let here = std::env::current_dir().at(".")?;
     let headers = ask(&mut command("gcc", ["-print-file-name=include"]))?;

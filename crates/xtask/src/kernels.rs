@@ -163,7 +163,7 @@ pub(crate) fn check_ptx() -> Result {
     Ok(())
 }
 
-/// What a call costs (.ci/sass).
+/// Returns what a call costs (.ci/sass).
 pub(crate) fn count_sass(arguments: &[String]) -> Command {
     command(
         wheel_program("python"),

@@ -62,7 +62,7 @@ impl Outcome {
     }
 }
 
-/// What the lines say that begin with a title, each once. With one thread a test program prints `test NAME ... ` in front.
+/// Returns what the lines say that begin with a title, each once. With one thread a test program prints `test NAME ... ` in front.
 fn told(printed: &str, title: &str, any_case: bool) -> Vec<String> {
     let begins = |line: &str| {
         let head = line
@@ -152,7 +152,7 @@ fn said_in_between(output: &str) -> (Vec<&str>, Vec<&str>) {
     (of_result("ok"), of_result("FAILED"))
 }
 
-/// What each test has printed.
+/// Returns what each test has printed.
 fn sections(output: &str) -> HashMap<&str, &str> {
     let mut found = HashMap::new();
     let mut rest = output;

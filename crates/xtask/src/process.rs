@@ -109,7 +109,7 @@ impl Running {
         })
     }
 
-    /// How it has ended; None if it still runs.
+    /// Returns how it has ended; None if it still runs.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         let name = &self.name;
         self.child
@@ -196,7 +196,7 @@ fn read_process(pid: libc::pid_t) -> Option<Process> {
     })
 }
 
-/// What a process has started, and what that has.
+/// Returns what a process has started, and what that has.
 fn descendants(pid: libc::pid_t) -> Vec<Process> {
     let names = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -261,7 +261,7 @@ pub(crate) fn ask(command: &mut Command) -> Result<Answer> {
     answer(command, Some(QUESTION))
 }
 
-/// What a command without input prints, until it ends; with a limit or without.
+/// Returns what a command without input prints, until it ends; with a limit or without.
 pub(crate) fn answer(command: &mut Command, limit: Option<Duration>) -> Result<Answer> {
     let mut running = Running::start(
         command.stdin(Stdio::null()).stdout(Stdio::piped()),
@@ -283,7 +283,7 @@ pub(crate) fn answer(command: &mut Command, limit: Option<Duration>) -> Result<A
     Ok(Answer { status, text })
 }
 
-/// What a thread that reads from a child makes of it, after the child has ended: something that it has started may write still.
+/// Returns what a thread that reads from a child makes of it, after the child has ended: something that it has started may write still.
 pub(crate) fn joined<T>(reader: thread::JoinHandle<T>) -> Result<T> {
     while !reader.is_finished() {
         check_interrupted()?;

@@ -182,7 +182,7 @@ fn list_tests(program: &Program, build: &Build) -> Result<Vec<Test>> {
     Ok(tests.collect())
 }
 
-/// What a program that was asked for a terse list has named.
+/// Returns what a program that was asked for a terse list has named.
 pub(crate) fn names(listed: &str) -> Vec<String> {
     let named = listed
         .lines()

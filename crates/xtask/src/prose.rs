@@ -11,7 +11,7 @@ pub(crate) struct Sentence {
     pub(crate) text: String,
 }
 
-/// What a page says, without its headings, its blocks of code and its comments.
+/// Returns what a page says, without its headings, its blocks of code and its comments.
 pub(crate) fn sentences(page: &str) -> Vec<Sentence> {
     let sentences = |part: Part| {
         let texts = split(&plain(&part.text), part.ends).into_iter();
@@ -73,7 +73,7 @@ fn cells(row: &str) -> impl Iterator<Item = &str> {
     row.split('|').map(str::trim).filter(|cell| words(cell) > 0)
 }
 
-/// What stands after the mark of a list item.
+/// Returns what stands after the mark of a list item.
 fn item(line: &str) -> Option<&str> {
     let (mark, rest) = line.split_once(' ')?;
     let number = mark.strip_suffix('.').unwrap_or_default();

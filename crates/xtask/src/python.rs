@@ -296,7 +296,7 @@ fn run_pytest(
     Ok((exist.collect(), from_pytest(of, &text)?))
 }
 
-/// What the tests measured, from what pytest printed.
+/// Returns what the tests measured, from what pytest printed.
 fn figures(log: &str) -> impl Iterator<Item = &str> {
     let is_title = |line: &&str| line.starts_with("==");
     let behind = log

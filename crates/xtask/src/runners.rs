@@ -34,7 +34,7 @@ impl Profile {
         }
     }
 
-    /// How long one program may take without nextest.
+    /// Returns how long one program may take without nextest.
     fn limit(self) -> Duration {
         Duration::from_secs(match self {
             Self::Default => 1200,
@@ -281,7 +281,7 @@ pub(crate) fn list_doctests() -> Result<Vec<String>> {
     Ok(names(&answer.text))
 }
 
-/// What became of the tests in documentation, and whether cargo found them good. Only cargo runs them.
+/// Returns what became of the tests in documentation, and whether cargo found them good. Only cargo runs them.
 pub(crate) fn doctests(exist: &[String], log: &Path) -> Result<(Vec<Outcome>, Result)> {
     let status = Output::kept_in(log)?.run(&mut command("cargo", DOCTESTS));
     process::check_interrupted()?;
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
     use crate::test_trees::{results, test};
 
-    /// What became of the tests `a` and `b` of a script that plays a test program, and what was said of it.
+    /// Returns what became of the tests `a` and `b` of a script that plays a test program, and what was said of it.
     fn run_script(script: &str, limit: Duration) -> (Vec<Outcome>, String) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("program");

@@ -234,7 +234,7 @@ impl Run {
         lines.join("\n")
     }
 
-    /// What became of all; whether each test ran once and one has passed.
+    /// Returns what became of all; whether each test ran once and one has passed.
     fn add_up(&mut self) -> Result<bool> {
         let again = summary::twice(&self.outcomes);
         let lost = summary::not_run(self.trees.values(), &self.outcomes);

@@ -124,7 +124,7 @@ pub(crate) fn told(outcomes: &[Outcome]) -> String {
     found.join("\n")
 }
 
-/// How often each test has failed, the most often first, with the reasons.
+/// Returns how often each test has failed, the most often first, with the reasons.
 pub(crate) fn failures(outcomes: &[Outcome]) -> String {
     let mut found: BTreeMap<Key, (usize, BTreeSet<&str>)> = BTreeMap::new();
     for outcome in outcomes.iter().filter(|o| o.verdict == Verdict::Failed) {
@@ -182,7 +182,7 @@ fn read_list(path: &Path) -> Result<BTreeMap<String, String>> {
     text.lines().map(read).collect()
 }
 
-/// What differs between two lists, and whether they name the same tests. The result `exists` is that of a list of names, which
+/// Returns what differs between two lists, and whether they name the same tests. The result `exists` is that of a list of names, which
 /// knows nothing of builds with other features.
 pub(crate) fn compare(one: &Path, other: &Path) -> Result<(String, bool)> {
     let (mut first, mut second) = (read_list(one)?, read_list(other)?);

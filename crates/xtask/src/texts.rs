@@ -97,7 +97,7 @@ fn commands_of(page: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// What `#[error("..")]` says, by file and line.
+/// Returns what `#[error("..")]` says, by file and line.
 fn error_texts() -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     for folder in SOURCES {

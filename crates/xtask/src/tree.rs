@@ -57,7 +57,7 @@ pub(crate) fn prepare(task: &str) -> Result {
     succeeded(with_input(&mut command("sh", ["./x", "prepare", task]))?)
 }
 
-/// What git says; None where it is not installed or fails, as outside of a repository.
+/// Returns what git says; None where it is not installed or fails, as outside of a repository.
 pub(crate) fn git(arguments: &[&str]) -> Result<Option<String>> {
     if !is_installed("git") {
         return Ok(None);

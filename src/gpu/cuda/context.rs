@@ -69,7 +69,7 @@ impl Context {
         check("cuThreadExchangeStreamCaptureMode", restored).and(result)
     }
 
-    /// What is put off.
+    /// Returns what is put off.
     pub(super) fn put_off(&self) -> MutexGuard<'_, State> {
         self.put_off.lock()
     }

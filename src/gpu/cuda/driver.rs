@@ -128,7 +128,7 @@ pub(super) fn pci_address(device: CUdevice) -> Result<PciAddress, GpuError> {
     })
 }
 
-/// What it means that the driver does not start.
+/// Returns what it means that the driver does not start.
 fn not_started(ordinal: u32, code: CUresult, refusal: &GpuError) -> GpuError {
     let advice = match code {
         CUresult::CUDA_ERROR_NO_DEVICE => return GpuError::NoDevice { ordinal, count: 0 },

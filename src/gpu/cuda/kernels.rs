@@ -306,7 +306,7 @@ fn placed(image: Image, location: MemoryLocation) -> Image {
     }
 }
 
-/// What the driver's refusal to load the image `name` means, of which its compiler says `log`.
+/// Returns what the driver's refusal to load the image `name` means, of which its compiler says `log`.
 pub(super) fn refused(name: &str, refusal: GpuError, log: &str) -> GpuError {
     let invalid = matches!(refusal, GpuError::Driver { code, .. } if code == INVALID_PTX);
     if !invalid || log.contains(UNKNOWN_VERSION) {

@@ -136,7 +136,7 @@ impl Drop for Loaded {
     }
 }
 
-/// What stands in a buffer up to its NUL.
+/// Returns what stands in a buffer up to its NUL.
 fn text_of(log: &[u8]) -> String {
     let text = log.split(|byte| *byte == 0).next().unwrap_or(log);
     String::from_utf8_lossy(text).trim().to_owned()

@@ -396,7 +396,7 @@ pub(in crate::gpu) fn found_nvrtc() -> Result<String, String> {
     Nvrtc::find().map(|nvrtc| nvrtc.to_string())
 }
 
-/// What the dynamic loader said; libloading's own text is only which call failed.
+/// Returns what the dynamic loader said; libloading's own text is only which call failed.
 fn loader_message(error: &libloading::Error) -> String {
     let said = std::error::Error::source(error);
     said.map_or_else(|| error.to_string(), ToString::to_string)

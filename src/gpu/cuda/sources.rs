@@ -100,7 +100,7 @@ impl<'a> Flat<'a> {
         Ok(())
     }
 
-    /// What `#include "include"` in file `from` means; none for a header of the system.
+    /// Returns what `#include "include"` in file `from` means; none for a header of the system.
     fn find(&self, from: &str, include: &str) -> Option<CudaSource<'a>> {
         let beside = from
             .rsplit_once('/')

@@ -371,7 +371,7 @@ impl Driver {
         Ok(())
     }
 
-    /// How this generation ends when it is not in the view.
+    /// Returns how this generation ends when it is not in the view.
     fn over(&self) -> GroupState {
         if self.rank.shared.lock().leaving {
             GroupState::Left

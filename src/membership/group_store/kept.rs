@@ -50,7 +50,7 @@ pub(in crate::membership) struct Kept {
 }
 
 impl Kept {
-    /// Which record this rank keeps, and how often ranks had asked in it.
+    /// Returns which record this rank keeps, and how often ranks had asked in it.
     pub(in crate::membership) fn place(&self) -> Option<(Place, u32)> {
         let record = self.record.as_deref()?;
         Some((Place::of(record), record.asked))

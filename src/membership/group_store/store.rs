@@ -46,12 +46,12 @@ impl GroupStore {
         (Arc::clone(self.reader.calls.opened()), RECORD)
     }
 
-    /// How fast the store answers this rank.
+    /// Returns how fast the store answers this rank.
     pub(in crate::membership) fn pace(&self) -> &Pace {
         self.reader.calls.pace()
     }
 
-    /// How often this rank has taken its lease.
+    /// Returns how often this rank has taken its lease.
     pub(in crate::membership) fn takings(&self) -> u32 {
         self.takings
     }

@@ -641,7 +641,7 @@ impl World {
         Ok(last - since)
     }
 
-    /// How many of the living ranks stand how, in words.
+    /// Returns how many of the living ranks stand how, in words.
     fn states(&self) -> String {
         let mut states: BTreeMap<String, usize> = BTreeMap::new();
         for rank in self.ranks.values() {
@@ -664,7 +664,7 @@ impl World {
         self.ranks.values().filter(over).count()
     }
 
-    /// How often the calls of a living rank were held for a change, of the rank that was held most often.
+    /// Returns how often the calls of a living rank were held for a change, of the rank that was held most often.
     #[must_use]
     pub fn standstills(&self) -> u64 {
         let promises = |rank: &Rank| rank.group().counters().promises;

@@ -58,7 +58,7 @@ pub(in crate::membership) fn goodbye_key(who: RankGeneration) -> String {
     key("leaves", who)
 }
 
-/// What a rank has had of a record that the store has lost.
+/// Returns what a rank has had of a record that the store has lost.
 pub(in crate::membership) fn had_key(who: RankGeneration) -> String {
     key("had", who)
 }

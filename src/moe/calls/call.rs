@@ -136,12 +136,12 @@ impl MoeCall {
         })
     }
 
-    /// How far it is, by its launches.
+    /// Returns how far it is, by its launches.
     pub(in crate::moe) fn stage(&self) -> Launched {
         Launched::ALL[usize::from(self.launched.load(Ordering::Relaxed))]
     }
 
-    /// How far it is when `what` has been launched in `stream`, for [`MoeCall::launched`].
+    /// Returns how far it is when `what` has been launched in `stream`, for [`MoeCall::launched`].
     pub(in crate::moe) fn after(
         &self,
         what: Launching,
@@ -165,7 +165,7 @@ impl MoeCall {
         self.memory.addr()
     }
 
-    /// How the call went so far. The phases that are asked about have ended.
+    /// Returns how the call went so far. The phases that are asked about have ended.
     ///
     /// # Errors
     /// The device's.

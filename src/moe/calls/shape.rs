@@ -39,7 +39,7 @@ pub(in crate::moe) fn of_call(
     })
 }
 
-/// What `DispatchSendParams::tokens` and `flags` say of the shape of `call`, one of the layer.
+/// Returns what `DispatchSendParams::tokens` and `flags` say of the shape of `call`, one of the layer.
 pub(in crate::moe) fn words(layer: &MoeConfig, call: &MoeConfig, ranks: u32) -> [u32; 2] {
     if (call.format, call.max_tokens) == (layer.format, layer.max_tokens) {
         return [0; 2];

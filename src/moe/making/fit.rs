@@ -39,7 +39,7 @@ pub(in crate::moe) fn fitting(
     Ok(placement)
 }
 
-/// What all ranks must have alike: names and values.
+/// Returns what all ranks must have alike: names and values.
 pub(in crate::moe) fn agreed(config: &MoeConfig, placement: &Placement) -> Vec<(String, String)> {
     let placement = placement.fingerprint();
     let pairs = [

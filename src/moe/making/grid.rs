@@ -31,7 +31,7 @@ struct Room {
 }
 
 impl Room {
-    /// What a device has for blocks of `threads` threads of `ranks` ranks; `None`: any number.
+    /// Returns what a device has for blocks of `threads` threads of `ranks` ranks; `None`: any number.
     fn of(gpu: &dyn Gpu, threads: u32, ranks: u32) -> Result<Option<Self>, MoeError> {
         let mut least: Option<(u32, &'static str)> = None;
         for kernel in KERNELS {

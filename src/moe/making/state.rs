@@ -77,7 +77,7 @@ pub(in crate::moe) fn write(
     Ok((memory, control))
 }
 
-/// What a context says of slots and tokens; the rest is zero.
+/// Returns what a context says of slots and tokens; the rest is zero.
 fn of_shape(config: &MoeConfig, layout: &Layout, ranks: u32) -> MoeContext {
     let small = |value: u64| u32::try_from(value).expect("checked with the shape");
     MoeContext {

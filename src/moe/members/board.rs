@@ -299,13 +299,13 @@ impl Board {
         ranks_of(&self.read_bits(offset_of!(MoeBoard, suspected)))
     }
 
-    /// How many calls so far found no free send buffer. Wraps.
+    /// Returns how many calls so far found no free send buffer. Wraps.
     pub(in crate::moe) fn unbuffered(&self) -> u32 {
         self.word(offset_of!(MoeBoard, unbuffered))
             .load(Ordering::Relaxed)
     }
 
-    /// How many records of faults kernels have written so far; wraps.
+    /// Returns how many records of faults kernels have written so far; wraps.
     pub(in crate::moe) fn faults(&self) -> u32 {
         // Pairs with the kernel's release fence before the word: a thread that sees the number finds the record, or a newer one.
         self.acquire(offset_of!(MoeBoard, faults))

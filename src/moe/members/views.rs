@@ -267,7 +267,7 @@ impl Views {
         Ok(())
     }
 
-    /// What the device has, as far as its calls have come.
+    /// Returns what the device has, as far as its calls have come.
     fn known(&self, board: &Board) -> MutexGuard<'_, Written> {
         let mut written = self.written();
         if let Some((serial, begins)) = board.view_in_force() {

@@ -109,7 +109,7 @@ impl Workspace {
         self.call.as_ref().expect("taken in drop only")
     }
 
-    /// Which rank holds which expert in the last call that was sent.
+    /// Returns which rank holds which expert in the last call that was sent.
     #[must_use]
     pub fn placement(&self) -> &Placement {
         &self.placement
@@ -401,7 +401,7 @@ impl Workspace {
         self.flags(Buffer::Contributed)
     }
 
-    /// What the calls so far have added up.
+    /// Returns what the calls so far have added up.
     ///
     /// # Errors
     /// The device's.

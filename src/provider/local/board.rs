@@ -502,7 +502,7 @@ pub(super) fn enter(
     (life(words, number) == of).then_some(inside)
 }
 
-/// What is kept for it.
+/// Returns what is kept for it.
 pub(super) fn kept(words: &[AtomicU64], number: usize) -> [u64; SECRET_WORDS] {
     let words = seat(words, number);
     std::array::from_fn(|nth| words[KEPT + nth].load(Ordering::SeqCst))

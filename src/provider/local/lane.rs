@@ -79,7 +79,7 @@ struct Job {
 }
 
 impl Job {
-    /// What it counts for of what waits.
+    /// Returns what it counts for of what waits.
     fn weight(&self) -> u64 {
         match self.copier {
             0 => self.bytes,
@@ -166,7 +166,7 @@ impl LocalLane {
         }
     }
 
-    /// What is copied next, as pieces. Why the first job cannot be.
+    /// Returns what is copied next, as pieces. Why the first job cannot be.
     fn next(&mut self, reach: &Reach) -> Result<Part, Cause> {
         self.pieces.clear();
         let first = *self.jobs.front().ok_or(Cause::FLUSHED)?;

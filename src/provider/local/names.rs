@@ -71,7 +71,7 @@ impl IpcName {
         }
     }
 
-    /// What these words have at this place, if they have the place.
+    /// Returns what these words have at this place, if they have the place.
     pub(super) fn take(words: &[AtomicU64], place: u64, allocation: u64) -> Option<Self> {
         let place = usize::try_from(place).ok().filter(|it| *it < NAMES)?;
         let own = words.get(place * NAME_WORDS..(place + 1) * NAME_WORDS)?;

@@ -36,7 +36,7 @@ impl LocalOffer {
         }
     }
 
-    /// Why the two are not to reach each other, as both say it of each other.
+    /// Returns why the two are not to reach each other, as both say it of each other.
     pub(crate) fn far_from(
         &self,
         own: &Process,

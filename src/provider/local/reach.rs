@@ -429,7 +429,7 @@ mod tests {
     use super::*;
     use crate::gpu::Mapping;
 
-    /// What another engine keeps of the one on this machine.
+    /// Returns what another engine keeps of the one on this machine.
     fn reach(machine: Machine) -> Reach {
         Reach {
             peer: "b".to_owned(),

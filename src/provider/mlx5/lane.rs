@@ -269,7 +269,7 @@ impl Lane for Mlx5Lane {
     }
 }
 
-/// How many bytes the WQE of this work carries, at most `inline`; none: it names ranges. The HCA itself finds out that pages of a
+/// Returns how many bytes the WQE of this work carries, at most `inline`; none: it names ranges. The HCA itself finds out that pages of a
 /// file are gone.
 fn carried(inline: u64, work: &Work, ranges: &[LocalRange]) -> Option<usize> {
     if inline == 0 || work.verb == Verb::Read || work.stays_in_place() {

@@ -179,7 +179,7 @@ impl Registration {
         self.mr.rkey()
     }
 
-    /// How the HCA has it, and which ways were refused.
+    /// Returns how the HCA has it, and which ways were refused.
     pub(crate) fn export(&self) -> &Export {
         self.mr.export()
     }

@@ -25,7 +25,7 @@ use crate::verbs::{Access, Context, DeviceSelector, KeyRange, SendAttr};
 /// Nothing here takes so long.
 const HANG: Duration = Duration::from_secs(60);
 
-/// What the program says that posts by libmlx5.
+/// Returns what the program says that posts by libmlx5.
 fn posted_by_libmlx5() -> Value {
     let runtime = tempfile::tempdir().unwrap();
     let library = std::env::current_exe()

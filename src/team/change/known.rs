@@ -10,7 +10,7 @@ use crate::team::holder::Holder;
 use crate::team::parts::Parts;
 use crate::team::peers::state::Known;
 
-/// How generation `generation` of `peer` is reached.
+/// Returns how generation `generation` of `peer` is reached.
 pub(super) fn known(
     own: &Parts,
     peer: u32,
@@ -61,7 +61,7 @@ pub(super) fn read_again(own: &Parts, peer: u32, generation: u32) -> Result<(), 
     Ok(())
 }
 
-/// What the records of generation `generation` of `peer` say at the moment, which was checked.
+/// Returns what the records of generation `generation` of `peer` say at the moment, which was checked.
 fn told_now(own: &Parts, peer: u32, generation: u32) -> Result<Option<(Known, Offer)>, TeamError> {
     let of = Holder::new(peer, generation);
     let wanted = own.wanted();
@@ -89,7 +89,7 @@ fn told_now(own: &Parts, peer: u32, generation: u32) -> Result<Option<(Known, Of
     Ok(Some((known, offer)))
 }
 
-/// What stands in the store of the records by which this rank and generation `generation` of `peer` meet, in words: of this end,
+/// Returns what stands in the store of the records by which this rank and generation `generation` of `peer` meet, in words: of this end,
 /// and of the other. For the report on a pair that does not meet.
 pub(in crate::team) fn words(own: &Parts, peer: u32, generation: u32) -> [String; 2] {
     let other = Holder::new(peer, generation);

@@ -107,7 +107,7 @@ pub(super) fn next_life(
     Ok(())
 }
 
-/// What this rank offers the generation that the life is for, which may store into windows from now on if it reaches them so.
+/// Returns what this rank offers the generation that the life is for, which may store into windows from now on if it reaches them so.
 pub(super) fn offer_to(own: &Parts, state: &mut PeerState, peer: u32, known: &Known) -> Offer {
     steps::admit(state, known.generation, known.reach, &known.identity);
     state.offer(peer, own.windows.offers(peer))
@@ -159,7 +159,7 @@ fn wait_for_guards(tables: &Tables, peer: u32, deadline: Instant) -> Result<(), 
     })
 }
 
-/// How kernels post to a peer in this `life`.
+/// Returns how kernels post to a peer in this `life`.
 pub(super) fn posting(own: &Parts, state: &PeerState, life: u32) -> Posting {
     Posting {
         life,

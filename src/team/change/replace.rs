@@ -166,7 +166,7 @@ fn prepare(own: &Parts, peer: u32, known: &Known, deadline: Instant) -> Result<(
     next_life(own, peer, Keeps::Qps(known), deadline)
 }
 
-/// What `peer` offers this generation.
+/// Returns what `peer` offers this generation.
 fn welcome_of(own: &Parts, peer: Holder, deadline: Instant) -> Result<Offer, TeamError> {
     let key = peer.welcome_key(own.holder());
     let read = || own.exchange.read_versioned(peer.rank, &key);

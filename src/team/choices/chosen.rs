@@ -34,12 +34,12 @@ impl Choices {
         ways.chain([self.signals.clone()]).collect()
     }
 
-    /// How signals are kept in order with data.
+    /// Returns how signals are kept in order with data.
     pub(in crate::team) fn order(&self) -> SignalOrder {
         order_of(&self.signals)
     }
 
-    /// Which memory windows lie in, and how the HCA reaches it.
+    /// Returns which memory windows lie in, and how the HCA reaches it.
     pub(in crate::team) fn window_rung(&self) -> Rung {
         self.ways().window_rung()
     }
@@ -70,7 +70,7 @@ impl Choices {
     }
 }
 
-/// What a rank with this configuration would choose on these devices, in each matter. It makes a QP and registers a page on each
+/// Returns what a rank with this configuration would choose on these devices, in each matter. It makes a QP and registers a page on each
 /// step that it tries, and takes all of it down again.
 ///
 /// # Errors
@@ -119,7 +119,7 @@ pub(in crate::team) fn costs<'a>(choices: impl IntoIterator<Item = &'a Choice>) 
     choices.into_iter().filter_map(cost).collect()
 }
 
-/// What a choice comes to, without its reasons, which name devices; none if it costs nothing, or was named.
+/// Returns what a choice comes to, without its reasons, which name devices; none if it costs nothing, or was named.
 fn cost(choice: &Choice) -> Option<String> {
     choice.price().filter(|_| !choice.refused.is_empty())?;
     Some(format!("{} {}", choice.matter, choice.step))

@@ -62,7 +62,7 @@ pub(in crate::team) struct Signals {
 }
 
 impl Signals {
-    /// What all ranks take: `order`, for the ranks that are named beside the orders that they do not keep.
+    /// Returns what all ranks take: `order`, for the ranks that are named beside the orders that they do not keep.
     pub(in crate::team) fn settled(
         self,
         order: SignalOrder,
@@ -85,7 +85,7 @@ impl Signals {
     }
 }
 
-/// What `config` asks for, if the devices keep it; else the cheapest that they all keep.
+/// Returns what `config` asks for, if the devices keep it; else the cheapest that they all keep.
 pub(in crate::team) fn choose(
     config: &TeamConfig,
     devices: Devices<'_>,
@@ -138,7 +138,7 @@ fn best(refusal: impl Fn(SignalOrder) -> Option<String>) -> (SignalOrder, Vec<Re
     (SignalOrder::Flush, refused)
 }
 
-/// What speaks against an order on HCAs with `caps`.
+/// Returns what speaks against an order on HCAs with `caps`.
 fn refusal<'a>(
     order: SignalOrder,
     mut caps: impl Iterator<Item = &'a Caps>,
@@ -174,7 +174,7 @@ fn no_swap(caps: &Caps) -> Option<String> {
     }
 }
 
-/// What a GPU with this support says against writes that are seen in their order, in windows that the HCA reaches so.
+/// Returns what a GPU with this support says against writes that are seen in their order, in windows that the HCA reaches so.
 fn gpu_refusal(support: Result<RdmaSupport, GpuError>, windows: Rung) -> Option<String> {
     match support {
         _ if windows == Rung::Host => None,

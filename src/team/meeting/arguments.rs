@@ -26,7 +26,7 @@ pub(in crate::team) fn wants(
     Ok(())
 }
 
-/// What `rank` makes, or has made last, if it can be read now.
+/// Returns what `rank` makes, or has made last, if it can be read now.
 pub(in crate::team) fn wants_of(exchange: &Exchange, rank: u32) -> Option<Wants> {
     exchange.glance(&format!("wants/{rank}"))
 }
@@ -52,7 +52,7 @@ pub(in crate::team) fn tell_differs(exchange: &Exchange, found: &Differs) {
     exchange.tell(&key, found);
 }
 
-/// What `rank` has found last, if it can be read now.
+/// Returns what `rank` has found last, if it can be read now.
 pub(in crate::team) fn differs_of(exchange: &Exchange, rank: u32) -> Option<Differs> {
     exchange.glance(&format!("differs/{rank}"))
 }

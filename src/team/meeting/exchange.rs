@@ -74,7 +74,7 @@ impl Exchange {
         }
     }
 
-    /// What this rank's program makes.
+    /// Returns what this rank's program makes.
     pub(in crate::team) fn program(&self) -> &Program {
         &self.program
     }
@@ -293,7 +293,7 @@ impl Exchange {
         self.glance.is_silent()
     }
 
-    /// What `ask` makes of the store, if it answers at once.
+    /// Returns what `ask` makes of the store, if it answers at once.
     pub(super) fn at_once<T>(
         &self,
         key: &str,

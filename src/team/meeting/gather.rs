@@ -256,7 +256,7 @@ pub(in crate::team) fn pause(store: &dyn Store, start: Instant, left: Duration) 
     std::thread::sleep(pause.min(left).saturating_sub(look.elapsed()));
 }
 
-/// Why the value of `key` cannot be read, if it cannot.
+/// Returns why the value of `key` cannot be read, if it cannot.
 fn take_unreadable(errors: &mut Vec<StoreError>, key: &str) -> Option<StoreError> {
     let is_of = |error: &StoreError| error.unreadable_key() == Some(key);
     let place = errors.iter().position(is_of)?;

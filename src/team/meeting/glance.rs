@@ -38,7 +38,7 @@ impl Glance {
         until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// What `ask` makes of the store, if it answers at once. A store that has not answered is not asked for a while, so that many
+    /// Returns what `ask` makes of the store, if it answers at once. A store that has not answered is not asked for a while, so that many
     /// questions take no longer than one.
     pub(super) fn ask<T>(
         &self,

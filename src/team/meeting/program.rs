@@ -101,7 +101,7 @@ pub(crate) struct CallShape {
 }
 
 impl Program {
-    /// What it wants when it makes `layer` with these arguments now.
+    /// Returns what it wants when it makes `layer` with these arguments now.
     pub(super) fn next(&self, layer: &str, arguments: &[(String, String)]) -> Wants {
         Wants {
             serial: self.serial.load(Ordering::Relaxed).wrapping_add(1),

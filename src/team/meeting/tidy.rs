@@ -123,7 +123,7 @@ impl Sweep {
 }
 
 impl Names {
-    /// What is to be done with `name` below `key`.
+    /// Returns what is to be done with `name` below `key`.
     fn next(self, key: &str, name: &str, is_over: &dyn Fn(u32, u32) -> bool) -> Option<Call> {
         let is_over = |of: Holder| is_over(of.rank, of.generation);
         let over = |name: &str| Holder::parse(name).is_some_and(is_over);

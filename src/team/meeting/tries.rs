@@ -240,7 +240,7 @@ impl Try<'_> {
         format!("{}/outcome", self.topic)
     }
 
-    /// How the newest try has ended.
+    /// Returns how the newest try has ended.
     fn look(&mut self) -> Result<Option<Outcome>, TeamError> {
         self.newest = self.read_outcome()?;
         Ok(self.newest.clone())

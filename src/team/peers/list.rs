@@ -134,7 +134,7 @@ impl Peers {
         found.ok_or(TeamError::UnknownRank { rank: peer, ranks })
     }
 
-    /// What this rank tells of itself, but for windows.
+    /// Returns what this rank tells of itself, but for windows.
     pub(in crate::team) fn hello(&self) -> &Hello {
         &self.hello
     }
@@ -150,7 +150,7 @@ impl Peers {
         told.clone()
     }
 
-    /// What records of others are compared with.
+    /// Returns what records of others are compared with.
     pub(in crate::team) fn wanted<'a>(
         &'a self,
         exchange: &'a Exchange,
@@ -165,7 +165,7 @@ impl Peers {
         }
     }
 
-    /// How this rank reaches the generation that published `hello`, which was checked. May take as long as ARP does.
+    /// Returns how this rank reaches the generation that published `hello`, which was checked. May take as long as ARP does.
     pub(in crate::team) fn known(
         &self,
         rails: &[Rail],
@@ -213,7 +213,7 @@ impl Peers {
         &self.failures
     }
 
-    /// How patient they are, by rail.
+    /// Returns how patient they are, by rail.
     pub(in crate::team) fn patience(&self) -> &[SendAttr] {
         &self.send
     }

@@ -83,7 +83,7 @@ pub(in crate::team) struct Visitor {
 }
 
 impl PeerState {
-    /// What is offered to generation `told` of `peer`.
+    /// Returns what is offered to generation `told` of `peer`.
     pub(in crate::team) fn offer(&self, peer: u32, windows: Vec<WindowOffer>) -> Offer {
         Offer {
             version: VERSION,

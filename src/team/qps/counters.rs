@@ -48,7 +48,7 @@ pub struct QpReport {
     pub aborted: bool,
 }
 
-/// What a QP has done. Kernels may run.
+/// Returns what a QP has done. Kernels may run.
 pub(in crate::team) fn counters(gpu: &dyn Gpu, link: &Link) -> Result<QpCounters, TeamError> {
     let (at, skipped) = (link.layout().context_addr, link.skipped());
     // Completed before posted, so that it is not ahead of it.
@@ -64,7 +64,7 @@ pub(in crate::team) fn counters(gpu: &dyn Gpu, link: &Link) -> Result<QpCounters
     })
 }
 
-/// How a QP of this `life` is, at the HCA and for kernels. Kernels may run.
+/// Returns how a QP of this `life` is, at the HCA and for kernels. Kernels may run.
 pub(in crate::team) fn report(
     gpu: &dyn Gpu,
     link: &Link,
@@ -100,7 +100,7 @@ pub(in crate::team) struct Ring {
     pub(in crate::team) free: u64,
 }
 
-/// How much of its ring is free.
+/// Returns how much of its ring is free.
 pub(in crate::team) fn ring(gpu: &dyn Gpu, link: &Link) -> Result<Ring, TeamError> {
     let layout = link.layout();
     let at = |offset: usize| word::<u64>(gpu, layout.context_addr, offset);

@@ -175,7 +175,7 @@ impl Link {
         self.log_peer_reads = Some(log_reads);
     }
 
-    /// What the HCA says about it.
+    /// Returns what the HCA says about it.
     pub(in crate::team) fn query(&self) -> Result<QpStatus, VerbsError> {
         match self.stage.as_ref().expect("whole between two steps") {
             Stage::Reset(qp) => qp.query(),
@@ -400,7 +400,7 @@ impl Link {
         Ok(())
     }
 
-    /// What has become of the probe.
+    /// Returns what has become of the probe.
     pub(in crate::team) fn probe(&self, gpu: &dyn Gpu) -> Result<Probe, TeamError> {
         match &self.stage {
             Some(Stage::Rts(qp)) if self.probed => Ok(qp.probe(|addr, out| gpu.read(addr, out))?),

@@ -147,7 +147,7 @@ impl Qps {
         self.links.iter().all(Link::is_reset)
     }
 
-    /// How the other end reaches each.
+    /// Returns how the other end reaches each.
     pub(in crate::team) fn offers(&self) -> Vec<QpOffer> {
         let qp = |link: &Link| QpOffer {
             qpn: link.qpn(),
@@ -251,7 +251,7 @@ impl Qps {
         Ok(())
     }
 
-    /// What the probes say.
+    /// Returns what the probes say.
     pub(in crate::team) fn heard(&mut self, gpu: &dyn Gpu) -> Result<Heard, TeamError> {
         let mut heard = Heard::default();
         let mut all = RailSet::EMPTY;

@@ -4,7 +4,7 @@ use crate::fabric::Reach;
 use crate::team::parts::Parts;
 use crate::verbs::{CqKind, Doorbell, Queues, Sharing};
 
-/// What this rank has joined as and what carries its payload, in one line.
+/// Returns what this rank has joined as and what carries its payload, in one line.
 pub(in crate::team) fn summary(own: &Parts) -> String {
     let config = &own.config;
     let shape = own.rails[0].shape();

@@ -24,18 +24,18 @@ impl Windows {
         windows.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is the same at all ranks.
+    /// Returns what is the same at all ranks.
     pub(in crate::team) fn shapes(&self) -> Vec<WindowShape> {
         self.lock().iter().map(OwnedWindow::shape).collect()
     }
 
-    /// What `peer` is given of each.
+    /// Returns what `peer` is given of each.
     pub(in crate::team) fn offers(&self, peer: u32) -> Vec<WindowOffer> {
         let windows = self.lock();
         windows.iter().map(|window| window.offer(peer)).collect()
     }
 
-    /// How many keys `peer` has.
+    /// Returns how many keys `peer` has.
     pub(in crate::team) fn keys_of(&self, peer: u32) -> usize {
         self.lock().iter().map(|window| window.keys_of(peer)).sum()
     }

@@ -265,7 +265,7 @@ impl OwnedWindow {
         (entries, direct)
     }
 
-    /// What this founder tells of it.
+    /// Returns what this founder tells of it.
     pub(in crate::team) fn record(&self) -> WindowRecord {
         let rails = self.keys.own.len();
         let key = |rail: usize, keys: &Vec<PeerKey>| keys.get(rail).map_or(0, |key| key.mr.rkey());
@@ -283,7 +283,7 @@ impl OwnedWindow {
         self.window
     }
 
-    /// How the HCA reaches it, by rail.
+    /// Returns how the HCA reaches it, by rail.
     pub(in crate::team) fn exports(&self) -> Vec<Export> {
         self.keys.own.iter().map(|mr| mr.export().clone()).collect()
     }
@@ -293,7 +293,7 @@ impl OwnedWindow {
         self.keys.own.iter().map(|mr| mr.lkey().to_be()).collect()
     }
 
-    /// What is the same at all ranks.
+    /// Returns what is the same at all ranks.
     pub(in crate::team) fn shape(&self) -> WindowShape {
         WindowShape {
             bytes: self.window.bytes,
@@ -301,7 +301,7 @@ impl OwnedWindow {
         }
     }
 
-    /// What `peer` is given of it.
+    /// Returns what `peer` is given of it.
     pub(in crate::team) fn offer(&self, peer: u32) -> WindowOffer {
         let keys = self.keys.peers.get(peer as usize).into_iter().flatten();
         WindowOffer {
@@ -312,7 +312,7 @@ impl OwnedWindow {
         }
     }
 
-    /// How many keys `peer` has of it.
+    /// Returns how many keys `peer` has of it.
     pub(in crate::team) fn keys_of(&self, peer: u32) -> usize {
         self.keys.peers.get(peer as usize).map_or(0, Vec::len)
     }

@@ -312,7 +312,7 @@ fn narrow(value: u32) -> u8 {
 pub(in crate::verbs) mod tests {
     use super::*;
 
-    /// What a small device can do.
+    /// Returns what a small device can do.
     pub(crate) fn caps() -> Caps {
         Caps {
             log_max_qp_sz: 12,

@@ -95,7 +95,7 @@ impl PortInfo {
         Self::check(device, info, number, &attr)
     }
 
-    /// What the device says of a port, or an errno.
+    /// Returns what the device says of a port, or an errno.
     fn ask(device: &OpenDevice, number: u8) -> Result<ibv_port_attr, i32> {
         // The exported function fills the fields up to `flags` of a buffer that may be longer; none after it is used.
         let mut attr = std::mem::MaybeUninit::<ibv_port_attr>::zeroed();
@@ -119,7 +119,7 @@ impl PortInfo {
         lengths.map(|length| length.min(MAX_GIDS)).sum()
     }
 
-    /// Why the device says nothing of port `number`: it may have fewer ports.
+    /// Returns why the device says nothing of port `number`: it may have fewer ports.
     fn missing(device: &OpenDevice, info: &DeviceInfo, number: u8, errno: i32) -> VerbsError {
         let answers = |port: &u8| Self::ask(device, *port).is_ok();
         match (1..number).take_while(answers).last() {
@@ -242,7 +242,7 @@ const DEFAULT_PKEY: u16 = 0xffff;
 /// `IBV_QPF_GRH_REQUIRED` of `ibv_port_attr::flags`.
 const GRH_REQUIRED: u8 = 1;
 
-/// What a port must be, and what keeps it from that.
+/// Returns what a port must be, and what keeps it from that.
 fn active(info: &DeviceInfo, number: u8, link_layer: LinkLayer) -> String {
     let port = format!("4 (active): is the cable of port {number} in");
     match (link_layer, info.interface(number, 0)) {

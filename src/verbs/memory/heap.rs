@@ -184,7 +184,7 @@ impl ControlHeap {
         self.bytes
     }
 
-    /// What is taken and what is left.
+    /// Returns what is taken and what is left.
     #[must_use]
     pub fn stats(&self) -> HeapStats {
         self.lock().stats()
@@ -211,7 +211,7 @@ impl ControlHeap {
         })
     }
 
-    /// How the HCA gets at the region; none if it does not.
+    /// Returns how the HCA gets at the region; none if it does not.
     #[must_use]
     pub fn export(&self) -> Option<&Export> {
         self.export.as_ref()

@@ -269,7 +269,7 @@ impl Mr {
         })
     }
 
-    /// How the HCA gets at the memory.
+    /// Returns how the HCA gets at the memory.
     #[must_use]
     pub fn export(&self) -> &Export {
         &self.export

@@ -118,7 +118,7 @@ impl SendAttr {
         }
     }
 
-    /// How long the HCA tries before it gives a peer up; some try four times as long.
+    /// Returns how long the HCA tries before it gives a peer up; some try four times as long.
     pub(crate) fn patience(&self) -> Duration {
         let once = 4096u64.checked_shl(self.timeout.into()).unwrap_or(u64::MAX);
         Duration::from_nanos(once).saturating_mul(u32::from(self.retry) + 1)

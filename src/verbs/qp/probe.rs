@@ -42,7 +42,7 @@ pub(crate) enum Probe {
 }
 
 impl QpLayout {
-    /// What a kernel writes, up to the doorbell, when it posts a write of no bytes as the first WQE of the life from `base`.
+    /// Returns what a kernel writes, up to the doorbell, when it posts a write of no bytes as the first WQE of the life from `base`.
     /// `doorbells` is the number of that doorbell.
     pub(in crate::verbs::qp) fn probe(&self, base: u64, doorbells: u64) -> Vec<ImagePart> {
         let end = base + 1;
@@ -85,7 +85,7 @@ impl QpLayout {
         wqe
     }
 
-    /// What a kernel writes that sees the probe of that life complete.
+    /// Returns what a kernel writes that sees the probe of that life complete.
     pub(in crate::verbs::qp) fn probe_done(&self, base: u64) -> Vec<ImagePart> {
         let word = |offset: usize, value: u64| ImagePart {
             addr: self.context_addr + offset as u64,

@@ -28,12 +28,12 @@ const ATOMICS: [(u32, u64); 12] = [
 /// Words of a target.
 const WORDS: u64 = HALF / 8;
 
-/// What the target holds at first: word `k`, as the kernel knows it.
+/// Returns what the target holds at first: word `k`, as the kernel knows it.
 fn there(k: u64) -> u64 {
     word(WORDS + k)
 }
 
-/// What an atomic makes of `old`.
+/// Returns what an atomic makes of `old`.
 fn outcome(number: u32, old: u64, value: u64, expected: u64) -> u64 {
     match number {
         0 => old.wrapping_add(value),

@@ -60,7 +60,7 @@ impl Machines {
         Team::start_in(&config, Arc::clone(&self.store), |_, _| Ok(team))
     }
 
-    /// What comes of founders with these devices, of a team with room for one more.
+    /// Returns what comes of founders with these devices, of a team with room for one more.
     fn found(&self, devices: &[String]) -> Vec<Result<Arc<Team>, Error>> {
         let founders = u32::try_from(devices.len()).unwrap();
         thread::scope(|scope| {

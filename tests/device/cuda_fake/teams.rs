@@ -11,7 +11,7 @@ use warpverbs::team::{Doorbell, Team, TeamConfig};
 
 use super::fake;
 
-/// What each of two ranks logs that joins, or its error, with memory of the driver at `location`.
+/// Returns what each of two ranks logs that joins, or its error, with memory of the driver at `location`.
 fn joined(location: MemoryLocation, doorbell: Option<Doorbell>) -> Vec<Result<String, String>> {
     let hcas = ranks::hcas(2, &HcaConfig::default());
     let logged = ranks::on_threads(2, |rank, store| {

@@ -121,7 +121,7 @@ impl Model {
     }
 }
 
-/// What atomic number `amo` makes of a word; of 4 bytes in the low half.
+/// Returns what atomic number `amo` makes of a word; of 4 bytes in the low half.
 pub(crate) fn result(amo: u32, old: u64, value: u64, compare: u64) -> u64 {
     match amo {
         0 => old.wrapping_add(value),

@@ -173,7 +173,7 @@ impl Rig {
         end.wait(&end.start(launch, params));
     }
 
-    /// How each step of each unit ended.
+    /// Returns how each step of each unit ended.
     pub(crate) fn finish(&self, side: usize, running: &Running) -> Vec<OpResult> {
         let end = &self.ends[side];
         end.wait(&running.event);
@@ -201,7 +201,7 @@ impl Rig {
         results
     }
 
-    /// How one call from one unit ended.
+    /// Returns how one call from one unit ended.
     pub(crate) fn try_one(&self, side: usize, scope: Scope, call: &Call) -> Status {
         let running = self.start(side, scope, 0, &[vec![call.clone()]]);
         self.finish(side, &running)[0].posted

@@ -48,7 +48,7 @@ fn complete(ring: &Ring, index: u64) {
     ring.gpu.write(at, &bytes).unwrap();
 }
 
-/// How `threads` threads end that ask for the tickets from `ticket` on.
+/// Returns how `threads` threads end that ask for the tickets from `ticket` on.
 fn ask(ring: &Ring, kernel: &str, ticket: u64, threads: u32, deadline: Duration) -> Vec<Status> {
     let params = WaitParams {
         qp: ring.qp(),

@@ -11,7 +11,7 @@ use test_support::ring::Ring;
 const WORDS: u64 = 64;
 const BYTES: u64 = 16 * WORDS;
 
-/// How the puts of `items` end, each by a thread of its own.
+/// Returns how the puts of `items` end, each by a thread of its own.
 fn put_each(ring: &Ring, items: &[PutItem]) -> Vec<Status> {
     let list = ring.gpu.alloc(size_of_val(items), 128).unwrap();
     ring.gpu.write(list.addr(), cast_slice(items)).unwrap();

@@ -32,7 +32,7 @@ fn is(file: &Value, what: &str) -> bool {
     file[what].as_bool().unwrap_or(false)
 }
 
-/// What git answers about this repository; `None` where it fails.
+/// Returns what git answers about this repository; `None` where it fails.
 fn git(words: &[&str]) -> Option<String> {
     let asked = Command::new("git").current_dir(root()).args(words).output();
     let answer = asked.ok().filter(|answer| answer.status.success())?;

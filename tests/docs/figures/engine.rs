@@ -12,7 +12,7 @@ fn spread(of: &Value) -> String {
     format!("{median:.2} ({least:.2}..{most:.2})")
 }
 
-/// What transfers of the host engine cost, over a sink, on software HCAs and by copies.
+/// Returns what transfers of the host engine cost, over a sink, on software HCAs and by copies.
 pub(crate) fn engine(file: &Value) -> String {
     let mut table =
         "| `wv` | moved | ms of a round: median (spread) | rate |\n|---|---|--:|--:|\n".to_owned();

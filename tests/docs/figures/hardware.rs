@@ -25,7 +25,7 @@ fn the_page_says_so_of_results_that_are_unfinished() {
     assert!(!unfinished || page.contains(&format!("`{next}`")), "{next}");
 }
 
-/// What a step has measured. It ended well.
+/// Returns what a step has measured. It ended well.
 fn step<'a>(results: &'a Value, name: &str) -> &'a Value {
     let mut steps = results["steps"].as_array().unwrap().iter();
     let step = steps.find(|step| step["name"] == name);

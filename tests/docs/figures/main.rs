@@ -230,7 +230,7 @@ fn counts_are_short() {
     assert_eq!(shown, expected);
 }
 
-/// What a MoE step puts on the wire, for each rank.
+/// Returns what a MoE step puts on the wire, for each rank.
 fn moe_step(file: &Value) -> String {
     let mut table = "| ranks, routing, phase | work requests | doorbells | signals | MB | of the least bytes | DeepEP: requests | doorbells | \
                      signals | MB |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
@@ -263,7 +263,7 @@ fn moe_step(file: &Value) -> String {
     )
 }
 
-/// What runs of `wv chaos` have shown, in ms.
+/// Returns what runs of `wv chaos` have shown, in ms.
 fn chaos(file: &Value) -> String {
     let mut table = "| `wv` | steps checked | deaths | expelled, all disturbed | detect p50, max | resume p50, p99 | recover p50, p99 | rejoin p50, p99 | \
                      connect p50, p99 | gap p50, max |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
@@ -390,7 +390,7 @@ fn a_run_of_lines_that_is_left_out_becomes_two_dots() {
     );
 }
 
-/// What a group asks of its store, and how long its changes take.
+/// Returns what a group asks of its store, and how long its changes take.
 fn group(file: &Value) -> String {
     let mut table = "| | peace: calls/s and rank besides renewals | a death and a join: calls, bytes, by ranks | bring-up | a look | \
                      death p50 / max | join p50 / max | KiB/rank: all, without free pages | expelled |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n"

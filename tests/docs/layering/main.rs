@@ -261,7 +261,7 @@ impl Source {
         (name != "lib").then_some(name)
     }
 
-    /// How many modules deep the file is: src/lib.rs 0, src/team/mod.rs 1, src/team/rail.rs 2.
+    /// Returns how many modules deep the file is: src/lib.rs 0, src/team/mod.rs 1, src/team/rail.rs 2.
     fn depth(&self) -> usize {
         let inside = self
             .path

@@ -67,7 +67,7 @@ fn the_tables_have_a_row_for_every_module_and_header_and_for_nothing_else() {
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 
-/// What stands between backticks.
+/// Returns what stands between backticks.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }

@@ -223,7 +223,7 @@ fn commands(text: &str) -> Vec<Vec<&str>> {
     found
 }
 
-/// What is wrong with a command.
+/// Returns what is wrong with a command.
 fn fault(command: &[&str]) -> Option<String> {
     let exists = |path: &str| root().join(path).exists();
     let is_missing = |path: &str, what: &str| (!exists(path)).then(|| format!("no {what} {path}"));
@@ -282,7 +282,7 @@ fn has_package(name: &str) -> bool {
     manifest.contains(&format!("name = \"{name}\""))
 }
 
-/// What is wrong with a block.
+/// Returns what is wrong with a block.
 fn faults(block: &Block) -> Vec<String> {
     let Block { language, text, .. } = block;
     let of = |commands: Vec<Vec<&str>>| -> Vec<String> {

@@ -55,7 +55,7 @@ fn poison(moe: &Moe, work: &Workspace) {
         .unwrap();
 }
 
-/// What the reference makes of rank `rank`'s batch if the rows of `returned` ranks come back.
+/// Returns what the reference makes of rank `rank`'s batch if the rows of `returned` ranks come back.
 fn expected(
     moe: &Moe,
     batch: &Batch,

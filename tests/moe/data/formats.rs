@@ -53,7 +53,7 @@ fn token(hidden: usize, random: &mut fastrand::Rng) -> Vec<u16> {
     token
 }
 
-/// What every rank gives to dispatch in a layer of this shape; FP8 as BF16, unless `quantized`.
+/// Returns what every rank gives to dispatch in a layer of this shape; FP8 as BF16, unless `quantized`.
 fn inputs(config: &MoeConfig, ranks: u32, quantized: bool, seed: u64) -> Vec<Input> {
     let layout = Layout::new(config, ranks);
     let cast = matches!(config.format, Format::Fp8(_)) && !quantized;

@@ -23,7 +23,7 @@ use crate::cell::{Cell, Data};
 /// A NaN in BF16 and in FP8.
 const POISON: u8 = 0xff;
 
-/// What an expert makes of a number.
+/// Returns what an expert makes of a number.
 fn expert(id: u32, x: f32) -> f32 {
     x * (0.5 + id as f32 / 64.0) + 0.25
 }

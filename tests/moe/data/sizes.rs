@@ -36,7 +36,7 @@ fn mib(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
 }
 
-/// What DeepEP's low-latency buffer takes by its published formula (`get_low_latency_rdma_size_hint`), for any number of ranks.
+/// Returns what DeepEP's low-latency buffer takes by its published formula (`get_low_latency_rdma_size_hint`), for any number of ranks.
 fn deepep(config: &MoeConfig) -> u64 {
     let (tokens, hidden) = (u64::from(config.max_tokens), u64::from(config.hidden));
     let experts = u64::from(config.experts);

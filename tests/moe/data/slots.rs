@@ -36,7 +36,7 @@ fn table(seed: u64, ranks: u32, everywhere: &[u32], nowhere: &[u32]) -> Placemen
     Placement::from_slots(SHAPE.experts, held).unwrap()
 }
 
-/// What a handle says its rank's tokens went to.
+/// Returns what a handle says its rank's tokens went to.
 fn chosen(moe: &Moe, call: &MoeCall, tokens: usize) -> Vec<u32> {
     let gpu = moe.team().gpu();
     let mut handle: MoeHandle = bytemuck::Zeroable::zeroed();

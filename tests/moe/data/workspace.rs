@@ -31,7 +31,7 @@ fn quantize(config: &MoeConfig, kind: Scales, batch: &Batch) -> Encoded {
     tokens
 }
 
-/// What the experts see of a batch.
+/// Returns what the experts see of a batch.
 fn arrived(config: &MoeConfig, kind: Scales, batch: &Batch) -> Batch {
     let cast = |token: &[u16]| {
         let (codes, scales) = format::quantize(reference::scales(kind), token);

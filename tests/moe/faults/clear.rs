@@ -16,7 +16,7 @@ const REST: [u32; 2] = [0, 1];
 const NOTHING_KEPT: [u8; size_of::<MoePeer>()] = [0; size_of::<MoePeer>()];
 const NOTHING_TOLD: [u8; 4 * size_of::<MoeSignal>()] = [0; 4 * size_of::<MoeSignal>()];
 
-/// What `rank` keeps of `peer`, as bytes.
+/// Returns what `rank` keeps of `peer`, as bytes.
 fn kept(group: &Group, rank: u32, peer: u32) -> Vec<u8> {
     let moe = &group.moes[rank as usize];
     let mut state = NOTHING_KEPT;
@@ -25,7 +25,7 @@ fn kept(group: &Group, rank: u32, peer: u32) -> Vec<u8> {
     state.to_vec()
 }
 
-/// What `writer` has sent `reader`, as bytes.
+/// Returns what `writer` has sent `reader`, as bytes.
 fn signals(group: &Group, reader: u32, writer: u32) -> Vec<u8> {
     let kinds = [KIND_DISPATCH, KIND_COMBINE];
     let of = |kind| [0, 1].map(|set| group.signal(reader, writer, kind, set));

@@ -31,7 +31,7 @@ fn all_findings(error: Option<String>) -> Vec<String> {
         .collect()
 }
 
-/// What the checker says about one block of `kernel` that puts `count` words from each of `threads` threads.
+/// Returns what the checker says about one block of `kernel` that puts `count` words from each of `threads` threads.
 fn puts(pair: &Pair, kernel: &str, threads: u32, count: u32, seed: u64) -> Vec<String> {
     let mut params = pair.params(count, 3);
     params.deadline_ns = 60_000_000_000;

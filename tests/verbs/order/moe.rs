@@ -86,7 +86,7 @@ fn dispatch_and_combine_have_no_findings() {
     }
 }
 
-/// What is found in some schedule without `what` of `phase`; none if the phase has no such thing.
+/// Returns what is found in some schedule without `what` of `phase`; none if the phase has no such thing.
 fn without(phase: &str, what: Omission) -> Option<Vec<String>> {
     let missing = omit(phase, what);
     let mut found = Vec::new();

@@ -32,7 +32,7 @@ fn a_post_without_doorbell_moves_nothing_and_times_out() {
     }
 }
 
-/// What shows that `kernel` breaks the protocol under this seed; nothing if nothing does.
+/// Returns what shows that `kernel` breaks the protocol under this seed; nothing if nothing does.
 fn symptoms(kernel: &str, seed: u64, deadline: Duration) -> Vec<String> {
     let pair = Pair::shared(8 * 300, 8);
     // The HCA sleeps until the ring is full, which is when a slot can be taken too early.

@@ -39,7 +39,7 @@ fn connected(
     lines.text()
 }
 
-/// How often QPs have named their port again, refused or not.
+/// Returns how often QPs have named their port again, refused or not.
 fn asked(hca: &Hca) -> usize {
     let opcode = Opcode::RTS2RTS_QP.0.to_be_bytes();
     let commands = hca.recorded_commands();

@@ -50,7 +50,7 @@ pub trait Account: Copy + Debug + PartialEq {
     /// A word that says `fields`.
     fn of(fields: Fields) -> Self;
 
-    /// What the word says.
+    /// Returns what the word says.
     fn fields(self) -> Fields;
 
     /// Hands out the next slices of `total`, at most `most`. None: it is closed, or none is left.
@@ -71,7 +71,7 @@ pub trait Account: Copy + Debug + PartialEq {
     /// Nothing more will be handed out, and all that was handed out is finished.
     fn is_settled(self, total: u32) -> bool;
 
-    /// How the transfer ends, if this is settled.
+    /// Returns how the transfer ends, if this is settled.
     fn outcome(self, total: u32) -> Outcome;
 }
 

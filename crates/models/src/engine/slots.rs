@@ -48,7 +48,7 @@ pub trait SlotWord: Copy + PartialEq {
     /// A word that says `parts`.
     fn of(parts: Parts) -> Self;
 
-    /// What the word says.
+    /// Returns what the word says.
     fn parts(self) -> Parts;
 
     /// Puts the next transfer into a free slot.
@@ -60,7 +60,7 @@ pub trait SlotWord: Copy + PartialEq {
     /// Frees the slot of the transfer of `generation`, if that is concluded.
     fn release(self, generation: u64) -> Option<Self>;
 
-    /// What became of the transfer of `generation`.
+    /// Returns what became of the transfer of `generation`.
     fn poll(self, generation: u64) -> Status;
 }
 
@@ -167,7 +167,7 @@ pub struct State<W> {
 const FIRST: u64 = 1;
 
 impl<W: SlotWord> Slot<W> {
-    /// What a poll of the first id says.
+    /// Returns what a poll of the first id says.
     fn poll(&self, word: W) -> Status {
         match self.mutant {
             Some(Mutant::IdWithoutGeneration) => word.poll(word.parts().generation),

@@ -40,12 +40,12 @@ pub trait Model {
         false
     }
 
-    /// What breaks if a step with [`Edge::Once`] lies on a cycle. None: the search looks for no cycles.
+    /// Returns what breaks if a step with [`Edge::Once`] lies on a cycle. None: the search looks for no cycles.
     fn once(&self) -> Option<Broken<Self::Property>> {
         None
     }
 
-    /// What a step is to cycles.
+    /// Returns what a step is to cycles.
     fn edge(&self, _step: &Self::Step) -> Edge {
         Edge::Inner
     }

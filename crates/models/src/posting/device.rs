@@ -108,7 +108,7 @@ impl Configuration {
         Ok(Some((Word::CONS, cons + ahead)))
     }
 
-    /// How far a counter of the CQ is ahead of `cons`; what is not in 1..=depth is no news.
+    /// Returns how far a counter of the CQ is ahead of `cons`; what is not in 1..=depth is no news.
     pub(crate) fn ahead(&self, counter: i32, cons: i32) -> i32 {
         let ahead = counter + 1 - cons;
         if self.mutant == Mutant::CounterNotModular {

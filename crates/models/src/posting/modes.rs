@@ -41,7 +41,7 @@ impl Configuration {
         (scope, needed)
     }
 
-    /// What rings: the register, or the mailbox.
+    /// Returns what rings: the register, or the mailbox.
     pub(crate) fn doorbell_store(&self, head: i32) -> (u8, i32) {
         let word = if self.mailbox {
             u8::try_from(self.mailbox_word()).unwrap()
@@ -136,7 +136,7 @@ impl Step<'_> {
 
     // ---- block mode ----
 
-    /// What the writer of a flag has released at block scope by then.
+    /// Returns what the writer of a flag has released at block scope by then.
     pub(crate) fn released(&self, by_a_fence: bool) -> i32 {
         i32::from(if by_a_fence { self.thread.known } else { 0 })
     }

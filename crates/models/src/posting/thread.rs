@@ -389,7 +389,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// What the holder of the token sees: the index after the last published batch, the flag of that index, whether it must ring.
+    /// Returns what the holder of the token sees: the index after the last published batch, the flag of that index, whether it must ring.
     /// In block mode also the WQEs that the flags have published.
     pub(crate) fn sweep(&self) -> Result<(i32, i32, bool, u8), Violation> {
         let c = self.configuration;

@@ -132,7 +132,7 @@ pub(crate) fn larger() -> Vec<Parted> {
     ]
 }
 
-/// What the search does not need, each left out alone.
+/// Returns what the search does not need, each left out alone.
 pub(crate) fn second_lines() -> Vec<Parted> {
     let leap = Parted {
         leap: 252,

@@ -25,7 +25,7 @@ pub enum Weights<'a> {
     Given(&'a [f32]),
 }
 
-/// What combine should give `rank`, `[tokens, hidden]`; `expert(e, x, y)` adds to nothing: it fills `y` with what expert `e`
+/// Returns what combine should give `rank`, `[tokens, hidden]`; `expert(e, x, y)` adds to nothing: it fills `y` with what expert `e`
 /// makes of the token. What does not come back is left out; with `renormalise` the rest is divided by its share of the weights.
 #[must_use]
 pub fn reference(

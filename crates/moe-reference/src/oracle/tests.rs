@@ -10,7 +10,7 @@ use crate::bf16;
 use crate::format::Scales;
 use right::{AS_IS, RANKS, case, wires};
 
-/// What the oracle says of rank 1 after `defect`.
+/// Returns what the oracle says of rank 1 after `defect`.
 fn expert_finding(wire: Wire, defect: impl FnOnce(&mut ByExpert)) -> Finding {
     let case = case(wire);
     let mut out = right::by_expert(&case, 1);

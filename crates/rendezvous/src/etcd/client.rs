@@ -332,7 +332,7 @@ fn agent(tls: Option<&TlsConfig>, idle: usize) -> Agent {
     config.build().into()
 }
 
-/// What a refusal means.
+/// Returns what a refusal means.
 fn refused(refusal: Refusal) -> Failure {
     // The second is what 3.4 says when users have changed since the token was given.
     let old = refusal.message.contains("revision of auth store is old");
@@ -346,7 +346,7 @@ fn refused(refusal: Refusal) -> Failure {
     }
 }
 
-/// What an error of the connection means.
+/// Returns what an error of the connection means.
 fn failed(member: &str, error: &ureq::Error) -> Failure {
     let cause = format!("{member}: {error}");
     // A certificate is judged before anything is sent.

@@ -12,7 +12,7 @@ use crate::trust::{read_bounded, read_secret};
 /// Largest file that is read.
 const MAX_FILE: u64 = 1 << 20;
 
-/// What a connection needs of `files`.
+/// Returns what a connection needs of `files`.
 ///
 /// # Errors
 /// [`StoreError::Tls`]: a file that cannot be read, without the expected contents, or a key that others may read.

@@ -25,7 +25,7 @@ fn changes() -> u32 {
     }
 }
 
-/// How many files the keys have, each of them, at one moment: of those whose directories are not renamed just now.
+/// Returns how many files the keys have, each of them, at one moment: of those whose directories are not renamed just now.
 fn files_of_keys(directory: &Path) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {

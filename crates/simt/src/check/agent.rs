@@ -191,7 +191,7 @@ impl Agent {
         }
     }
 
-    /// What a relaxed store publishes now.
+    /// Returns what a relaxed store publishes now.
     pub(super) fn publish(&mut self) -> Published {
         let observed = &self.observed;
         let shared = self

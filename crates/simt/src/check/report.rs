@@ -147,7 +147,7 @@ impl Finding {
     }
 }
 
-/// What the writer left out.
+/// Returns what the writer left out.
 fn publication(writer: Option<&Agent>, old: &Cell, needed: Scope, before: &str) -> String {
     let covers = |scope: Scope| {
         let fenced = writer.and_then(|writer| writer.fenced[scope as usize].as_ref());
@@ -273,7 +273,7 @@ fn source_lines(addresses: &BTreeSet<u64>) -> BTreeMap<u64, String> {
     places
 }
 
-/// What `addr2line -a -i` says about each address: its lines from the innermost function outwards, for what an inlined one was
+/// Returns what `addr2line -a -i` says about each address: its lines from the innermost function outwards, for what an inlined one was
 /// called from explains more.
 fn blocks(lines: &str) -> Vec<String> {
     let mut blocks: Vec<String> = Vec::new();

@@ -62,7 +62,7 @@ impl PairEnded {
         Err(format!("--- server\n{server}\n--- client\n{client}\n"))
     }
 
-    /// How long the client ran.
+    /// Returns how long the client ran.
     pub fn took(&self) -> Duration {
         self.client.took
     }

@@ -84,7 +84,7 @@ pub fn devinfo(what: &str, variables: &[(&str, &str)]) -> Option<Ended> {
     Some(Running::start(command, &scratch, program).end_within(LIMIT))
 }
 
-/// What random choices start from: `SEED`, or 1.
+/// Returns what random choices start from: `SEED`, or 1.
 pub fn seed() -> u64 {
     std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED is a number"))
 }
@@ -200,7 +200,7 @@ impl Ended {
         self.status.is_some_and(|status| status.success())
     }
 
-    /// How it ended, in words.
+    /// Returns how it ended, in words.
     pub fn ending(&self) -> String {
         match self.status {
             None => format!("killed after {:.1} s", self.took.as_secs_f64()),

@@ -123,7 +123,7 @@ impl Driver {
         }
     }
 
-    /// What a peer must know to connect.
+    /// Returns what a peer must know to connect.
     pub fn describe(&self) -> Peer {
         let qpns = self.qps.iter().map(|qp| qp.qpn).collect();
         Peer {

@@ -129,7 +129,7 @@ impl DeviceError {
         }
     }
 
-    /// What the ioctl returns.
+    /// Returns what the ioctl returns.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
@@ -149,7 +149,7 @@ impl DeviceError {
     }
 }
 
-/// What the kernel makes of the status of a command that it sent itself (`cmd_status_to_err` in mlx5_core).
+/// Returns what the kernel makes of the status of a command that it sent itself (`cmd_status_to_err` in mlx5_core).
 fn status_errno(status: Status) -> i32 {
     match status {
         Status::INTERNAL_ERR

@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use std::panic::catch_unwind;
 use std::ptr;
 
-/// What is wrong with `value` for the environment variable `name`: up to `room` bytes of it go to `text`, without a zero after
+/// Returns what is wrong with `value` for the environment variable `name`: up to `room` bytes of it go to `text`, without a zero after
 /// them. The length of all of it; 0 if nothing is wrong.
 ///
 /// # Safety
@@ -33,7 +33,7 @@ pub(super) unsafe extern "C" fn softhca_objection(
     unsafe { put(&objection.unwrap_or_default(), text, room) }
 }
 
-/// What a device has and lacks, in lines of text, as [`softhca_objection`] gives its text.
+/// Returns what a device has and lacks, in lines of text, as [`softhca_objection`] gives its text.
 ///
 /// # Safety
 ///

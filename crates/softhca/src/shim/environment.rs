@@ -170,7 +170,7 @@ fn configs(
         .collect()
 }
 
-/// What is wrong with a value for a variable; `None` if nothing is.
+/// Returns what is wrong with a value for a variable; `None` if nothing is.
 pub(super) fn objection(name: &str, value: &str) -> Option<String> {
     let only = |asked: &'static str| (asked == name).then(|| value.to_owned());
     configs(&only).err().map(|error| error.to_string())
@@ -218,7 +218,7 @@ fn number<T: TryFrom<u64>>(
     read(variable, name, expected, whole)
 }
 
-/// What `of` makes of the variable, if it is set.
+/// Returns what `of` makes of the variable, if it is set.
 fn read<T>(
     variable: &dyn Fn(&'static str) -> Option<String>,
     name: &'static str,

@@ -11,7 +11,7 @@ use super::next::{Next, redirected_symbols};
 use super::open::about_to_read;
 use super::path::{Target, classify, classify_at};
 
-/// What `path` means to a function that reads the file or directory at it.
+/// Returns what `path` means to a function that reads the file or directory at it.
 ///
 /// # Safety
 ///

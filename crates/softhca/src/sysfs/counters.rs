@@ -107,7 +107,7 @@ enum What {
 }
 
 impl<'a> LiveFile<'a> {
-    /// What `path` names, if it ends like `mlx5_0/ports/1/hw_counters/tx_wqes` or `mlx5_0/ports/1/state`.
+    /// Returns what `path` names, if it ends like `mlx5_0/ports/1/hw_counters/tx_wqes` or `mlx5_0/ports/1/state`.
     pub(super) fn parse(path: &'a [u8]) -> Option<Self> {
         // From the back, so that it does not matter by which link the device was reached.
         let mut parts = path.rsplit(|&byte| byte == b'/');

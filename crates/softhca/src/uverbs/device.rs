@@ -103,7 +103,7 @@ fn put_context(call: &Call<'_>, driver: u16) -> Result<(), Errno> {
     call.put_pod(driver, &ucontext(call.context.identity().last_port()))
 }
 
-/// What libmlx5 wants to know about a context.
+/// Returns what libmlx5 wants to know about a context.
 fn ucontext(ports: u8) -> AllocUcontextResp {
     const DUMP_FILL_MKEY: u32 = 2;
     const SQD2RTS: u32 = 8;

@@ -145,7 +145,7 @@ impl Handles {
         })
     }
 
-    /// What DevX commands may read and change: its own objects, and queues made by verbs.
+    /// Returns what DevX commands may read and change: its own objects, and queues made by verbs.
     pub(super) fn for_commands(&self, handle: u32) -> Result<DevxObject, Errno> {
         self.find(handle, |object| match object {
             Object::Devx { object } => Some(*object),

@@ -169,7 +169,7 @@ fn attributes(current: State, next: State, kind: Kind) -> Option<(u32, u32)> {
     })
 }
 
-/// What the kernel looks at: programs treat XRC like RC, and name what only the other end has (`modify_qp_mask`).
+/// Returns what the kernel looks at: programs treat XRC like RC, and name what only the other end has (`modify_qp_mask`).
 pub(super) fn heeded(kind: Kind, given: u32) -> u32 {
     match kind {
         Kind::XrcInitiator => given & !(mask::MAX_DEST_RD_ATOMIC | mask::MIN_RNR_TIMER),

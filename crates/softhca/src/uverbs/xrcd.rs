@@ -43,7 +43,7 @@ pub(super) fn open(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno>
     outcome
 }
 
-/// Which file a descriptor stands for.
+/// Returns which file a descriptor stands for.
 fn file(fd: i32) -> Result<XrcFile, Errno> {
     let found = metadata(format!("/proc/self/fd/{fd}")).map_err(|_| Errno::EBADF)?;
     Ok(XrcFile {

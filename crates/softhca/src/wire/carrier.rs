@@ -45,11 +45,11 @@ pub trait Carrier: Debug + Send {
         None
     }
 
-    /// What becomes readable when something arrives; none if arrivals cannot be waited for. The first becomes writable when
+    /// Returns what becomes readable when something arrives; none if arrivals cannot be waited for. The first becomes writable when
     /// packets that wait can go.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// What happened so far.
+    /// Returns what happened so far.
     fn counters(&self) -> CarrierCounters;
 
     /// Bytes that wait on the receiving side, at most, before packets are dropped; `None` if that is not known. The peers'

@@ -144,7 +144,7 @@ impl<W> Endpoint<W> {
         self.address
     }
 
-    /// What has been seen so far.
+    /// Returns what has been seen so far.
     pub fn counters(&self) -> WireCounters {
         self.counters
     }

@@ -97,7 +97,7 @@ impl<W> Port<W> {
         self.endpoint.lids()
     }
 
-    /// What has been seen so far.
+    /// Returns what has been seen so far.
     pub fn counters(&self) -> WireCounters {
         let carrier = self.carrier.counters();
         WireCounters {

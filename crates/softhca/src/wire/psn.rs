@@ -32,7 +32,7 @@ impl Psn {
         Self::new(self.0.wrapping_sub(packets))
     }
 
-    /// How far `self` lies after `base`, below 2^24. A PSN that lies before `base` gives 2^23 or more.
+    /// Returns how far `self` lies after `base`, below 2^24. A PSN that lies before `base` gives 2^23 or more.
     pub const fn distance_from(self, base: Self) -> u32 {
         self.0.wrapping_sub(base.0) & MASK
     }

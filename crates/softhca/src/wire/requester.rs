@@ -317,7 +317,7 @@ impl<W> Requester<W> {
         self.timer.stop(); // Runs again when something goes out: waiting for our own turn is not the peer's silence.
     }
 
-    /// How many PSNs the next packet takes, if it may be sent now.
+    /// Returns how many PSNs the next packet takes, if it may be sent now.
     fn sendable(&self, allowance: u32) -> Option<u64> {
         let in_flight = self.in_flight();
         if self.failed || self.hold_until_ns.is_some() || (self.probing && in_flight > 0) {

@@ -23,7 +23,7 @@ pub const MAX_RTO_NS: u64 = 640_000_000;
 /// Least time that one of `retry_count + 1` rounds stands for.
 pub const ROUND_FLOOR_NS: u64 = 500_000_000;
 
-/// How long the silence of a peer is borne, in nanoseconds; `None` is for ever. `ack_timeout` is the 5-bit code.
+/// Returns how long the silence of a peer is borne, in nanoseconds; `None` is for ever. `ack_timeout` is the 5-bit code.
 pub const fn patience_ns(ack_timeout: u8, retry_count: u8) -> Option<u64> {
     match ack_timeout & 0x1f {
         0 => None,

@@ -90,7 +90,7 @@ impl Bench {
         );
     }
 
-    /// What has completed when the engine rests: what went well, and why the others did not.
+    /// Returns what has completed when the engine rests: what went well, and why the others did not.
     fn completions(&mut self) -> Vec<Result<u16, Syndrome>> {
         self.rest();
         completions(&mut self.a)
@@ -101,7 +101,7 @@ impl Bench {
         self.a.write(0, 8, self.b.data.address(), rkey)
     }
 
-    /// How far the device may run, by its own account.
+    /// Returns how far the device may run, by its own account.
     fn posted(&self) -> u16 {
         self.a.query().sw_sq_wqebb_counter().try_into().unwrap()
     }

@@ -73,7 +73,7 @@ fn message(end: &End, parts: &[Part]) -> (Vec<u8>, Vec<u8>) {
     (units, bytes)
 }
 
-/// What stands between the control segment and the data.
+/// Returns what stands between the control segment and the data.
 fn address(pair: &Pair, opcode: WqeOpcode) -> Vec<u8> {
     let to = match pair.a.shape.kind {
         Kind::Ud => datagram(pair.hca_b.gid(), pair.b.qpn, QKEY).to_vec(),

@@ -10,7 +10,7 @@ fn outcome(program: &Program) -> Result<Outcome, String> {
         .unwrap_or_else(|panic| Err(format!("panic: {:?}", panic.downcast_ref::<String>())))
 }
 
-/// What went wrong, without numbers: a smaller program is to fail in the same way.
+/// Returns what went wrong, without numbers: a smaller program is to fail in the same way.
 fn kind(outcome: &Result<Outcome, String>) -> Option<String> {
     let why = outcome.as_ref().err()?;
     let (_, what) = why.split_once(": ").unwrap_or(("", why));

@@ -2,7 +2,7 @@
 
 use softhca_rig::tools::programs::{LIMIT, Running, Scratch, is_installed};
 
-/// What the tool prints of two devices, the link layers of which are `link`. None: it is not installed.
+/// Returns what the tool prints of two devices, the link layers of which are `link`. None: it is not installed.
 fn printed(tool: &str, link: &str) -> Option<String> {
     if !is_installed(tool, "infiniband-diags", tool) {
         return None;

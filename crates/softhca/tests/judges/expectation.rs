@@ -87,7 +87,7 @@ pub(crate) fn write(path: &Path, head: &str, outcomes: &Outcomes) {
     fs::write(path, text).unwrap();
 }
 
-/// What is worse than expected, one line each (failed tests with their tracebacks), and what is better.
+/// Returns what is worse than expected, one line each (failed tests with their tracebacks), and what is better.
 pub(crate) fn compare(expected: &Outcomes, seen: &Outcomes) -> (Vec<String>, Vec<String>) {
     let (mut worse, mut better) = (Vec::new(), Vec::new());
     for (name, outcome) in seen {

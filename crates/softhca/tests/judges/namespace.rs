@@ -93,7 +93,7 @@ impl Namespaces {
     }
 }
 
-/// What starts a command in the namespaces of `holder`.
+/// Returns what starts a command in the namespaces of `holder`.
 fn enter(holder: &Holder) -> Vec<String> {
     let pid = holder.0.id().to_string();
     let is_user_too = namespace_of("self", "user") != namespace_of(&pid, "user");

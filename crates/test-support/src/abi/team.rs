@@ -30,7 +30,7 @@ abi_struct! {
     }
 }
 
-/// What the header holds of this file, in order.
+/// Returns what the header holds of this file, in order.
 pub(super) fn items() -> Vec<Item> {
     vec![struct_item::<NoPollParams>()]
 }

@@ -494,7 +494,7 @@ impl Crowd<'_> {
         Ok(())
     }
 
-    /// What all engines of this process cost now, in which nothing happens.
+    /// Returns what all engines of this process cost now, in which nothing happens.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     fn idle(&self) -> Result<Idle, BenchError> {
         let watched = Duration::from_millis(self.options.idle_ms.into());

@@ -341,7 +341,7 @@ pub fn crash_loop(deaths: u32, lease: Duration, peace: Duration) -> Result<Crash
     })
 }
 
-/// How often newcomers of one slot may hold the calls of a rank within `time`, however many of them die. The slot waits for
+/// Returns how often newcomers of one slot may hold the calls of a rank within `time`, however many of them die. The slot waits for
 /// 0, 1, 2, 4 .. leases before it is taken in once more. Each costs a change when it comes, another when it is gone, and one or
 /// two smaller proposals when it dies between.
 fn most_standstills(time: Duration, lease: Duration) -> u64 {

@@ -256,7 +256,7 @@ impl Ends {
         Ok(time)
     }
 
-    /// What is copied to and from region `number` of the other process.
+    /// Returns what is copied to and from region `number` of the other process.
     fn local(&self, number: usize) -> &EndMemory {
         self.gpu
             .as_ref()

@@ -142,7 +142,7 @@ pub fn measure(
 }
 
 impl Others {
-    /// Why this project has fewer rows than cases, if it has: then nothing stands beside the others.
+    /// Returns why this project has fewer rows than cases, if it has: then nothing stands beside the others.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         let ours = self.projects.iter().take(OURS.len());

@@ -103,7 +103,7 @@ impl Rings {
         self.flags_addr(qp) + 8 * u64::from(self.depth)
     }
 
-    /// What the memory of an unused QP holds.
+    /// Returns what the memory of an unused QP holds.
     fn image(&self, qp: u32, register: u64) -> Vec<u8> {
         let base = self.context_addr(qp);
         let qpn = 0x100 + qp;

@@ -297,7 +297,7 @@ impl Server {
     }
 }
 
-/// What a server tells, which is no failure. It may serve others first, for as long as they take.
+/// Returns what a server tells, which is no failure. It may serve others first, for as long as they take.
 fn answer(engine: &Engine, peer: &Peer, others: &mut Others) -> Result<Told, BenchError> {
     match Told::next(engine, peer, others, Duration::MAX)? {
         Some(Told::Failed(reason)) => {

@@ -95,7 +95,7 @@ mod tests {
         found
     }
 
-    /// What makes it a number is the type that its parser returns.
+    /// Returns whether it is a number, as the type that its parser returns says.
     fn is_of(parser: &ValueParser, types: &[TypeId]) -> bool {
         types.iter().any(|of| parser.type_id() == *of)
     }
@@ -118,7 +118,7 @@ mod tests {
         is_of(parser, &of)
     }
 
-    /// What the parser of an option says of a text: nothing, or its refusal. An option like it is asked, so that what the option
+    /// Returns what the parser of an option says of a text: nothing, or its refusal. An option like it is asked, so that what the option
     /// requires and what it excludes does not matter.
     fn refusal(option: &Arg, text: &str) -> Option<String> {
         let like = Arg::new("like")

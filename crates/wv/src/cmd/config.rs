@@ -129,7 +129,7 @@ fn check_engine() -> Result<(), String> {
     }
 }
 
-/// What a rank makes of these variables; a process that no launcher has started reads them as the one rank of a team.
+/// Returns what a rank makes of these variables; a process that no launcher has started reads them as the one rank of a team.
 pub(super) fn as_a_rank(
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Config, ConfigError> {
@@ -143,7 +143,7 @@ pub(super) fn as_a_rank(
     }
 }
 
-/// What a variable is set to. A password in the URL of a store is left out.
+/// Returns what a variable is set to. A password in the URL of a store is left out.
 fn shown(row: &Variable) -> Option<String> {
     let value = std::env::var_os(row.name)?;
     let value = match value.into_string() {

@@ -45,7 +45,7 @@ pub fn run(options: &GroupOptions) -> ExitCode {
     }
 }
 
-/// What the store holds; why it has nothing to show, in words.
+/// Returns what the store holds; why it has nothing to show, in words.
 fn report(options: &GroupOptions) -> Result<GroupReport, String> {
     let config = configured(options.store.as_deref()).map_err(|error| error.to_string())?;
     let (url, run) = (config.store.as_str(), &config.run_id);
@@ -196,7 +196,7 @@ fn stands(rank: &RankReport) -> &'static str {
     }
 }
 
-/// What a rank says against others, after how it stands.
+/// Returns what a rank says against others, after how it stands.
 fn says(rank: &RankReport) -> String {
     let all = [
         ("hears nothing of", &rank.unheard),

@@ -140,7 +140,7 @@ pub fn run(command: &P2pCommand) -> ExitCode {
 }
 
 impl Common {
-    /// How the engine of this process works: as its variables say, but for what options do.
+    /// Returns how the engine of this process works: as its variables say, but for what options do.
     fn config(&self) -> Result<EngineConfig, P2pError> {
         let random = || format!("p2p-{:016x}", fastrand::u64(..));
         let name = self.engine_name.clone().unwrap_or_else(random);
@@ -153,7 +153,7 @@ impl Common {
         Ok(config.with_key_file(file).with_drain(self.timeout()))
     }
 
-    /// What is printed at the end: a result, and what the engine has done, as far as it is asked for.
+    /// Returns what is printed at the end: a result, and what the engine has done, as far as it is asked for.
     fn end(&self, text: String, mut fields: Value, engine: &EngineFigures) -> String {
         match (self.json, self.statistics) {
             (true, _) => {

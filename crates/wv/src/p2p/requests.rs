@@ -239,7 +239,7 @@ impl Lines {
         }
     }
 
-    /// Why the conversation has ended: the other end refuses, or is gone. None: it does neither within `most`.
+    /// Returns why the conversation has ended: the other end refuses, or is gone. None: it does neither within `most`.
     pub(super) fn last_words(&mut self, most: Duration) -> Option<P2pError> {
         for left in Looks::within(most) {
             match self.line(left) {

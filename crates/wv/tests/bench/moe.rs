@@ -13,7 +13,7 @@ use wv::bench::moe::{HcaCounts, MoeCase, MoeReport, MoeRow, Routing, lower_bound
 
 use test_support::ranks;
 
-/// What the HCA named so has counted.
+/// Returns what the HCA named so has counted.
 fn read(hca: &str) -> Option<HcaCounts> {
     let counters = device::counters(hca)?;
     Some(HcaCounts {

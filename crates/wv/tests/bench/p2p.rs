@@ -148,7 +148,7 @@ fn each_pattern_is_compared_whole_at_every_peer() {
     }
 }
 
-/// What memory an end has, as the report says it: that of simt, registered in this way, or of the host without one.
+/// Returns what memory an end has, as the report says it: that of simt, registered in this way, or of the host without one.
 fn memory(way: Option<&str>) -> Value {
     match way {
         None => json!({ "kind": "host" }),

@@ -256,7 +256,7 @@ fn ranks_that_all_stand_still_or_whose_store_does_all_serve_in_the_end() {
     chaos("1", "0", &ALL);
 }
 
-/// What was done, how often, in a run of a few deeds of `kinds` with these options.
+/// Returns what was done, how often, in a run of a few deeds of `kinds` with these options.
 fn few(options: &[&str], kinds: &[&str]) -> Value {
     few_with(&[], options, kinds)
 }

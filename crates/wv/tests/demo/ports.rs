@@ -57,7 +57,7 @@ fn the_demo_runs_in_a_partition_of_an_infiniband_port() {
     );
 }
 
-/// What two ranks have written of two steps with these variables.
+/// Returns what two ranks have written of two steps with these variables.
 fn written(variables: &[(&str, &str)]) -> BTreeMap<String, Vec<u8>> {
     let directory = tempfile::tempdir().unwrap();
     let mut demo = Demo::new(&STEPS);
@@ -164,7 +164,7 @@ fn the_demo_sends_from_the_lid_that_path_bits_name() {
     assert!(text.contains(told), "{text}");
 }
 
-/// What four ranks have written of a step below `wv sim` with these options.
+/// Returns what four ranks have written of a step below `wv sim` with these options.
 fn written_in_sim(options: &[&str]) -> BTreeMap<String, Vec<u8>> {
     let directory = tempfile::tempdir().unwrap();
     let mut demo = Demo::new(&["--ranks", "4", "--steps", "1", "--tokens", "32"]);

@@ -143,7 +143,7 @@ fn what_a_host_engine_would_use_is_shown_with_its_variables() {
     }
 }
 
-/// What is said of a host engine on these simulated HCAs, with these variables.
+/// Returns what is said of a host engine on these simulated HCAs, with these variables.
 fn engine_on(options: &[&str], set: &[(&str, &str)]) -> [String; 2] {
     let scratch = tempfile::tempdir().unwrap();
     let mut command = simulated(scratch.path(), options, &["--json", "--only", "nic"]);

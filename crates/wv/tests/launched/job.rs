@@ -141,7 +141,7 @@ impl Ended {
     }
 }
 
-/// How often words were printed by all of them together.
+/// Returns how often words were printed by all of them together.
 pub(crate) fn times(ended: &[Ended], words: &str) -> usize {
     let count = |one: &Ended| one.out.matches(words).count() + one.err.matches(words).count();
     ended.iter().map(count).sum()

@@ -73,7 +73,7 @@ impl Drop for Begun {
     }
 }
 
-/// What an end that has ended has told its user.
+/// Returns what an end that has ended has told its user.
 fn said(child: &mut Child) -> String {
     let mut said = String::new();
     let mut errors = child.stderr.take().unwrap();

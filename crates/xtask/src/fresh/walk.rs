@@ -99,7 +99,7 @@ impl Inside {
         }
     }
 
-    /// What a command in the project says, on both of its outputs.
+    /// Returns what a command in the project says, on both of its outputs.
     fn asked(&self, line: &str) -> Result<Answer> {
         answer(&mut self.shell(&format!("{{ {line}; }} 2>&1")), None)
     }

@@ -19,7 +19,7 @@ fn meet(
     met.map(|((), words)| words)
 }
 
-/// What each of the ranks gets that meet at once.
+/// Returns what each of the ranks gets that meet at once.
 fn together(
     exchanges: &[Exchange],
     tries: &mut [Tries],

@@ -235,7 +235,7 @@ fn set(rails: &[u32]) -> RailSet {
     set
 }
 
-/// What the search finds broken: ends that do not agree, or that do not come together.
+/// Returns what the search finds broken: ends that do not agree, or that do not come together.
 fn broken(spared: Spared) -> Option<(&'static str, World)> {
     let mut seen = HashSet::from([World::new()]);
     let mut next = VecDeque::from([World::new()]);

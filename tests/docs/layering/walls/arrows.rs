@@ -94,7 +94,7 @@ impl Crate<'_> {
         Some(reached)
     }
 
-    /// What `name` is in `module`.
+    /// Returns what `name` is in `module`.
     fn looked_up<'b>(
         &'b self,
         module: usize,

@@ -167,7 +167,7 @@ fn names_item(code: &Code, at: usize) -> bool {
     KINDS.contains(&code.word(at)) && code.is_name(at + 1) && !is_of_a_type
 }
 
-/// What the commas of this level separate.
+/// Returns what the commas of this level separate.
 fn parts(code: &Code, range: Range<usize>) -> Vec<Range<usize>> {
     let (mut found, mut start, mut depth) = (Vec::new(), range.start, 0);
     for at in range.clone() {

@@ -23,12 +23,12 @@ pub(crate) struct Function {
     takes_tuple: bool,
 }
 
-/// How many functions of each module have a tuple as a parameter.
+/// Returns how many functions of each module have a tuple as a parameter.
 pub(crate) fn with_tuples(of: &Crate) -> BTreeMap<String, Count> {
     counted(of, |function| function.takes_tuple.then(String::new))
 }
 
-/// How many functions of each module have more than `MOST_ARGUMENTS`.
+/// Returns how many functions of each module have more than `MOST_ARGUMENTS`.
 pub(crate) fn with_many_arguments(of: &Crate) -> BTreeMap<String, Count> {
     counted(of, |function| {
         let arguments = function.arguments;
@@ -36,7 +36,7 @@ pub(crate) fn with_many_arguments(of: &Crate) -> BTreeMap<String, Count> {
     })
 }
 
-/// How many functions of each module have over `MOST_LINES`.
+/// Returns how many functions of each module have over `MOST_LINES`.
 pub(crate) fn long(of: &Crate) -> BTreeMap<String, Count> {
     counted(of, |function| {
         let lines = function.lines;

@@ -59,7 +59,7 @@ impl Table {
     }
 }
 
-/// What each folder does against its table.
+/// Returns what each folder does against its table.
 pub(crate) fn check(of: &Crate, arrows: &[Arrow]) -> Vec<String> {
     let violations = folders(of).flat_map(|folder| match folder {
         Ok(folder) => {
@@ -190,7 +190,7 @@ impl<'a> Folder<'a> {
     }
 }
 
-/// What a face has beside documentation, `mod name;` and `pub use`.
+/// Returns what a face has beside documentation, `mod name;` and `pub use`.
 fn items(file: &File) -> Vec<String> {
     let code: &Code = &file.code;
     let mut found = Vec::new();

@@ -14,7 +14,7 @@ use super::{CALLS, Outcomes, SHAPE};
 use test_support::moe::expert;
 
 impl Outcomes {
-    /// What became of `kind` of a call from `from` to `to`, as the sender has it.
+    /// Returns what became of `kind` of a call from `from` to `to`, as the sender has it.
     fn sent(&self, kind: usize, call: usize, from: usize, to: usize) -> bool {
         let peer = &self.records[from][call].report.peers[to];
         let outcome = [peer.dispatch_sent, peer.combine_sent][kind];

@@ -195,7 +195,7 @@ impl<A: Account> Transfer<A> {
         u32::from(self.slices)
     }
 
-    /// How the transfer ends, if the account is settled. Of one that is open the reference notes `Done`.
+    /// Returns how the transfer ends, if the account is settled. Of one that is open the reference notes `Done`.
     fn outcome(&self, account: A) -> Outcome {
         let Fields { closed, failed, .. } = account.fields();
         if failed && self.is(Mutant::AsTheReference) {

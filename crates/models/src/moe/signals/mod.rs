@@ -232,7 +232,7 @@ impl Signals {
         self.paces || self.passes
     }
 
-    /// How the link of rank 0 is cut, if it is.
+    /// Returns how the link of rank 0 is cut, if it is.
     fn cut(&self) -> Option<Cut> {
         match self.clock {
             Clock::Cut(cut) => Some(cut),

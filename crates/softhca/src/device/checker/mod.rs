@@ -63,7 +63,7 @@ impl Checker {
         self.counts.values().sum()
     }
 
-    /// What costs time is only done if this says so.
+    /// Returns what costs time is only done if this says so.
     pub(crate) fn config(&self) -> &CheckConfig {
         &self.config
     }

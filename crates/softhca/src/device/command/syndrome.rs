@@ -4,7 +4,7 @@ macro_rules! syndromes {
     ($($(#[$meta:meta])* $name:ident = $value:literal, $text:literal;)*) => {
         $( #[doc = $text] pub const $name: u32 = $value; )*
 
-        /// What a syndrome means.
+        /// Returns what a syndrome means.
         #[must_use]
         pub fn text(value: u32) -> &'static str {
             match value {

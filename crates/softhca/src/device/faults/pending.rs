@@ -147,7 +147,7 @@ impl Faults {
         self.held.remove(at).map(|held| (held.cqn, held.entry))
     }
 
-    /// What happens now at the latest.
+    /// Returns what happens now at the latest.
     pub(crate) fn due_event(&mut self, now_ns: u64) -> Option<TimedFault> {
         let (at_ns, fault) = *self.timed.first()?;
         if at_ns > now_ns {

@@ -39,7 +39,7 @@ impl Hca {
         engine::kick();
     }
 
-    /// What has happened to packets so far.
+    /// Returns what has happened to packets so far.
     #[must_use]
     pub fn fault_counts(&self) -> FaultCounts {
         self.with_time(|slot, _| {

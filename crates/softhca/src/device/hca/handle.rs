@@ -255,7 +255,7 @@ impl Hca {
         self.identity.first().lid()
     }
 
-    /// What a port has counted since the HCA was made; `None` if the HCA lacks it. An HCA with [`HcaConfig::loopback`] sends no
+    /// Returns what a port has counted since the HCA was made; `None` if the HCA lacks it. An HCA with [`HcaConfig::loopback`] sends no
     /// packet to HCAs of its process.
     #[must_use]
     pub fn port_counters(&self, port: u8) -> Option<PortCounters> {
@@ -277,27 +277,27 @@ impl Hca {
         self.identity.first().ip
     }
 
-    /// How many objects of each kind exist now, over all contexts.
+    /// Returns how many objects of each kind exist now, over all contexts.
     #[must_use]
     pub fn live_objects(&self) -> ObjectCounts {
         self.with(|slot| slot.state.live())
     }
 
-    /// What the HCA has counted since it was made.
+    /// Returns what the HCA has counted since it was made.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.world.lock().count(self.number);
         self.with(|slot| slot.counters())
     }
 
-    /// What the checker objected to, in words; each kind once per object.
+    /// Returns what the checker objected to, in words; each kind once per object.
     #[must_use]
     pub fn findings(&self) -> Vec<String> {
         self.world.lock().count(self.number);
         self.with(|slot| slot.state.checker.texts().to_vec())
     }
 
-    /// What the checker objected to, by kind, repetitions included.
+    /// Returns what the checker objected to, by kind, repetitions included.
     #[must_use]
     pub fn finding_counts(&self) -> BTreeMap<Finding, u64> {
         self.world.lock().count(self.number);

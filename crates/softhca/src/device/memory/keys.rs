@@ -259,7 +259,7 @@ fn resolve_list(
 }
 
 impl MemoryKey {
-    /// How far `va` is into the key, if `user` may access `bytes` bytes of it so.
+    /// Returns how far `va` is into the key, if `user` may access `bytes` bytes of it so.
     pub(in crate::device) fn offset(
         &self,
         user: KeyUser,

@@ -146,7 +146,7 @@ pub(crate) fn pages(address: u64, bytes: u64, write: bool) -> Option<Pages> {
     }
 }
 
-/// What the mappings in `maps`, in ascending order, are to `at..end`, which they cover without a hole.
+/// Returns what the mappings in `maps`, in ascending order, are to `at..end`, which they cover without a hole.
 fn covered(maps: impl BufRead, mut at: u64, end: u64, write: bool) -> Option<Pages> {
     let mut may_shrink = false;
     for line in maps.lines() {

@@ -404,7 +404,7 @@ impl Tricks {
         pieces
     }
 
-    /// How far the next piece goes: to the end, or to one of the lines before it.
+    /// Returns how far the next piece goes: to the end, or to one of the lines before it.
     fn cut_length(&mut self, start: u64, left: u64) -> u64 {
         let first = start.next_multiple_of(LINE) - start;
         let first = if first == 0 { LINE } else { first };

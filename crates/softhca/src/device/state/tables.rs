@@ -206,7 +206,7 @@ impl Tables {
         }
     }
 
-    /// What the executor keeps of the entry `place` in a table of its own that begins at `table`.
+    /// Returns what the executor keeps of the entry `place` in a table of its own that begins at `table`.
     fn progress<T: Pod>(
         &self,
         executor: &Executor,
@@ -268,7 +268,7 @@ impl Tables {
         Ok(u32::try_from(place).unwrap_or(0) * KEYS)
     }
 
-    /// What an executor is to know of a QP; an entry without head if that is nothing.
+    /// Returns what an executor is to know of a QP; an entry without head if that is nothing.
     fn qp_entry(&self, hca: &HcaState, keys: u32, qp: &QueuePair, qpn: u32, place: u32) -> Qp {
         let live = matches!(
             qp.state,

@@ -113,7 +113,7 @@ impl Pace {
         self.work_ns * LOADED_SHARE > self.work_ns + self.idle_ns
     }
 
-    /// What an idle engine does.
+    /// Returns what an idle engine does.
     pub(super) fn next(&self, now_ns: u64) -> Wait {
         let idle_ns = now_ns.saturating_sub(self.worked_ns);
         if idle_ns < SPIN_ALONE_NS {

@@ -80,7 +80,7 @@ fn run() {
     }
 }
 
-/// How long to sleep: until the next deadline, and at most `nap` while doorbells may come; `None` is until a kick.
+/// Returns how long to sleep: until the next deadline, and at most `nap` while doorbells may come; `None` is until a kick.
 fn sleep_time(report: &Report, nap: Duration) -> Option<Duration> {
     let nap = report.open.then_some(nap);
     let Some(deadline_ns) = report.deadline_ns else {

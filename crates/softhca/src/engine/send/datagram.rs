@@ -142,7 +142,7 @@ pub(in crate::engine) fn accepts_datagram(hca: &mut HcaState, qpn: u32, qkey: u3
     own == qkey
 }
 
-/// What stands in front of a datagram, if anything does.
+/// Returns what stands in front of a datagram, if anything does.
 pub(in crate::engine) fn header(
     hca: &HcaState,
     qpn: u32,

@@ -316,7 +316,7 @@ impl Next {
         self.fetched.ctrl.opcode()
     }
 
-    /// What the device remembers of a WQE that moves no bytes.
+    /// Returns what the device remembers of a WQE that moves no bytes.
     fn work(&self) -> Work {
         Work {
             index: self.index,
@@ -411,7 +411,7 @@ fn run_umr(fabric: &mut Fabric, own: End, next: &Next, now_ns: u64) -> Begun {
     }
 }
 
-/// What the WQE asks for, `None` inside for a NOP, and its local data. Returns `None` if its segments are wrong: then the QP is
+/// Returns what the WQE asks for, `None` inside for a NOP, and its local data. Returns `None` if its segments are wrong: then the QP is
 /// doomed.
 fn decode_next(hca: &mut HcaState, qpn: u32, next: &Next) -> Option<(Option<Operation>, Local)> {
     let fetched = &next.fetched;

@@ -114,7 +114,7 @@ impl FaultLayer {
         }
     }
 
-    /// What has happened so far.
+    /// Returns what has happened so far.
     #[must_use]
     pub fn counts(&self) -> FaultCounts {
         self.counts
@@ -140,7 +140,7 @@ impl FaultLayer {
         self.held[Direction::In as usize].hold(now_ns, packet.source, &packet.bytes);
     }
 
-    /// What becomes of a packet that is on its way.
+    /// Returns what becomes of a packet that is on its way.
     pub fn judge(
         &mut self,
         now_ns: u64,

@@ -123,7 +123,7 @@ pub(crate) fn half_a_message() -> Program {
     ])
 }
 
-/// What is after a fenced NOP starts after the READ before it, which fails.
+/// Returns what is after a fenced NOP starts after the READ before it, which fails.
 pub(crate) fn a_fenced_nop() -> Program {
     let fails = wqe(
         Operation::Read {

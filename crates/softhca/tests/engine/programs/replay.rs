@@ -56,7 +56,7 @@ pub(crate) fn replay(program: &Program) -> Result<Outcome, String> {
     Ok(Outcome::Same)
 }
 
-/// What memory holds at the start.
+/// Returns what memory holds at the start.
 fn start_memory(side: usize) -> &'static [u8] {
     static BYTES: [OnceLock<Vec<u8>>; 2] = [OnceLock::new(), OnceLock::new()];
     let byte = |at: usize| {

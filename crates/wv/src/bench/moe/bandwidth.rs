@@ -87,7 +87,7 @@ impl BandwidthRow {
         Some(self.seconds?.map(|seconds| bytes / seconds))
     }
 
-    /// What of the copy's speed the phase reached, percent.
+    /// Returns what of the copy's speed the phase reached, percent.
     #[must_use]
     pub fn percent(&self) -> Option<f64> {
         let [phase, copy] = self.rates()?;

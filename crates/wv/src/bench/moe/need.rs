@@ -43,7 +43,7 @@ fn holder(placement: &Placement, expert: i32) -> u32 {
         .expect("every expert has a rank")
 }
 
-/// What DeepEP posts in one phase, for BF16. It posts a work request for each token and expert of another rank. It posts a signal
+/// Returns what DeepEP posts in one phase, for BF16. It posts a work request for each token and expert of another rank. It posts a signal
 /// for each expert of another rank (dispatch) or for each rank (combine).
 #[must_use]
 pub fn deepep(case: &MoeCase) -> Need {

@@ -112,7 +112,7 @@ fn step(
     result
 }
 
-/// What HCA and QPs of this rank have counted.
+/// Returns what HCA and QPs of this rank have counted.
 fn counts(
     team: &Team,
     simt: Option<&SimtGpu>,

@@ -167,7 +167,7 @@ impl P2pArgs {
         }
     }
 
-    /// What these options say of an engine, and `config` where they say nothing.
+    /// Returns what these options say of an engine, and `config` where they say nothing.
     fn set(&self, config: EngineConfig) -> EngineConfig {
         let (workers, qps, slice) = (config.workers, config.qps, config.slice);
         config

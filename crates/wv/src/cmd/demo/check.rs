@@ -28,7 +28,7 @@ fn arrives(format: Format, token: &[u16]) -> Cow<'_, [u16]> {
     }
 }
 
-/// How far sums may be from those of BF16 tokens, as [`difference`]: 0 means bit for bit.
+/// Returns how far sums may be from those of BF16 tokens, as [`difference`]: 0 means bit for bit.
 pub(super) fn limit(format: Format) -> f64 {
     match format {
         Format::Bf16 | Format::Opaque { .. } => 0.0,
@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    /// What rank 0 of two gets, unless `change` spoils it.
+    /// Returns what rank 0 of two gets, unless `change` spoils it.
     fn dispatched(change: impl Fn(&mut Vec<Vec<Source>>, &mut Vec<u16>)) -> Verdict {
         let (placement, batches) = (Placement::blocks(2, 2), [batch(1.0), batch(40.0)]);
         let mut got = reference::dispatch(&SHAPE, &placement, &batches, 0);

@@ -178,7 +178,7 @@ fn mlx5_names(count: u32) -> String {
     names.join(",")
 }
 
-/// What a list says for one rank: the ranks take its entries in turn, and each entry has as many ranks as any other.
+/// Returns what a list says for one rank: the ranks take its entries in turn, and each entry has as many ranks as any other.
 fn of_rank(option: &str, list: &str, rank: u32, ranks: u32) -> Result<String, DemoError> {
     let entries: Vec<&str> = list.split(',').map(str::trim).collect();
     let is_shared = (ranks as usize).is_multiple_of(entries.len());

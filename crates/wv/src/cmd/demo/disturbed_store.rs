@@ -74,7 +74,7 @@ impl Faults {
         self.now_ms() < self.still_ms.load(Ordering::Relaxed)
     }
 
-    /// How late the next call is, and whether the store hears of it at once and only its answer is late.
+    /// Returns how late the next call is, and whether the store hears of it at once and only its answer is late.
     fn lateness(&self) -> (Duration, bool) {
         if self.now_ms() >= self.late_ms.load(Ordering::Relaxed) {
             return (Duration::ZERO, false);

@@ -78,7 +78,7 @@ pub(super) fn last_step() -> u32 {
     LAST.load(Ordering::Relaxed)
 }
 
-/// How long to sleep before the next call, if that was ordered; once.
+/// Returns how long to sleep before the next call, if that was ordered; once.
 pub(super) fn lateness() -> Option<Duration> {
     match LATE_MS.swap(0, Ordering::Relaxed) {
         0 => None,

@@ -75,7 +75,7 @@ impl Workplace {
         fs::write(&path, text).map_err(|error| DemoError::file(&path, &error))
     }
 
-    /// What starts a rank, which ends with this process; with `preload` it has software HCAs of its own.
+    /// Returns what starts a rank, which ends with this process; with `preload` it has software HCAs of its own.
     pub(super) fn command(
         &self,
         (rank, rails): (u32, u32),
@@ -110,7 +110,7 @@ pub(super) struct Buffers {
 }
 
 impl Workplace {
-    /// What starts a rank that is a program of Python. Its HCAs do not give up on a peer for 8 s, which is longer than any cut of
+    /// Returns what starts a rank that is a program of Python. Its HCAs do not give up on a peer for 8 s, which is longer than any cut of
     /// [`chaos`](super::chaos): where there is no group, nothing makes a QP in error anew.
     pub(super) fn python(
         &self,
@@ -411,7 +411,7 @@ impl Told {
     }
 }
 
-/// How far ranks are that have verified so many steps.
+/// Returns how far ranks are that have verified so many steps.
 pub(super) fn progress_in_words(verified: impl Iterator<Item = u32> + Clone) -> String {
     let (least, most) = (
         verified.clone().min().unwrap_or(0),

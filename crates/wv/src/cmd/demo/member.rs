@@ -31,7 +31,7 @@ struct Spent {
 }
 
 impl Spent {
-    /// What has come to it since the last time.
+    /// Returns what has come to it since the last time.
     fn since(&mut self, commands: u64, bytes: u64) -> (u64, u64) {
         let new = (
             commands.saturating_sub(self.commands),
@@ -278,7 +278,7 @@ fn losses(lost: &[BTreeSet<u32>], cause: impl Fn(u32) -> String) -> Vec<Loss> {
     sets.into_iter().map(loss).collect()
 }
 
-/// Why rows of rank `of` are missing from a call.
+/// Returns why rows of rank `of` are missing from a call.
 fn cause(report: &CallReport, of: u32, aborted: bool) -> String {
     let peer = &report.peers[of as usize];
     match () {

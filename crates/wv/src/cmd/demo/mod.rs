@@ -175,7 +175,7 @@ impl Run {
         })
     }
 
-    /// What the ranks are to do on RDMA devices that `--device` names, or on software HCAs.
+    /// Returns what the ranks are to do on RDMA devices that `--device` names, or on software HCAs.
     fn spec(options: &DemoOptions, store: String, device: Option<String>) -> Spec {
         let limit = Duration::from_secs(options.timeout.max(1));
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

@@ -134,7 +134,7 @@ impl Verified {
         }
     }
 
-    /// What hears the messages of `rank`.
+    /// Returns what hears the messages of `rank`.
     fn listener(&self, rank: u32) -> impl Fn(&Message) + Send + 'static {
         let this = self.clone();
         move |message| {

@@ -83,12 +83,12 @@ pub(super) fn is_remote(error: &DemoError) -> bool {
     }
 }
 
-/// How the QPs of the ranks work, from the environment.
+/// Returns how the QPs of the ranks work, from the environment.
 pub(super) fn modes() -> Result<QpModes, DemoError> {
     QpModes::from_env().map_err(|error| DemoError::Option(error.to_string()))
 }
 
-/// How packets go to the peers, from the environment.
+/// Returns how packets go to the peers, from the environment.
 fn path() -> Result<PathConfig, DemoError> {
     PathConfig::from_env().map_err(|error| DemoError::Option(error.to_string()))
 }

@@ -32,7 +32,7 @@ fn batch(batch: &Batch) -> reference::Batch<'_> {
     }
 }
 
-/// How FP8 is scaled.
+/// Returns how FP8 is scaled.
 pub(super) fn scales(kind: moe::Scales) -> Scales {
     match kind {
         moe::Scales::F32 => Scales::F32,
@@ -41,7 +41,7 @@ pub(super) fn scales(kind: moe::Scales) -> Scales {
     }
 }
 
-/// What `rank` receives: by expert, the sources of its rows.
+/// Returns what `rank` receives: by expert, the sources of its rows.
 pub(super) fn dispatch(
     config: &MoeConfig,
     placement: &Placement,

@@ -46,7 +46,7 @@ fn would_use(config: &EngineConfig) -> Result<String, HostError> {
     Ok(parts.join("; "))
 }
 
-/// How `auto` has come to the ports, and why it passes over the others.
+/// Returns how `auto` has come to the ports, and why it passes over the others.
 fn chosen(config: &EngineConfig, devices: &EngineDevices) -> Option<String> {
     if !config.device.is_auto() {
         return None;

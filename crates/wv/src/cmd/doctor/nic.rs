@@ -486,7 +486,7 @@ fn no_record_of(caps: &Caps) -> Look {
     }
 }
 
-/// What capabilities say, where the device could be opened.
+/// Returns what capabilities say, where the device could be opened.
 fn caps(nic: &Nic, look: impl FnOnce(&Caps) -> Look) -> Look {
     match nic.context() {
         Ok(context) => look(context.caps()),

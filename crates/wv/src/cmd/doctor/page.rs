@@ -40,7 +40,7 @@ pub fn page() -> String {
     page
 }
 
-/// What `--explain` prints.
+/// Returns what `--explain` prints.
 pub(super) fn explained(text: &Text) -> String {
     let mut said = format!("{}: {}\n\n", text.id, text.what);
     filled(&mut said, text.why);

@@ -92,7 +92,7 @@ fn wait(child: pid_t, signals: &sigset_t) -> io::Result<Ending> {
     }
 }
 
-/// What has happened to the child: its end, or that it was stopped.
+/// Returns what has happened to the child: its end, or that it was stopped.
 fn look_at(child: pid_t) -> io::Result<Option<Ending>> {
     let mut status = 0;
     loop {
@@ -164,7 +164,7 @@ pub(super) fn can_load(file: &str) -> Result<(), libloading::Error> {
     unsafe { libloading::Library::new(file) }.map(drop)
 }
 
-/// What the dynamic loader said; libloading's own text is only which call failed.
+/// Returns what the dynamic loader said; libloading's own text is only which call failed.
 pub(super) fn loader_message(error: &libloading::Error) -> String {
     let said = std::error::Error::source(error);
     said.map_or_else(|| error.to_string(), ToString::to_string)

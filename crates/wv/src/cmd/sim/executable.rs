@@ -100,7 +100,7 @@ pub(super) fn check(program: &Path) -> Result<(), ExecutableError> {
     })
 }
 
-/// What `#!` names.
+/// Returns what `#!` names.
 fn interpreter_of_script(head: &[u8]) -> Option<PathBuf> {
     let line = head
         .strip_prefix(b"#!")?

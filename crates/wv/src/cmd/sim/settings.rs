@@ -103,7 +103,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// What a device has and lacks.
+/// Returns what a device has and lacks.
 pub(super) fn capabilities(library: &Path) -> Result<String, SettingsError> {
     Library::open(library)?.capabilities()
 }

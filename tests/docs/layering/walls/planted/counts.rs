@@ -115,7 +115,7 @@ fn a_file_of_more_than_600_lines_without_tests_is_counted() {
     assert_eq!(lines(651, 9), [700]);
 }
 
-/// How many functions of `code` have a tuple, over 60 lines, and more than six arguments.
+/// Returns how many functions of `code` have a tuple, over 60 lines, and more than six arguments.
 fn functions_of(code: &str) -> [usize; 3] {
     let number =
         |counts: BTreeMap<String, Count>| counts.get("src/m").map_or(0, |count| count.number);

@@ -21,7 +21,7 @@ fn read(sources: &[Source]) -> Crate<'_> {
     Crate::read("planted", "src", sources)
 }
 
-/// What a check says of one crate.
+/// Returns what a check says of one crate.
 fn found<T>(files: &[(&str, &str)], check: impl Fn(&Crate) -> T) -> T {
     check(&read(&sources(files)))
 }

@@ -28,7 +28,7 @@ pub(super) const ROOMS: [(&str, &str); 6] = [
     ("m/error.rs", "pub struct Error;"),
 ];
 
-/// What the rooms of ROOMS say if the file at `path` has `code` too.
+/// Returns what the rooms of ROOMS say if the file at `path` has `code` too.
 fn said(path: &str, code: &str) -> Vec<String> {
     let mut files = ROOMS.map(|(path, text)| (path, text.to_owned()));
     let file = files.iter_mut().find(|(at, _)| *at == path);

@@ -133,7 +133,7 @@ fn an_adversary_that_repeats_nothing_brings_no_older_write_back() {
     assert_eq!(repeated(false), 0);
 }
 
-/// How often an older write was seen again after a later one, in some hundred runs.
+/// Returns how often an older write was seen again after a later one, in some hundred runs.
 fn repeated(repeats: bool) -> u32 {
     let mut repeated = 0;
     for seed in 0..400 {

@@ -34,7 +34,7 @@ fn table(access: Access, type_2: bool) -> Table<MemoryKey> {
 const REGION: u32 = 1 << 8 | 0x11;
 const WINDOW: u32 = 2 << 8 | 0x11;
 
-/// What libmlx5 builds for a window over 0x20 bytes at 0x1010.
+/// Returns what libmlx5 builds for a window over 0x20 bytes at 0x1010.
 fn bind(tag: u32) -> Change {
     Change {
         flags: UmrCtrlSeg::FLAG_INLINE | UmrCtrlSeg::FLAG_TRANSLATION_OFFSET,

@@ -306,7 +306,7 @@ fn settle(ranks: &mut BTreeMap<u32, Known>, rank: u32, us: u64, limits: Limits) 
     }
 }
 
-/// How long `rank`, which is behind the others, may take until it is whole: its calls at its own pace, and two deadlines.
+/// Returns how long `rank`, which is behind the others, may take until it is whole: its calls at its own pace, and two deadlines.
 fn catching_up(ranks: &BTreeMap<u32, Known>, rank: u32, limits: Limits) -> u64 {
     let newest = ranks.values().map(|known| known.step).max().unwrap_or(0);
     let gaps: Vec<u64> = ranks

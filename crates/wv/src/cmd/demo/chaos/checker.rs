@@ -44,7 +44,7 @@ pub(super) fn run(path: &Path, judges_tokens: bool) -> Result<(), DemoError> {
     }
 }
 
-/// Why a story says nothing of tokens: it has steps without their counts, or no deadline.
+/// Returns why a story says nothing of tokens: it has steps without their counts, or no deadline.
 fn uncounted(records: &[Record]) -> Option<String> {
     let lacks = |record: &Record| match &record.what {
         RecordKind::Plan { deadline_ms: 0, .. } => Some("the deadline of its ranks"),
@@ -59,7 +59,7 @@ fn uncounted(records: &[Record]) -> Option<String> {
     ))
 }
 
-/// What may not be in a story whose `records` are in the order of their times.
+/// Returns what may not be in a story whose `records` are in the order of their times.
 fn of(records: &[Record]) -> Vec<Verdict> {
     let plan = records.iter().find_map(|record| match record.what {
         RecordKind::Plan { ranks, .. } => Some(ranks),
@@ -213,7 +213,7 @@ fn target(how: Disturbance) -> Target {
     }
 }
 
-/// Why a deed cannot disturb the ranks that it names; none if it can.
+/// Returns why a deed cannot disturb the ranks that it names; none if it can.
 fn misnamed(begun: &Begun, ranks: u32) -> Option<String> {
     let Begun {
         how,
@@ -294,7 +294,7 @@ fn miscounted(records: &[Record]) -> Vec<String> {
     wrong.collect()
 }
 
-/// What ranks have failed with: a changed result of a call is one.
+/// Returns what ranks have failed with: a changed result of a call is one.
 fn failures(records: &[Record]) -> Vec<String> {
     let failed = records.iter().filter_map(|record| match &record.what {
         RecordKind::Failed { message } => {

@@ -168,7 +168,7 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// What starts a process.
+    /// Returns what starts a process.
     fn command(&mut self, who: RankGeneration) -> Result<Command, DemoError> {
         let (rank, generation) = who;
         let (place, preload) = (&self.run.place, self.run.device.preload());
@@ -351,7 +351,7 @@ impl<'a> Fleet<'a> {
         self.rejoins.is_empty() && living.iter().all(done)
     }
 
-    /// What comes before `until`; none if nothing does.
+    /// Returns what comes before `until`; none if nothing does.
     ///
     /// # Errors
     /// That of a rank that fails or ends when it should not.
@@ -459,7 +459,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Why the run has ended, besides the failures of ranks.
+    /// Returns why the run has ended, besides the failures of ranks.
     pub(super) fn judged(&self, verdicts: &[String]) -> DemoError {
         let words = |(rank, message): (&u32, &String)| format!("rank {rank}: {message}");
         let mut messages = verdicts.to_vec();

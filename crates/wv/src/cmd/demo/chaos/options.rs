@@ -337,7 +337,7 @@ impl ChaosOptions {
         }
     }
 
-    /// What always goes wrong with packets: the loss.
+    /// Returns what always goes wrong with packets: the loss.
     pub(super) fn faults(&self) -> String {
         let loss = if self.loss > 0.0 {
             format!(",drop={}%", self.loss)

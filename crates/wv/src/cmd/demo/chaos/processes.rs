@@ -241,7 +241,7 @@ impl Processes {
         self.heard.recv_timeout(timeout).ok()
     }
 
-    /// What was done to the ranks so far.
+    /// Returns what was done to the ranks so far.
     pub(super) fn deeds(&self) -> &[Record] {
         &self.deeds
     }

@@ -125,7 +125,7 @@ impl Driven<'_> {
         Ok(())
     }
 
-    /// What starts a rank, again and again.
+    /// Returns what starts a rank, again and again.
     fn command(&self, rank: u32) -> Result<Command, DemoError> {
         let drive = self.drive;
         let wv = env::current_exe().map_err(|error| DemoError::file(Path::new("wv"), &error))?;

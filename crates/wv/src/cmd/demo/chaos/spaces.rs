@@ -11,7 +11,7 @@ use rustix::process::Pid;
 const UNSHARE: &str = "unshare";
 const OPTIONS: [&str; 4] = ["--pid", "--fork", "--mount-proc", "--kill-child=KILL"];
 
-/// Why no namespace can be made here, in words; none if one can.
+/// Returns why no namespace can be made here, in words; none if one can.
 pub(super) fn refused() -> Option<String> {
     let mut command = Command::new(UNSHARE);
     command.args(OPTIONS).arg("true").stdin(Stdio::null());

@@ -108,7 +108,7 @@ impl Track {
     }
 }
 
-/// How each rank stands over time, from `records` in the order of their times.
+/// Returns how each rank stands over time, from `records` in the order of their times.
 pub(super) fn spans(records: &[Record]) -> BTreeMap<u32, Vec<Span>> {
     let mut tracks: BTreeMap<u32, Track> = BTreeMap::new();
     for record in records {

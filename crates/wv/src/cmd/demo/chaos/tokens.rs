@@ -126,7 +126,7 @@ struct Since<'a> {
 }
 
 impl Tokens {
-    /// What `records`, in the order of their times, add up to. A story without a plan, or without counts of tokens, has none.
+    /// Returns what `records`, in the order of their times, add up to. A story without a plan, or without counts of tokens, has none.
     pub(super) fn of(records: &[Record]) -> Option<Self> {
         let limits = records.iter().find_map(|record| match record.what {
             RecordKind::Plan {

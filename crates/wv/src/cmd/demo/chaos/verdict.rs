@@ -99,7 +99,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What `records`, in the order of their times, show. A run without a plan is none of chaos, and is not judged.
+/// Returns what `records`, in the order of their times, show. A run without a plan is none of chaos, and is not judged.
 pub(super) fn of(records: &[Record]) -> Vec<Verdict> {
     let plan = records.iter().find_map(|record| match record.what {
         RecordKind::Plan {
@@ -238,7 +238,7 @@ impl<'a> Story<'a> {
         without.map_or(record.us, |of| of.us.min(record.us))
     }
 
-    /// What `record` says against `rank`.
+    /// Returns what `record` says against `rank`.
     fn says(&self, record: &Record, rank: u32) -> Option<String> {
         let (ms, by) = (record.us / 1000, record.rank);
         match &record.what {
@@ -358,7 +358,7 @@ impl<'a> Story<'a> {
         Some(Verdict { what, evidence })
     }
 
-    /// How long the slot waits for which the most newcomers in a row came to nothing (P6).
+    /// Returns how long the slot waits for which the most newcomers in a row came to nothing (P6).
     fn slots_wait(&self) -> u64 {
         let mut failures: BTreeMap<u32, u32> = BTreeMap::new();
         let mut served: BTreeMap<u32, u64> = BTreeMap::new();
