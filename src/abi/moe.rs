@@ -108,7 +108,7 @@ abi_struct! {
     pub struct MoeClock {
         /// Longest wait of a phase, ns.
         pub steady_ns: u64,
-        /// The same for the calls up to `warm_calls`.
+        /// As `steady_ns`, for the calls up to `warm_calls`.
         pub warm_ns: u64,
         /// Calls up to this number are warm-up.
         pub warm_calls: u32,

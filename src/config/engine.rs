@@ -191,7 +191,7 @@ impl EngineConfig {
         Self::from_variables(name, |variable| std::env::var_os(variable))
     }
 
-    /// The same from any source of variables.
+    /// As `from_env`, from any source of variables.
     ///
     /// # Errors
     /// As [`EngineConfig::from_env`].

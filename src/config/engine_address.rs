@@ -78,7 +78,7 @@ impl SocketPath {
         Path::new(&self.0)
     }
 
-    /// The same from the root on: relative paths begin at the working directory of this process.
+    /// As `as_path`, from the root on: relative paths begin at the working directory of this process.
     pub(crate) fn absolute(&self) -> Result<Self, BadAddress> {
         let path: PathBuf = std::path::absolute(&self.0).unwrap_or_else(|_| self.0.clone().into());
         Self::new(path)

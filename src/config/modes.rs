@@ -68,7 +68,7 @@ impl QpModes {
         Self::from_variables(|name| std::env::var_os(name))
     }
 
-    /// The same from any source of variables.
+    /// As `from_env`, from any source of variables.
     ///
     /// # Errors
     /// As [`QpModes::from_env`].

@@ -103,7 +103,7 @@ impl PathConfig {
         Self::from_variables(|name| std::env::var_os(name))
     }
 
-    /// The same from any source of variables.
+    /// As `from_env`, from any source of variables.
     ///
     /// # Errors
     /// As [`PathConfig::from_env`].

@@ -74,7 +74,7 @@ impl Config {
         Self::from_variables(|name| std::env::var_os(name))
     }
 
-    /// The same from any source of variables.
+    /// As `from_env`, from any source of variables.
     ///
     /// # Errors
     /// As [`Config::from_env`].

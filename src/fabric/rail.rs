@@ -92,7 +92,7 @@ impl Rail {
         })
     }
 
-    /// The same, which reports the port and failures where the HCA does.
+    /// As `new`, which reports the port and failures where the HCA does.
     pub(crate) fn with_events(self) -> Self {
         let events = Events::open(self.context()).inspect_err(|error| {
             tracing::warn!("failures are found by completions and deadlines only: {error}");

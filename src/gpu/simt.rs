@@ -114,7 +114,7 @@ pub struct SimtOptions<'a> {
     /// Whether device memory has [DMA-BUFs](super::DeviceMemory::dmabufs), as that of a GPU has: descriptors of memory files, which the
     /// software HCA takes and no other. Default false.
     pub dmabufs: bool,
-    /// The same for DMA-BUFs that are made for access across PCIe. Default false.
+    /// As `dmabufs`, for DMA-BUFs that are made for access across PCIe. Default false.
     pub dmabufs_across_pcie: bool,
     /// What it says of the order of an HCA's writes, as a GPU does. Default that of host memory.
     pub write_ordering: WriteOrdering,

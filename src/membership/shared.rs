@@ -310,7 +310,7 @@ impl Shared {
         self.lock().events.drain(..).collect()
     }
 
-    /// The same, which stay for the next call.
+    /// As `take_events`, which stay for the next call.
     #[cfg(test)]
     pub(super) fn events(&self) -> Vec<GroupEvent> {
         self.lock().events.iter().cloned().collect()

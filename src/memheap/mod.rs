@@ -139,7 +139,7 @@ pub struct MemHeap {
     live: BTreeMap<u64, u64>,
     /// Free extents: offset to length. Never two that touch.
     free: BTreeMap<u64, u64>,
-    /// The same extents by (length, offset), for best fit.
+    /// These extents by (length, offset), for best fit.
     by_length: BTreeSet<(u64, u64)>,
     live_bytes: u64,
     peak_live_bytes: u64,

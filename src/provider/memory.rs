@@ -84,7 +84,7 @@ impl HostMemory {
         })
     }
 
-    /// The same in pages that engines of other processes of this machine and user may map. They copy at the speed of memory,
+    /// As `new`, in pages that engines of other processes of this machine and user may map. They copy at the speed of memory,
     /// without a system call.
     ///
     /// # Errors

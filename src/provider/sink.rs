@@ -61,13 +61,13 @@ impl SinkLane {
         }
     }
 
-    /// The same, with so many receive WQEs.
+    /// As `new`, with so many receive WQEs.
     #[cfg(test)]
     pub(crate) fn with_receives(self, receives: u32) -> Self {
         Self { receives, ..self }
     }
 
-    /// The same, with this fault.
+    /// As `with_receives`, with this fault.
     #[must_use]
     pub fn with_fault(mut self, fault: Option<SinkFault>) -> Self {
         self.fault = fault;

@@ -23,7 +23,7 @@ impl RankSet {
         rank < MAX_RANKS && self.0[rank as usize / 64] >> (rank % 64) & 1 != 0
     }
 
-    /// The same with `rank`, which is left out if it is no rank that can be.
+    /// Returns this set with `rank`, which is left out if it is no rank that can be.
     #[must_use]
     pub fn with(self, rank: u32) -> Self {
         // No `mut self`: rustc 1.95 lets an optimized caller see such a change in its own copy of the argument.
@@ -34,7 +34,7 @@ impl RankSet {
         Self(words)
     }
 
-    /// The same without `rank`.
+    /// Returns this set without `rank`.
     #[must_use]
     pub fn without(self, rank: u32) -> Self {
         let mut words = self.0; // as in `with`

@@ -66,7 +66,7 @@ impl Team {
         start::join(config, devices, gpu, store).map(Self::new)
     }
 
-    /// The same in protection domains that the caller keeps using: one for each rail, on the device of which it is. QPs of the
+    /// As `join_rails`, in protection domains that the caller keeps using: one for each rail, on the device of which it is. QPs of the
     /// caller in such a domain may use memory that the team registers, if they know its keys. The team's QPs may use what the
     /// caller registers.
     ///
@@ -97,7 +97,7 @@ impl Team {
         Self::start_as(config, |team, _| Ok(team))
     }
 
-    /// The same with a role. `role` gets the default configuration of a team and the store in which it meets. It returns the
+    /// As `start`, with a role. `role` gets the default configuration of a team and the store in which it meets. It returns the
     /// configuration of a founder, or of a rank that joins later ([`TeamConfig::joining`]).
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl Team {
         }
     }
 
-    /// The same in `store`, whatever the configuration says of one.
+    /// As `start_as`, in `store`, whatever the configuration says of one.
     ///
     /// # Errors
     /// As [`Team::start_as`].
@@ -292,7 +292,7 @@ impl Team {
         together::add_window(&self.parts, bytes, Place::New, Purpose::Data)
     }
 
-    /// The same for memory that this rank sends from: no peer gets a key of it, and none can write it. It takes its number like
+    /// As `data_window`, for memory that this rank sends from: no peer gets a key of it, and none can write it. It takes its number like
     /// any other.
     ///
     /// # Errors
@@ -365,7 +365,7 @@ impl Team {
         self.parts.exchange.failure()
     }
 
-    /// The same if the store answers at once, for a rank whose call runs.
+    /// As `check_peers`, if the store answers at once, for a rank whose call runs.
     pub(crate) fn check_peers_at_once(&self) -> Result<(), TeamError> {
         self.check_threads()?;
         self.parts.exchange.failure_at_once()

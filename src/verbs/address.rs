@@ -170,7 +170,7 @@ impl AddressVector {
         }
     }
 
-    /// The same with the Ethernet address of a GID, as far as the kernel knows it. So connecting a QP does not have to wait
+    /// As `link_layer`, with the Ethernet address of a GID, as far as the kernel knows it. So connecting a QP does not have to wait
     /// for it. May take as long as ARP does.
     ///
     /// # Errors

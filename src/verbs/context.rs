@@ -54,7 +54,7 @@ impl Context {
         Self::open_port(selector, None)
     }
 
-    /// The same with this port of the device; without one, its first that is active.
+    /// As `open`, with this port of the device; without one, its first that is active.
     ///
     /// # Errors
     ///

@@ -42,7 +42,7 @@ impl<M> DevxObject<M> {
         Self::create_with(device, bytemuck::bytes_of(input), memory)
     }
 
-    /// The same with an input of any length: one with a list after it.
+    /// As `create`, with an input of any length: one with a list after it.
     pub(super) fn create_with<Out: Pod>(
         device: &Arc<OpenDevice>,
         input: &[u8],
@@ -117,7 +117,7 @@ impl<M> DevxObject<M> {
         self.take_down()
     }
 
-    /// The same, for a caller that tries again where it has not worked. Does nothing when called again after it has.
+    /// As `destroy`, for a caller that tries again where it has not worked. Does nothing when called again after it has.
     pub(super) fn try_destroy(&mut self) -> Result<(), VerbsError> {
         let raw = self.raw;
         self.take_down().inspect_err(|_| self.raw = raw)

@@ -22,7 +22,7 @@ fn check(ring: &Ring, kernel: &str, threads: u32, count: u32, follow: Follow, se
     check_waiting(ring, kernel, threads, count, 7, follow, seed);
 }
 
-/// The same, where each thread waits for its ticket after `wait_every` puts.
+/// As `check`, where each thread waits for its ticket after `wait_every` puts.
 #[track_caller]
 fn check_waiting(
     ring: &Ring,

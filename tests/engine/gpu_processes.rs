@@ -20,7 +20,7 @@ use crate::rig::{End, config, listens};
 const MIB: u64 = 1 << 20;
 /// Of each memory.
 const BYTES: u64 = MIB;
-/// The same where mappings of this length are counted: tests run beside each other in one process.
+/// As `BYTES`, where mappings of this length are counted: tests run beside each other in one process.
 const COUNTED: u64 = 2 * MIB;
 /// What a process that a test starts is to do.
 const SPEC: &str = "WV_TEST_GPU_PROCESS";

@@ -25,7 +25,7 @@ fn ends(pairings: [EnginePairing; 2], near: u8) -> (Striped, Striped, [Peer; 2])
     ends_with(1, pairings, near)
 }
 
-/// The same, with so many workers of a rail.
+/// As `ends`, with so many workers of a rail.
 fn ends_with(
     workers: u32,
     pairings: [EnginePairing; 2],

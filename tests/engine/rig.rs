@@ -192,7 +192,7 @@ pub(crate) fn as_other(message: &str, name: &str) -> String {
     as_beside(message, name, None)
 }
 
-/// The same, with what the hello `beside` says of its process and its board; none: no board.
+/// As `as_other`, with what the hello `beside` says of its process and its board; none: no board.
 pub(crate) fn as_beside(message: &str, name: &str, beside: Option<&str>) -> String {
     let mut said: serde_json::Value = serde_json::from_str(message).unwrap();
     let Some(hello) = said.get_mut("hello") else {

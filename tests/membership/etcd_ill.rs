@@ -77,7 +77,7 @@ pub(crate) fn goes_behind_that(fleet: Fleet, what: &str, ends: impl FnOnce()) {
     has_gone_behind_that(fleet, what, ends);
 }
 
-/// The same of a rank that may have gone before.
+/// As `goes_behind_that`, of a rank that may have gone before.
 pub(crate) fn has_gone_behind_that(fleet: Fleet, what: &str, ends: impl FnOnce()) {
     let (metronome, start) = (Metronome::start(), Instant::now());
     ends();

@@ -114,7 +114,7 @@ impl Fleet {
         Self::start(Plan::new(ranks, deadline, config))
     }
 
-    /// The same; the team has further places, which no rank takes yet.
+    /// As `new`; the team has further places, which no rank takes yet.
     pub(crate) fn of(slots: u32, ranks: u32, deadline: Duration, config: GroupConfig) -> Self {
         Self::start(Plan {
             slots,
@@ -166,7 +166,7 @@ impl Fleet {
         self.ranks.push(rank);
     }
 
-    /// The same, with these faults of its HCAs, by rail.
+    /// As `join`, with these faults of its HCAs, by rail.
     pub(crate) fn join_with(&mut self, slot: u32, faults: Vec<FaultSpec>) {
         self.plan.faults = faults;
         self.join(slot);

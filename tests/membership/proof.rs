@@ -35,7 +35,7 @@ fn without_one(rails: usize) -> Fleet {
     fleet
 }
 
-/// The same in one direction, seen from that HCA.
+/// As `without_one`, in one direction, seen from that HCA.
 fn lost_one_way(peer: Option<Ipv4Addr>, direction: Direction) -> FaultSpec {
     let mut faults = lost(peer);
     for fault in &mut faults.packets {

@@ -59,7 +59,7 @@ fn comes_again(fleet: &mut Fleet, generation: u32, spoil: impl FnOnce(&Fleet)) {
     comes_behind(fleet, generation, spoil, |_| ());
 }
 
-/// The same, where `meanwhile` is done once it has begun to come.
+/// As `comes_again`, where `meanwhile` is done once it has begun to come.
 fn comes_behind(
     fleet: &mut Fleet,
     generation: u32,

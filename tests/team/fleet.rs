@@ -25,7 +25,7 @@ impl<'a> DrivenFleet<'a> {
         Self::found_in(setup, hcas, members, store)
     }
 
-    /// The same in this store.
+    /// As `found`, in this store.
     pub(crate) fn found_in(
         setup: &'a Setup,
         hcas: &'a Hcas,
@@ -35,7 +35,7 @@ impl<'a> DrivenFleet<'a> {
         Self::found_with(setup, hcas, members, store, |_| ())
     }
 
-    /// The same with founders that each change what they ask for.
+    /// As `found_in`, with founders that each change what they ask for.
     pub(crate) fn found_by(
         setup: &'a Setup,
         hcas: &'a Hcas,

@@ -405,7 +405,7 @@ fn refused(own: (Link, PathConfig), theirs: (Link, PathConfig)) -> String {
     refused_as(own, theirs, |_| ())
 }
 
-/// The same, where `change` alters the port in the record of rank 1.
+/// As `refused`, where `change` alters the port in the record of rank 1.
 fn refused_as(
     own: (Link, PathConfig),
     theirs: (Link, PathConfig),

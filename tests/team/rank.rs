@@ -53,7 +53,7 @@ pub(crate) fn run<T: Send>(setup: &Setup, body: impl Fn(&Rank<'_>) -> T + Sync) 
     results
 }
 
-/// The same on existing HCAs.
+/// As `run`, on existing HCAs.
 pub(crate) fn run_on<T: Send>(
     setup: &Setup,
     hcas: &Hcas,

@@ -17,7 +17,7 @@ fn joined(change: fn(&mut TeamConfig)) -> Vec<(String, bool)> {
     joined_on(change, |_| {})
 }
 
-/// The same on HCAs that `prepare` has prepared.
+/// As `joined`, on HCAs that `prepare` has prepared.
 fn joined_on(change: fn(&mut TeamConfig), prepare: fn(&Hcas)) -> Vec<(String, bool)> {
     let setup = Setup { change, ..setup(2) };
     let hcas = Hcas::new(&setup);

@@ -83,7 +83,7 @@ fn place(node: Node<'_, '_>) -> Place {
     }
 }
 
-/// The same by this crate.
+/// As `place`, by this crate.
 fn own_place(machine: &Machine, device: &PciDevice) -> Place {
     let cpus = |list: &str| -> u64 {
         let bits = list.split(',').filter(|part| !part.is_empty()).map(|part| {

@@ -300,7 +300,7 @@ fn check(hca: &Hca, address: AddressVector, path: impl FnOnce(&[u8]) -> Vec<Fiel
     check_from(hca, 1, 0, address, path);
 }
 
-/// The same from this port of the HCA, and this one of a link aggregation group.
+/// As `check`, from this port of the HCA, and this one of a link aggregation group.
 fn check_from(
     hca: &Hca,
     port: u8,

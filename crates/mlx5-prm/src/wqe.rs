@@ -188,7 +188,7 @@ impl DatagramSeg {
         (self.grh_gid_fl.get() >> Self::GID_SHIFT).to_le_bytes()[0]
     }
 
-    /// The same from entry `index`.
+    /// As `source_gid`, from entry `index`.
     #[must_use]
     pub fn with_source_gid(mut self, index: u8) -> Self {
         let others = self.grh_gid_fl.get() & !(0xff << Self::GID_SHIFT);

@@ -40,7 +40,7 @@ pub fn combine(
     combine_chosen(shape, homes, batch, &chosen, expert)
 }
 
-/// The same where only what the ranks that are `seen` hold came back, and which tokens have all that they chose.
+/// As `combine`, where only what the ranks that are `seen` hold came back, and which tokens have all that they chose.
 ///
 /// # Panics
 /// If the batch was not checked.
@@ -57,7 +57,7 @@ pub fn combine_seen(
     combine_asked(shape, homes, batch, &chosen, seen, Asked::default(), expert)
 }
 
-/// The same for the slots that the rank has [chosen](choose): a choice without a slot is not added.
+/// As `combine_seen`, for the slots that the rank has [chosen](choose): a choice without a slot is not added.
 ///
 /// # Panics
 /// If the batch was not checked, or `chosen` names a slot that `homes` lacks.

@@ -63,7 +63,7 @@ pub fn dispatch(
     dispatch_chosen(shape, homes, &chosen, rank)
 }
 
-/// The same for the slots that each rank has [chosen](choose).
+/// As `dispatch`, for the slots that each rank has [chosen](choose).
 ///
 /// # Panics
 /// If `chosen` names a slot that `homes` lacks.

@@ -27,7 +27,7 @@ use crate::origin::Origin;
 pub(crate) type SendArguments = (u64, u64, u64, u64, u64, u32, u64, bool, bool, bool, u8, u32);
 /// Of dispatch: recv_x, recv_scales, counts, src_info, layout_range, recv_experts, recv_weights, recv_stats, wait_ns, active.
 pub(crate) type Received = (u64, u64, u64, u64, u64, u64, u64, u64, u64, u64);
-/// The same, whether recv_stats is i32, whether active is the caller's mask, the format of the call.
+/// `Received`, then whether recv_stats is i32, whether active is the caller's mask, the format of the call.
 pub(crate) type ReceiveArguments = (Received, bool, bool, u8);
 /// Of combine: y, whether it lies in staging memory, whether all weights count as 1, deadline in ns (0: that of its dispatch).
 type SendBackArguments = (u64, bool, bool, u64);
@@ -173,7 +173,7 @@ impl Call {
         self.launch_for(py, stream, used, kind, None, body)
     }
 
-    /// The same; where the kernel runs on the CPU, it waits for its end for as long as `limit` says.
+    /// As `launch`; where the kernel runs on the CPU, it waits for its end for as long as `limit` says.
     fn launch_for(
         &self,
         py: Python<'_>,

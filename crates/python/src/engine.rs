@@ -192,7 +192,7 @@ impl Engine {
         Ok(region.map_err(|error| error.raise(py))?.number())
     }
 
-    /// The same of memory of `gpu`.
+    /// As `register`, of memory of `gpu`.
     fn register_gpu(
         &self,
         py: Python<'_>,

@@ -167,7 +167,7 @@ impl Form {
         }
     }
 
-    /// The same of integers of 64 or of 32 bits, and whether they have 64.
+    /// As `given`, of integers of 64 or of 32 bits, and whether they have 64.
     fn integers(&self, value: &Bound<'_, PyAny>, shape: &[i64]) -> Option<(u64, bool)> {
         let wide = self.given(value, I64, shape, 8).map(|at| (at, true));
         wide.or_else(|| Some((self.given(value, I32, shape, 4)?, false)))

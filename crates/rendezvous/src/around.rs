@@ -166,7 +166,7 @@ impl StoreCall<'_> {
         )
     }
 
-    /// The same call, which owns its arguments: for another thread, or for later.
+    /// Returns this call with arguments of its own: for another thread, or for later.
     #[must_use]
     pub fn into_owned(self) -> StoreCall<'static> {
         match self {

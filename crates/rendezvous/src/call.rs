@@ -55,7 +55,7 @@ impl StoreError {
         }
     }
 
-    /// The same error of a caller that has waited for `time` in all.
+    /// Returns this error for a caller that has waited for `time` in all.
     pub(crate) fn after(mut self, time: Duration) -> Self {
         if let Self::Unreachable { waited, .. }
         | Self::NoAnswer { waited, .. }

@@ -71,7 +71,7 @@ impl Counted {
         }
     }
 
-    /// The same, which does `then` after each call that has read and before its caller has the answer, with the kind of the call. A
+    /// As `new`, which does `then` after each call that has read and before its caller has the answer, with the kind of the call. A
     /// test so makes a look late, and changes the store while it lasts.
     #[must_use]
     pub fn behind_reads(self, then: impl Fn(&'static str) + Send + Sync + 'static) -> Self {

@@ -237,7 +237,7 @@ pub trait Store: Send + Sync + Debug {
         timeout: Duration,
     ) -> Result<KeyChange, StoreError>;
 
-    /// The same of a watch that ends with this wait. `false`: the key has not changed. `true` may come without a change: look.
+    /// As `next_change`, of a watch that ends with this wait. `false`: the key has not changed. `true` may come without a change: look.
     ///
     /// # Errors
     /// The store cannot be asked, or has ended the watch.

@@ -192,7 +192,7 @@ impl Warp {
         self.worker().unblock(self, enter);
     }
 
-    /// The same for one that waits for others.
+    /// As `polls`, for one that waits for others.
     pub(crate) fn waits(&self, me: &Thread) {
         let (alive, blocked) = (self.alive.get(), self.blocked());
         let enter = self.parts.borrow_mut().waits(me.lane(), alive, blocked);

@@ -33,7 +33,7 @@ pub fn bring_up(hca: &Hca) -> Result<Bringup, DeviceError> {
     unsafe_code,
     reason = "registers memory that outlives the registration"
 )]
-/// The same in `context`.
+/// As `bring_up`, in `context`.
 pub fn bring_up_in(context: Context) -> Result<Bringup, DeviceError> {
     // In this order, so that the context goes first also where a step fails.
     let (memory, context) = (Memory::new(1 << 16), context);

@@ -24,7 +24,7 @@ pub enum Profile {
     /// `ConnectX-7` with two ports that are one link aggregation group, in queue-affinity mode: each QP names the port that its
     /// packets leave by.
     ConnectX7Lag,
-    /// The same in hash mode: the device finds the port of a packet itself, and refuses a QP that names one.
+    /// As `ConnectX7Lag`, in hash mode: the device finds the port of a packet itself, and refuses a QP that names one.
     ConnectX7LagHash,
     /// `ConnectX-5`, 100 Gb/s, with the least that programs meet: no masked atomics, one read at once, no doorbells without
     /// a record.

@@ -61,7 +61,7 @@ impl Bench {
         Self::on(Execution::Engine, cell, seed, base, retry)
     }
 
-    /// The same on HCAs of this execution.
+    /// As `new`, on HCAs of this execution.
     pub fn on(execution: Execution, cell: Cell, seed: u64, base: u64, retry: u8) -> Self {
         let schedule = |side| (seed % 3 == side).then_some(seed);
         let pair = Pair::new(Setup {

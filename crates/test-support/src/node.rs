@@ -73,14 +73,14 @@ impl Node {
         Self::on(Pd::new(&context)?, heap_bytes)
     }
 
-    /// The same with this port of the HCA.
+    /// As `open`, with this port of the HCA.
     pub fn open_port(hca: &Hca, port: u8, heap_bytes: usize) -> Result<Self, VerbsError> {
         let selector = DeviceSelector::Name(hca.name().to_owned());
         let context = Context::open_port(&selector, Some(port))?;
         Self::on(Pd::new(&context)?, heap_bytes)
     }
 
-    /// The same in a protection domain that the caller has.
+    /// As `open_port`, in a protection domain that the caller has.
     pub fn on(pd: Arc<Pd>, heap_bytes: usize) -> Result<Self, VerbsError> {
         let gpu = test_gpu();
         let region = gpu.alloc(heap_bytes, 4096).expect("device memory");
@@ -99,7 +99,7 @@ impl Node {
         })
     }
 
-    /// The same with a heap of `bytes` bytes in host memory, and a thread that rings for mailboxes.
+    /// As `on`, with a heap of `bytes` bytes in host memory, and a thread that rings for mailboxes.
     pub fn with_host(self, bytes: usize) -> Result<Self, VerbsError> {
         let memory = self.gpu.map_host(bytes).expect("host memory");
         let queues = (memory.addr(), memory.host_addr(), bytes);
@@ -244,7 +244,7 @@ pub fn connect_reset(nodes: [&Node; 2], qps: [Qp<Reset>; 2]) -> Result<[Qp<Rts>;
     connect_with_retry(nodes, qps, SendAttr::new(PSNS[0]).retry)
 }
 
-/// The same with QPs that try `retry` times again to reach a peer that does not answer.
+/// As `connect_reset`, with QPs that try `retry` times again to reach a peer that does not answer.
 pub fn connect_with_retry(
     nodes: [&Node; 2],
     qps: [Qp<Reset>; 2],

@@ -39,7 +39,7 @@ impl Pair {
         pair
     }
 
-    /// The same on external HCAs, whose executor is `gpuhca` on the CPU.
+    /// As `of_words`, on external HCAs, whose executor is `gpuhca` on the CPU.
     pub fn external(words: usize, config: &QpConfig) -> Self {
         let pair = Self::new(Setup {
             execution: Execution::External,
@@ -50,7 +50,7 @@ impl Pair {
         pair
     }
 
-    /// The same whose rings have `1 << log_depth` WQEBBs.
+    /// As `external`, whose rings have `1 << log_depth` WQEBBs.
     pub fn shared(words: usize, log_depth: u8) -> Self {
         let config = QpConfig::default().with_log_depth(log_depth);
         Self::of_words(words, &config, None)

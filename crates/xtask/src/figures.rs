@@ -261,7 +261,7 @@ fn parsed(text: &str) -> Result<Value> {
     serde_json::from_str(text).map_err(|error| Failure::new(1, format!("the figures: {error}")))
 }
 
-/// The same with number, median, 99% and largest in the place of each list of whole numbers.
+/// As `parsed`, with number, median, 99% and largest in the place of each list of whole numbers.
 fn summary(mut result: Value) -> Value {
     for (_, value) in result.as_object_mut().into_iter().flatten() {
         let Some(list) = value.as_array() else {

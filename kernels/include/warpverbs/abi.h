@@ -682,7 +682,7 @@ static_assert(offsetof(MoeFault, suspects) == 128);
 struct MoeClock {
   /// Longest wait of a phase, ns.
   uint64_t steady_ns;
-  /// The same for the calls up to `warm_calls`.
+  /// As `steady_ns`, for the calls up to `warm_calls`.
   uint64_t warm_ns;
   /// Calls up to this number are warm-up.
   uint32_t warm_calls;

@@ -212,7 +212,7 @@ impl CudaArena {
         self.one_address(host, pinned.addr, bytes, Box::new(pinned))
     }
 
-    /// The same in a file that other processes can map.
+    /// As `alloc_host`, in a file that other processes can map.
     pub(super) fn alloc_file(
         self: &Arc<Self>,
         bytes: usize,

@@ -38,7 +38,7 @@ pub struct CudaOptions<'a> {
     pub bare: bool,
     /// PTX texts with kernels besides those of this crate; a name that the crate has too means the extra one.
     pub ptx: &'a [CudaSource<'a>],
-    /// The same as CUDA C++, which NVRTC compiles; `<warpverbs/..>` is the device library.
+    /// As `ptx`, as CUDA C++, which NVRTC compiles; `<warpverbs/..>` is the device library.
     pub sources: &'a [CudaSource<'a>],
     /// What `#include "NAME"` in `sources` finds.
     pub headers: &'a [CudaSource<'a>],

@@ -121,7 +121,7 @@ impl Arena for Arc<SimtArena> {
         self.device(bytes, align, false)
     }
 
-    /// The same in a file that other processes can map.
+    /// As `alloc`, in a file that other processes can map.
     fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
         self.device(bytes, align, true)
     }

@@ -10,7 +10,7 @@ use rendezvous::{Store, StoreError, Timed};
 #[derive(Debug)]
 pub(super) struct Calls {
     opened: Arc<dyn Store>,
-    /// The same, with the bound that calls have now.
+    /// As `opened`, with the bound that calls have now.
     store: Arc<dyn Store>,
     bound: Duration,
     ttl: Duration,

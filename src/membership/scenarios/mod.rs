@@ -64,7 +64,7 @@ impl World {
         self.until_replaced(more, what, |_| None);
     }
 
-    /// The same; a rank that was dropped, or has lost its HCA, comes back as a new generation.
+    /// As `until_whole`; a rank that was dropped, or has lost its HCA, comes back as a new generation.
     fn until_whole_again(&mut self, more: usize, what: &str) {
         self.until_replaced(more, what, |world| {
             let cut = lock(&world.wire.cut);

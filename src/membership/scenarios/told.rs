@@ -27,7 +27,7 @@ fn hear(group: &Group, eventfd: &OwnedFd, members: &[u32]) {
     }
 }
 
-/// The same as a thread that waits for the number.
+/// As `hear`, as a thread that waits for the number.
 fn wait(group: &Group, mut seen: u64, members: &[u32]) {
     while !serves_with(group, members) {
         let now = group.wait_change(seen, LONG);

@@ -24,7 +24,7 @@ const TURNS: usize = 1000;
 /// Rank 0 of a group of `ranks`, whose turns the test makes.
 struct Turns {
     driver: Driver,
-    /// The same without delay, and not counted.
+    /// As `driver`, without delay, and not counted.
     store: Arc<dyn Store>,
     asked: Arc<Asked>,
     delay: Arc<std::sync::atomic::AtomicU64>,

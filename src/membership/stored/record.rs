@@ -143,7 +143,7 @@ pub(in crate::membership) fn parse_record(value: &[u8], slots: u32) -> Result<Re
     Ok(record)
 }
 
-/// The same of a team of as many slots as `value` says, and how many these are.
+/// As `parse_record`, of a team of as many slots as `value` says, and how many these are.
 pub(in crate::membership) fn parse_any_record(value: &[u8]) -> Result<(Record, u32), Unreadable> {
     #[derive(Deserialize)]
     struct Slots {

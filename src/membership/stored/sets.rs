@@ -246,7 +246,7 @@ impl Field {
         Ok(set.iter().zip(self.numbers(numbers, &set)?).collect())
     }
 
-    /// The same, where the numbers are generations.
+    /// As `table`, where the numbers are generations.
     pub(super) fn generations(&self, text: &str) -> Result<Members, Unreadable> {
         let all: Members = self.table(text)?;
         let odd = all.iter().find(|(_, generation)| *generation == 0);

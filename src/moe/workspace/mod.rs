@@ -134,7 +134,7 @@ impl Workspace {
         self.send_unchecked(batch)
     }
 
-    /// The same without looking at the expert ids, which the kernel then checks.
+    /// As `send`, without looking at the expert ids, which the kernel then checks.
     ///
     /// # Errors
     /// Arrays of the wrong length, a layer of opaque tokens; the device's.
@@ -234,7 +234,7 @@ impl Workspace {
         })
     }
 
-    /// The same with rows as they came, in any format.
+    /// As `experts`, with rows as they came, in any format.
     ///
     /// # Errors
     /// The device's.
@@ -358,7 +358,7 @@ impl Workspace {
         encoded.iter().map(|row| row.to_bf16(format)).collect()
     }
 
-    /// The same in the layer's own format.
+    /// As `received_rows`, in the layer's own format.
     ///
     /// # Errors
     /// The device's.

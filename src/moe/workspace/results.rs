@@ -17,6 +17,6 @@ pub struct Statistics {
     pub rows: Vec<u64>,
     /// Nanoseconds that dispatch has waited for each rank.
     pub dispatch_wait_ns: Vec<u64>,
-    /// The same for combine.
+    /// As `dispatch_wait_ns`, for combine.
     pub combine_wait_ns: Vec<u64>,
 }

@@ -74,7 +74,7 @@ const OF_GPU: u64 = 1 << 34;
 
 /// Longest wait for a peer that copies: for a step of its lane, or until its process has ended.
 pub(crate) const COPYING: Duration = Duration::from_secs(2);
-/// The same of a program that takes a region away, while its other calls wait for it.
+/// As `COPYING`, of a program that takes a region away, while its other calls wait for it.
 pub(crate) const LEAVING: Duration = Duration::from_millis(200);
 /// Between two looks at it.
 const LOOK: Duration = Duration::from_micros(50);

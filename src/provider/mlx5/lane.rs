@@ -72,7 +72,7 @@ impl Mlx5Lane {
         }
     }
 
-    /// The same, whose WRITEs of at most so many bytes are carried by their WQEs; that is at most what one WQEBB takes.
+    /// As `new`, whose WRITEs of at most so many bytes are carried by their WQEs; that is at most what one WQEBB takes.
     #[must_use]
     pub fn with_inline(mut self, most: u32) -> Self {
         self.inline = u64::from(most).min(MOST_INLINE as u64);

@@ -222,7 +222,7 @@ impl Exchange {
         self.ended().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    /// The same with another longest wait.
+    /// Sets the longest wait.
     #[cfg(test)]
     pub(in crate::team) fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
@@ -238,7 +238,7 @@ impl Exchange {
         }
     }
 
-    /// The same if the store answers at once: a rank whose own call runs does not wait for the store.
+    /// As `failure`, if the store answers at once: a rank whose own call runs does not wait for the store.
     pub(in crate::team) fn failure_at_once(&self) -> Result<(), TeamError> {
         if self.joins {
             return Ok(());
@@ -422,7 +422,7 @@ impl Exchange {
         serde_json::from_slice(text).map_err(|error| self.record(rank, topic, &error))
     }
 
-    /// The same of a record that says its version, and is of this one.
+    /// As `parse`, of a record that says its version, and is of this one.
     pub(in crate::team) fn read_versioned<T: DeserializeOwned>(
         &self,
         rank: u32,

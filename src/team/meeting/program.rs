@@ -50,7 +50,7 @@ impl Launches {
 pub(in crate::team) struct Program {
     /// Number of what it has wanted last; 0: nothing yet.
     serial: AtomicU32,
-    /// The same while it may be refused; else 0.
+    /// As `serial`, while it may be refused; else 0.
     open: AtomicU32,
     /// The layers that it has made, by name.
     layers: Mutex<BTreeMap<String, Weak<Launches>>>,

@@ -25,7 +25,7 @@ pub struct Caps {
     pub log_max_msg: u8,
     /// log2 of outstanding reads and atomics of a QP as requester; at most 7, the range of the QP context.
     pub log_max_ra_req_qp: u8,
-    /// The same as responder.
+    /// As `log_max_ra_req_qp`, as responder.
     pub log_max_ra_res_qp: u8,
     /// Whether remote atomics of 8 bytes work: compare-and-swap and fetch-and-add.
     pub atomics: bool,

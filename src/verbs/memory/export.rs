@@ -90,7 +90,7 @@ impl KeptDmabuf {
         })
     }
 
-    /// The same memory from `skip` bytes on.
+    /// This memory from `skip` bytes on.
     pub(in crate::verbs) fn from(&self, skip: u64) -> Dmabuf<'_> {
         Dmabuf {
             fd: self.fd.as_fd(),

@@ -33,7 +33,7 @@ pub struct HeapRegion<'a> {
     pub host_addr: Option<u64>,
     /// Length in bytes.
     pub bytes: usize,
-    /// The same memory as dmabufs, the best first; none if its owner exports none.
+    /// This memory as dmabufs, the best first; none if its owner exports none.
     pub dmabufs: &'a [Dmabuf<'a>],
     /// Whether the HCA is to reach it. Without, it holds contexts and flags of QPs with [`Queues::Host`](crate::verbs::Queues) only.
     pub umem: bool,

@@ -92,7 +92,7 @@ impl SharedCq {
         Self::create_with(heap, log_entries, Arc::new(events))
     }
 
-    /// The same, with the channel of this one.
+    /// As `create`, with the channel of this one.
     ///
     /// # Errors
     ///

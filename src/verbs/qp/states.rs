@@ -465,7 +465,7 @@ impl<S: State> Qp<S> {
         }
     }
 
-    /// The same QP, for a caller that knows the HCA to have moved it.
+    /// This QP, for a caller that knows the HCA to have moved it.
     fn into_state<T: State>(self) -> Qp<T> {
         Qp {
             core: self.core,

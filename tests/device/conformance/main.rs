@@ -60,7 +60,7 @@ fn every_row_of_the_table_passes_every_check() {
     );
 }
 
-/// The same rows and checks where the HCA is a kernel: a label `gpuhca+simt`.
+/// These rows and checks where the HCA is a kernel: a label `gpuhca+simt`.
 #[test]
 fn rows_of_the_table_pass_every_check_on_gpuhca() {
     let seed = 4;

@@ -97,7 +97,7 @@ fn a_look_finds_done_exactly_what_is_done_at_every_distance() {
     }
 }
 
-/// The same place, by waits: none returns early, none that may return stays.
+/// That place, by waits: none returns early, none that may return stays.
 #[test]
 fn a_wait_returns_when_exactly_its_wqe_has_completed() {
     for start in STARTS {

@@ -153,7 +153,7 @@ fn with_fault(faulty: &Value) -> String {
     }
 }
 
-/// The same transfers by perftest and by the engine, and puts of UCX where it was installed.
+/// These transfers by perftest and by the engine, and puts of UCX where it was installed.
 pub(crate) fn perftest(file: &Value) -> String {
     let mut table = "| program, bytes | GB/s: median (spread) | engine | of it | `ucx_perftest`, put |\n|---|--:|--:|--:|--:|\n"
         .to_owned();

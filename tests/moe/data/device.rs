@@ -82,7 +82,7 @@ impl DeviceCall {
         self.try_send(input, quantized).unwrap();
     }
 
-    /// The same; why the launch was refused.
+    /// As `send`; why the launch was refused.
     pub(crate) fn try_send(&mut self, input: &Input, quantized: bool) -> Result<(), String> {
         let top_k = self.moe.config().top_k as usize;
         self.tokens = u32::try_from(input.experts.len() / top_k).unwrap();

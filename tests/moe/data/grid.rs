@@ -72,7 +72,7 @@ fn setup(cell: &Cell, hca_seed: Option<u64>) -> Setup {
     }
 }
 
-/// The same grid where the HCA is a kernel (`gpuhca+simt`): cells of each kind of data, in teams of 3.
+/// This grid where the HCA is a kernel (`gpuhca+simt`): cells of each kind of data, in teams of 3.
 #[test]
 fn cells_of_the_grid_are_what_the_oracles_say_on_gpuhca() {
     let existing = cells();
@@ -118,7 +118,7 @@ fn check(cells: &[Cell], seed: u64, hca_seed: Option<u64>) -> Vec<Vec<Digest>> {
     )
 }
 
-/// The same on these HCAs.
+/// As `check`, on these HCAs.
 fn check_with(setup: &Setup, cells: &[Cell], seed: u64, hca_seed: u64) -> Vec<Vec<Digest>> {
     run(setup, |team| {
         let one = |(i, cell): (usize, &Cell)| {

@@ -54,7 +54,7 @@ impl Group {
         Self::faulty(ranks, shape, tune, None)
     }
 
-    /// The same over HCAs with these faults, of which the test may make others.
+    /// As `tuned`, over HCAs with these faults, of which the test may make others.
     pub(crate) fn faulty(
         ranks: u32,
         shape: MoeConfig,

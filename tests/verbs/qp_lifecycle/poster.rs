@@ -87,7 +87,7 @@ impl<'a> Poster<'a> {
         self.write_to((peer.window.addr(), peer.window.rkey()), imm)
     }
 
-    /// The same to an address of the peer's, under this key.
+    /// As `write`, to an address of the peer's, under this key.
     pub(crate) fn write_to(&mut self, (addr, rkey): (u64, u32), imm: Option<u32>) -> u64 {
         let index = self.next;
         let low = u16::try_from(index & 0xffff).unwrap();

@@ -257,7 +257,7 @@ fn state(ours: &Qpc, own: &Value) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// The same of `struct ibv_ah_attr`.
+/// As `state`, of `struct ibv_ah_attr`.
 fn address(path: &Ads, own: &Value, link: Link) -> Vec<(&'static str, Value)> {
     let has_gid = own["gid"] != Value::Null;
     let (priority, global) = match link {

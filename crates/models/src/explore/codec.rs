@@ -5,7 +5,7 @@ pub trait Codec {
     /// The low `bits` bits of `value`, at most 16; the others are zero.
     fn word(&mut self, value: &mut u16, bits: u32);
 
-    /// The same of 8 bits at most.
+    /// As `word`, of 8 bits at most.
     #[inline]
     fn byte(&mut self, value: &mut u8, bits: u32) {
         let mut word = u16::from(*value);

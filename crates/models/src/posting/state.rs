@@ -234,7 +234,7 @@ pub(crate) struct Thread {
     /// Block mode: ring slots, by bit, whose WQEs the NIC may not see yet. This thread has written them or learned of them by an
     /// acquire fence. A release fence of wider scope waits for them: it is cumulative.
     pub(crate) known: u8,
-    /// The same, read in flags and not yet acquired.
+    /// As `known`, read in flags and not yet acquired.
     pub(crate) seen: u8,
     /// Lanes, by bit, that have not written their WQE yet.
     pub(crate) lanes: u8,
@@ -310,7 +310,7 @@ impl Thread {
         }
     }
 
-    /// The same thread between operations, at `at`, with its unseen stores.
+    /// This thread between operations, at `at`, with its unseen stores.
     pub(crate) fn cleared(&self, at: At) -> Self {
         Self {
             done: self.done,

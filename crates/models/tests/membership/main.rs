@@ -1318,7 +1318,7 @@ fn writes_may_land_late_under_each_disturbance() {
     }
 }
 
-/// The same, with many states.
+/// As `writes_may_land_late_under_each_disturbance`, with many states.
 const LEFT_OUT_FULL: &[(&str, &str, Config)] = &[(
     "5 who meets nobody accuses",
     "A2",

@@ -95,14 +95,14 @@ pub(crate) fn stopped_calls() -> Vec<Signals> {
     models
 }
 
-/// The same with a timeout of any rank at any moment.
+/// As `stopped_calls`, with a timeout of any rank at any moment.
 pub(crate) fn stopped_calls_and_timeouts() -> Vec<Signals> {
     let mut models: Vec<Signals> = each(&gaps(DispatchOnly, 2, 5, ANY)).into();
     models.push(with_aborts(1, gaps(Split, 2, 4, ANY)));
     models
 }
 
-/// The same with a rank that is slow or dead.
+/// As `stopped_calls_and_timeouts`, with a rank that is slow or dead.
 pub(crate) fn stopped_calls_and_one_slow() -> Vec<Signals> {
     let slow = Clock::Slow;
     let mut models: Vec<Signals> = each(&gaps(Fused, 2, 4, slow)).into();

@@ -43,7 +43,7 @@ pub(crate) fn with_timeouts_fused() -> Vec<Signals> {
     ]
 }
 
-/// The same in the other orders of phases.
+/// As `with_timeouts_fused`, in the other orders of phases.
 pub(crate) fn with_timeouts() -> Vec<Signals> {
     let any = Clock::Any(1);
     vec![
@@ -69,7 +69,7 @@ pub(crate) fn one_slow() -> Vec<Signals> {
     ]
 }
 
-/// The same with two micro-batches.
+/// As `one_slow`, with two micro-batches.
 pub(crate) fn one_slow_micro_batches() -> Vec<Signals> {
     vec![two(TwoBatches, 6, Clock::Slow).states(557_677)]
 }

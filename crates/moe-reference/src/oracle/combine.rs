@@ -7,9 +7,9 @@ use super::{Case, Finding, Wire};
 
 /// How far a result may be from [`reference()`], as [`difference`].
 pub const BF16_LIMIT: f64 = 1e-5;
-/// The same where tokens travel as FP8.
+/// As `BF16_LIMIT`, where tokens travel as FP8.
 pub const FP8_LIMIT: f64 = 9e-4;
-/// The same with scales that are powers of two.
+/// As `FP8_LIMIT`, with scales that are powers of two.
 pub const POWER_OF_TWO_LIMIT: f64 = 7e-3;
 /// One token may differ so many times more than all together.
 const ONE_TOKEN: f64 = 4.0;

@@ -40,7 +40,7 @@ pub(super) struct KeyValue {
     /// Revision of the whole store at the key's newest change.
     #[serde(deserialize_with = "number")]
     pub(super) mod_revision: u64,
-    /// The same at the change that set it when it was not set.
+    /// As `mod_revision`, at the change that set it when it was not set.
     #[serde(deserialize_with = "number")]
     pub(super) create_revision: u64,
     #[serde(deserialize_with = "number")]

@@ -83,7 +83,7 @@ fn on_etcd(check: impl Fn(Arc<dyn Store>)) {
     check(Arc::new(Disturbed::new(store, delayed(), seed)));
 }
 
-/// The same on one that carries no leases, too.
+/// As `on_etcd`, on one that carries no leases, too.
 fn on_all(check: impl Fn(Arc<dyn Store>)) {
     eprintln!("a map of text");
     check(Arc::new(Shelf::store()));

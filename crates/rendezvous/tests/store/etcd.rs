@@ -385,7 +385,7 @@ fn silent_to_changes() -> (String, Arc<AtomicU32>) {
     answers_changes_with(None)
 }
 
-/// The same that answers changes with this, if anything.
+/// As `silent_to_changes`, that answers changes with this, if anything.
 fn answers_changes_with(answer_to_changes: Option<String>) -> (String, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

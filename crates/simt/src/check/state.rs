@@ -34,7 +34,7 @@ pub(super) struct State {
     l1: HashMap<(u64, Dim3), L1>,
     /// Host-mapped memory as kernels address it: start and end.
     pub(super) host_mapped: BTreeMap<u64, u64>,
-    /// The same as the host and its devices address it, where that differs: start, and end with the start for kernels.
+    /// As `host_mapped`, as the host and its devices address it, where that differs: start, and end with the start for kernels.
     pub(super) host_views: BTreeMap<u64, (u64, u64)>,
     pub(super) versions: u64,
     launches: u64,

@@ -10,9 +10,9 @@ pub enum Event {
     CqError(u32),
     /// A QP went to the error state without a completion that says so: its responder refused a request.
     QpRequestError(u32),
-    /// The same, because of a key.
+    /// As `QpRequestError`, because of a key.
     QpAccessError(u32),
-    /// The same, because the device could not go on with the QP.
+    /// As `QpAccessError`, because the device could not go on with the QP.
     QpFatal(u32),
     /// A QP that is not ready to send yet has received its first packet.
     QpEstablished(u32),

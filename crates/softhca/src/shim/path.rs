@@ -32,7 +32,7 @@ pub(super) enum Target {
     Node(u32),
     /// A path below our sysfs tree, named directly.
     InTree,
-    /// The same, from a directory of the tree on; with its whole path, if what it names changes.
+    /// As `InTree`, from a directory of the tree on; with its whole path, if what it names changes.
     Beside(Redirected),
     /// A path below `/sys/class/infiniband*`, to be looked up in our tree instead.
     Class(Redirected),

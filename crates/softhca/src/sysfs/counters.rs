@@ -6,7 +6,7 @@ use crate::device::{Counters, PortCounters};
 
 /// `state` of a port that is up, and of one that is down.
 pub(super) const STATE: [&str; 2] = ["4: ACTIVE", "1: DOWN"];
-/// The same of `phys_state`.
+/// As `STATE`, of `phys_state`.
 pub(super) const PHYSICAL_STATE: [&str; 2] = ["5: LinkUp", "3: Disabled"];
 
 /// A counter and how it is read.

@@ -52,7 +52,7 @@ pub(crate) struct PortIdentity {
     pub(crate) gids: Vec<(GidType, Gid)>,
     /// What carries its packets, if that is an interface of this machine.
     pub(crate) interface: Option<Interface>,
-    /// The same of its address in an IPv6 subnet.
+    /// As `interface`, of its address in an IPv6 subnet.
     ipv6_interface: Option<Interface>,
     /// Packets that the interface does not take go in fragments.
     has_fragments: bool,
@@ -91,19 +91,19 @@ impl Identity {
         format!("0000:{:02x}:{:02x}.0", self.index / 32, self.index % 32)
     }
 
-    /// The same HCA in another guise.
+    /// This HCA in another guise.
     pub(crate) fn with_profile(self, profile: Profile) -> Self {
         Self { profile, ..self }
     }
 
-    /// The same HCA with one more port.
+    /// This HCA with one more port.
     pub(crate) fn with_port(mut self, ip: Ipv4Addr) -> Self {
         let number = self.last_port() + 1;
         self.ports.push(PortIdentity::new(number, ip));
         self
     }
 
-    /// The same HCA with an address of an IPv6 subnet in the GID table of each port.
+    /// This HCA with an address of an IPv6 subnet in the GID table of each port.
     pub(crate) fn with_subnet(mut self, subnet: Option<Ipv6Subnet>) -> Self {
         for port in &mut self.ports {
             let gid = subnet.map(|subnet| Name::Ipv6(subnet).gid(port.ip));
@@ -112,7 +112,7 @@ impl Identity {
         self
     }
 
-    /// The same HCA, which has the interfaces of its addresses, or the one that its carrier names.
+    /// This HCA, which has the interfaces of its addresses, or the one that its carrier names.
     pub(crate) fn with_interfaces(
         mut self,
         carrier: &CarrierConfig,
@@ -136,7 +136,7 @@ impl Identity {
         self
     }
 
-    /// The same HCA in these partitions.
+    /// This HCA in these partitions.
     pub(crate) fn with_pkeys(mut self, pkeys: &PkeyTable) -> Self {
         for port in &mut self.ports {
             port.pkeys = pkeys.clone();
@@ -144,7 +144,7 @@ impl Identity {
         self
     }
 
-    /// The same HCA with 2^`lmc` LIDs of each port.
+    /// This HCA with 2^`lmc` LIDs of each port.
     pub(crate) fn with_lmc(mut self, lmc: u8) -> Self {
         for port in &mut self.ports {
             port.lmc = lmc;
@@ -152,7 +152,7 @@ impl Identity {
         self
     }
 
-    /// The same HCA on another link layer.
+    /// This HCA on another link layer.
     pub(crate) fn with_link(mut self, link: Link) -> Self {
         self.link = link;
         for port in &mut self.ports {

@@ -125,7 +125,7 @@ impl Context {
         }
     }
 
-    /// The same, where the method is one of DevX.
+    /// As `device`, where the method is one of DevX.
     pub(super) fn devx(&self) -> Result<&DeviceContext, Errno> {
         if self.devx.load(Ordering::Acquire) {
             self.device()

@@ -89,7 +89,7 @@ fn open_context(call: &Call<'_>) -> Result<(), Errno> {
     put_context(call, UHW_OUT)
 }
 
-/// The same answer again, for a program that got the descriptor from another one.
+/// Gives that answer again, for a program that got the descriptor from another one.
 fn query_context(call: &Call<'_>) -> Result<(), Errno> {
     call.context.device()?;
     put_context(call, RESP_UCTX)

@@ -98,7 +98,7 @@ fn pipe() -> Result<(OwnedFd, Pipe), Errno> {
     Ok((reader.into(), writer.into()))
 }
 
-/// The same, and one read gives what one write gave. Each write takes a page.
+/// As `pipe`, and one read gives what one write gave. Each write takes a page.
 fn packet_pipe() -> Result<(OwnedFd, Pipe), Errno> {
     /// What a pipe of any user may be enlarged to.
     const BYTES: usize = 1 << 20;

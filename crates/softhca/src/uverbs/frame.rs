@@ -116,7 +116,7 @@ impl Spec {
         }
     }
 
-    /// The same, but the caller may leave it out.
+    /// As `object`, but the caller may leave it out.
     pub(super) const fn optional(self) -> Self {
         Self {
             mandatory: false,

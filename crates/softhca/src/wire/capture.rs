@@ -199,7 +199,7 @@ impl Tap {
         }
     }
 
-    /// The same for an HCA with 2^`lmc` addresses.
+    /// As `new`, for an HCA with 2^`lmc` addresses.
     #[must_use]
     pub fn with_lmc(self, lmc: u8) -> Self {
         Self { lmc, ..self }

@@ -68,7 +68,7 @@ pub struct LidCounters {
     pub received: u64,
     /// Bytes of the packets sent, from the base transport header to the ICRC.
     pub sent_bytes: u64,
-    /// The same of those that have come.
+    /// As `sent_bytes`, of those that have come.
     pub received_bytes: u64,
 }
 

@@ -77,7 +77,7 @@ impl FrameCarrier {
         }
     }
 
-    /// The same HCA with an address of `subnet`, if one is given, in addition.
+    /// This HCA with an address of `subnet`, if one is given, in addition.
     #[must_use]
     pub fn with_subnet(self, subnet: Option<Ipv6Subnet>) -> Self {
         Self { subnet, ..self }

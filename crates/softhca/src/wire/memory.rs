@@ -60,7 +60,7 @@ impl Network {
         self.plug_range(address, 0)
     }
 
-    /// The same for an HCA that has 2^`lmc` addresses from `address` on, which ends with `lmc` zero bits; `None` if one is taken.
+    /// As `plug`, for an HCA that has 2^`lmc` addresses from `address` on, which ends with `lmc` zero bits; `None` if one is taken.
     #[must_use]
     pub fn plug_range(&self, address: Ipv4Addr, lmc: u8) -> Option<MemoryCarrier> {
         let mut places = self.lock();

@@ -87,7 +87,7 @@ impl<W> Port<W> {
             .get_or_insert_with(|| Box::new(FaultLayer::new(0, &[], 0)))
     }
 
-    /// The same, if it was ever asked for.
+    /// As `faults`, if it was ever asked for.
     pub fn faults_if_any(&self) -> Option<&FaultLayer> {
         self.faults.as_deref()
     }

@@ -73,7 +73,7 @@ impl UdpCarrier {
         })
     }
 
-    /// The same HCA with a second socket, which is bound to its address of `subnet`.
+    /// This HCA with a second socket, which is bound to its address of `subnet`.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -86,7 +86,7 @@ impl UdpCarrier {
         })
     }
 
-    /// The same HCA with more sockets, which are bound to the IPv4 addresses after its first one.
+    /// This HCA with more sockets, which are bound to the IPv4 addresses after its first one.
     ///
     /// # Errors
     /// As [`Self::new`].

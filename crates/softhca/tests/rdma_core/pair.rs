@@ -85,7 +85,7 @@ impl Pair {
         });
     }
 
-    /// The same, and waits until both sides have completed.
+    /// As `send`, and waits until both sides have completed.
     pub(crate) fn send_and_wait(&self, wr_id: u64) {
         self.send(wr_id, false);
         assert_eq!(self.cq.wait().wr_id, wr_id);

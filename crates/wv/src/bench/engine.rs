@@ -103,7 +103,7 @@ pub struct Row {
     pub unit: &'static str,
     /// The rate: the median, the lowest and the highest.
     pub rate: [f64; 3],
-    /// The same of what the engine is compared with, in the same round.
+    /// As `rate`, of what the engine is compared with, in the same round.
     pub yardstick: [f64; 3],
     /// The rate by that of the yardstick next to it: the median of all rounds.
     pub ratio: f64,

@@ -269,7 +269,7 @@ pub fn measure(
     })
 }
 
-/// The same with a fault of the last device, beside runs without that device, and with it alone. `set` sets the fault, which is one
+/// As `measure`, with a fault of the last device, beside runs without that device, and with it alone. `set` sets the fault, which is one
 /// item of packets as `wv sim --fault` takes it.
 ///
 /// # Errors

@@ -27,7 +27,7 @@ const LONG: Duration = Duration::from_secs(300);
 const LOOKS: u32 = 30;
 /// Longest time between two looks of a thread that watches, where ranks make no calls. The end of a rank that all see rings before.
 const WATCH: Duration = Duration::from_millis(200);
-/// The same where only its process shows the end of a rank.
+/// As `WATCH`, where only its process shows the end of a rank.
 const WATCH_PROCESSES: Duration = Duration::from_millis(20);
 /// Ranks that make calls while a newcomer dies again and again.
 const CALLERS: u32 = 4;

@@ -61,7 +61,7 @@ pub struct LocalRow {
     pub bytes: u64,
     /// GB/s of the engine: the median, the lowest and the highest.
     pub engine: [f64; 3],
-    /// The same of the yardstick: memcpy, the bare loop, or the copy of the GPU.
+    /// As `engine`, of the yardstick: memcpy, the bare loop, or the copy of the GPU.
     pub bare: [f64; 3],
     /// The engine's median by that of the yardstick.
     pub ratio: f64,
@@ -264,7 +264,7 @@ impl Ends {
             .unwrap_or(&self.here)
     }
 
-    /// The same bytes by the GPU, to other memory of it in this process.
+    /// Copies the bytes by the GPU, to other memory of it in this process.
     fn copy_of_gpu(&self, apart: Option<&EndMemory>) -> Result<Duration, BenchError> {
         let (Some(EndMemory::Gpu(gpu, memory)), Some(apart)) = (&self.gpu, apart) else {
             return Err(wrong("the GPU", "it has no memory here".to_owned()));
@@ -280,7 +280,7 @@ impl Ends {
         Ok(begin.elapsed())
     }
 
-    /// The same bytes by the calls that the engine makes, and nothing else.
+    /// Copies the bytes by the calls that the engine makes, and nothing else.
     fn loop_of_calls(&self, kind: Kind, remote: u64) -> Result<Duration, BenchError> {
         let pid = libc::pid_t::try_from(self.other.child.id());
         let pid = pid.map_err(|error| wrong("the other process", error.to_string()))?;

@@ -172,7 +172,7 @@ impl EndMemory {
         Self::over(gpu, memory, bytes)
     }
 
-    /// The same, that other processes of this machine open.
+    /// As `of`, that other processes of this machine open.
     pub(super) fn shared(gpu: Arc<dyn Gpu>, bytes: u64) -> Result<Self, BenchError> {
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let memory = gpu.alloc_shared(length, PAGE);

@@ -286,7 +286,7 @@ pub fn measure(
     })
 }
 
-/// The same from an engine on these devices, with such memory, to those that listen at `places`, as `host:port`.
+/// As `measure`, from an engine on these devices, with such memory, to those that listen at `places`, as `host:port`.
 ///
 /// # Errors
 /// As [`measure`].

@@ -36,7 +36,7 @@ const BEAT: Duration = Duration::from_secs(20);
 /// Most notices, and most of their bytes, that are kept of one peer before its turn. A run begins with one.
 const MOST_OF_PEER: usize = 4;
 const MOST_BYTES_OF_PEER: usize = 16 << 10;
-/// The same of all peers.
+/// As `MOST_BYTES_OF_PEER`, of all peers.
 const MOST_OF_ALL: usize = 4096;
 const MOST_BYTES_OF_ALL: usize = 8 << 20;
 /// Longest wait for a notice before this end looks whether the other is still there.

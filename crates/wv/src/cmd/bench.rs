@@ -178,7 +178,7 @@ fn finish<T: Serialize + Display>(
     }
 }
 
-/// The same report, which stands as JSON in the file that `json` names, if any.
+/// This report, which stands as JSON in the file that `json` names, if any.
 fn written<T: Serialize>(
     measured: Result<T, BenchError>,
     json: Option<&Path>,

@@ -119,7 +119,7 @@ fn check_rank() -> Result<(), String> {
     })
 }
 
-/// The same of a host engine.
+/// As `check_rank`, of a host engine.
 fn check_engine() -> Result<(), String> {
     let config = EngineConfig::from_variables("engine", |name| std::env::var_os(name));
     let config = config.map_err(|error| error.to_string())?;

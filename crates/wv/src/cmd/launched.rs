@@ -214,7 +214,7 @@ fn speaks_for_machine(local_rank: Option<u32>) -> bool {
     }
 }
 
-/// The same command with a software HCA of its own, for a rank that has no NIC; `option` selects that HCA.
+/// This command with a software HCA of its own, for a rank that has no NIC; `option` selects that HCA.
 pub(super) fn on_software_hca(name: &str, option: &str) -> ExitCode {
     let program = match env::current_exe() {
         Ok(program) => program,

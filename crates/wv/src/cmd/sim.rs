@@ -142,7 +142,7 @@ impl SimArgs {
         }
     }
 
-    /// The same with HCAs whose WQEs an executor runs that `command` attaches.
+    /// As `plain`, with HCAs whose WQEs an executor runs that `command` attaches.
     pub(super) fn external(devices: u32, command: Vec<OsString>) -> Self {
         Self {
             execution: Some("external"),

@@ -99,7 +99,7 @@ impl Target {
         Self::create_as(path, links, unnamed)
     }
 
-    /// The same by `open`, which gives a file that has no name, or none where there are no such files.
+    /// As `create`, by `open`, which gives a file that has no name, or none where there are no such files.
     fn create_as(
         path: &Path,
         links: Links,

@@ -59,7 +59,7 @@ impl Demo {
         self
     }
 
-    /// The same, started by `start` with its words after those of that.
+    /// As `set`, started by `start` with its words after those of that.
     fn within(mut self, start: &Command) -> Self {
         let mut command = Command::new(start.get_program());
         command

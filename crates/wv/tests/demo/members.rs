@@ -261,7 +261,7 @@ fn few(options: &[&str], kinds: &[&str]) -> Value {
     few_with(&[], options, kinds)
 }
 
-/// The same with these variables.
+/// As `few`, with these variables.
 fn few_with(variables: &[(&str, &str)], options: &[&str], kinds: &[&str]) -> Value {
     let deeds = if full() { 40 } else { 4 };
     let mut demo = Demo::of(

@@ -14,7 +14,7 @@ pub(crate) fn doctor(arguments: &[&str]) -> Command {
     command
 }
 
-/// The same on a software HCA, which `options` of `wv sim` describe. Files of the run go below `scratch`.
+/// As `doctor`, on a software HCA, which `options` of `wv sim` describe. Files of the run go below `scratch`.
 pub(crate) fn simulated(scratch: &Path, options: &[&str], arguments: &[&str]) -> Command {
     let mut command = clean(Command::new(env!("CARGO_BIN_EXE_wv")));
     command

@@ -152,7 +152,7 @@ impl Environment {
         Ok(status.at(python)?.success())
     }
 
-    /// The same command, which finds the stand-ins and the libraries of CUDA that torch calls when it is loaded.
+    /// This command, which finds the stand-ins and the libraries of CUDA that torch calls when it is loaded.
     pub(super) fn with_libraries<'a>(&self, of: &'a mut Command) -> Result<&'a mut Command> {
         let here = std::env::current_dir().at(".")?;
         let place = "import sysconfig; print(sysconfig.get_path('purelib'))";

@@ -51,7 +51,7 @@ pub enum Rows {
     Pool(u8),
     /// For each set and peer a place of its own: combine, by source rank.
     BySource,
-    /// The same, and the caller writes there itself.
+    /// As `BySource`, and the caller writes there itself.
     ZeroCopy,
 }
 

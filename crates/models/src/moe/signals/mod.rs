@@ -20,7 +20,7 @@ pub enum Clock {
     Any(u8),
     /// Rank 0 runs at any speed or stops for ever; a deadline expires only when nothing else can move.
     Slow,
-    /// The same, and the link of rank 0 is cut at any moment, once.
+    /// As `Slow`, and the link of rank 0 is cut at any moment, once.
     Cut(Cut),
 }
 

@@ -40,7 +40,7 @@ pub enum Kind {
     Credit,
     /// The second of two completions: room in the ring.
     Room,
-    /// The same: work in flight is done.
+    /// As `Room`: work in flight is done.
     Work,
     /// A word of the host that lets the call begin. It may come after the deadlines of all others.
     Held,

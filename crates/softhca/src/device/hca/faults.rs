@@ -85,7 +85,7 @@ impl Hca {
         self.set_port_of(1, up);
     }
 
-    /// The same with a port of this number. Nothing happens to one that the HCA does not have.
+    /// As `set_port`, with a port of this number. Nothing happens to one that the HCA does not have.
     pub fn set_port_of(&self, port: u8, up: bool) {
         self.with_time(|slot, _| slot.set_port(port, up));
         self.write_through();

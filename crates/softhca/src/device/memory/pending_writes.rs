@@ -271,7 +271,7 @@ impl PendingWrites {
         }
     }
 
-    /// The same for all QPs.
+    /// As `force`, for all QPs.
     pub(crate) fn force_all(&mut self) {
         for mut queue in self.queues.drain(..) {
             queue.place(u64::MAX);

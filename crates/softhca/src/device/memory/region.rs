@@ -55,7 +55,7 @@ impl Region {
         })
     }
 
-    /// The same. If `may_shrink` says so, it lies in a file that may be truncated.
+    /// As `new`. If `may_shrink` says so, it lies in a file that may be truncated.
     pub(crate) fn with_may_shrink(self, may_shrink: bool) -> Self {
         Self { may_shrink, ..self }
     }

@@ -44,7 +44,7 @@ pub struct GroupRow {
     pub expelled: usize,
     /// Memory that the process has taken for each rank once all serve: its simulated QPs, its stacks and what it keeps, KiB.
     pub kib_per_rank: u64,
-    /// The same when the allocator has given back what is free.
+    /// As `kib_per_rank`, when the allocator has given back what is free.
     pub kib_in_use: u64,
 }
 
@@ -121,7 +121,7 @@ pub struct CrashLoop {
     pub most_standstills: u64,
     /// Longest time between two calls of a rank, ms.
     pub longest_gap_ms: f64,
-    /// The same in peace.
+    /// As `longest_gap_ms`, in peace.
     pub longest_gap_in_peace_ms: f64,
     /// Ranks that were expelled though nothing was done to them.
     pub expelled: usize,

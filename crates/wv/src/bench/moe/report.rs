@@ -215,14 +215,14 @@ impl MoeReport {
         }
     }
 
-    /// The same with another label for what the counts were taken on.
+    /// As `new`, with another label for what the counts were taken on.
     #[must_use]
     pub fn ran_on(mut self, label: &str) -> Self {
         label.clone_into(&mut self.ran_on);
         self
     }
 
-    /// The same with what the kernels of one rank move alone.
+    /// As `ran_on`, with what the kernels of one rank move alone.
     #[must_use]
     pub fn with_bandwidth(mut self, bandwidth: Vec<Bandwidth>) -> Self {
         self.bandwidth = bandwidth;

@@ -8,12 +8,12 @@ use crate::bench::BenchError;
 use crate::cmd::sim::{self, SimArgs};
 use warpverbs::verbs::{DeviceInfo, device_list};
 
-/// The same command with `--inside`, and so many software HCAs.
+/// This command with `--inside`, and so many software HCAs.
 pub(super) fn start(devices: u32) -> Result<ExitCode, Box<dyn std::error::Error>> {
     again(|command| SimArgs::plain(devices, command))
 }
 
-/// The same, and an executor runs the WQEs, which the command attaches.
+/// As `start`, and an executor runs the WQEs, which the command attaches.
 pub(super) fn start_external(devices: u32) -> Result<ExitCode, Box<dyn std::error::Error>> {
     again(|command| SimArgs::external(devices, command))
 }

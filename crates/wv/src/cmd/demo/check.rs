@@ -130,7 +130,7 @@ pub(super) fn combine(
     }
 }
 
-/// The same where only what the ranks of `seen` hold was added: a token that lacks an expert is not valid. Of each of these the ranks
+/// As `combine`, where only what the ranks of `seen` hold was added: a token that lacks an expert is not valid. Of each of these the ranks
 /// whose experts it lacks.
 pub(super) fn combine_of(
     config: &MoeConfig,

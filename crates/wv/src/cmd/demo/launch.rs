@@ -382,7 +382,7 @@ fn failures_in_words(states: &[State]) -> Vec<String> {
     causes.iter().map(Told::in_words).collect()
 }
 
-/// The same words from some ranks.
+/// These words from some ranks.
 struct Told {
     ranks: Vec<usize>,
     words: String,

@@ -36,7 +36,7 @@ pub(super) const DEVICE: &str = "gpuhca";
 /// Most ranks: HCAs of a process.
 const MOST: u32 = 64;
 
-/// The same command inside, with an HCA for each rank.
+/// This command inside, with an HCA for each rank.
 pub(super) fn start(options: &DemoOptions) -> Result<ExitCode, DemoError> {
     if !(1..=MOST).contains(&options.ranks) {
         let ranks = options.ranks;

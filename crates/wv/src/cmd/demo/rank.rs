@@ -93,7 +93,7 @@ fn path() -> Result<PathConfig, DemoError> {
     PathConfig::from_env().map_err(|error| DemoError::Option(error.to_string()))
 }
 
-/// The same for ranks on HCAs that are software if `soft`. With several rails such HCAs give a peer up after two rounds, which are
+/// As `path`, for ranks on HCAs that are software if `soft`. With several rails such HCAs give a peer up after two rounds, which are
 /// about a second, as a NIC does by default. The environment may set another time or count. A rank stays if its pairs go round a dead
 /// rail before the stall bound.
 fn path_of(spec: &Spec, soft: bool) -> Result<PathConfig, DemoError> {

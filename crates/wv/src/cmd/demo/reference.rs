@@ -69,7 +69,7 @@ pub(super) fn combine(
     reference::combine(&shape(config), &homes(placement), rank, batch(own), expert)
 }
 
-/// The same of what the ranks that are `seen` hold, and which tokens have all that they chose.
+/// As `combine`, of what the ranks that are `seen` hold, and which tokens have all that they chose.
 pub(super) fn combine_seen(
     config: &MoeConfig,
     placement: &Placement,

@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const LAST_STEPS: u32 = 50;
 /// Time for every rank to hear which step is the last.
 const HEAR: f64 = 2.0;
-/// The same where no rank is away.
+/// As `HEAR`, where no rank is away.
 const HEAR_SOON: f64 = 0.5;
 /// Ranks that differ by so many calls take each other back. One that is further behind has so long to catch up.
 const NEAR: u32 = 20;
@@ -219,7 +219,7 @@ impl Chaos<'_> {
         Ok(())
     }
 
-    /// The same, in one view of all in which nothing is parted, and what was done last has no consequences any more.
+    /// As `until_all_serve`, in one view of all in which nothing is parted, and what was done last has no consequences any more.
     fn settle(&mut self) -> Result<(), DemoError> {
         let late = match self.options.kinds()[..] {
             [Kind::Kills] => Duration::ZERO,

@@ -264,7 +264,7 @@ impl Processes {
         self.note_of(at_us, (rank, generation), what);
     }
 
-    /// The same of a process that may be the second one for its place.
+    /// As `note_at`, of a process that may be the second one for its place.
     pub(super) fn note_of(
         &mut self,
         at_us: u64,

@@ -25,7 +25,7 @@ pub(super) fn refused() -> Option<String> {
     }
 }
 
-/// The same command in a namespace. Its variables go to the rank alone, since what is preloaded serves only that.
+/// This command in a namespace. Its variables go to the rank alone, since what is preloaded serves only that.
 pub(super) fn in_own(command: &Command) -> Command {
     let mut outer = Command::new(UNSHARE);
     crate::cmd::tied::tie(&mut outer);
