@@ -172,7 +172,8 @@ impl Moe {
     }
 
     /// Returns which ranks take part, and what kernels are told of it.
-    pub(crate) fn control(&self) -> &Control {
+    #[doc(hidden)]
+    pub fn control(&self) -> &Control {
         &self.control
     }
 
@@ -195,13 +196,15 @@ impl Moe {
     }
 
     /// Seed of the schedule of the kernels that are launched from now on, where they run on simt.
-    pub(crate) fn set_schedule_seed(&self, seed: u64) {
+    #[doc(hidden)]
+    pub fn set_schedule_seed(&self, seed: u64) {
         self.seed.store(seed, Ordering::Relaxed);
     }
 
     /// Device address of the [`MoeContext`](crate::abi::MoeContext).
     #[must_use]
-    pub(crate) fn context_addr(&self) -> u64 {
+    #[doc(hidden)]
+    pub fn context_addr(&self) -> u64 {
         self.state.addr()
     }
 

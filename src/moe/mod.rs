@@ -71,6 +71,10 @@ pub use layout::Layout;
 pub use limits::{
     MAX_EXPERT_SLOTS, MAX_EXPERTS, MAX_FAILING_LINKS, MAX_PAYLOAD_BYTES, MAX_RANKS, MAX_SCALE_BYTES,
 };
+#[doc(hidden)]
+pub use members::board::Board;
+#[doc(hidden)]
+pub use members::control::Control;
 pub use members::deadlines::Deadlines;
 pub use members::rule::PlacementPolicy;
 pub use members::views::View;

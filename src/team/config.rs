@@ -118,6 +118,18 @@ impl TeamConfig {
             .is_some_and(|members| !members.contains(self.rank))
     }
 
+    /// Sets whether its `order` is taken even where the device does not keep it: tests show that it breaks.
+    #[doc(hidden)]
+    pub fn set_order_unchecked(&mut self, unchecked: bool) {
+        self.order_unchecked = unchecked;
+    }
+
+    /// Sets the way in which HCAs reach device memory, in place of the first one that holds.
+    #[doc(hidden)]
+    pub fn set_rung(&mut self, rung: Option<Rung>) {
+        self.rung = rung;
+    }
+
     /// This rank and its generation.
     pub(in crate::team) fn holder(&self) -> Holder {
         Holder::new(self.rank, self.generation)

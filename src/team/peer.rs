@@ -123,7 +123,8 @@ impl Team {
     /// an invalid record of the other end, [`TeamError::Recovering`], and [`TeamError::Limit`] after the last attempt. Also an
     /// error if a thread that rings doorbells does not run. Errors of the store end no attempt; a call waits for the store as
     /// long as the team does elsewhere.
-    pub(crate) fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
+    #[doc(hidden)]
+    pub fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
         reunite::reunite(self.parts(), peer, generation)
     }
 
@@ -160,7 +161,8 @@ impl Team {
     ///
     /// # Errors
     /// As [`Team::connect_peer`]; the team is of no use then.
-    pub(crate) fn rebuild(&self, peers: &[(u32, u32)], round: u32) -> Result<Duration, TeamError> {
+    #[doc(hidden)]
+    pub fn rebuild(&self, peers: &[(u32, u32)], round: u32) -> Result<Duration, TeamError> {
         rebuild::rebuild(self.parts(), peers, round)
     }
 
@@ -231,7 +233,8 @@ impl Team {
     ///
     /// # Errors
     /// A rank that the team does not have; the device's.
-    pub(crate) fn release_peer(&self, peer: u32) -> Result<bool, TeamError> {
+    #[doc(hidden)]
+    pub fn release_peer(&self, peer: u32) -> Result<bool, TeamError> {
         former::release(self.parts(), peer)
     }
 
@@ -241,7 +244,8 @@ impl Team {
     ///
     /// # Errors
     /// [`TeamError::StillRuns`]; [`TeamError::Absent`] if the new generation has published no hello; as [`Team::resolve_peer`].
-    pub(crate) fn check_former(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
+    #[doc(hidden)]
+    pub fn check_former(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
         known::check_former(self.parts(), peer, generation)
     }
 
@@ -250,7 +254,8 @@ impl Team {
     ///
     /// # Errors
     /// A rank that the team does not have; the store's.
-    pub(crate) fn tell_again(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
+    #[doc(hidden)]
+    pub fn tell_again(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
         retell::tell_again(self.parts(), peer, generation)
     }
 

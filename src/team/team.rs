@@ -257,7 +257,8 @@ impl Team {
     /// Commands that have gone to the HCAs through this team's contexts: made, moved, asked about and destroyed QPs, CQs, keys.
     /// Address handles are no commands.
     #[must_use]
-    pub(crate) fn commands(&self) -> u64 {
+    #[doc(hidden)]
+    pub fn commands(&self) -> u64 {
         self.parts
             .rails
             .iter()
@@ -268,7 +269,8 @@ impl Team {
     /// Bytes of device and pinned host memory that were ever taken on this team's device, plus the bytes of its heaps that QPs
     /// hold. Between two looks that show the same nothing was allocated.
     #[must_use]
-    pub(crate) fn bytes_allocated(&self) -> u64 {
+    #[doc(hidden)]
+    pub fn bytes_allocated(&self) -> u64 {
         let heaps: u64 = self.parts.rails.iter().map(Rail::heap_bytes).sum();
         self.parts.gpu.allocated() + heaps
     }
@@ -444,7 +446,8 @@ impl Team {
     }
 
     /// Peers of which kernels have found a QP failed since the last call, and those that share a word with them.
-    pub(crate) fn failing(&self) -> Vec<u32> {
+    #[doc(hidden)]
+    pub fn failing(&self) -> Vec<u32> {
         self.parts.peers.failures().take()
     }
 

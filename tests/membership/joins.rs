@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use warpverbs::internal::{MoeInternal, TeamInternal};
 use warpverbs::membership::{GroupEventKind, GroupState};
 
 use crate::deaths::CONFIG;

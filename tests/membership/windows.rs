@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use softhca::FailCommand;
-use warpverbs::internal::MoeInternal;
 use warpverbs::membership::{GroupConfig, GroupEventKind, GroupState};
 
 use crate::deaths::CONFIG;
@@ -118,7 +117,7 @@ fn the_rank_that_proposed_a_change_dies_before_it_is_done() {
     );
     let mut proposer = fleet.remove(slot);
     // Its kernels end with its process.
-    proposer.moe.set_refuse(true);
+    proposer.moe.control().board().set_refuse(true);
     proposer.hca.set_port(false);
     proposer.group = None;
     fleet.rank(3).cut.set(false);

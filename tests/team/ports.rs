@@ -10,7 +10,6 @@ use softhca::link::Link;
 use softhca::profile::Profile;
 use softhca::{FailCommand, Hca, HcaConfig};
 use warpverbs::config::{Config, GpuSelector, GrhUse, PathConfig};
-use warpverbs::internal::TeamInternal;
 use warpverbs::team::{MemoryStore, RankDevices, RankSet, Store, Team, TeamConfig};
 
 use crate::fleet::DrivenFleet;

@@ -16,7 +16,6 @@ use test_support::process::Process;
 use test_support::stopped;
 use warpverbs::abi::{DevicePtr, Status};
 use warpverbs::gpu::Launch;
-use warpverbs::internal::TeamInternal;
 use warpverbs::team::{FileStore, RankSet, Store, TeamError};
 
 use crate::rank::{PATIENCE, Rank, WORDS, setup, until};

@@ -2,7 +2,6 @@
 
 use softhca::Hca;
 use warpverbs::abi::{PEER_DIRECT, PeerEntry, RAIL_SHIFT, Status};
-use warpverbs::internal::TeamInternal;
 use warpverbs::verbs::QpState;
 
 use crate::modes::exchange;

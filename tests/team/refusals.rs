@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpverbs::internal::TeamInternal;
 use warpverbs::team::{MemoryStore, RankSet, Records, Store, TeamConfig};
 
 use crate::fleet::DrivenFleet;

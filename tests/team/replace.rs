@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use softhca::FailCommand;
 use warpverbs::abi::{RAIL_SHIFT, Status};
-use warpverbs::internal::TeamInternal;
 use warpverbs::team::{RankSet, TeamError};
 use warpverbs::verbs::QpState;
 

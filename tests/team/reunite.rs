@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use softhca::FailCommand;
 use test_support::fleet::{Hcas, Setup};
 use warpverbs::abi::{PEER_DIRECT, RAIL_SHIFT, Status};
-use warpverbs::internal::TeamInternal;
 use warpverbs::team::{CqKind, Doorbell, Queues, RankSet, TeamError};
 use warpverbs::verbs::QpState;
 

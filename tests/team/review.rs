@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::thread;
 
 use softhca::FailCommand;
-use warpverbs::internal::TeamInternal;
 use warpverbs::team::{Queues, RankSet, TeamError};
 
 use crate::fleet::DrivenFleet;

@@ -5,7 +5,6 @@ use std::thread;
 use std::time::Duration;
 
 use softhca::Hca;
-use warpverbs::internal::TeamInternal;
 use warpverbs::team::RankSet;
 use warpverbs::verbs::QpState;
 

@@ -28,7 +28,7 @@ const _: () = {
 
 /// The board and the clock of a layer.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub struct Board {
     gpu: Arc<dyn Gpu>,
     /// Ranks of the team.
     ranks: u32,
@@ -265,13 +265,13 @@ impl Board {
     }
 
     /// Returns whether calls that would be held end `aborted` at once instead.
-    pub(crate) fn set_refuse(&self, refuse: bool) {
+    pub fn set_refuse(&self, refuse: bool) {
         self.release(offset_of!(MoeBoard, refuse), refuse.into());
     }
 
     /// Marks that this rank exchanges with no other member. Calls of such a rank wait until their deadline or until the mark is
     /// removed. So the rank does not run ahead of the others.
-    pub(crate) fn set_alone(&self, alone: bool) {
+    pub fn set_alone(&self, alone: bool) {
         self.release(offset_of!(MoeBoard, alone), alone.into());
     }
 
@@ -279,7 +279,7 @@ impl Board {
     ///
     /// # Errors
     /// [`MoeError::Rank`]: one that the team does not have.
-    pub(crate) fn set_preparing(&self, promised: Option<&[u32]>) -> Result<(), MoeError> {
+    pub fn set_preparing(&self, promised: Option<&[u32]>) -> Result<(), MoeError> {
         let ranks = promised.unwrap_or(&[]);
         self.write_bits(offset_of!(MoeBoard, promised), ranks)?;
         self.release(offset_of!(MoeBoard, preparing), promised.is_some().into());
@@ -290,7 +290,7 @@ impl Board {
     ///
     /// # Errors
     /// [`MoeError::Rank`]: one that the team does not have.
-    pub(crate) fn set_suspects(&self, ranks: &[u32]) -> Result<(), MoeError> {
+    pub fn set_suspects(&self, ranks: &[u32]) -> Result<(), MoeError> {
         self.write_bits(offset_of!(MoeBoard, suspects), ranks)
     }
 

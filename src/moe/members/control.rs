@@ -17,7 +17,7 @@ const FIRST_EPOCH: u32 = 1;
 
 /// Views, board and rule of a layer.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub struct Control {
     team: Arc<Team>,
     /// Words shared with kernels that run.
     board: Board,
@@ -64,7 +64,8 @@ impl Control {
         &self.team
     }
 
-    pub(crate) fn board(&self) -> &Board {
+    /// Returns the words that this rank shares with its kernels.
+    pub fn board(&self) -> &Board {
         &self.board
     }
 
@@ -81,7 +82,7 @@ impl Control {
     ///
     /// # Errors
     /// The device's.
-    pub(crate) fn begin_at(&self, first: u32) -> Result<(), MoeError> {
+    pub fn begin_at(&self, first: u32) -> Result<(), MoeError> {
         self.views.begin_at(first)?;
         self.launches.next_is(first);
         self.board.begin_at(first)
@@ -100,7 +101,7 @@ impl Control {
     ///
     /// # Errors
     /// The device's.
-    pub(crate) fn leap_to(&self, call: u32) -> Result<(), MoeError> {
+    pub fn leap_to(&self, call: u32) -> Result<(), MoeError> {
         for peer in 0..self.team.ranks() {
             self.board.clear_peer(peer)?;
         }
@@ -130,7 +131,7 @@ impl Control {
     }
 
     /// The view in which `call` runs, or would begin now. None: it is older than all of them, so it has ended.
-    pub(crate) fn view_of(&self, call: u32) -> Option<Arc<View>> {
+    pub fn view_of(&self, call: u32) -> Option<Arc<View>> {
         self.views.view_of(call, &self.board)
     }
 
@@ -163,7 +164,7 @@ impl Control {
     /// # Errors
     /// `peer` is a member of the newest view, or of a view in which a call still runs. Or kernels may still post to it
     /// ([`Team::fail_peer`]). Or the device fails. Then nothing is forgotten.
-    pub(crate) fn clear_peer(&self, peer: u32) -> Result<(), MoeError> {
+    pub fn clear_peer(&self, peer: u32) -> Result<(), MoeError> {
         let closed = self.team.is_closed(peer)?;
         self.views.without(peer, &self.board, || {
             let guards = self.team.guards(peer)?;

@@ -138,7 +138,8 @@ impl Workspace {
     ///
     /// # Errors
     /// Arrays of the wrong length, a layer of opaque tokens; the device's.
-    pub(crate) fn send_unchecked(&mut self, batch: &Batch) -> Result<(), MoeError> {
+    #[doc(hidden)]
+    pub fn send_unchecked(&mut self, batch: &Batch) -> Result<(), MoeError> {
         batch.check_lengths(self.moe.config())?;
         if matches!(self.moe.config().format, Format::Opaque { .. }) {
             return Err(needs_bf16());

@@ -15,7 +15,6 @@ use test_support::reference;
 use warpverbs::abi::{DevicePtr, Outcome, Status};
 use warpverbs::gpu::{DeviceMemory, Launch};
 use warpverbs::internal::moe_abi::DispatchSendParams;
-use warpverbs::internal::{MoeInternal, WorkspaceInternal};
 use warpverbs::moe::{Batch, Deadlines, Moe, MoeCall, MoeConfig, Workspace};
 
 const SHAPE: MoeConfig = MoeConfig::BF16

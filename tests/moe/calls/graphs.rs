@@ -14,7 +14,6 @@ use warpverbs::abi::DevicePtr;
 use warpverbs::gpu::{
     DeviceMemory, Event, Gpu, GpuError, GpuSelector, Graph, Launch, Stream, open,
 };
-use warpverbs::internal::MoeInternal;
 use warpverbs::internal::moe_abi::DemoExpertParams;
 use warpverbs::moe::{
     Batch, CombineInput, CombineOutput, DispatchInput, DispatchOutput, Moe, MoeCall, MoeConfig,

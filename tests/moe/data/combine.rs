@@ -15,7 +15,6 @@ use test_support::reference::{choose, combine_asked};
 use test_support::moe::{MIXED, Setup, Traffic, batches, expert, run};
 use warpverbs::abi::{CallStage, DevicePtr, Status};
 use warpverbs::gpu::Launch;
-use warpverbs::internal::MoeInternal;
 use warpverbs::internal::moe_abi::{COMBINE_ZERO_COPY, CombineSendParams};
 use warpverbs::moe::{
     Batch, CombineOptions, Combined, Moe, MoeConfig, Placement, Returns, RowLayout, Workspace,

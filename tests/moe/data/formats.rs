@@ -8,7 +8,6 @@ use moe_reference::oracle::by_expert::ByExpert;
 use moe_reference::oracle::{self, Case, Input, Wire, payload};
 use test_support::moe::{Setup, expert, run};
 use test_support::reference;
-use warpverbs::internal::MoeInternal;
 use warpverbs::moe::{Batch, Format, Layout, Moe, MoeConfig, Placement, Scales};
 
 const SHAPE: MoeConfig = MoeConfig::BF16

@@ -12,7 +12,6 @@ use std::time::Instant;
 use moe_reference::oracle::digest::Digest;
 use softhca::HcaConfig;
 use softhca::device::{DataOrder, Execution};
-use warpverbs::internal::MoeInternal;
 use warpverbs::moe::{Moe, Returns, RowLayout, Scales};
 use warpverbs::team::SignalOrder;
 

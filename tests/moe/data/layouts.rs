@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use test_support::moe::{MIXED, Setup, Traffic, batches, check_dispatch, run};
 use test_support::reference::{choose, dispatch, dispatch_by_rank};
-use warpverbs::internal::MoeInternal;
 use warpverbs::moe::{Moe, MoeConfig, RowLayout, Workspace};
 
 const BY_EXPERT: MoeConfig = MoeConfig::BF16

@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use test_support::limits::{HANG, until};
-use warpverbs::internal::MoeInternal;
 use warpverbs::moe::{Moe, View};
 
 use crate::group::Group;
@@ -18,7 +17,7 @@ fn begins_and_waits(group: &mut Group, change: impl FnOnce(&Moe)) {
     group.whole_call(&[0, 1], 31, 1);
     let batches = group.batches(31, 2);
     let moe = group.moes[0].clone();
-    moe.set_alone(true);
+    moe.control().board().set_alone(true);
     thread::scope(|scope| {
         let waits = scope.spawn(|| group.send(&[0], &batches));
         until("call 2 takes its number", || moe.started() == 2);
@@ -41,7 +40,7 @@ fn begins_and_waits(group: &mut Group, change: impl FnOnce(&Moe)) {
 #[test]
 fn it_goes_on_when_the_host_finds_another() {
     let mut group = Group::new(2, DEADLINE);
-    begins_and_waits(&mut group, |moe| moe.set_alone(false));
+    begins_and_waits(&mut group, |moe| moe.control().board().set_alone(false));
     group.whole_call(&[0, 1], 31, 3);
     group.end();
 }
@@ -64,7 +63,7 @@ fn its_call_begins_at_its_deadline_if_nothing_changes() {
     let deadline = Duration::from_millis(300);
     group.whole_call(&[0, 1], 31, 1);
     group.set_deadline(deadline);
-    group.moes[0].set_alone(true);
+    group.moes[0].control().board().set_alone(true);
     let batches = group.batches(31, 2);
     let start = Instant::now();
     group.send(&[0], &batches);
@@ -87,14 +86,14 @@ fn calls_before_the_newest_view_do_not_wait() {
     let start = Instant::now();
     for moe in &group.moes {
         moe.set_view(&behind, DEADLINE).unwrap();
-        moe.set_alone(true);
+        moe.control().board().set_alone(true);
     }
     for call in 2..=4 {
         group.whole_call(&[0, 1], 31, call);
     }
     assert!(start.elapsed() < DEADLINE, "{:?}", start.elapsed());
     for moe in &group.moes {
-        moe.set_alone(false);
+        moe.control().board().set_alone(false);
     }
     group.whole_call(&[0, 1], 31, 5);
     group.end();

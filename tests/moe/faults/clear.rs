@@ -4,7 +4,6 @@ use std::thread;
 use std::time::Duration;
 
 use warpverbs::abi::Status;
-use warpverbs::internal::MoeInternal;
 use warpverbs::internal::moe_abi::{KIND_COMBINE, KIND_DISPATCH, MoePeer, MoeSignal};
 
 use crate::group::Group;
@@ -35,7 +34,10 @@ fn signals(group: &Group, reader: u32, writer: u32) -> Vec<u8> {
 
 fn refused(group: &Group, rank: u32, peer: u32) -> String {
     let before = (kept(group, rank, peer), signals(group, rank, peer));
-    let error = group.moes[rank as usize].clear_peer(peer).unwrap_err();
+    let error = group.moes[rank as usize]
+        .control()
+        .clear_peer(peer)
+        .unwrap_err();
     let after = (kept(group, rank, peer), signals(group, rank, peer));
     assert_eq!(before, after, "nothing is forgotten");
     error.to_string()
@@ -49,8 +51,8 @@ fn a_rank_is_forgotten_after_its_last_call_and_its_next_generation_joins() {
     }
     let batches = group.batches(51, 4);
     group.send(&ALL, &batches);
-    group.moes[0].set_suspects(&[2]).unwrap();
-    group.moes[0].set_suspects(&[]).unwrap();
+    group.moes[0].control().board().set_suspects(&[2]).unwrap();
+    group.moes[0].control().board().set_suspects(&[]).unwrap();
     assert_eq!(
         refused(&group, 0, 2),
         "rank 2 is a member from call 1 on",
@@ -75,7 +77,7 @@ fn a_rank_is_forgotten_after_its_last_call_and_its_next_generation_joins() {
     }
     assert_ne!(kept(&group, 0, 2), NOTHING_KEPT);
     for rank in REST {
-        group.moes[rank as usize].clear_peer(2).unwrap();
+        group.moes[rank as usize].control().clear_peer(2).unwrap();
         assert_eq!(kept(&group, rank, 2), NOTHING_KEPT);
         assert_eq!(signals(&group, rank, 2), NOTHING_TOLD);
         assert_ne!(signals(&group, rank, 1 - rank), NOTHING_TOLD);
@@ -85,10 +87,10 @@ fn a_rank_is_forgotten_after_its_last_call_and_its_next_generation_joins() {
         group.whole_call(&REST, 51, call);
     }
     // Rank 2 begins as a new generation does: it knows no peer, and its first call is the first of its epoch.
-    group.moes[2].begin_at(8).unwrap();
+    group.moes[2].control().begin_at(8).unwrap();
     group.set_view(&[2], 8, 3, &[2]);
     for rank in REST {
-        group.moes[2].clear_peer(rank).unwrap();
+        group.moes[2].control().clear_peer(rank).unwrap();
     }
     thread::scope(|scope| {
         for rank in REST {
@@ -120,7 +122,7 @@ fn a_call_that_was_held_in_vain_leaves_alone_what_the_host_clears() {
     }
     // A change that drops rank 2 is being prepared. Call 4 ends in the view before, of which rank 2 is a member. Its number belongs
     // to the next view. So no change waits for it.
-    group.moes[0].set_refuse(true);
+    group.moes[0].control().board().set_refuse(true);
     group.moes[0].set_limit(Some(3));
     let batches = group.batches(53, 4);
     group.send(&[0], &batches);
@@ -129,7 +131,7 @@ fn a_call_that_was_held_in_vain_leaves_alone_what_the_host_clears() {
     group.set_view(&REST, 4, 2, &REST);
     group.settle();
     group.moes[0].mark_dead(2).unwrap();
-    group.moes[0].clear_peer(2).unwrap();
+    group.moes[0].control().clear_peer(2).unwrap();
     assert_eq!(kept(&group, 0, 2), NOTHING_KEPT);
     // The program calls the combine when it likes.
     group.send_back(&[0]);

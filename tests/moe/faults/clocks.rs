@@ -12,7 +12,6 @@ use test_support::limits::{HANG, until};
 use test_support::moe::expert;
 use warpverbs::abi::{CallStage, DevicePtr, MoeCause, Outcome};
 use warpverbs::gpu::Launch;
-use warpverbs::internal::MoeInternal;
 use warpverbs::internal::moe_abi::{DispatchReceiveParams, KIND_DISPATCH, MoeHandle, SETS};
 use warpverbs::moe::{Batch, Deadlines, Moe, Workspace};
 
@@ -155,7 +154,7 @@ fn the_clock_against_a_promised_rank_stops_while_a_change_is_prepared() {
     let batches = group.batches(62, 2);
     group.send(&[0], &batches);
     let moe = Arc::clone(&group.moes[0]);
-    moe.set_preparing(Some(&[1])).unwrap();
+    moe.control().board().set_preparing(Some(&[1])).unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| group.receive(&[0], &batches, |_| vec![0]));
         // Its guard says that it waits.
@@ -164,7 +163,7 @@ fn the_clock_against_a_promised_rank_stops_while_a_change_is_prepared() {
         assert!(!waits.is_finished(), "its clock has run");
         assert!(moe.suspected().is_empty());
         // From now on it runs.
-        moe.set_preparing(None).unwrap();
+        moe.control().board().set_preparing(None).unwrap();
         waits.join().unwrap();
     });
     let report = group.report(0);
@@ -197,10 +196,10 @@ fn a_clock_that_stood_still_starts_again() {
         until("rank 0 waits", || moe.team().guards(1).unwrap() > 0);
         // Half of its deadline is used up when the change begins.
         thread::sleep(deadline / 2);
-        moe.set_preparing(Some(&[1])).unwrap();
+        moe.control().board().set_preparing(Some(&[1])).unwrap();
         thread::sleep(deadline / 8);
         let over = Instant::now();
-        moe.set_preparing(None).unwrap();
+        moe.control().board().set_preparing(None).unwrap();
         waits.join().unwrap() - over
     });
     // It looks at the words of the host 128 times per deadline.
@@ -215,7 +214,11 @@ fn a_clock_that_stood_still_starts_again() {
 fn a_rank_that_comes_while_clocks_stand_still_is_no_suspect() {
     let mut group = pair(Duration::from_secs(120));
     let batches = group.batches(62, 2);
-    group.moes[0].set_preparing(Some(&[1])).unwrap();
+    group.moes[0]
+        .control()
+        .board()
+        .set_preparing(Some(&[1]))
+        .unwrap();
     group.send(&[0], &batches);
     let sent = group.each(&[0, 1], |rank, work| {
         if rank == 0 {
@@ -246,7 +249,11 @@ fn clocks_stop_no_longer_than_a_change_and_only_for_ranks_that_promised() {
     for (promised, change, stands) in [(&[1][..], short, short), (&[0], HANG, Duration::ZERO)] {
         let mut group = pair(change);
         let batches = group.batches(62, 2);
-        group.moes[0].set_preparing(Some(promised)).unwrap();
+        group.moes[0]
+            .control()
+            .board()
+            .set_preparing(Some(promised))
+            .unwrap();
         group.send(&[0], &batches);
         group.receive(&[0], &batches, |_| vec![0]);
         let (report, waited) = (group.report(0), group.waited(0));
@@ -277,13 +284,13 @@ fn two_ranks_are_passed(first: u32) {
     let mut group = Group::new(4, LONG);
     let (all, well, behind) = ([0, 1, 2, 3], [0, 1], [2, 3]);
     for moe in &group.moes {
-        moe.begin_at(first).unwrap();
+        moe.control().begin_at(first).unwrap();
     }
     group.whole_call(&all, 63, first);
     group.settle();
     for rank in well {
         let moe = &group.moes[rank as usize];
-        moe.set_suspects(&behind).unwrap();
+        moe.control().board().set_suspects(&behind).unwrap();
     }
     let batches = |group: &Group, step: u32| group.batches(63, first.wrapping_add(step));
     for step in 1..=AHEAD {
@@ -304,7 +311,11 @@ fn two_ranks_are_passed(first: u32) {
         group.whole_call_among(&behind, &batches);
     }
     for rank in well {
-        group.moes[rank as usize].set_suspects(&[]).unwrap();
+        group.moes[rank as usize]
+            .control()
+            .board()
+            .set_suspects(&[])
+            .unwrap();
     }
     group.whole_call(&all, 63, first.wrapping_add(AHEAD + 1));
     group.settle();
@@ -408,7 +419,7 @@ fn a_rank_whose_call_is_held_for_long_beats_for_two_deadlines() {
         for reader in rest {
             assert_eq!(beats(&group, reader), 8, "at rank {reader}");
         }
-        held.set_refuse(true);
+        held.control().board().set_refuse(true);
         call.join().unwrap().unwrap();
     });
     group.works.insert(1, own);
@@ -425,7 +436,7 @@ fn a_newcomer_keeps_ranks_that_wait_in_a_call_of_the_view_before() {
     group.whole_call(&all, 66, 1);
     group.set_view(&before, 2, 2, &before);
     // Rank 3 leaves call 2 out.
-    group.moes[3].set_refuse(true);
+    group.moes[3].control().board().set_refuse(true);
     group.moes[3].set_limit(Some(1));
     let batches = [2, 3].map(|call| group.batches(66, call));
     group.each(&[3], |_, work| {
@@ -434,7 +445,7 @@ fn a_newcomer_keeps_ranks_that_wait_in_a_call_of_the_view_before() {
         work.send_back().unwrap();
         work.receive_back().unwrap();
     });
-    group.moes[3].set_refuse(false);
+    group.moes[3].control().board().set_refuse(false);
     group.moes[3].set_limit(None);
     // Rank 3 does not wait for rank 2, which is late.
     group.set_deadline(2 * DEADLINE);
@@ -442,7 +453,7 @@ fn a_newcomer_keeps_ranks_that_wait_in_a_call_of_the_view_before() {
     newcomer.set_deadlines(&Deadlines::new(DEADLINE)).unwrap();
     group.send(&[0, 1], &batches[0]);
     group.set_view(&all, 3, 3, &all);
-    newcomer.set_suspects(&[2]).unwrap();
+    newcomer.control().board().set_suspects(&[2]).unwrap();
     group.send(&[3], &batches[1]);
     group.each(&all, |rank, work| {
         match rank {

@@ -9,7 +9,6 @@ use bytemuck::Zeroable;
 use softhca::{FaultSpec, Hca};
 use test_support::reference;
 use warpverbs::abi::{QpContext, Status, TeamContext};
-use warpverbs::internal::MoeInternal;
 use warpverbs::internal::moe_abi::{MoeContext, MoeSignal, SETS, SIGNALS_PER_PEER};
 use warpverbs::moe::{
     Batch, CallReport, Combined, Deadlines, Moe, MoeConfig, Placement, Source, View, Workspace,

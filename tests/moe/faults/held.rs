@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use test_support::limits::until;
 use test_support::moe::{batch, expert};
 use warpverbs::abi::{MoeCause, Outcome, Status};
-use warpverbs::internal::MoeInternal;
 use warpverbs::moe::{Deadlines, View, Workspace};
 
 use crate::group::{Group, SHAPE, TRAFFIC};
@@ -99,10 +98,10 @@ fn calls_held_in_vain_use_up_one_number_in_each_deadline() {
 fn a_call_held_in_vain_ends_when_another_rank_has_begun_it() {
     let mut group = Group::new(2, DEADLINE);
     group.whole_call(&[0, 1], 5, 1);
-    group.moes[0].set_refuse(true);
+    group.moes[0].control().board().set_refuse(true);
     group.moes[0].set_limit(Some(1));
     aborted_call(&mut group, &[0], 2);
-    group.moes[0].set_refuse(false);
+    group.moes[0].control().board().set_refuse(false);
     set_change(&group, Duration::from_secs(3600));
     let first = group.moes[0].clone();
     group.each(&[0, 1], |rank, work| {
@@ -138,7 +137,7 @@ fn a_call_held_in_vain_ends_when_another_rank_has_begun_it() {
 fn a_rank_that_is_held_owes_no_credit_for_calls_that_ended_aborted() {
     let deadline = Duration::from_secs(12);
     let mut group = Group::new(2, deadline);
-    group.moes[0].set_refuse(true);
+    group.moes[0].control().board().set_refuse(true);
     group.moes[0].set_limit(Some(0));
     // As a hook has it: the next dispatch is sent before the combine is received.
     let mut other = Workspace::new(&group.moes[1]).unwrap();
@@ -159,7 +158,7 @@ fn a_rank_that_is_held_owes_no_credit_for_calls_that_ended_aborted() {
     aborted_call(&mut group, &[0], 2);
     group.settle();
     finish(&mut other);
-    group.moes[0].set_refuse(false);
+    group.moes[0].control().board().set_refuse(false);
     let moes = group.moes.clone();
     let long = Deadlines::new(deadline).with_change(Duration::from_secs(3600));
     moes[0].set_deadlines(&long).unwrap();
@@ -185,7 +184,7 @@ fn a_rank_that_aborts_alone_tells_the_others_at_once_and_stays_in_step() {
     for number in 1..=2 {
         group.whole_call(&[0, 1], 5, number);
     }
-    group.moes[0].set_refuse(true);
+    group.moes[0].control().board().set_refuse(true);
     group.moes[0].set_limit(Some(2));
     aborted_call(&mut group, &[0], 3);
     let batches = group.batches(5, 3);
@@ -199,7 +198,7 @@ fn a_rank_that_aborts_alone_tells_the_others_at_once_and_stays_in_step() {
     assert_eq!(report.peers[0].combine_received, Outcome::NOT_SENT);
     assert!(group.moes[1].suspected().is_empty());
     group.moes[0].set_limit(None);
-    group.moes[0].set_refuse(false);
+    group.moes[0].control().board().set_refuse(false);
     for number in 4..=8 {
         group.whole_call(&[0, 1], 5, number);
     }
@@ -226,7 +225,7 @@ fn connect_anew(group: &Group) {
         moe.team().fail_peer(1 - rank).unwrap();
     }
     for (rank, moe) in (0u32..).zip(&group.moes) {
-        moe.clear_peer(1 - rank).unwrap();
+        moe.control().clear_peer(1 - rank).unwrap();
     }
     thread::scope(|scope| {
         for (rank, moe) in (0u32..).zip(&group.moes) {
@@ -259,7 +258,7 @@ fn a_new_member_learns_of_the_calls_that_were_held_for_it_in_vain() {
         let what = format!("from {first:#x}, {aborted} aborted");
         let mut group = Group::new(2, DEADLINE);
         for moe in &group.moes {
-            moe.begin_at(first).unwrap();
+            moe.control().begin_at(first).unwrap();
         }
         let call = |step: u32| first.wrapping_add(step);
         group.whole_call(&[0, 1], 6, call(0));
@@ -270,14 +269,14 @@ fn a_new_member_learns_of_the_calls_that_were_held_for_it_in_vain() {
             lone_call(&mut group, rank, call(2));
         }
         // Rank 0 is held for the view that unites the two, and waits for it in vain.
-        group.moes[0].set_refuse(true);
+        group.moes[0].control().board().set_refuse(true);
         group.moes[0].set_limit(Some(call(2)));
         for step in 0..aborted {
             aborted_call(&mut group, &[0], call(3 + step));
         }
         set_views(&group, call(3), 3, true);
         group.moes[0].set_limit(None);
-        group.moes[0].set_refuse(false);
+        group.moes[0].control().board().set_refuse(false);
         // Its next call says so before it waits for any rank.
         let last = call(3 + aborted);
         let batches = group.batches(6, last);

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use test_support::limits::until;
-use warpverbs::internal::MoeInternal;
 use warpverbs::moe::{Placement, View};
 
 use crate::group::{Group, SHAPE};
@@ -57,7 +56,7 @@ fn a_call_in_flight_ends_with_the_experts_where_they_were() {
                 if at == point {
                     set(group, call + 1, &after);
                     assert_eq!(group.moes[0].placement(), after, "{what}");
-                    let view = group.moes[0].view_of(call).unwrap();
+                    let view = group.moes[0].control().view_of(call).unwrap();
                     assert_eq!(view.placement, before, "{what}");
                 }
             };
@@ -78,7 +77,10 @@ fn a_call_in_flight_ends_with_the_experts_where_they_were() {
             }
             before = after;
         }
-        assert!(group.moes[0].view_of(1).is_none(), "its view is gone");
+        assert!(
+            group.moes[0].control().view_of(1).is_none(),
+            "its view is gone"
+        );
         group.end();
     }
 }

@@ -7,7 +7,6 @@ use softhca::device::{Adversary, DataOrder};
 use test_support::moe::{Hcas, MIXED, Setup, adversary, batches, expert, join, on_threads, run};
 use test_support::ranks::Meeting;
 use test_support::reference;
-use warpverbs::internal::TeamConfigInternal;
 use warpverbs::moe::{Moe, MoeConfig, Workspace};
 use warpverbs::team::SignalOrder;
 

@@ -20,7 +20,6 @@ use test_support::limits::HANG;
 use warpverbs::abi::DevicePtr;
 use warpverbs::gpu::{DeviceMemory, Launch};
 use warpverbs::internal::moe_abi::DispatchSendParams;
-use warpverbs::internal::{MoeInternal, WorkspaceInternal};
 use warpverbs::moe::{Batch, CallReport, Combined, Moe, MoeConfig, Source, Workspace};
 
 use test_support::moe::{Hcas, Setup, Traffic, batch, expert, join, on_threads};

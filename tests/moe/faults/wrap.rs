@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use warpverbs::internal::MoeInternal;
 use warpverbs::internal::moe_abi::KIND_COMBINE;
 use warpverbs::moe::{CombineOptions, View};
 
@@ -16,7 +15,7 @@ fn a_thousand_calls_go_over_the_end_of_their_numbers_and_of_the_epochs() {
     let all = [0, 1];
     let first = 0u32.wrapping_sub(500);
     for moe in &group.moes {
-        moe.begin_at(first).unwrap();
+        moe.control().begin_at(first).unwrap();
     }
     let mut epoch = 0xffff_u32 - 4;
     for step in 0..1010u32 {
@@ -54,7 +53,7 @@ fn a_rank_that_is_late_where_numbers_wrap_loses_its_rows_and_catches_up() {
     let all = [0, 1];
     let first = 0u32.wrapping_sub(3);
     for moe in &group.moes {
-        moe.begin_at(first).unwrap();
+        moe.control().begin_at(first).unwrap();
     }
     group.whole_call(&all, 32, first);
     group.whole_call(&all, 32, first.wrapping_add(1));
@@ -97,7 +96,7 @@ fn a_rank_that_was_sent_nothing_for_2_to_the_31_calls_gets_rows_again() {
             // As if all calls between had been made like these.
             if step == 7 {
                 for moe in &group.moes {
-                    moe.begin_at(jump + step).unwrap();
+                    moe.control().begin_at(jump + step).unwrap();
                 }
             }
             let call = if step < 7 { step } else { jump + step };
@@ -129,7 +128,7 @@ fn words_that_are_not_in_use_are_written_again_every_2_to_the_28_calls() {
     }
     let middle = 1u32 << 27;
     for moe in &group.moes {
-        moe.begin_at(middle - 4).unwrap();
+        moe.control().begin_at(middle - 4).unwrap();
     }
     // The newest dispatch that its writer has closed, as the words of combines say.
     let told = |group: &Group, set: u32| {
@@ -178,7 +177,7 @@ fn a_view_may_stand_for_longer_than_half_of_all_numbers() {
             group.whole_call(&all, 35, call);
             let report = group.report(0);
             assert_eq!((report.call, report.epoch), (call, epoch), "far {far:#x}");
-            let view = group.moes[0].view_of(call).unwrap();
+            let view = group.moes[0].control().view_of(call).unwrap();
             assert_eq!(view.epoch, epoch, "far {far:#x}, call {call:#x}");
         };
         let mut call = 1;
@@ -193,7 +192,7 @@ fn a_view_may_stand_for_longer_than_half_of_all_numbers() {
         }
         for to in [far, 0u32.wrapping_sub(3), 1 << 20] {
             for moe in &group.moes {
-                moe.leap_to(to).unwrap();
+                moe.control().leap_to(to).unwrap();
             }
             call = to;
             for _ in 0..12 {
@@ -204,7 +203,7 @@ fn a_view_may_stand_for_longer_than_half_of_all_numbers() {
         let next = call.wrapping_add(1);
         set(&group, next, 3);
         // The view before is that of the calls before.
-        assert_eq!(group.moes[0].view_of(call).unwrap().epoch, 2);
+        assert_eq!(group.moes[0].control().view_of(call).unwrap().epoch, 2);
         for step in 0..3 {
             whole(&mut group, next.wrapping_add(step), 3);
         }

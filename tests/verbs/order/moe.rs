@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use simt::check::{Omission, omit};
-use warpverbs::internal::MoeInternal;
 use warpverbs::moe::{Moe, MoeConfig, MoeError, Workspace};
 
 use super::turn;

@@ -4,7 +4,6 @@ pub mod small;
 
 use std::sync::Arc;
 
-use warpverbs::internal::MoeInternal;
 use warpverbs::moe::{Batch, Combined, Moe, MoeConfig, Source, Workspace, bf16};
 
 use crate::reference;

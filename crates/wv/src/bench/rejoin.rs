@@ -15,7 +15,6 @@ use super::BenchError;
 use super::ranks::{devices_of, together};
 use warpverbs::deadline::Looks;
 use warpverbs::gpu::{self, GpuSelector};
-use warpverbs::internal::TeamInternal;
 use warpverbs::team::{MemoryStore, RankSet, Store, Team, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, DeviceSelector};
 

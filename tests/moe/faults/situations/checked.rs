@@ -6,7 +6,6 @@ use bytemuck::Zeroable;
 use models::moe::signals::pattern::{COMBINE, DISPATCH};
 use test_support::reference;
 use warpverbs::abi::Outcome;
-use warpverbs::internal::MoeInternal;
 use warpverbs::internal::moe_abi::{MoeContext, MoeSignal, SIGNALS_PER_PEER};
 use warpverbs::moe::{Batch, Source};
 

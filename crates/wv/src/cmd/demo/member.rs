@@ -10,7 +10,6 @@ use super::rank::Rank;
 use super::{DemoError, check, instructions};
 use warpverbs::abi::{MoeCause, Outcome};
 use warpverbs::error::ThreadPanicked;
-use warpverbs::internal::{MoeInternal, TeamInternal};
 use warpverbs::membership::{self, Cause, Group, GroupConfig, GroupState};
 use warpverbs::moe::{Batch, CallReport, Fault};
 

@@ -21,7 +21,6 @@ use crate::cmd::number;
 use warpverbs::abi::DevicePtr;
 use warpverbs::config::{PathConfig, QpModes};
 use warpverbs::gpu::{self, DeviceMemory, Gpu, GpuSelector, Launch};
-use warpverbs::internal::MoeInternal;
 use warpverbs::internal::moe_abi::DemoExpertParams;
 use warpverbs::membership::{newest_view, next_generation};
 use warpverbs::moe::{Batch, Format, Moe, MoeError, RowLayout, Workspace, required_bytes};

@@ -14,7 +14,6 @@ use warpverbs::abi::{DevicePtr, Status, Window};
 use warpverbs::config::QpModes;
 use warpverbs::error::ThreadPanicked;
 use warpverbs::gpu::{Gpu, GpuError, Launch};
-use warpverbs::internal::TeamConfigInternal;
 use warpverbs::team::{MemoryStore, Store, Team, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, Rung};
 
