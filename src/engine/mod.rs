@@ -36,8 +36,8 @@
 //! # }
 //! ```
 //!
-//! No call waits unless `wait` is in its name. If all slots have a transfer, [`Peer::submit`] is refused without an effect, and
-//! [`Peer::submit_wait`] waits for a slot. A future for any executor is [`Engine::concluded`].
+//! No call waits unless `wait` is in its name or in its options. If all slots have a transfer, [`Peer::submit`] is refused without an
+//! effect. With [`Options::wait`] it waits for a slot. A future for any executor is [`Engine::concluded`].
 //!
 //! # Rooms
 //!

@@ -154,32 +154,68 @@ impl Peer {
         self.submit(&[operation], &Options::default())
     }
 
-    /// Begins a transfer of all these operations, which run in any order. Never waits.
+    /// Begins a transfer of all these operations, which run in any order. [`Options`] say how: with a notice for the peer's program, with
+    /// a counter, with a deadline. It waits only if they say so.
     ///
     /// # Errors
-    /// [`EngineError::WouldBlock`]: no slot is free; [`EngineError::PeerGone`]; [`EngineError::WorkerPanicked`]; the errors for
+    /// [`EngineError::WouldBlock`]: no slot is free; of a notice also the errors of [`Peer::notify`]; [`EngineError::PeerGone`]; [`EngineError::WorkerPanicked`]; the errors for
     /// ranges and numbers that cannot be; [`EngineError::ReadIntoItself`]; [`EngineError::Counter`],
     /// [`EngineError::CountedRead`], [`EngineError::CountedParts`]. Nothing was done in each case.
     pub fn submit(
         &self,
         operations: &[Operation],
-        options: &Options,
+        options: &Options<'_>,
     ) -> Result<TransferId, EngineError> {
-        self.submit_with(operations, options, None)
+        self.begin(options, |how| {
+            let moves = self.moves(operations)?;
+            let transfers = &self.inner.core.transfers;
+            transfers.submit(&self.link, self.tables(), moves, how)
+        })
     }
 
-    pub(super) fn submit_with(
+    /// Begins a transfer by `begin`. While that is refused for want of a slot or of room, it waits as `options` say.
+    fn begin(
         &self,
-        operations: &[Operation],
-        options: &Options,
+        options: &Options<'_>,
+        begin: impl Fn(How) -> Result<TransferId, EngineError>,
+    ) -> Result<TransferId, EngineError> {
+        if options.wait.is_zero() {
+            return self.begin_once(options, &begin);
+        }
+        let waiting = self.inner.core.transfers.waiting();
+        waiting.while_refused(options.wait, is_full, || self.begin_once(options, &begin))
+    }
+
+    fn begin_once(
+        &self,
+        options: &Options<'_>,
+        begin: impl Fn(How) -> Result<TransferId, EngineError>,
+    ) -> Result<TransferId, EngineError> {
+        let attach = |bytes| Attached::new(&self.known, &self.hello.name, bytes);
+        let notice = options.notice.map(attach).transpose()?;
+        let has_notice = notice.is_some();
+        let begun = self.begin_with(options, notice, begin);
+        // Another thread may have been refused the room that this one gave back, and waits to be woken.
+        if has_notice && begun.is_err() && self.known.outbox().has_refused() {
+            self.inner.core.transfers.waiting().change();
+        }
+        begun
+    }
+
+    fn begin_with(
+        &self,
+        options: &Options<'_>,
         notice: Option<Attached>,
+        begin: impl Fn(How) -> Result<TransferId, EngineError>,
     ) -> Result<TransferId, EngineError> {
         let _open = self.check_open()?;
         options.counter.map_or(Ok(()), check_counter)?;
-        let moves = self.moves(operations)?;
-        let how = self.how(options, notice);
-        let transfers = &self.inner.core.transfers;
-        transfers.submit(&self.link, self.tables(), moves, how)
+        begin(How {
+            // The configuration gives the deadline that the options leave out.
+            deadline: options.deadline.or(self.inner.core.config.deadline),
+            counter: options.counter,
+            notice,
+        })
     }
 
     /// Plans a transfer once, to be posted many times.
@@ -217,57 +253,10 @@ impl Peer {
     pub fn post(
         &self,
         prepared: &Arc<Prepared>,
-        options: &Options,
+        options: &Options<'_>,
     ) -> Result<TransferId, EngineError> {
-        self.post_with(prepared, options, None)
-    }
-
-    pub(super) fn post_with(
-        &self,
-        prepared: &Arc<Prepared>,
-        options: &Options,
-        notice: Option<Attached>,
-    ) -> Result<TransferId, EngineError> {
-        let _open = self.check_open()?;
-        options.counter.map_or(Ok(()), check_counter)?;
-        let how = self.how(options, notice);
-        self.inner.core.transfers.post(&self.link, prepared, how)
-    }
-
-    /// Begins a transfer as [`Peer::submit`] does. If no slot is free, it first waits up to `most` for one.
-    ///
-    /// # Errors
-    /// [`EngineError::WouldBlock`]: no slot was free in time; otherwise as [`Peer::submit`].
-    pub fn submit_wait(
-        &self,
-        operations: &[Operation],
-        options: &Options,
-        most: Duration,
-    ) -> Result<TransferId, EngineError> {
-        self.begin_within(most, || self.submit(operations, options))
-    }
-
-    /// Begins a transfer as [`Peer::post`] does. If no slot is free, it first waits up to `most` for one.
-    ///
-    /// # Errors
-    /// [`EngineError::WouldBlock`]: no slot was free in time; otherwise as [`Peer::post`].
-    pub fn post_wait(
-        &self,
-        prepared: &Arc<Prepared>,
-        options: &Options,
-        most: Duration,
-    ) -> Result<TransferId, EngineError> {
-        self.begin_within(most, || self.post(prepared, options))
-    }
-
-    fn begin_within(
-        &self,
-        most: Duration,
-        begin: impl Fn() -> Result<TransferId, EngineError>,
-    ) -> Result<TransferId, EngineError> {
-        let is_full = |error: &EngineError| matches!(error, EngineError::WouldBlock { .. });
-        let waiting = self.inner.core.transfers.waiting();
-        waiting.while_refused(most, is_full, begin)
+        let transfers = &self.inner.core.transfers;
+        self.begin(options, |how| transfers.post(&self.link, prepared, how))
     }
 
     /// Sends a notice of up to [`MOST_NOTICE_BYTES`](super::MOST_NOTICE_BYTES) bytes, after those sent before. Never waits.
@@ -290,82 +279,6 @@ impl Peer {
     pub fn notify_wait(&self, bytes: &[u8], most: Duration) -> Result<(), EngineError> {
         let waiting = self.inner.core.transfers.waiting();
         waiting.while_refused(most, is_full, || self.notify(bytes))
-    }
-
-    /// Begins a transfer as [`Peer::submit`] does, with a notice that the peer gets after the last byte. If the transfer fails,
-    /// the peer gets the notice too, with the outcome and the first cause.
-    ///
-    /// # Errors
-    /// As [`Peer::submit`] and [`Peer::notify`].
-    pub fn submit_notify(
-        &self,
-        operations: &[Operation],
-        options: &Options,
-        bytes: &[u8],
-    ) -> Result<TransferId, EngineError> {
-        self.with_notice(bytes, |attached| {
-            self.submit_with(operations, options, Some(attached))
-        })
-    }
-
-    /// Begins a transfer as [`Peer::submit_notify`] does, but first waits up to `most` for a slot and for room.
-    ///
-    /// # Errors
-    /// As [`Peer::submit_notify`].
-    pub fn submit_notify_wait(
-        &self,
-        operations: &[Operation],
-        options: &Options,
-        bytes: &[u8],
-        most: Duration,
-    ) -> Result<TransferId, EngineError> {
-        let waiting = self.inner.core.transfers.waiting();
-        waiting.while_refused(most, is_full, || {
-            self.submit_notify(operations, options, bytes)
-        })
-    }
-
-    /// Begins a transfer as [`Peer::post`] does, with a notice as of [`Peer::submit_notify`].
-    ///
-    /// # Errors
-    /// As [`Peer::post`] and [`Peer::notify`].
-    pub fn post_notify(
-        &self,
-        prepared: &Arc<Prepared>,
-        options: &Options,
-        bytes: &[u8],
-    ) -> Result<TransferId, EngineError> {
-        self.with_notice(bytes, |attached| {
-            self.post_with(prepared, options, Some(attached))
-        })
-    }
-
-    /// Begins a transfer as [`Peer::post_notify`] does, but first waits up to `most` for a slot and for room.
-    ///
-    /// # Errors
-    /// As [`Peer::post_notify`].
-    pub fn post_notify_wait(
-        &self,
-        prepared: &Arc<Prepared>,
-        options: &Options,
-        bytes: &[u8],
-        most: Duration,
-    ) -> Result<TransferId, EngineError> {
-        let waiting = self.inner.core.transfers.waiting();
-        waiting.while_refused(most, is_full, || self.post_notify(prepared, options, bytes))
-    }
-
-    fn with_notice(
-        &self,
-        bytes: &[u8],
-        begin: impl FnOnce(Attached) -> Result<TransferId, EngineError>,
-    ) -> Result<TransferId, EngineError> {
-        let begun = begin(Attached::new(&self.known, &self.hello.name, bytes)?);
-        // Another thread may have been refused the room that this one gave back, and waits to be woken.
-        if begun.is_err() && self.known.outbox().has_refused() {
-            self.inner.core.transfers.waiting().change();
-        }
-        begun
     }
 
     /// Lets the peer read or write the `bytes` bytes at `address` of this side, by a key of its own. One command of the HCA makes
@@ -502,12 +415,6 @@ impl Peer {
             operations,
             overlaps: shares_memory && overlap::check(operations)?,
         })
-    }
-
-    /// Returns how a transfer runs with these options: the configuration gives the deadline that they leave out.
-    fn how(&self, options: &Options, notice: Option<Attached>) -> How {
-        let options = options.or(self.inner.core.config.deadline);
-        How { options, notice }
     }
 
     fn tables(&self) -> Tables {

@@ -90,11 +90,12 @@ impl SinkEngine {
     pub fn submit(
         &self,
         operations: &[Operation],
-        options: &Options,
+        options: &Options<'_>,
     ) -> Result<TransferId, EngineError> {
         self.link.check(PEER)?;
         let how = How {
-            options: *options,
+            deadline: options.deadline,
+            counter: options.counter,
             notice: None,
         };
         self.transfers

@@ -181,8 +181,12 @@ fn a_transfer_that_another_engine_has_prepared_is_not_posted() {
     a.fill(7);
     let before = c.bytes();
     let post = from_b.post(&prepared, &options).unwrap_err();
-    let wait = from_b.post_wait(&prepared, &options, SHORT).unwrap_err();
-    let notify = from_b.post_notify(&prepared, &options, b"n").unwrap_err();
+    let wait = from_b
+        .post(&prepared, &options.with_wait(SHORT))
+        .unwrap_err();
+    let notify = from_b
+        .post(&prepared, &options.with_notice(Some(b"n")))
+        .unwrap_err();
     for refused in [post, wait, notify] {
         let text = refused.to_string();
         let EngineError::PreparedElsewhere { by, engine } = refused else {

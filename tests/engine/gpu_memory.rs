@@ -252,7 +252,7 @@ pub(crate) fn counts_and_tells_behind_bytes(both: &Both) {
         let whole = operation(Kind::Write, both.gpus[0].at(0), both.gpus[1].at(0), MIB);
         let id = both
             .to_b
-            .submit_notify(&[whole], &Options::default(), b"behind")
+            .submit(&[whole], &Options::default().with_notice(Some(b"behind")))
             .unwrap();
         let notice = both.engine(1).notice(HANG).expect("it comes");
         assert!(matches!(
@@ -397,7 +397,7 @@ fn a_notice_is_delivered_when_the_gpu_is_flushed_and_not_before() {
     let page = operation(Kind::Write, both.ends[0].at(0), both.gpus[1].at(0), 4096);
     let id = both
         .to_b
-        .submit_notify(&[page], &Options::default(), b"it")
+        .submit(&[page], &Options::default().with_notice(Some(b"it")))
         .unwrap();
     gate.begun();
     assert_eq!(both.concluded(id), Outcome::Done);

@@ -272,7 +272,10 @@ fn notices_come_behind_the_bytes_and_statuses_are_the_same() {
         let expected = a.fill(round);
         let whole = operation(Kind::Write, a.at(0), b.at(0), MIB);
         let id = to_b
-            .submit_notify(&[whole], &Options::default(), &round.to_le_bytes())
+            .submit(
+                &[whole],
+                &Options::default().with_notice(Some(&round.to_le_bytes())),
+            )
             .unwrap();
         let notice = b.engine.notice(HANG).expect("it comes");
         assert_eq!(*notice.bytes, round.to_le_bytes());

@@ -73,7 +73,9 @@ fn a_notice_comes_behind_the_last_byte_of_its_transfer() {
         let expected = a.fill(round);
         let message = round.to_le_bytes();
         let write = [whole(&a, &b, Kind::Write)];
-        let id = to_b.submit_notify(&write, &options, &message).unwrap();
+        let id = to_b
+            .submit(&write, &options.with_notice(Some(&message)))
+            .unwrap();
         let notice = next(&b);
         // Before this side has asked what became of it.
         assert!(b.bytes() == expected, "{round}");
@@ -92,7 +94,9 @@ fn a_notice_comes_behind_the_last_byte_of_its_transfer() {
             ..whole(&a, &b, Kind::Write)
         },
     ] {
-        let id = to_b.submit_notify(&[operation], &options, b"x").unwrap();
+        let id = to_b
+            .submit(&[operation], &options.with_notice(Some(b"x")))
+            .unwrap();
         assert_eq!(next(&b).transfer.unwrap().outcome, Outcome::Done);
         assert_eq!(a.concluded(id), Outcome::Done);
     }
@@ -102,7 +106,10 @@ fn a_notice_comes_behind_the_last_byte_of_its_transfer() {
         ..whole(&a, &b, Kind::Write)
     };
     for _ in 0..100 {
-        let refused = to_b.submit_notify(&[nowhere], &options, &vec![0; MOST_NOTICE_BYTES]);
+        let refused = to_b.submit(
+            &[nowhere],
+            &options.with_notice(Some(&vec![0; MOST_NOTICE_BYTES])),
+        );
         assert!(matches!(refused, Err(EngineError::NotRegistered { .. })));
     }
     to_b.notify(b"next").unwrap();
@@ -120,7 +127,9 @@ fn a_transfer_that_is_not_done_is_reported_with_its_cause() {
         let fault = format!("cqe=wqe#1:syndrome={NO_ANSWER:#x}");
         a.hca.set_faults(&fault.parse::<FaultSpec>().unwrap());
         let write = [whole(&a, &b, Kind::Write)];
-        let id = to_b.submit_notify(&write, &options, b"kv").unwrap();
+        let id = to_b
+            .submit(&write, &options.with_notice(Some(b"kv")))
+            .unwrap();
         // With one QP the connection is over: its last words are that.
         let notice = next(&b);
         assert_eq!(a.concluded(id), Outcome::Failed);
@@ -141,13 +150,17 @@ fn a_transfer_that_is_not_done_is_reported_with_its_cause() {
         .set_faults(&"partition=*".parse::<FaultSpec>().unwrap());
     let late = options.with_deadline(Some(SHORT));
     let write = [whole(&a, &b, Kind::Write)];
-    let id = to_b.submit_notify(&write, &late, b"late").unwrap();
+    let id = to_b
+        .submit(&write, &late.with_notice(Some(b"late")))
+        .unwrap();
     let found = next(&b).transfer.unwrap().outcome;
     assert_eq!(
         (found, a.concluded(id)),
         (Outcome::TimedOut, Outcome::TimedOut)
     );
-    let id = to_b.submit_notify(&write, &options, b"no").unwrap();
+    let id = to_b
+        .submit(&write, &options.with_notice(Some(b"no")))
+        .unwrap();
     a.engine.cancel(id).unwrap();
     let found = next(&b).transfer.unwrap().outcome;
     assert_eq!(
@@ -177,7 +190,7 @@ fn a_full_inbox_is_met_at_the_sender_and_holds_up_no_other() {
     assert_eq!(refused, expected);
     // A transfer with such a notice does not begin either.
     let write = [whole(&a, &full, Kind::Write)];
-    let refused = to_full.submit_notify(&write, &Options::default(), &long);
+    let refused = to_full.submit(&write, &Options::default().with_notice(Some(&long)));
     assert_eq!(refused, Err(expected.clone()));
     assert_eq!(to_full.notify_wait(&long, SHORT), Err(expected));
     for _ in 0..20 {

@@ -204,7 +204,7 @@ fn nothing_waits_for_a_connection_without_qps_and_a_new_one_goes_on() {
             assert_eq!(a.concluded(id), Outcome::Failed);
         }
         let whole = [];
-        let waited = to_b.submit_wait(&whole, &Options::default(), HANG);
+        let waited = to_b.submit(&whole, &Options::default().with_wait(HANG));
         assert!(matches!(waited, Err(EngineError::PeerGone { .. })));
         for (end, name) in [(&a, "b"), (&b, "a")] {
             let gone = end.engine.peer_gone(HANG).expect("it has lost its last QP");

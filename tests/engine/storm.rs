@@ -210,11 +210,9 @@ impl Storm {
         let options = Options::default().with_deadline(deadline);
         let notice = self.random.bool().then(|| self.number());
         let id = loop {
-            let begun = match notice {
-                None => peer.submit(&operations, &options),
-                Some(number) => peer.submit_notify(&operations, &options, &number.to_le_bytes()),
-            };
-            match begun {
+            let words = notice.map(|number| number.to_le_bytes());
+            let words = words.as_ref().map(|it| it.as_slice());
+            match peer.submit(&operations, &options.with_notice(words)) {
                 Ok(id) => break id,
                 Err(EngineError::PeerGone { .. }) => peer = self.peer(ends),
                 Err(error) => panic!("seed {}: {error}", self.seed),

@@ -79,7 +79,10 @@ fn a_submit_that_waits_gets_the_slot_that_another_thread_gives_back() {
     let a = End::new(config("a").with_transfers(1), 4096);
     let b = End::new(config("b"), 4096);
     let [to_b, _] = connect(&a, &b);
-    let submit = |most| to_b.submit_wait(&write(a.at(0), b.at(0), 8), &Options::default(), most);
+    let submit = |most| {
+        let options = Options::default().with_wait(most);
+        to_b.submit(&write(a.at(0), b.at(0), 8), &options)
+    };
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -99,7 +102,7 @@ fn a_submit_that_waits_gets_the_slot_that_another_thread_gives_back() {
     assert_eq!(a.engine.in_use(), 1);
     // What cannot be is refused at once, slot or not.
     a.engine.release(kept).unwrap();
-    let none = to_b.submit_wait(&[], &Options::default(), HANG);
+    let none = to_b.submit(&[], &Options::default().with_wait(HANG));
     assert_eq!(none, Err(EngineError::Operations { count: 0 }));
 }
 
@@ -111,7 +114,7 @@ fn the_end_of_an_engine_ends_the_waits_for_a_slot() {
     let one = write(a.at(0), b.at(0), 8);
     to_b.submit(&one, &Options::default()).unwrap();
     thread::scope(|scope| {
-        let waits = scope.spawn(|| to_b.submit_wait(&one, &Options::default(), HANG));
+        let waits = scope.spawn(|| to_b.submit(&one, &Options::default().with_wait(HANG)));
         let accepts = scope.spawn(|| a.engine.accept(HANG).is_none());
         assert_eq!(a.engine.close().done, 1);
         assert_eq!(waits.join().unwrap(), Err(EngineError::Closing));

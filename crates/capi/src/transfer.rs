@@ -4,7 +4,6 @@
 #![expect(unsafe_code, reason = "the C ABI")]
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use warpverbs::engine::{
     EngineError, Kind, Operation, OperationStatus, Options, Outcome, Peer, Prepared, Remote,
@@ -247,21 +246,13 @@ unsafe fn operations_of(
     operations.collect()
 }
 
-/// How a transfer is to run, as C says it.
-#[derive(Clone, Copy, Default)]
-struct How<'a> {
-    options: Options,
-    wait: Duration,
-    notice: Option<&'a [u8]>,
-}
-
 /// Options from C; null: the defaults.
 ///
 /// # Safety
 /// `options` is null or a struct whose notice has as many bytes as it says, for as long as the result is used.
-unsafe fn options_of<'a>(options: *const wv_transfer_options) -> Result<How<'a>, Failure> {
+unsafe fn options_of<'a>(options: *const wv_transfer_options) -> Result<Options<'a>, Failure> {
     if options.is_null() {
-        return Ok(How::default());
+        return Ok(Options::default());
     }
     // SAFETY: the caller's promise.
     let options = unsafe { read("options", options) }?;
@@ -278,31 +269,20 @@ unsafe fn options_of<'a>(options: *const wv_transfer_options) -> Result<How<'a>,
         // SAFETY: the caller's promise.
         Some(unsafe { array("notice", notice, bytes) }?)
     };
-    Ok(How {
-        options: Options::default()
-            .with_deadline(deadline)
-            .with_counter(counter),
-        wait: millis(options.wait_ms),
-        notice,
-    })
+    Ok(Options::default()
+        .with_deadline(deadline)
+        .with_counter(counter)
+        .with_notice(notice)
+        .with_wait(millis(options.wait_ms)))
 }
 
 fn submit(
     peer: *const wv_engine_peer,
     operations: &[Operation],
-    how: How<'_>,
+    options: &Options<'_>,
 ) -> Result<wv_transfer, Failure> {
     let peer = &wv_engine_peer::behind("peer", peer)?.peer;
-    let How {
-        options,
-        wait,
-        notice,
-    } = &how;
-    let id = match notice {
-        None => peer.submit_wait(operations, options, *wait)?,
-        Some(notice) => peer.submit_notify_wait(operations, options, notice, *wait)?,
-    };
-    Ok(wv_transfer::of(id))
+    Ok(wv_transfer::of(peer.submit(operations, options)?))
 }
 
 fn submit_one(
@@ -316,7 +296,7 @@ fn submit_one(
         remote,
         bytes,
     };
-    submit(peer, &[one], How::default())
+    submit(peer, &[one], &Options::default())
 }
 
 /// Begins a transfer that writes `bytes` bytes from `local`, here, to `remote`, at the peer. Never waits.
@@ -378,9 +358,9 @@ pub unsafe extern "C" fn wv_engine_submit(
         // SAFETY: the caller's promise.
         let operations = unsafe { operations_of(operations, count) }?;
         // SAFETY: the caller's promise.
-        let how = unsafe { options_of(options) }?;
+        let options = unsafe { options_of(options) }?;
         // SAFETY: checked above.
-        unsafe { put("transfer", transfer, submit(peer, &operations, how)?) }
+        unsafe { put("transfer", transfer, submit(peer, &operations, &options)?) }
     })
 }
 
@@ -451,15 +431,8 @@ pub unsafe extern "C" fn wv_engine_post(
         let peer = &wv_engine_peer::behind("peer", peer)?.peer;
         let prepared = &wv_engine_prepared::behind("prepared", prepared)?.prepared;
         // SAFETY: the caller's promise.
-        let How {
-            options,
-            wait,
-            notice,
-        } = unsafe { options_of(options) }?;
-        let id = match notice {
-            None => peer.post_wait(prepared, &options, wait)?,
-            Some(notice) => peer.post_notify_wait(prepared, &options, notice, wait)?,
-        };
+        let options = unsafe { options_of(options) }?;
+        let id = peer.post(prepared, &options)?;
         // SAFETY: checked above.
         unsafe { put("transfer", transfer, wv_transfer::of(id)) }
     })

@@ -713,15 +713,10 @@ impl Peer {
     ) -> PyResult<Transfer> {
         let peer = self.peer.get(py)?;
         let operations: Vec<Operation> = operations.into_iter().map(operation).collect();
-        begun(
-            py,
-            (deadline, counter),
-            wait,
-            |options, slice| match notice {
-                None => peer.submit_wait(&operations, options, slice),
-                Some(bytes) => peer.submit_notify_wait(&operations, options, bytes, slice),
-            },
-        )
+        let options = options_of(py, deadline, counter, notice)?;
+        begun(py, &options, wait, |options| {
+            peer.submit(&operations, options)
+        })
     }
 
     /// Sends a notice; waits up to `wait` seconds for room.
@@ -757,15 +752,10 @@ impl Peer {
         counter: Option<u32>,
     ) -> PyResult<Transfer> {
         let peer = self.peer.get(py)?;
-        begun(
-            py,
-            (deadline, counter),
-            wait,
-            |options, slice| match notice {
-                None => peer.post_wait(&prepared.0, options, slice),
-                Some(bytes) => peer.post_notify_wait(&prepared.0, options, bytes, slice),
-            },
-        )
+        let options = options_of(py, deadline, counter, notice)?;
+        begun(py, &options, wait, |options| {
+            peer.post(&prepared.0, options)
+        })
     }
 
     /// Returns how many transfers were cut off.
@@ -775,21 +765,28 @@ impl Peer {
     }
 }
 
-/// A transfer that `begin` begins, where a slot is free within `wait` seconds.
+/// Returns how a transfer is to run; `deadline` is in seconds.
+fn options_of<'a>(
+    py: Python<'_>,
+    deadline: Option<f64>,
+    counter: Option<u32>,
+    notice: Option<&'a [u8]>,
+) -> PyResult<Options<'a>> {
+    let deadline = deadline.map(|seconds| seconds_of(py, "deadline", seconds));
+    Ok(Options::default()
+        .with_deadline(deadline.transpose()?)
+        .with_counter(counter)
+        .with_notice(notice))
+}
+
+/// Returns the transfer that `begin` begins as soon as a slot is free and there is room for its notice, within `wait` seconds.
 fn begun(
     py: Python<'_>,
-    (deadline, counter): (Option<f64>, Option<u32>),
+    options: &Options<'_>,
     wait: f64,
-    begin: impl Send + Sync + Fn(&Options, Duration) -> Result<TransferId, EngineError>,
+    begin: impl Send + Sync + Fn(&Options<'_>) -> Result<TransferId, EngineError>,
 ) -> PyResult<Transfer> {
-    let deadline = match deadline {
-        Some(seconds) => Some(seconds_of(py, "deadline", seconds)?),
-        None => None,
-    };
-    let options = Options::default()
-        .with_deadline(deadline)
-        .with_counter(counter);
-    with_room(py, wait, |slice| begin(&options, slice)).map(Transfer)
+    with_room(py, wait, |slice| begin(&options.with_wait(slice))).map(Transfer)
 }
 
 /// Calls `attempt` until it finds a slot and room, at most for `wait` seconds.

@@ -54,7 +54,7 @@ impl Transfers {
             link: Arc::clone(link),
             tables,
         };
-        let counts = how.options.counter.is_some();
+        let counts = how.counter.is_some();
         self.begin(way, how, |body, tables| {
             body.prepared = None;
             body.operations = count(moves.operations.len());
@@ -81,7 +81,7 @@ impl Transfers {
             let (found, peer) = (prepared.incarnation, link.incarnation());
             return Err(EngineError::ForeignPrepared { found, peer });
         }
-        if how.options.counter.is_some() && !prepared.plan.counts() {
+        if how.counter.is_some() && !prepared.plan.counts() {
             return Err(EngineError::PreparedUncounted);
         }
         let way = Way {
@@ -114,8 +114,8 @@ impl Transfers {
         }
         let link = Arc::clone(&way.link);
         body.id = Some(id);
-        body.deadline = (how.options.deadline).and_then(|it| Instant::now().checked_add(it));
-        body.counter = how.options.counter;
+        body.deadline = how.deadline.and_then(|it| Instant::now().checked_add(it));
+        body.counter = how.counter;
         body.near = near_of(body.plan(), &way);
         body.notice = how.notice;
         body.way = Some(way);

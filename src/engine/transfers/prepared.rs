@@ -32,7 +32,8 @@ pub(in crate::engine) struct Moves<'a> {
 /// How a transfer runs, and the notice that goes with it.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct How {
-    pub(in crate::engine) options: Options,
+    pub(in crate::engine) deadline: Option<Duration>,
+    pub(in crate::engine) counter: Option<u32>,
     pub(in crate::engine) notice: Option<Attached>,
 }
 
@@ -55,7 +56,7 @@ impl Moves<'_> {
 /// How a transfer is to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Options {
+pub struct Options<'a> {
     /// When this time is over, no more slices are posted, as if the transfer were cancelled. Default none: the deadline of the engine's
     /// configuration holds.
     pub deadline: Option<Duration>,
@@ -63,9 +64,16 @@ pub struct Options {
     /// Each is one WRITE of the HCA, by one QP, and is never posted again. If it fails the transfer fails, although the peer may have
     /// counted it. Default none.
     pub counter: Option<u32>,
+    /// The peer's program gets these bytes after the last byte of the transfer, up to
+    /// [`MOST_NOTICE_BYTES`](crate::engine::MOST_NOTICE_BYTES). If the transfer fails, it gets them too, with the outcome and the first
+    /// cause. Default none.
+    pub notice: Option<&'a [u8]>,
+    /// While no slot is free, or the peer has no room for the notice, the call that begins the transfer waits, at most for this time.
+    /// Default 0: it never waits.
+    pub wait: Duration,
 }
 
-impl Options {
+impl<'a> Options<'a> {
     /// Returns the options with this [`deadline`](Options::deadline).
     #[must_use]
     pub const fn with_deadline(self, deadline: Option<Duration>) -> Self {
@@ -78,11 +86,15 @@ impl Options {
         Self { counter, ..self }
     }
 
-    /// Returns the options with this deadline, if they have none.
-    pub(in crate::engine) fn or(self, deadline: Option<Duration>) -> Self {
-        Self {
-            deadline: self.deadline.or(deadline),
-            ..self
-        }
+    /// Returns the options with this [`notice`](Options::notice).
+    #[must_use]
+    pub const fn with_notice(self, notice: Option<&'a [u8]>) -> Self {
+        Self { notice, ..self }
+    }
+
+    /// Returns the options with this [`wait`](Options::wait).
+    #[must_use]
+    pub const fn with_wait(self, wait: Duration) -> Self {
+        Self { wait, ..self }
     }
 }

@@ -45,7 +45,7 @@ impl Rig {
         }
     }
 
-    fn begin(&self, link: &Arc<Link>, kind: Kind, options: &Options) -> TransferId {
+    fn begin(&self, link: &Arc<Link>, kind: Kind, options: &Options<'_>) -> TransferId {
         let tables = one_region_each(RailKeys::from_iter([1]));
         let one = Operation {
             kind,
@@ -58,7 +58,8 @@ impl Rig {
             overlaps: false,
         };
         let how = How {
-            options: *options,
+            deadline: options.deadline,
+            counter: options.counter,
             notice: None,
         };
         self.transfers.submit(link, tables, moves, how).unwrap()

@@ -470,12 +470,8 @@ impl<Tell: FnMut(&str)> Run<'_, Tell> {
             self.finish_oldest()?;
         }
         let id = loop {
-            let (peer, options) = (&self.filler.server.peer, Options::default());
-            let begun = match notice {
-                None => peer.submit(batch, &options),
-                Some(bytes) => peer.submit_notify(batch, &options, bytes),
-            };
-            match begun {
+            let options = Options::default().with_notice(notice);
+            match self.filler.server.peer.submit(batch, &options) {
                 Ok(id) => break id,
                 Err(EngineError::WouldBlock { .. }) if !self.under_way.is_empty() => {
                     self.blocked += 1;

@@ -391,11 +391,8 @@ impl Run {
     fn round(&self, notice: Option<&[u8]>) -> Result<Duration, BenchError> {
         let begin = Instant::now();
         let post = |(server, prepared): &(Server, Arc<Prepared>)| {
-            let options = Options::default();
-            match notice {
-                None => server.peer.post(prepared, &options),
-                Some(bytes) => server.peer.post_notify(prepared, &options, bytes),
-            }
+            let options = Options::default().with_notice(notice);
+            server.peer.post(prepared, &options)
         };
         let posted = self.targets.iter().map(post);
         let ids: Vec<_> = posted.collect::<Result<_, _>>().map_err(HostError::from)?;

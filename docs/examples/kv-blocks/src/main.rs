@@ -94,7 +94,10 @@ fn prefill(store: &dyn Store) -> Ended {
             bytes: BLOCK.into(),
         })
         .collect();
-    let transfer = peer.submit_notify(&operations, &Options::default(), b"written")?;
+    let transfer = peer.submit(
+        &operations,
+        &Options::default().with_notice(Some(b"written")),
+    )?;
     let status = engine.wait(transfer, LIMIT)?;
     if status != Status::Concluded(Outcome::Done) {
         return Err(format!("the transfer ended as {status:?}").into());
