@@ -1,4 +1,4 @@
-//! Section 4, the choice: the group expels members that the larger side does not reach, and no other member for want of contact.
+//! The choice: the group expels members that the larger side does not reach, and no other member for want of contact.
 //!
 //! Members are a graph with an edge where both rows say that they meet. The largest component stays, if it has two ranks or
 //! more; of several the one with the lowest slot. A rank outside goes when its pair with every rank of that component is

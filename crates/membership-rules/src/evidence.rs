@@ -160,7 +160,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         }
     }
 
-    /// Section 4: whether this rank reports ends of processes of its machine, which the lowest living rank of the machine does. The
+    /// Evidence: whether this rank reports ends of processes of its machine, which the lowest living rank of the machine does. The
     /// others go by what they see themselves.
     fn tells_ends(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> bool {
         let beside = look.beside.and(&look.holders).and(&record.slots());
@@ -182,7 +182,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         all
     }
 
-    /// Section 4: the slots that are gone. A member is gone if its process has ended, or if this rank and every other member with a
+    /// Evidence: the slots that are gone. A member is gone if its process has ended, or if this rank and every other member with a
     /// lease have not heard of it. Members that this rank gives up itself do not count among the others. This rank never counts as
     /// gone. For a newcomer, the member that had its slot may.
     pub fn gone(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Slots {

@@ -11,17 +11,17 @@ use crate::slots::Slots;
 
 /// The rules that can be left out. What a method does here is the rule.
 pub trait Rulebook {
-    /// Section 2: own standing still is a gap.
+    /// Own standing still is a gap.
     fn is_own_gap<S: Span>(&self, passed: S, between: S) -> bool {
         passed > between
     }
 
-    /// Section 2: a store call that was slow or failed is a gap.
+    /// A store call that was slow or failed is a gap.
     fn is_store_gap<S: Span>(&self, call: S, bound: S) -> bool {
         call > bound
     }
 
-    /// Section 3: the clock of a rank unheard, after another look that finds nothing of it. It starts at the first look that misses
+    /// The clock of a rank unheard, after another look that finds nothing of it. It starts at the first look that misses
     /// the rank, and needs four looks. Missing is not unheard before its clock says so.
     fn missed<S: Span>(&self, before: Option<Clock<S>>, passed: S, bound: S) -> Clock<S> {
         match before {
@@ -33,7 +33,7 @@ pub trait Rulebook {
         }
     }
 
-    /// Section 4: any sign of life withdraws what a clock says. Returns whether a rank whose clock `counts` or not may still be heard.
+    /// Evidence: any sign of life withdraws what a clock says. Returns whether a rank whose clock `counts` or not may still be heard.
     fn may_be_withdrawn(&self, _counts: bool) -> bool {
         true
     }
@@ -43,33 +43,33 @@ pub trait Rulebook {
         look.wrote.contains(slot)
     }
 
-    /// Section 3: words that arrive are signs of life.
+    /// Clocks: words that arrive are signs of life.
     fn is_heard<S>(&self, look: &Look<S>, slot: u32) -> bool {
         look.heard.contains(slot)
     }
 
-    /// Section 4: all ranks that look say the same. Leaves in `unheard` what one more of them says.
+    /// Evidence: all ranks that look say the same. Leaves in `unheard` what one more of them says.
     fn second(&self, unheard: &mut Slots, theirs: &Slots) {
         unheard.retain(theirs);
     }
 
-    /// Section 4: a later generation that asks is evidence of nothing. Returns the slots that have ended since others ask.
+    /// Evidence: a later generation that asks is evidence of nothing. Returns the slots that have ended since others ask.
     fn ended_by_asks<S>(&self, _record: &Record, _look: &Look<S>) -> Slots {
         Slots::default()
     }
 
-    /// Section 3: how long a proposal is unanswered, after `time` before this look. Its clock starts anew after a gap, where no time
+    /// Clocks: how long a proposal is unanswered, after `time` before this look. Its clock starts anew after a gap, where no time
     /// has `passed` by the clocks; `raw` is what has passed.
     fn unanswered<S: Span>(&self, time: S, passed: Option<S>, _raw: S, bound: S) -> S {
         passed.map_or(S::default(), |passed| time.plus(passed).min(bound))
     }
 
-    /// Section 3: a rank that meets no other accuses none.
+    /// Clocks: a rank that meets no other accuses none.
     fn may_accuse(&self, meets: &Slots) -> bool {
         !meets.is_empty()
     }
 
-    /// Section 3: clocks of contact stand still while no word of any member arrives: earlier words are old. `heard` are the members
+    /// Clocks of contact stand still while no word of any member arrives: earlier words are old. `heard` are the members
     /// with unbroken QPs of which one has arrived.
     fn is_fresh(&self, heard: &Slots) -> bool {
         !heard.is_empty()
@@ -81,22 +81,22 @@ pub trait Rulebook {
         behind
     }
 
-    /// Section 4: the group expels the ranks that the larger side does not reach.
+    /// Evidence: the group expels the ranks that the larger side does not reach.
     fn expels(&self, unreached: Slots) -> Slots {
         unreached
     }
 
-    /// Section 4, the ranks of `left` that may have an edge with the one of `row`. Silence is none.
+    /// Evidence: the ranks of `left` that may have an edge with the one of `row`. Silence is none.
     fn near(&self, left: &Slots, row: &Row) -> Slots {
         left.and(&row.meets)
     }
 
-    /// Section 4: an edge is where both say that they meet.
+    /// Evidence: an edge is where both say that they meet.
     fn is_edge(&self, end: End<'_>, other: End<'_>) -> bool {
         end.row.meets.contains(other.slot) && other.row.meets.contains(end.slot)
     }
 
-    /// Section 4: a side has two or more.
+    /// Evidence: a side has two or more.
     fn smallest_side(&self) -> u32 {
         2
     }

@@ -1,4 +1,4 @@
-//! Section 5: what a rank does next, P1 to P10 and leaves, as one pure function over its look.
+//! What a rank does next, P1 to P10 and leaves, as one pure function over its look.
 
 use std::collections::BTreeMap;
 
@@ -392,7 +392,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
     }
 }
 
-/// P7 (B6): calls before the view may go on, then the device gets the view, then all calls may.
+/// P7: calls before the view may go on, then the device gets the view, then all calls may.
 fn apply<S: Span>(own: &Own<S>, record: &Record, look: &Look<S>) -> Step {
     let before = record.first.wrapping_sub(1);
     let held = match own.limit {

@@ -13,38 +13,38 @@ use membership_rules::slots::Slots;
 /// them or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Section 2: own standing still is a gap.
+    /// Own standing still is a gap.
     OwnGap,
-    /// Section 2: a store call that was slow or failed is a gap.
+    /// A store call that was slow or failed is a gap.
     StoreGap,
-    /// Section 3: the clock of a rank unheard starts at the first look that misses it, and needs four looks.
+    /// The clock of a rank unheard starts at the first look that misses it, and needs four looks.
     FirstLook,
-    /// Section 3: missing is not unheard before its clock says so.
+    /// Clocks: missing is not unheard before its clock says so.
     Unheard,
-    /// Section 4: any sign of life withdraws it.
+    /// Evidence: any sign of life withdraws it.
     Withdrawn,
     /// L3: a lease that was taken again is a sign of life.
     Takings,
-    /// Section 3: words that arrive are signs of life.
+    /// Clocks: words that arrive are signs of life.
     Veto,
-    /// Section 4: all ranks that look say the same.
+    /// Evidence: all ranks that look say the same.
     Seconded,
-    /// Section 4: a later generation that asks is evidence of nothing.
+    /// Evidence: a later generation that asks is evidence of nothing.
     LaterIsNothing,
-    /// Section 3: the clock of a proposal starts anew after a gap.
+    /// The clock of a proposal starts anew after a gap.
     AnswerGap,
-    /// Section 3: a rank that meets no other accuses none.
+    /// Clocks: a rank that meets no other accuses none.
     Lonely,
-    /// Section 3: clocks of contact stand still while no word of any member arrives: earlier words are old.
+    /// Clocks of contact stand still while no word of any member arrives: earlier words are old.
     Fresh,
     /// P7: a pair connects after the calls before the view that parted it. So a rank that has those calls to make is not accused
     /// and accuses none.
     BehindSaysNothing,
-    /// Section 4: the group expels a rank that the larger side does not reach.
+    /// Evidence: the group expels a rank that the larger side does not reach.
     Choice,
-    /// Section 4: an edge is where both say that they meet; silence is none.
+    /// Evidence: an edge is where both say that they meet; silence is none.
     BothMeet,
-    /// Section 4: a side has two or more.
+    /// Evidence: a side has two or more.
     TwoStay,
     /// P2: an open proposal only loses.
     OnlyLoses,
@@ -84,11 +84,11 @@ pub enum Rule {
     RenewedByRules,
     /// L2, kept by what renews leases: a stale lease is not revoked.
     NotRevoked,
-    /// Section 1, kept by what reads keys: a key that cannot be read counts as missing.
+    /// Keys, kept by what reads keys: a key that cannot be read counts as missing.
     KeysOneByOne,
-    /// Section 4, kept by what watches ports: a port that is down says nothing.
+    /// Evidence, kept by what watches ports: a port that is down says nothing.
     PortsSayNothing,
-    /// Finding 10, kept by what reads leases: a look of one that was stopped is not believed.
+    /// Leases, kept by what reads them: a look of one that was stopped is not believed.
     ClockFirst,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! - Skips that cover gaps: a skip names every call of the set since the last data (`mark_skipped`). Where each call is data or
 //!   skipped in turn this is rule A5 with the same states. Where calls end aborted or refused the skip names those too.
-//! - Aborted calls (B7 with A5): they run none of their phases, but both their send phases say at once that nothing comes. If
+//! - Aborted calls: they run none of their phases, but both their send phases say at once that nothing comes. If
 //!   they do not say so (`AbortNotTold`), nothing wrong is read, but two healthy ranks wait for each other.
 //! - Refused calls: dispatch sends nothing, combine goes on. Callers' masks: a peer that is left out gets a word in both send
 //!   phases and is not awaited, although it may send.

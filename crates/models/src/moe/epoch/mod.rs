@@ -1,4 +1,4 @@
-//! Membership change with the device's call counter as a process of its own: prepare, promise, commit, apply (rules B1 to B8).
+//! Membership change with the device's call counter as a process of its own: prepare, promise, commit, apply.
 //!
 //! The store is one record, changed by compare-and-set only; promises are keys of their own. Host and device of a rank are two
 //! processes that share `started` (written by the device), `limit` and the two views (written by the host). Deaths, false

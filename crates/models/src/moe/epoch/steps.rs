@@ -130,7 +130,7 @@ impl Epoch {
         }
     }
 
-    /// B2: a member that has applied the epoch proposes, or makes an open proposal smaller.
+    /// A member that has applied the epoch proposes, or makes an open proposal smaller.
     fn propose(&self, state: &State, rank: usize, emit: &mut impl FnMut(&'static str, u8, State)) {
         let record = state.record;
         let open = record.proposal != 0;
@@ -177,7 +177,7 @@ impl Epoch {
         }
     }
 
-    /// B3: closes `limit`, reads `started`, opens up to it, fences, promises.
+    /// The host closes `limit`, reads `started`, opens up to it, fences and promises.
     fn promise(&self, state: &State, rank: usize, emit: &mut impl FnMut(&'static str, u8, State)) {
         let record = state.record;
         let host = state.ranks[rank];
@@ -248,7 +248,7 @@ impl Epoch {
         }
     }
 
-    /// B5: every rank of the proposal has promised it.
+    /// Commits when every rank of the proposal has promised it.
     fn commit(
         &self,
         state: &State,
@@ -317,7 +317,7 @@ impl Epoch {
         Ok(())
     }
 
-    /// B6: limit up to first - 1, the view, then limit open.
+    /// Applies a view: the limit goes up to first - 1, then the view is written, then the limit opens.
     fn apply(&self, state: &State, rank: usize, emit: &mut impl FnMut(&'static str, u8, State)) {
         let record = state.record;
         let host = state.ranks[rank];
@@ -398,7 +398,7 @@ impl Epoch {
         }
     }
 
-    /// B4 and B7.
+    /// The device begins calls up to the limit, and ends calls aborted.
     fn device(
         &self,
         state: &State,

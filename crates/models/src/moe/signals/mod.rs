@@ -106,7 +106,7 @@ pub struct Signals {
     pub skips: Skips,
     /// Threads wait for all peers of a phase at once, as the kernels do; else for one after the other.
     pub parallel: bool,
-    /// Calls that may end aborted before they have sent anything (B7). Where ranks keep pace, each waits for its deadline, or, after
+    /// Calls that may end aborted before they have sent anything. Where ranks keep pace, each waits for its deadline, or, after
     /// another, until a rank has reached it.
     pub aborts: u8,
     /// Calls whose input may be refused.
