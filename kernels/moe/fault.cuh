@@ -53,7 +53,7 @@ WV_DEVICE_COLD void record_fault(MoeContext& moe, MoeHandle& handle, Phase phase
   publish_fault(moe, handle);
 }
 
-/// The same for a phase that runs.
+/// Records a fault of the phase that runs, as the function above does.
 WV_DEVICE void record_fault(const Call& call, MoeCause cause, uint32_t peer, uint32_t syndrome = 0,
                             uint32_t expert = NONE) {
   record_fault(call.moe, call.handle, call.phase, cause, peer, syndrome, expert);

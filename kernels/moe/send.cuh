@@ -19,7 +19,7 @@ WV_DEVICE void tell(const Call& call, uint32_t peer) {
   if (call.open(peer, &qp) == Status::ok) control(call, qp, peer, options);
 }
 
-/// Says that nothing of this call comes to `peer`. One thread.
+/// Tells `peer` that this rank sends it nothing in this call. One thread calls this.
 WV_DEVICE void tell_skipped(const Call& call, const PeerQp& qp, uint32_t peer) {
   mark_skipped(call, peer);
   PostOptions options{for_own_hca(call)};

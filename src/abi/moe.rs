@@ -261,7 +261,7 @@ abi_struct! {
         /// Reserved, zero.
         pub reserved0: [u32; 5],
 
-        /// Number of the last call that began. Last line: changed by the phases.
+        /// Number of the last call that began. This begins the last line of the struct, the only one that phases change.
         pub call: u32,
         /// Newest closed call, by kind.
         pub released: [u32; 2],

@@ -1,4 +1,4 @@
-//! What a rail can be refused.
+//! Errors of a rail: what the HCA, or the device that runs kernels, has refused.
 
 use super::choice::{Matter, RefusedStep};
 use crate::gpu::GpuError;

@@ -55,9 +55,9 @@ pub(crate) enum Reach {
     /// By QPs only.
     #[default]
     Hca,
-    /// At the addresses that the other has.
+    /// By load and store, at the addresses that the other rank uses: both ranks are in one process, with one device.
     Process,
-    /// By what the other names.
+    /// By load and store, in memory that the other rank names and this rank maps: both processes are on one machine.
     Machine,
 }
 

@@ -63,8 +63,8 @@ pub fn open_for(selector: GpuSelector, soft: bool) -> Result<Arc<dyn Gpu>, GpuEr
     }
 }
 
-/// As [`open`], without the kernels of this crate if it is a GPU, whose driver would take seconds to compile them. Kernels that a
-/// program adds run on it, MoE does not.
+/// Opens a device as [`open_for`] does. If the device is a GPU, it leaves out the kernels of this crate, which its driver would
+/// compile for seconds. Kernels that a program adds run on the device. MoE does not.
 ///
 /// # Errors
 ///

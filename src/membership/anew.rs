@@ -22,7 +22,7 @@ const PATIENCE: u32 = 3;
 const MENDS: &str =
     "Calls go on. If those ranks are gone for good, start all ranks anew with another store";
 
-/// What this rank has told and heard of a record that is lost.
+/// What this rank has said and heard about a record that the store has lost.
 #[derive(Debug, Default)]
 pub(super) struct LostRecord {
     /// A member had the name of this newcomer before it, in another process.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Shortest pause between two looks of a rank whose turn it is in a change.
 pub(super) const BUSY: Duration = Duration::from_millis(2);
-/// Between two of its looks while ranks want to come in, or have left.
+/// Pause between two looks of a rank whose turn it is, while ranks want to come in or have left.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 /// In peace one look in this many asks for changes, because the watch of the record may have missed one. The others count leases.
 const PEACE: u32 = 4;

@@ -194,7 +194,7 @@ impl HostMemory {
         })
     }
 
-    /// Its first byte, as requests name it.
+    /// Returns the address of the first byte, as requests give it.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.first.as_ptr().addr() as u64

@@ -36,7 +36,7 @@ const SLEEP: Duration = Duration::from_micros(50);
 pub struct DoorbellProxy {
     shared: Arc<Shared>,
     thread: Option<OwnThread>,
-    /// Holds the mailboxes, if it was given; dropped last, when the thread has ended.
+    /// The owner of the mailboxes, if the caller gave one. It is dropped last, after the thread has ended.
     _owner: Option<Box<dyn Any + Send + Sync>>,
 }
 

@@ -1624,8 +1624,8 @@ enum wv_status wv_moe_place_by(const struct wv_moe *moe,
                                void *context)
 WV_NOEXCEPT;
 
-// Takes the oldest event, or waits for one up to `timeout_ms`: WV_TIMEOUT if none comes. After the last event of a rank whose
-// group is over: WV_EXPELLED, WV_LEFT or WV_PANIC, at once. The newest 4,096 events are kept.
+// Takes the oldest event, or waits for one up to `timeout_ms` and then returns WV_TIMEOUT. Once the group of this rank is over and
+// no event is left, it returns WV_EXPELLED, WV_LEFT or WV_PANIC at once. The newest 4,096 events are kept.
 //
 // Requires:
 // `event` is a struct.

@@ -88,7 +88,7 @@ impl Shared {
         stop.store(1, Ordering::Release);
     }
 
-    /// Returns whether it was attached before.
+    /// Notes whether the executor is attached. Returns whether it was attached before.
     pub(super) fn set_attached(&self, attached: bool) -> bool {
         self.attached.swap(attached, Ordering::AcqRel)
     }

@@ -33,7 +33,8 @@ pub trait Rulebook {
         }
     }
 
-    /// Evidence: any sign of life withdraws what a clock says. Returns whether a rank whose clock `counts` or not may still be heard.
+    /// Evidence: any sign of life withdraws what a clock says. Returns whether a sign of life may still withdraw it. `counts`: the
+    /// clock has run long enough to count.
     fn may_be_withdrawn(&self, _counts: bool) -> bool {
         true
     }

@@ -146,7 +146,7 @@ mod tests {
         (0..=0x7e).map(number).collect()
     }
 
-    /// The code nearest to `value` (not negative) by looking at all of them; of two, the even one.
+    /// Returns the code nearest to `value`, which is not negative. It compares all codes. Of two equally near it returns the even one.
     fn nearest(table: &[f64], value: f64) -> u8 {
         let distance = |code: u8| (table[usize::from(code)] - value).abs();
         (0..=0x7e)

@@ -281,7 +281,7 @@ struct Table {
 pub(crate) struct Reader {
     class: Py<PyType>,
     read: Read,
-    /// Where its tensors lie, as DLPack says it.
+    /// The device of the tensors, as `DLDevice` of DLPack: its type and number.
     device: [i32; 2],
 }
 

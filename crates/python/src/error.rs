@@ -27,7 +27,7 @@ pub(crate) fn raise(py: Python<'_>, name: &str, text: String) -> PyErr {
     }
 }
 
-/// What an error of the runtime is called in Python.
+/// How an error of the runtime is raised in Python.
 pub(crate) trait Raise {
     /// The class in `warpverbs.errors`.
     fn class(&self) -> &'static str;

@@ -21,8 +21,9 @@ pub(crate) struct Interface {
 }
 
 impl Interface {
-    /// The one to which `ip` is assigned. An address of the machine that is assigned to none belongs to the loopback interface, as
-    /// those of 127.0.0.0/8 do, or to that of its local route. None: the machine does not have the address.
+    /// Returns the interface to which `ip` is assigned. If `ip` is assigned to none, it returns the loopback interface for an IPv4
+    /// address of its subnet (127.0.0.0/8), and the interface of the local route for an IPv6 address. Returns None if this machine
+    /// does not have the address.
     pub(crate) fn of(ip: IpAddr) -> Option<Self> {
         let addresses = Addresses::list()?;
         let assigned = addresses.iter().find(|entry| entry.ip == Some(ip));

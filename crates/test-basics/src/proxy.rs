@@ -66,7 +66,7 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
-    /// Closes all connections and takes no more, or takes them again.
+    /// If `away`, closes all connections, and each new one at once. Otherwise accepts connections again.
     pub fn set_away(&self, away: bool) {
         let mut state = self.shared.state();
         state.away = away;

@@ -126,7 +126,7 @@ impl Node {
             .with_proxy(self.proxy.as_ref())
     }
 
-    /// A QP in Reset whose memory is as it must be.
+    /// Returns a new QP in Reset, with all in its memory that it must have before it leaves Reset.
     pub fn qp(&self, config: &QpConfig) -> Result<Qp<Reset>, VerbsError> {
         let qp = Qp::create(&self.pd, self.places(), config)?;
         self.write_image(&qp, 0);

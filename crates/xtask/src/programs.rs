@@ -36,7 +36,7 @@ impl Test {
 pub(crate) struct Program {
     pub(crate) id: String,
     pub(crate) executable: PathBuf,
-    /// Of its package: where it runs.
+    /// The directory of its package, in which the program runs.
     pub(crate) directory: PathBuf,
     pub(crate) source: PathBuf,
     pub(crate) tests: Vec<Test>,

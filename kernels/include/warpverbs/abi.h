@@ -827,7 +827,7 @@ struct alignas(128) MoeContext {
   uint32_t buffers;
   /// Reserved, zero.
   uint32_t reserved0[5];
-  /// Number of the last call that began. Last line: changed by the phases.
+  /// Number of the last call that began. This begins the last line of the struct, the only one that phases change.
   uint32_t call;
   /// Newest closed call, by kind.
   uint32_t released[2];

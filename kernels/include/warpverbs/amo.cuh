@@ -24,18 +24,20 @@ struct Amo {
   LocalAddr result{};
 };
 
-/// Does `Op` to a word of the peer. Warp, block: each active thread to its own, in the order of the
-/// threads; several may name the same word. Results must be different places.
+/// Does `Op` to a word of the peer. In a warp or block each active thread does it to its own word,
+/// in the order of the threads. Several threads may name the same word. Each result must have a
+/// place of its own.
 ///
-/// It takes effect after everything that was posted before on this QP. The old value is in its
-/// place when `wait_data` has returned `ok` for the ticket. The library never repeats an atomic:
-/// after an error it may or may not have happened.
+/// The operation takes effect after everything that was posted before on this QP. The old value is
+/// in its place when `wait_data` has returned `ok` for the ticket. The library never repeats an
+/// atomic: after an error it may or may not have happened.
 ///
-/// Takes one WQEBB per thread, or two for `swap`, `and` and `or` of 8 bytes. It takes one more per
-/// call.
+/// A call takes one WQEBB per thread. For `swap`, `and` and `or` of 8 bytes it takes two per thread
+/// and one more.
 ///
-/// @return as put. `invalid` also if the device cannot do it (`QpContext::atomics`), an address is
-/// off its boundary, or a result has neither a place nor `QpContext::atomic_sink`.
+/// @return as `put`. `invalid` also in three cases: the device cannot do the operation
+/// (`QpContext::atomics`), an address is not a multiple of the word's size, or a thread names no
+/// place for its result and the QP has no `QpContext::atomic_sink`.
 template <AmoOp Op, class Scope, class Q, class T>
 WV_DEVICE Posted amo(Scope scope, const Q& qp, const Amo<T>& what, const PostOptions& options,
                      bool active = true) {

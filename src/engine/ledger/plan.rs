@@ -94,7 +94,7 @@ pub(in crate::engine) struct RemoteUse {
     pub(in crate::engine) region: u32,
 }
 
-/// Part of an operation, in one registration at both ends.
+/// Part of an operation that lies within one registration at each end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     local: u64,
@@ -116,7 +116,7 @@ struct Run {
     bytes: u64,
 }
 
-/// The slices of a transfer. It keeps its memory from one transfer to the next.
+/// The slices of a transfer. The plan keeps its memory from one transfer to the next.
 #[derive(Debug)]
 pub struct Plan {
     cut: Cut,

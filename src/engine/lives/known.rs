@@ -24,7 +24,7 @@ pub struct PeerGone {
     pub name: String,
     /// The life of the engine.
     pub incarnation: u64,
-    /// Whether the QPs of that engine are reset too. If not, what this side has sent may land in its memory until they are.
+    /// Whether the QPs of that engine are reset too. Until they are, bytes that this side has sent may land in its memory.
     pub remote: Remote,
     /// How the last connection has ended.
     pub reason: String,

@@ -127,7 +127,7 @@ impl Fences {
         self.changed.notify_all();
     }
 
-    /// Returns how often a lane has begun another life.
+    /// Returns how many times lanes have begun another life, over all lanes.
     pub(in crate::engine) fn resets(&self) -> u64 {
         self.resets.load(Ordering::Relaxed)
     }

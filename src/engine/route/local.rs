@@ -155,7 +155,8 @@ impl Local {
         })
     }
 
-    /// Returns what the connection to `peer` has for copies. A warning says where the NIC takes the place of a way that should be.
+    /// Returns what the connection to `peer` has for copies within the machine. It logs a warning if the peer is likely to be on this
+    /// machine and the NIC moves the bytes all the same.
     ///
     /// # Errors
     /// [`EngineError::NotLocal`]: the path of this engine is `local`, and the peer is not reached within the machine.

@@ -48,8 +48,8 @@ pub struct Accepted {
     pub from: String,
 }
 
-/// The pauses of a listener to which the system gives no descriptor, thread or memory for a connection. The shortage passes when
-/// others end.
+/// The pauses of a listener while the system has no descriptor, thread or memory for another connection. The shortage passes when
+/// other connections end.
 #[derive(Debug, Default)]
 pub struct Shortage {
     pause: Option<Duration>,

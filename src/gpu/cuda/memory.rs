@@ -416,7 +416,7 @@ struct ForHcas {
     /// The first page that has some of it, and the bytes of all such pages; 0 if not all belong to the caller's allocation.
     first: u64,
     exported: u64,
-    /// Where in the first page it begins.
+    /// Offset in the first page at which the caller's memory begins.
     offset: u64,
 }
 

@@ -56,7 +56,7 @@ pub(in crate::moe) fn agreed(config: &MoeConfig, placement: &Placement) -> Vec<(
     pairs.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 
-/// The shape with its room for expert slots filled in: what it says, or as much as `placement` needs.
+/// Returns `config` with its number of expert slots set: the number in `config`, or, if that is 0, as many as `placement` needs.
 pub(in crate::moe) fn with_room(
     config: MoeConfig,
     placement: &Placement,

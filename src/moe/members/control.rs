@@ -88,7 +88,7 @@ impl Control {
         self.board.begin_at(first)
     }
 
-    /// The first call runs in `view`.
+    /// Makes the first call run in `view`.
     pub(in crate::moe) fn begin_in(&self, view: View) -> Result<(), MoeError> {
         self.check(&view)?;
         let first = view.first;

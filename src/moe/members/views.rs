@@ -86,7 +86,7 @@ impl Written {
         self.0.last().expect("a layer has a view from its begin")
     }
 
-    /// The views, the newest first, and with each the last call that may run in it; none if all later ones may.
+    /// Returns the views, the newest first, each with the last call that may run in it. None: all later calls may run in it.
     fn views(&self) -> impl Iterator<Item = (&Entry, Option<u32>)> {
         self.0.iter().rev().scan(None, |later, entry| {
             let last = later.replace(entry.begins.wrapping_sub(1));

@@ -41,11 +41,11 @@ pub(super) const FIRST_COUNT: usize =
 const FIRST_NAME: usize = (FIRST_COUNT + COUNT_WORDS).next_multiple_of(PAGE);
 pub(super) const WORDS: usize = FIRST_NAME + ALL_WORDS;
 
-/// Of the head: places of regions that were ever used.
+/// First word of the head: the number of places that regions have ever used.
 const USED: usize = 0;
-/// Of the head: not 0 once a region had no place.
+/// Second word of the head: not 0 while some region has no place.
 const CROWDED: usize = 1;
-/// Of the head: the secret.
+/// Where the words of the secret begin in the head.
 const SECRET: usize = 2;
 /// Words of a seat. `OPEN` is the life of the connection whose peer may copy, 0 for none. Then what this engine keeps for the peer.
 /// The numbers of its threads have the life in their upper half. So a thread of an ended connection does not

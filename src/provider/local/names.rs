@@ -10,9 +10,9 @@ use crate::gpu::MemoryHandle;
 
 /// Regions that have a handle at a time.
 pub(super) const NAMES: usize = 1 << 10;
-/// Words of one: the handle, and where in its allocation the region begins.
+/// Words of one name: the handle of an allocation, and where the region begins in that allocation.
 const NAME_WORDS: usize = IPC_BYTES / 8 + 1;
-/// All of them.
+/// Words of all names.
 pub(super) const ALL_WORDS: usize = NAMES * NAME_WORDS;
 /// Bytes of a CUDA IPC handle.
 const IPC_BYTES: usize = 64;

@@ -17,13 +17,13 @@ pub(crate) struct LocalOffer {
     pub(crate) board: FileName,
 }
 
-/// Where the owner of a board keeps what shows a peer whose memory it is.
+/// Where the owner of a board keeps the words by which a peer checks whose memory it reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Place {
     /// The peer's seat.
     pub(crate) seat: u64,
-    /// Where the board is in the memory of the one that tells this.
+    /// The address of the board in the memory of its owner.
     pub(crate) board: u64,
 }
 

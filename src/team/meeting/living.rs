@@ -36,7 +36,7 @@ pub(in crate::team) fn living(
     loop {
         // Read before the look, so that a rank is left out only by a look that begins after the deadline.
         let left = looks.next().unwrap_or(Duration::ZERO);
-        // Before the ranks that are here: what a process published before its end is read after this.
+        // The ended ranks are read before the ranks that are here. So this rank reads all that a process published before its end.
         let gone: RankSet = exchange.ended().map(|(rank, _)| rank).collect();
         if let Some(ranks) = exchange.read::<Vec<u32>>(rank, &decided, &decided)? {
             return with_own(exchange, ranks.into_iter().collect());

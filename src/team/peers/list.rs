@@ -23,7 +23,7 @@ pub(in crate::team) struct Peers {
     rank: u32,
     /// What this rank tells of itself, but for windows.
     hello: Hello,
-    /// The hello of a rank that joins, as it was written.
+    /// The hello of this rank as it was written to the store, if this rank joins a running team. A founder has none.
     told: Mutex<Option<Vec<u8>>>,
     peers: Vec<Peer>,
     /// Set by kernels; dropped after the QPs, whose contexts name it.

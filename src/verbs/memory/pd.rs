@@ -48,9 +48,9 @@ impl Pd {
         Ok(Arc::new(pd))
     }
 
-    /// Takes a domain that the application has allocated on a context that it has handed over by [`Context::adopt`]. The application
-    /// deallocates it, when [`adopted`](crate::verbs::adopted) counts it no more. What is made in it may use the memory that the
-    /// application has registered in it, and the application's QPs what is registered here.
+    /// Takes a domain that the application has allocated, on a context that it has handed over by [`Context::adopt`]. The application
+    /// deallocates the domain once [`adopted`](crate::verbs::adopted) returns 0 for it. Objects that this library makes in the domain
+    /// may use memory that the application has registered in it. The application's QPs may use memory that this library registers in it.
     ///
     /// # Errors
     ///

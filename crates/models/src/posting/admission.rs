@@ -88,7 +88,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Nothing is held here: the put may leave at any time.
+    /// The thread waits for room. It holds no claim and no reservation meanwhile, so its put may leave at any time.
     pub(crate) fn admit_wait(&mut self) -> Result<(), Violation> {
         self.in_life()?;
         if self.word(Word::ERR) != 0 {

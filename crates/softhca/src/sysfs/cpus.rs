@@ -25,7 +25,7 @@ fn parse(text: &str) -> Option<Vec<u32>> {
     Some(numbers)
 }
 
-/// As `local_cpulist` has them.
+/// Returns the CPUs in the format of `local_cpulist`.
 pub(super) fn list(numbers: &[u32]) -> String {
     let mut text = String::new();
     for run in numbers.chunk_by(|one, next| one + 1 == *next) {
@@ -41,7 +41,7 @@ pub(super) fn list(numbers: &[u32]) -> String {
     text
 }
 
-/// As `local_cpus` has them: hexadecimal words of 32 bits with commas, the highest first.
+/// Returns the CPUs in the format of `local_cpus`: hexadecimal words of 32 bits with commas, the highest first.
 pub(super) fn mask(numbers: &[u32]) -> String {
     let words = numbers.last().map_or(1, |last| last / 32 + 1);
     let word = |place: u32| {

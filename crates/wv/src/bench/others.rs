@@ -78,7 +78,7 @@ pub struct Measured {
     pub name: &'static str,
     /// Why it has fewer rows than this one.
     pub refused: Option<String>,
-    /// In the same order for all projects.
+    /// The cases, in the same order for all projects.
     pub rows: Vec<PutRow>,
 }
 

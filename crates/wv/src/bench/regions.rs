@@ -74,10 +74,10 @@ pub struct Row {
     pub milliseconds: [f64; 3],
 }
 
-/// Measures on this device, with such memory.
+/// Measures what it costs to register regions and to find them, on the device of `context` with memory of the kind `memory`.
 ///
 /// # Errors
-/// What the engine refuses; memory that it cannot have.
+/// The engine refuses a call, or the memory cannot be had.
 pub fn measure(
     context: &Arc<Context>,
     memory: MemoryChoice,

@@ -23,7 +23,7 @@ macro_rules! whole {
 
 whole!(u16 u32 u64 usize);
 
-/// Every number of the type. What else limits it is said by who uses it.
+/// Returns a parser of all numbers of the type. The code that reads the option checks any other limit.
 pub(super) fn any<T: Whole>() -> impl TypedValueParser<Value = T> {
     within(T::ALL)
 }
@@ -50,7 +50,7 @@ pub(super) fn seconds() -> impl TypedValueParser<Value = u64> {
     within(0..=MOST_SECONDS)
 }
 
-/// A decimal number that may have a fraction. What limits it is said by who uses it.
+/// Returns a parser of decimal numbers that may have a fraction. The code that reads the option checks any limit.
 pub(super) fn fraction() -> impl TypedValueParser<Value = f64> {
     |text: &str| {
         fraction_of(text).ok_or(

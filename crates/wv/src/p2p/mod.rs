@@ -29,7 +29,7 @@ const SLOT: u64 = 1 << 20;
 const SLOTS: u64 = 4;
 /// Requests that a server has at a time by default. Each takes a window of 4 MiB.
 pub const AT_ONCE: usize = 64;
-/// Most that it may be set to: 16 GiB of windows.
+/// Largest value of the option that replaces [`AT_ONCE`]: 16 GiB of windows.
 pub const MOST_AT_ONCE: usize = 4096;
 
 /// Why a file was not copied.

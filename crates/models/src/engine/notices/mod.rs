@@ -5,8 +5,8 @@
 //! incarnations. The receiver then resets its end, takes what is whole, clears the ring, and reports the number that it has
 //! accepted. The sender goes on from that number.
 //!
-//! The Python model of the reference has the same states. `state` has what is remembered, `steps` what may happen,
-//! `configurations` what is checked.
+//! The reference implementation has a model in Python with the same states. Module `state` holds what the model remembers,
+//! `steps` what may happen, and `configurations` what is checked.
 
 mod configurations;
 mod state;

@@ -39,7 +39,7 @@ const PLACES: [Place; 9] = [
 ];
 
 impl Place {
-    /// Its WQE is in a queue of the HCA, or its CQE is not reaped yet.
+    /// Returns whether the WQE of the slice is in a queue of the HCA, or its CQE is not reaped yet.
     pub(super) fn is_with_hca(self) -> bool {
         matches!(
             self,
@@ -47,7 +47,7 @@ impl Place {
         )
     }
 
-    /// It is handed out and not finished.
+    /// Returns whether the slice is handed out and not finished.
     pub(super) fn is_under_way(self) -> bool {
         self.is_with_hca() || matches!(self, Self::InHand | Self::ToRetry)
     }

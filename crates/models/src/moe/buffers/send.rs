@@ -78,7 +78,7 @@ impl Buffers {
             Rows::Pool(buffers) => self.send_of_pool(state, buffers, emit),
             Rows::BySource => self.post(state, set, |_, gets| gets, emit),
             Rows::ZeroCopy => {
-                // Handed out when the call was received. Until now nothing of this set was posted.
+                // The memory was handed out when the call was received. No item of this set was posted between then and now.
                 let read = |peer: &Peer| peer.items.all().iter().any(|item| item.set == set);
                 let handed = !self.peers(state).iter().any(read) || !self.has(Rule::HandsOut);
                 self.post(state, set, |_, gets| handed || gets, emit)

@@ -26,7 +26,7 @@ pub enum Finding {
     DoorbellBeyondRing,
     /// A slot was filled again before its WQE was complete.
     RingReusedEarly,
-    /// A doorbell names a QP that does not use its register.
+    /// A doorbell was rung in a register that the QP it names does not use.
     DoorbellStray,
     /// A doorbell is ahead of its record.
     DoorbellWithoutRecord,

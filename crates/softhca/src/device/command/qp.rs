@@ -49,7 +49,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
         }
     } else {
         (send, receive) = rings(hca, context, &input)?;
-        // Every queue pair names a record, as firmware may insist, whether or not a queue of it has one.
+        // The command must name a doorbell record for every QP, even if none of its queues uses the record: firmware may insist on that.
         let named = record_part(hca, context, qpc.dbr_umem_id(), qpc.dbr_addr())?;
         umems = [input.wq_umem_id(), qpc.dbr_umem_id()];
         record = (!no_record || receive.is_some()).then_some(named);

@@ -56,7 +56,7 @@ impl Faults {
                 (now_ns.saturating_add(after), *fault)
             })
             .collect();
-        // In the order of time, and at one time in that of the spec.
+        // Sorted by time. The sort is stable: faults with the same time keep the order of the spec.
         self.timed.sort_by_key(|(at_ns, _)| *at_ns);
     }
 

@@ -96,7 +96,7 @@ pub(crate) struct SendQueue {
     pub(crate) scheduled: bool,
     /// The operation that is being carried out inside the process.
     pub(crate) current: Option<Current>,
-    /// Operations handed to the wire, and those it has completed.
+    /// How many operations this QP has handed to the wire, and how many of them the wire has completed.
     pub(crate) submitted: u64,
     pub(crate) completed: u64,
     /// What the checker remembers of it.

@@ -33,7 +33,7 @@ pub(in crate::engine) fn take(hca: &mut HcaState) -> bool {
     !armed.is_empty()
 }
 
-/// An entry has been written to a queue; `solicited` if it is one of those that software may wait for alone.
+/// Notes that an entry was written to CQ `cqn`. `solicited`: the entry counts for a CQ that is armed for solicited entries alone.
 pub(super) fn entry_written(hca: &mut HcaState, cqn: u32, solicited: bool) {
     let now_ns = hca.now_ns;
     if let Some(cq) = hca.cqs.get_mut(cqn) {

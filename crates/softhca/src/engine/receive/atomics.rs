@@ -24,7 +24,7 @@ pub(super) fn apply(op: &AtomicOp, operand: &Region) -> Result<u64, Gone> {
     }
 }
 
-/// The value after `op`, of an operand of either width in the low bits.
+/// Returns the value that `op` makes of `old`. An operand of 4 bytes is in the low half of both.
 fn result(op: &AtomicOp, old: u64) -> u64 {
     match *op {
         AtomicOp::CompareSwap { compare, swap } => {

@@ -1,4 +1,4 @@
-//! The header of 40 bytes that a GRH and an IPv6 header are: they differ in their next header alone.
+//! The header of 40 bytes that a GRH and IPv6 share. They differ only in the value of its field for the next header.
 
 use super::{FrameError, split};
 use std::net::Ipv6Addr;

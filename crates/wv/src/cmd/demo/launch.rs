@@ -31,7 +31,7 @@ const ENDING: Duration = Duration::from_secs(5);
 pub(super) struct Workplace(PrivateDir);
 
 impl Workplace {
-    /// Makes it, and sweeps up what dead owners left.
+    /// Makes the private directory, and removes those whose owners have died.
     pub(super) fn new() -> Result<Self, DemoError> {
         let parent = standard_parent();
         sweep(&parent);

@@ -77,9 +77,9 @@ impl fmt::Display for Way {
 
 /// Why nothing was moved on a way.
 enum Refusal {
-    /// The NIC does not reach the memory so, or is not rung so.
+    /// The NIC cannot reach the memory in this way, or its doorbell cannot be rung in this way.
     Absent(String),
-    /// It does, and the bytes did not come.
+    /// The NIC reaches the memory and its doorbell was rung, but the bytes did not come.
     Failed(String),
 }
 

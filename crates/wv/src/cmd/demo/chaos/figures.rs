@@ -93,7 +93,7 @@ impl Victim {
     }
 }
 
-/// What is known at a time.
+/// What the records that were added so far say.
 #[derive(Default)]
 struct Tally {
     figures: Figures,
