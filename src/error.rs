@@ -78,7 +78,7 @@ impl Error {
         self.part
     }
 
-    /// The part's error, if it is an `E`.
+    /// Returns the part's error, if it is an `E`.
     #[must_use]
     pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
         self.cause.downcast_ref()
@@ -115,7 +115,7 @@ mod tests {
             .collect()
     }
 
-    /// The text of a message as the compiler reads it: a backslash at the end of a line takes the next line's indent away.
+    /// Returns the text of a message as the compiler reads it: a backslash at the end of a line takes the next line's indent away.
     fn joined(text: &str) -> String {
         let mut parts = text.split("\\\n");
         let first = parts.next().unwrap_or_default().to_owned();

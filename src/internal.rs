@@ -36,7 +36,7 @@ pub use crate::sys::bindings;
 pub use crate::team::hello::reader::RecordReader;
 use crate::team::{Store, StoreError};
 
-/// The text of `kernels/include/warpverbs/abi.h`.
+/// Returns the text of `kernels/include/warpverbs/abi.h`.
 #[must_use]
 pub fn abi_header() -> String {
     render::render()

@@ -39,7 +39,7 @@ pub struct Constant {
     pub value: u64,
 }
 
-/// The definition of `T` with the asserts that pin its layout.
+/// Returns the definition of `T` with the asserts that pin its layout.
 #[must_use]
 pub fn struct_item<T: AbiStruct>() -> Item {
     let name = T::NAME;
@@ -70,7 +70,7 @@ pub fn struct_item<T: AbiStruct>() -> Item {
     Item(out)
 }
 
-/// The definition of `T` as an `enum class` over `uint32_t`.
+/// Returns the definition of `T` as an `enum class` over `uint32_t`.
 #[must_use]
 pub fn enum_item<T: AbiEnum>() -> Item {
     let mut out = doc(T::DOC, "");
@@ -83,7 +83,7 @@ pub fn enum_item<T: AbiEnum>() -> Item {
     Item(out)
 }
 
-/// The definitions of `constants`.
+/// Returns the definitions of `constants`.
 #[must_use]
 pub fn constant_items(constants: Vec<Constant>) -> Vec<Item> {
     let render = |constant: Constant| {
@@ -98,7 +98,7 @@ pub fn constant_items(constants: Vec<Constant>) -> Vec<Item> {
     constants.into_iter().map(render).collect()
 }
 
-/// A header: `items` in the C++ namespace `namespace`, after `includes` with their brackets or quotes. Structs need `<cstddef>`
+/// Returns a header: `items` in the C++ namespace `namespace`, after `includes` with their brackets or quotes. Structs need `<cstddef>`
 /// and `<cstdint>`, which `<warpverbs/abi.h>` includes. The first line says `origin`: where the definitions are.
 #[must_use]
 pub fn file(origin: &str, namespace: &str, includes: &[&str], items: Vec<Item>) -> String {

@@ -162,7 +162,7 @@ macro_rules! abi_const {
     ) => {
         $( $(#[doc = $doc])* pub const $name: $ty = $value; )*
 
-        /// The constants of this file, for the header.
+        /// Returns the constants of this file, for the header.
         pub(crate) fn constants() -> Vec<$crate::abi::header::Constant> {
             vec![$($crate::abi::header::Constant {
                 doc: &[$($doc),*],

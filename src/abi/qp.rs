@@ -174,7 +174,7 @@ impl QpContext {
     pub const CQ_DBREC_OFFSET: usize = 704;
 }
 
-/// The flag word S(index, 0): the doorbell token is parked at `index`, and nothing is owed. A flag word holds the low 47 bits of
+/// Returns the flag word S(index, 0): the doorbell token is parked at `index`, and nothing is owed. A flag word holds the low 47 bits of
 /// the index. A fresh QP has `parked(0)` in flag 0.
 #[must_use]
 pub const fn parked(index: u64) -> u64 {

@@ -13,7 +13,7 @@ use bytemuck::{Pod, Zeroable};
 
 /// A type that has the same layout in Rust and in C++.
 pub trait AbiType {
-    /// The C++ declaration of a member called `name`, without the semicolon.
+    /// Returns the C++ declaration of a member called `name`, without the semicolon.
     fn declare(name: &str) -> String;
 }
 
@@ -70,7 +70,7 @@ impl<T> DevicePtr<T> {
         }
     }
 
-    /// The device address.
+    /// Returns the device address.
     #[must_use]
     pub const fn addr(self) -> u64 {
         self.addr

@@ -94,7 +94,7 @@ impl EngineAddress {
         SocketPath::new(path).map(Self::Unix)
     }
 
-    /// The path after `unix:` of the text of an address; none of another text.
+    /// Returns the path after `unix:` of the text of an address; none of another text.
     pub(crate) fn path_of(text: &str) -> Option<Result<SocketPath, BadAddress>> {
         text.strip_prefix(UNIX).map(SocketPath::new)
     }

@@ -47,12 +47,12 @@ const LAUNCHERS: [Launcher; 5] = [
 ];
 
 impl Launcher {
-    /// The one that has started this process: the one variable without the other means nothing.
+    /// Returns the one that has started this process: the one variable without the other means nothing.
     fn has_started(&self, source: &Source<'_>) -> bool {
         source.set(self.rank).is_some() && source.set(self.ranks).is_some()
     }
 
-    /// The first that says rank and number of ranks.
+    /// Returns the first that says rank and number of ranks.
     ///
     /// # Errors
     /// None does; or this library's own word for one of them is no such number, though it has no meaning without the other.
@@ -74,14 +74,14 @@ impl Launcher {
         Ok((source.within(self.rank, 0, ranks - 1)?, ranks))
     }
 
-    /// The number of the job: this library's own word for it before the launcher's.
+    /// Returns the number of the job: this library's own word for it before the launcher's.
     pub(super) fn job(&self, source: &Source<'_>) -> Option<String> {
         let own = source.set(LAUNCHERS[0].job);
         own.or_else(|| source.set(self.job))
     }
 }
 
-/// The rank's number on its machine: said in so many words, or by the launcher. A program that gives its ranks itself may have
+/// Returns the rank's number on its machine: said in so many words, or by the launcher. A program that gives its ranks itself may have
 /// been started by a launcher all the same.
 pub(super) fn local_rank(source: &Source<'_>, ranks: u32) -> Result<Option<u32>, ConfigError> {
     let own = LAUNCHERS[0].local_rank;

@@ -1,6 +1,6 @@
 //! How whole numbers are written in variables and options. `./x` reads its own by this file too.
 
-/// A whole number, decimal or with `0x`. It has no sign, and a decimal one begins with no zero that could stand for base 8.
+/// Returns a whole number, decimal or with `0x`. It has no sign, and a decimal one begins with no zero that could stand for base 8.
 #[must_use]
 pub fn whole(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x") {

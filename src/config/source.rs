@@ -48,7 +48,7 @@ impl Source<'_> {
         }
     }
 
-    /// The variable, or its default.
+    /// Returns the variable, or its default.
     pub(super) fn text(&self, name: &str) -> String {
         self.set(name)
             .unwrap_or_else(|| row_of(name).default.to_owned())
@@ -59,7 +59,7 @@ impl Source<'_> {
         number.ok_or_else(|| row_of(name).refuse(self.text(name)))
     }
 
-    /// A number, or none where the variable is its word.
+    /// Returns a number, or none where the variable is its word.
     pub(super) fn optional<T: TryFrom<u64>>(&self, name: &str) -> Result<Option<T>, ConfigError> {
         let row = row_of(name);
         let value = self.text(name);
@@ -132,7 +132,7 @@ impl Source<'_> {
         })
     }
 
-    /// A variable, of a launcher perhaps, that is a number from `least` to `most`.
+    /// Returns a variable, of a launcher perhaps, that is a number from `least` to `most`.
     pub(super) fn within(&self, name: &str, least: u32, most: u32) -> Result<u32, ConfigError> {
         let value = self.set(name).unwrap_or_default();
         let number = whole(&value).and_then(|number| u32::try_from(number).ok());

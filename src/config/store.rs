@@ -10,7 +10,7 @@ const STORE_FILES: [(&str, &str); 3] = [
     ("WARPVERBS_STORE_KEY", "key"),
 ];
 
-/// The URL of the store, with the options that variables give. One that the URL has itself stays.
+/// Returns the URL of the store, with the options that variables give. One that the URL has itself stays.
 pub(super) fn url(source: &Source<'_>) -> Result<String, ConfigError> {
     let url = source.text("WARPVERBS_STORE");
     let shared = source.switch("WARPVERBS_STORE_SHARED")?;

@@ -67,7 +67,7 @@ pub struct Group {
 }
 
 impl Variable {
-    /// The field that it sets, as code and errors call it.
+    /// Returns the field that it sets, as code and errors call it.
     #[must_use]
     pub fn field(&self) -> String {
         let name = self.name.trim_start_matches("WARPVERBS_");
@@ -75,7 +75,7 @@ impl Variable {
         name.trim_end_matches("_MS").to_lowercase()
     }
 
-    /// The limits of a number; none of anything else.
+    /// Returns the limits of a number; none of anything else.
     #[must_use]
     pub fn limits(&self) -> Option<[u64; 2]> {
         match self.values {
@@ -86,7 +86,7 @@ impl Variable {
         }
     }
 
-    /// The error of a value that it may not be.
+    /// Returns the error of a value that it may not be.
     pub(super) fn refuse(&self, value: String) -> ConfigError {
         let name = self.name.to_owned();
         let number = |word, least, most| ConfigError::Number {

@@ -510,13 +510,13 @@ pub fn variables() -> impl Iterator<Item = &'static Variable> {
     GROUPS.iter().flat_map(|group| group.variables)
 }
 
-/// The variable of this name.
+/// Returns the variable of this name.
 #[must_use]
 pub fn variable(name: &str) -> Option<&'static Variable> {
     variables().find(|variable| variable.name == name)
 }
 
-/// The variables that `reader` reads, in the order of their groups.
+/// Returns the variables that `reader` reads, in the order of their groups.
 pub fn variables_of(reader: Reader) -> impl Iterator<Item = &'static Variable> {
     let is_read = move |group: &&Group| group.readers.contains(&reader);
     GROUPS

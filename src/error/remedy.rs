@@ -477,7 +477,7 @@ const NODE: &str = "uverbsN";
 
 const SYSFS: &str = "/sys/class/infiniband_verbs";
 
-/// The node by which programs open `device`: what the kernel calls it, whether a container shows it below /dev or not.
+/// Returns the node by which programs open `device`: what the kernel calls it, whether a container shows it below /dev or not.
 fn node_of(root: &Path, device: &str) -> Option<String> {
     let nodes = fs::read_dir(root).ok()?.flatten();
     let is_of = |node: &fs::DirEntry| {

@@ -116,7 +116,7 @@ impl Matter {
         self.rows().iter().map(|(step, ..)| *step).collect()
     }
 
-    /// The variable that names a step of it.
+    /// Returns the variable that names a step of it.
     #[must_use]
     pub fn variable(self) -> &'static str {
         match self {

@@ -162,7 +162,7 @@ impl Identity {
         self.process.has_ended()
     }
 
-    /// The process that this generation of the rank is.
+    /// Returns the process that this generation of the rank is.
     pub(crate) fn process(&self) -> &Process {
         &self.process
     }

@@ -42,7 +42,7 @@ impl Offered {
         self.rung
     }
 
-    /// The DMA-BUF; none where the memory is registered by its address.
+    /// Returns the DMA-BUF; none where the memory is registered by its address.
     pub(crate) fn dmabuf(&self) -> Option<Dmabuf<'_>> {
         let MemoryDmabuf { fd, offset, pcie } = self.dmabuf.as_ref()?;
         Some(Dmabuf {

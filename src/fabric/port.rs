@@ -132,7 +132,7 @@ impl PortRecord {
         Ok(())
     }
 
-    /// The way to `theirs`, which fits, on this rail; QP and packet numbers come later.
+    /// Returns the way to `theirs`, which fits, on this rail; QP and packet numbers come later.
     pub(crate) fn path(&self, theirs: &Self, config: &PathConfig, class: u8, rail: u8) -> PathAttr {
         let gid = Gid(theirs.gid);
         let address: AddressVector = match self.link_layer {
@@ -175,7 +175,7 @@ impl PortRecord {
     }
 }
 
-/// The port's MTU, or the smaller one that is asked for.
+/// Returns the port's MTU, or the smaller one that is asked for.
 pub(crate) fn mtu_of(active: Mtu, config: &PathConfig) -> Result<Mtu, VerbsError> {
     let Some(bytes) = config.mtu else {
         return Ok(active);

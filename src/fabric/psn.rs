@@ -5,12 +5,12 @@ pub(crate) const PSN_BITS: u32 = 24;
 /// Packet numbers of two lives are so far apart.
 const PSN_DISTANCE: u32 = 1 << 22;
 
-/// A random packet number.
+/// Returns a random packet number.
 pub(crate) fn any_psn() -> u32 {
     fastrand::u32(..1 << PSN_BITS)
 }
 
-/// A random packet number at least [`PSN_DISTANCE`] away from `used`, on either side.
+/// Returns a random packet number at least [`PSN_DISTANCE`] away from `used`, on either side.
 pub(crate) fn far_from(used: u32) -> u32 {
     let range = (1 << PSN_BITS) - 2 * PSN_DISTANCE;
     (used + PSN_DISTANCE + fastrand::u32(..range)) % (1 << PSN_BITS)

@@ -151,7 +151,7 @@ impl Rail {
         std::iter::once(("control heap", self.heap().as_ref())).chain(host)
     }
 
-    /// The shape of its QPs.
+    /// Returns the shape of its QPs.
     pub(crate) fn shape(&self) -> &QpConfig {
         &self.shape
     }
@@ -172,7 +172,7 @@ impl Rail {
     }
 }
 
-/// A heap of `bytes` bytes of host memory that kernels reach.
+/// Returns a heap of `bytes` bytes of host memory that kernels reach.
 fn host_heap(
     context: &Arc<Context>,
     gpu: &dyn Gpu,
@@ -194,7 +194,7 @@ fn of_memory(error: VerbsError) -> FabricError {
     }
 }
 
-/// A thread that rings for `qps` QPs.
+/// Returns a thread that rings for `qps` QPs.
 fn proxy(gpu: &dyn Gpu, qps: usize) -> Result<Arc<DoorbellProxy>, FabricError> {
     let mailbox = usize::try_from(MAILBOX_BYTES).expect("a cache line");
     let bytes = qps.max(1) * mailbox;

@@ -30,7 +30,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         None
     }
 
-    /// The memory of the device. A device that stands before another one has that one's.
+    /// Returns the memory of the device. A device that stands before another one has that one's.
     fn arena(&self) -> &dyn Arena;
 
     /// Allocates `bytes` (at least 1) of device memory at a multiple of `align` (a power of two), filled with zeros.
@@ -111,7 +111,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         unsafe { self.arena().lend_memory(addr, bytes) }
     }
 
-    /// The number of the allocation that has `addr`: no other allocation of the process ever has the same, also not one at the same
+    /// Returns the number of the allocation that has `addr`: no other allocation of the process ever has the same, also not one at the same
     /// address. None where the device does not know the memory.
     ///
     /// # Errors
@@ -260,7 +260,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         shared_bytes: usize,
     ) -> Result<Option<u32>, GpuError>;
 
-    /// The stream of launches that name none.
+    /// Returns the stream of launches that name none.
     fn default_stream(&self) -> Stream;
 
     /// Makes a stream, which waits for no other one.
@@ -270,7 +270,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// [`GpuError::Thread`]; the driver's.
     fn stream(&self) -> Result<Stream, GpuError>;
 
-    /// A stream that the caller made: a `CUstream` of this device's primary context, or null for CUDA's default stream. On a device
+    /// Returns a stream that the caller made: a `CUstream` of this device's primary context, or null for CUDA's default stream. On a device
     /// without such streams null stands for [`Gpu::default_stream`].
     ///
     /// # Errors

@@ -208,7 +208,7 @@ pub enum GpuError {
 }
 
 impl GpuError {
-    /// The text of a driver or a device that is not there, without what mends it; of any other error the whole.
+    /// Returns the text of a driver or a device that is not there, without what mends it; of any other error the whole.
     #[must_use]
     pub fn refusal(&self) -> String {
         match self {
@@ -258,7 +258,7 @@ mod tests {
         "no".to_owned()
     }
 
-    /// The place of a variant among those of the start, and words of what to do. None: what a program does later.
+    /// Returns the place of a variant among those of the start, and words of what to do. None: what a program does later.
     fn of_the_start(error: &GpuError) -> Option<(usize, &'static str)> {
         Some(match error {
             GpuError::NoDriver { .. } => (0, "WARPVERBS_GPU=simt"),

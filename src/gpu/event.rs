@@ -27,7 +27,7 @@ impl Event {
         Self { completion }
     }
 
-    /// The backend's own type, if it is an event of that backend.
+    /// Returns the backend's own type, if it is an event of that backend.
     pub(super) fn downcast<T: Completion>(&self) -> Option<&T> {
         let completion: &dyn Any = &*self.completion;
         completion.downcast_ref()

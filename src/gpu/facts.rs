@@ -11,7 +11,7 @@ pub struct DeviceFacts {
 }
 
 impl DeviceFacts {
-    /// The attribute of that name; none if the device does not have it.
+    /// Returns the attribute of that name; none if the device does not have it.
     #[must_use]
     pub fn attribute(&self, name: &str) -> Option<u64> {
         let mut all = self.attributes.iter();

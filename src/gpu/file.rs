@@ -42,7 +42,7 @@ pub(crate) struct FileName {
 }
 
 impl SharedFile {
-    /// A file of `bytes` zeros, which take no memory until they are written.
+    /// Returns a file of `bytes` zeros, which take no memory until they are written.
     pub(crate) fn new(bytes: usize) -> io::Result<Self> {
         let drawn = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
         let name = format!("{PREFIX}{}", drawn.trim());

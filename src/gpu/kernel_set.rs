@@ -45,7 +45,7 @@ impl KernelSet {
         Self { no_ptx, ..self }
     }
 
-    /// The package that they are of.
+    /// Returns the package that they are of.
     #[must_use]
     pub fn package(&self) -> &'static str {
         self.package

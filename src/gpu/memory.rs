@@ -18,7 +18,7 @@ pub(super) trait Hold: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// The memory as a DMA-BUF, made for access across PCIe or not; none if it has no such.
+    /// Returns the memory as a DMA-BUF, made for access across PCIe or not; none if it has no such.
     fn dmabuf(&self, _pcie: bool) -> Result<Option<MemoryDmabuf>, GpuError> {
         Ok(None)
     }
@@ -50,7 +50,7 @@ impl DeviceMemory {
         Self { addr, bytes, hold }
     }
 
-    /// The name by which other processes open it; none for memory that only this one reaches.
+    /// Returns the name by which other processes open it; none for memory that only this one reaches.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl DeviceMemory {
         self.bytes
     }
 
-    /// The memory as DMA-BUFs, the best first: of a GPU whose driver exports them, from memory that begins at a page of 4,096
+    /// Returns the memory as DMA-BUFs, the best first: of a GPU whose driver exports them, from memory that begins at a page of 4,096
     /// bytes. None for other memory, which an HCA reaches by its address. One that is refused is left out while another is had.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ impl MappedMmio {
         Self::new(addr, Box::new(Elsewhere))
     }
 
-    /// The host address given to [`Gpu::map_mmio`](super::Gpu::map_mmio), as kernels address it.
+    /// Returns the host address given to [`Gpu::map_mmio`](super::Gpu::map_mmio), as kernels address it.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.addr
@@ -220,7 +220,7 @@ impl HostMapped {
         self.bytes
     }
 
-    /// The word at `offset` bytes.
+    /// Returns the word at `offset` bytes.
     ///
     /// # Panics
     ///
@@ -233,7 +233,7 @@ impl HostMapped {
         unsafe { AtomicU32::from_ptr(at) }
     }
 
-    /// The 8-byte word at `offset` bytes.
+    /// Returns the 8-byte word at `offset` bytes.
     ///
     /// # Panics
     ///

@@ -83,7 +83,7 @@ impl Ranges {
         self.live.is_empty()
     }
 
-    /// The number of the allocation that has this byte. No other allocation of the process ever has the same.
+    /// Returns the number of the allocation that has this byte. No other allocation of the process ever has the same.
     pub(super) fn number(&self, addr: u64) -> Option<u64> {
         let (start, range) = self.live.range(..=addr).next_back()?;
         (addr - start < range.bytes as u64).then_some(range.number)

@@ -54,7 +54,7 @@ impl MemoryHandle {
         Self { bytes, name }
     }
 
-    /// The CUDA IPC handle of its allocation, and where in that it begins.
+    /// Returns the CUDA IPC handle of its allocation, and where in that it begins.
     pub(crate) fn ipc(&self) -> Option<(&[u8], u64)> {
         match &self.name {
             Name::Cuda(name) => Some((&name.ipc, name.offset)),
@@ -62,7 +62,7 @@ impl MemoryHandle {
         }
     }
 
-    /// The file that it is.
+    /// Returns the file that it is.
     pub(crate) fn file(&self) -> Option<&FileName> {
         match &self.name {
             Name::File(name) => Some(name),
@@ -71,7 +71,7 @@ impl MemoryHandle {
     }
 }
 
-/// The memory cannot be opened here, and why.
+/// Returns the memory cannot be opened here, and why.
 pub(super) fn refused(why: impl ToString) -> GpuError {
     GpuError::NotOpened {
         why: why.to_string(),

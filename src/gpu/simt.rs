@@ -158,7 +158,7 @@ impl Default for SimtOptions<'_> {
 }
 
 impl SimtGpu {
-    /// A device with the kernels of this crate and default options.
+    /// Returns a device with the kernels of this crate and default options.
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ impl SimtGpu {
         Self::with_options(&SimtOptions::default())
     }
 
-    /// A device that also knows `extra` kernels.
+    /// Returns a device that also knows `extra` kernels.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl SimtGpu {
         })
     }
 
-    /// A device with these options.
+    /// Returns a device with these options.
     ///
     /// # Errors
     ///
@@ -448,7 +448,7 @@ fn by_name(set: &KernelSet) -> impl Iterator<Item = (String, Kernel)> + use<> {
     kernels.map(|kernel| (kernel.name.to_owned(), *kernel))
 }
 
-/// The configuration of replay number `replay`: with a schedule of its own, unless the seed is that of the plain order.
+/// Returns the configuration of replay number `replay`: with a schedule of its own, unless the seed is that of the plain order.
 fn replayed(config: &::simt::LaunchConfig, replay: u64) -> ::simt::LaunchConfig {
     let seed = match config.seed {
         0 => 0,

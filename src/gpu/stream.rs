@@ -47,7 +47,7 @@ impl Stream {
         Self { queue }
     }
 
-    /// The backend's own type, if it is a stream of that backend.
+    /// Returns the backend's own type, if it is a stream of that backend.
     pub(super) fn downcast<T: Queue>(&self) -> Option<&T> {
         let queue: &dyn Any = &*self.queue;
         queue.downcast_ref()

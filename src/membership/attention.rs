@@ -113,7 +113,7 @@ impl Attention {
         if asks { Looks::Keys } else { Looks::Leases }
     }
 
-    /// The keys that this turn asks for. `changed`: a lease was taken or has gone, as the count shows.
+    /// Returns the keys that this turn asks for. `changed`: a lease was taken or has gone, as the count shows.
     pub(super) fn keys(&mut self, looks: Looks, changed: bool) -> Keys {
         let asks = match looks {
             Looks::Nothing => false,

@@ -33,7 +33,7 @@ impl Changes {
         }
     }
 
-    /// The eventfd. It is readable when it is first asked for, because the program has not read the state yet.
+    /// Returns the eventfd. It is readable when it is first asked for, because the program has not read the state yet.
     pub(super) fn eventfd(&mut self) -> io::Result<OwnedFd> {
         if let Some(made) = &self.eventfd {
             return made.try_clone();

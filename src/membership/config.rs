@@ -117,7 +117,7 @@ impl Bounds {
         round >= self.stall
     }
 
-    /// The bounds of clocks before a call of the store was made.
+    /// Returns the bounds of clocks before a call of the store was made.
     pub(super) fn clocks(&self) -> clocks::Bounds<Duration> {
         let configured = clocks::Bounds {
             between: Duration::ZERO,

@@ -184,7 +184,7 @@ pub(super) fn run(shared: &Shared, schedule: &mut Schedule) {
 }
 
 impl Schedule {
-    /// The next target whose time has come, in the order of slots after the last one.
+    /// Returns the next target whose time has come, in the order of slots after the last one.
     fn due(&self, targets: &[RankGeneration], now: Instant) -> Option<RankGeneration> {
         let is_due = |who: &&RankGeneration| self.next.get(who).is_none_or(|next| *next <= now);
         let behind = targets.iter().find(|who| **who > self.last && is_due(who));
@@ -271,7 +271,7 @@ impl Schedule {
 }
 
 impl Retell {
-    /// The rank for which this rank looks at its own records now. It is one with which this rank connects, or is connected as far
+    /// Returns the rank for which this rank looks at its own records now. It is one with which this rank connects, or is connected as far
     /// as it knows. Every second turn returns none, so that connecting goes on.
     fn due(&mut self, inner: &Inner, now: Instant) -> Option<RankGeneration> {
         if inner.wanted.is_empty() && inner.parted.is_empty() {
@@ -310,7 +310,7 @@ fn wait_again(
     back_off(unit, *times, most)
 }
 
-/// The ranks that nothing keeps from being connected to: newcomers that are not connected, and all from which this rank is parted.
+/// Returns the ranks that nothing keeps from being connected to: newcomers that are not connected, and all from which this rank is parted.
 fn targets(shared: &Shared, inner: &Inner) -> Vec<RankGeneration> {
     let free = |(slot, _): &&RankGeneration| {
         !inner.suspects.members().contains_key(*slot) && !says_farewell(inner, *slot)

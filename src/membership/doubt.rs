@@ -88,7 +88,7 @@ impl Doubts {
 }
 
 impl Doubt {
-    /// The slots of which the layer says another thing than when this began.
+    /// Returns the slots of which the layer says another thing than when this began.
     fn heard(&self, words: &[u64]) -> Slots {
         let both = self.words.iter().zip(words);
         let new = (0u32..)

@@ -51,7 +51,7 @@ pub struct GroupView {
 }
 
 impl GroupView {
-    /// The members with which `rank` exchanges no tokens in this view.
+    /// Returns the members with which `rank` exchanges no tokens in this view.
     #[must_use]
     pub fn parted_from(&self, rank: u32) -> Vec<u32> {
         let other = |&(a, b): &(u32, u32)| match (a == rank, b == rank) {
@@ -322,7 +322,7 @@ impl GroupEventKind {
         }
     }
 
-    /// A step of a change, which each change has.
+    /// Returns a step of a change, which each change has.
     pub(super) fn is_step(&self) -> bool {
         matches!(
             self,
@@ -338,7 +338,7 @@ impl GroupEventKind {
 }
 
 impl GroupEventKind {
-    /// The kind in plain words, which stay the same: those of docs/newcomer.md, and of Python.
+    /// Returns the kind in plain words, which stay the same: those of docs/newcomer.md, and of Python.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {

@@ -18,7 +18,7 @@ const TRACES: [&str; 4] = ["rank", "hello", "group/taken", "group/member"];
 /// The value under the key of a drawn generation. Only the name carries meaning.
 const DRAWN: &[u8] = b"1";
 
-/// The next generation of `slot`; each call returns another number, also across processes. The number is one above the newest
+/// Returns the next generation of `slot`; each call returns another number, also across processes. The number is one above the newest
 /// generation that was drawn. If the store knows of none, it is one above the newest generation of which the store holds any
 /// record.
 ///
@@ -70,7 +70,7 @@ fn draw(
     Ok(true)
 }
 
-/// The generations of `slot` that are known to be drawn.
+/// Returns the generations of `slot` that are known to be drawn.
 fn drawn(store: &dyn Store, slot: u32, until: Instant) -> Result<BTreeSet<u32>, StoreError> {
     let names = repeat(until, || store.list(&format!("{GENERATIONS}/{slot}")))?;
     Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
@@ -100,7 +100,7 @@ fn newest_trace(store: &dyn Store, slot: u32, until: Instant) -> Result<u32, Gro
     Ok(newest)
 }
 
-/// The generation that `name` says, if it is of `slot`. A founder is named by its slot alone.
+/// Returns the generation that `name` says, if it is of `slot`. A founder is named by its slot alone.
 fn generation_of(name: &str, slot: u32) -> Option<u32> {
     let (of, generation) = name.split_once('.').unwrap_or((name, "1"));
     let generation = generation.parse().ok()?;

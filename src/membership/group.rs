@@ -127,7 +127,7 @@ impl Group {
         self.shared.lock().state
     }
 
-    /// The newest view that the kernels of this rank have; none before the first.
+    /// Returns the newest view that the kernels of this rank have; none before the first.
     #[must_use]
     pub fn view(&self) -> Option<GroupView> {
         self.shared.lock().view.clone()
@@ -145,7 +145,7 @@ impl Group {
         self.shared.take_events()
     }
 
-    /// The oldest event that has not been taken, waited for at most for `timeout`. None if nothing has happened; at once where
+    /// Returns the oldest event that has not been taken, waited for at most for `timeout`. None if nothing has happened; at once where
     /// this generation is over and nothing will.
     #[must_use]
     pub fn next_event(&self, timeout: Duration) -> Option<GroupEvent> {
@@ -219,7 +219,7 @@ impl Group {
         }
     }
 
-    /// An eventfd for an event loop. It is readable from a change ([`Group::changes`]) until [`Group::clear_changes`]. It is also
+    /// Returns an eventfd for an event loop. It is readable from a change ([`Group::changes`]) until [`Group::clear_changes`]. It is also
     /// readable when it is first asked for, and when the group is dropped. Each call duplicates the descriptor of the same eventfd;
     /// the caller closes it.
     ///

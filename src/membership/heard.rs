@@ -135,12 +135,12 @@ impl Heard {
         at.is_some_and(|at| now.duration_since(at) <= window)
     }
 
-    /// The slots from which something was heard a moment ago.
+    /// Returns the slots from which something was heard a moment ago.
     pub(super) fn lately(&self, now: Instant) -> Slots {
         self.within(self.window, now)
     }
 
-    /// The slots with which there was contact within the stall bound.
+    /// Returns the slots with which there was contact within the stall bound.
     pub(super) fn in_contact(&self, now: Instant) -> Slots {
         self.within(self.contact, now)
     }
@@ -154,7 +154,7 @@ impl Heard {
             .collect()
     }
 
-    /// The ranks that have written since the last look, `now` being what each has written so far. The first look says nothing.
+    /// Returns the ranks that have written since the last look, `now` being what each has written so far. The first look says nothing.
     pub(super) fn writes(&mut self, now: BTreeMap<RankGeneration, Written>) -> Slots {
         let Some(written) = &mut self.written else {
             self.written = Some(now);

@@ -63,7 +63,7 @@ impl Holders {
         self.get(who).is_some_and(|holder| holder.asks)
     }
 
-    /// The slots of those that are in `members`.
+    /// Returns the slots of those that are in `members`.
     pub(super) fn among(&self, members: &Members) -> Slots {
         let mut slots = self.held.common(members);
         let more = self.more.keys();
@@ -83,7 +83,7 @@ impl Holders {
         slots
     }
 
-    /// The process of `who`, where this rank can watch it.
+    /// Returns the process of `who`, where this rank can watch it.
     pub(super) fn near(&self, who: RankGeneration) -> Option<&Arc<Process>> {
         self.near.get(&who)
     }

@@ -28,10 +28,10 @@ pub trait Layer: Send + Sync + Debug {
     /// read after a sequentially consistent fence.
     fn set_limit(&self, limit: Option<u32>) -> u32;
 
-    /// The last call that has taken its number.
+    /// Returns the last call that has taken its number.
     fn started(&self) -> u32;
 
-    /// The last call that has ended; all calls before it have ended as well.
+    /// Returns the last call that has ended; all calls before it have ended as well.
     fn finished(&self) -> u32;
 
     /// Returns whether the layer can take a view from `first` on. It can when no call needs the oldest view, whose place the new one takes.
@@ -57,7 +57,7 @@ pub trait Layer: Send + Sync + Debug {
     /// The layer's.
     fn clear_peer(&self, peer: u32) -> Result<(), LayerError>;
 
-    /// The ranks for which kernels have waited in vain, and from which nothing has arrived since.
+    /// Returns the ranks for which kernels have waited in vain, and from which nothing has arrived since.
     fn suspected(&self) -> Vec<u32>;
 
     /// Calls so far that found no free send buffer, and so sent nothing. It stands in what the rank tells the others. A layer without

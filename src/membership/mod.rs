@@ -143,7 +143,7 @@ pub use report::{GroupReport, HeldBackReport, OpenProposal, RankReport, read_gro
 mod tests {
     use std::path::{Path, PathBuf};
 
-    /// The Rust files below `directory`.
+    /// Returns the Rust files below `directory`.
     fn sources(directory: &Path) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(directory).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());

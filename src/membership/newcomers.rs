@@ -46,7 +46,7 @@ impl Newcomers {
         not_before.is_none_or(|not_before| not_before <= now)
     }
 
-    /// The slots that wait now, each with how many of its newcomers came to nothing, one after the other.
+    /// Returns the slots that wait now, each with how many of its newcomers came to nothing, one after the other.
     pub(super) fn held(&self, now: Instant) -> Members {
         let waits = self
             .slots

@@ -96,7 +96,7 @@ impl OwnRow {
     }
 }
 
-/// The slots that are held back, by the word of the member with the lowest slot: it takes newcomers in while it acts.
+/// Returns the slots that are held back, by the word of the member with the lowest slot: it takes newcomers in while it acts.
 fn held(rank: &Rank, newcomers: &Newcomers, record: &Record) -> Members {
     if rank.is_lowest(record) {
         newcomers.held(Instant::now())

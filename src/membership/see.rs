@@ -172,7 +172,7 @@ impl Sight {
         asks.into_iter().filter_map(chosen).collect()
     }
 
-    /// The earlier generation of its slot for which this newcomer waits: a member, or another that asks.
+    /// Returns the earlier generation of its slot for which this newcomer waits: a member, or another that asks.
     pub(super) fn earlier(&self, rank: &Rank, record: &Record) -> Option<u32> {
         let (slot, own) = rank.own();
         let first = || self.successors.get(&slot).copied();
@@ -180,7 +180,7 @@ impl Sight {
         earlier.filter(|generation| rank.own.applied == 0 && *generation != own)
     }
 
-    /// The slots that have taken their lease again, proposed or promised since the last look.
+    /// Returns the slots that have taken their lease again, proposed or promised since the last look.
     fn wrote(&mut self, rank: &Rank, record: &Record) -> Slots {
         let kept = &rank.store.reader.kept;
         let of_row = |row: &StoredRow| Written {

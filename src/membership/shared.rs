@@ -316,7 +316,7 @@ impl Shared {
         self.lock().events.iter().cloned().collect()
     }
 
-    /// The oldest event that has not been taken, waited for at most for `timeout`, and not after the end.
+    /// Returns the oldest event that has not been taken, waited for at most for `timeout`, and not after the end.
     pub(super) fn next_event(&self, timeout: Duration) -> Option<GroupEvent> {
         let start = Instant::now();
         let mut inner = self.lock();

@@ -119,7 +119,7 @@ impl Suspects {
         causes.is_some_and(|causes| causes.now.contains_key(cause))
     }
 
-    /// The members that are suspected because of `cause`.
+    /// Returns the members that are suspected because of `cause`.
     pub(super) fn because_of(&self, cause: &Cause) -> Slots {
         self.those(|of, _| of == cause)
     }
@@ -134,7 +134,7 @@ impl Suspects {
         self.because_of(&Cause::Timeout).without(&explained)
     }
 
-    /// The members to which a QP has been of no use for `bound`.
+    /// Returns the members to which a QP has been of no use for `bound`.
     pub(super) fn broken(&self, now: Instant, bound: Duration) -> Slots {
         self.those(|cause, since| cause.breaks_pair() && now.duration_since(since) >= bound)
     }
@@ -147,12 +147,12 @@ impl Suspects {
         left.filter(|left| !left.is_zero()).min()
     }
 
-    /// The members whose processes have ended.
+    /// Returns the members whose processes have ended.
     pub(super) fn ended(&self) -> Slots {
         self.because_of(&Cause::ProcessExit)
     }
 
-    /// The members for which the host makes kernels stop waiting.
+    /// Returns the members for which the host makes kernels stop waiting.
     pub(super) fn told(&self) -> Slots {
         self.those(|cause, _| cause.is_told())
     }

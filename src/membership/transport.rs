@@ -43,13 +43,13 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// This rank's slot.
     fn slot(&self) -> u32;
 
-    /// The generation of the rank that this process is.
+    /// Returns the generation of the rank that this process is.
     fn generation(&self) -> u32;
 
     /// Slots of the team.
     fn slots(&self) -> u32;
 
-    /// The ranks that were connected when this one joined, all of generation 1; none: it joins others.
+    /// Returns the ranks that were connected when this one joined, all of generation 1; none: it joins others.
     fn founders(&self) -> Vec<u32>;
 
     fn store(&self) -> Arc<dyn Store>;
@@ -60,7 +60,7 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// Longest wait for other ranks in what all do together.
     fn timeout(&self) -> Duration;
 
-    /// The process by whose end other ranks see that this one has ended.
+    /// Returns the process by whose end other ranks see that this one has ended.
     fn process(&self) -> Process {
         Process::this()
     }
@@ -76,7 +76,7 @@ pub(super) trait Transport: Send + Sync + Debug {
         std::thread::sleep(LOOK);
     }
 
-    /// The record by which other ranks connect to this generation: key and value. None if this generation has written it before.
+    /// Returns the record by which other ranks connect to this generation: key and value. None if this generation has written it before.
     fn hello(&self) -> Result<Option<(String, Vec<u8>)>, TeamError>;
 
     /// Ends everything with `peer`, at once: its QPs are in Err.
@@ -93,7 +93,7 @@ pub(super) trait Transport: Send + Sync + Debug {
         Ok(true)
     }
 
-    /// The newest generation of `peer` with which the QPs were ever connected; 0: none. Earlier ones are over for this rank.
+    /// Returns the newest generation of `peer` with which the QPs were ever connected; 0: none. Earlier ones are over for this rank.
     fn newest(&self, peer: u32) -> u32;
 
     /// Connects the QPs to `peer` with those of that generation, whatever state they are in, and proves them by a write on each. Does
@@ -103,7 +103,7 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// [`TeamError::Unreached`] is [`Meeting::Unproven`] too: the next call begins another attempt, and the caller waits before it.
     fn connect_peer(&self, peer: u32, generation: u32) -> Result<Meeting, TeamError>;
 
-    /// The longest time for which an HCA tries before it gives a QP up.
+    /// Returns the longest time for which an HCA tries before it gives a QP up.
     fn patience(&self) -> Duration;
 
     /// Brings this rank and generation `generation` of `peer`, which was connected and has been failed, together again: on the same
@@ -132,10 +132,10 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// Kernels may post to `peer`, which is connected.
     fn open_peer(&self, peer: u32) -> Result<(), TeamError>;
 
-    /// The records to remove from the store: those by which generations that are over were connected.
+    /// Returns the records to remove from the store: those by which generations that are over were connected.
     fn leftovers(&self) -> Sweep;
 
-    /// The events of the HCAs since the last call.
+    /// Returns the events of the HCAs since the last call.
     fn alarms(&self) -> Vec<Alarm>;
 
     /// HCAs of this rank.

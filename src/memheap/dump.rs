@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::MemHeap;
 
 impl MemHeap {
-    /// A line of figures, then a line for each live block and each free extent: first byte, last byte, length.
+    /// Returns a line of figures, then a line for each live block and each free extent: first byte, last byte, length.
     #[must_use]
     pub fn dump(&self) -> String {
         let stats = self.stats();

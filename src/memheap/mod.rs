@@ -215,7 +215,7 @@ impl MemHeap {
         Ok(())
     }
 
-    /// The live block that holds `offset`, if any.
+    /// Returns the live block that holds `offset`, if any.
     #[must_use]
     pub fn block_at(&self, offset: u64) -> Option<Block> {
         let (&start, &bytes) = self.live.range(..=offset).next_back()?;
@@ -255,7 +255,7 @@ impl MemHeap {
         }
     }
 
-    /// The extent to cut, and where in it the block starts.
+    /// Returns the extent to cut, and where in it the block starts.
     fn find(&self, bytes: u64, align: u64) -> Result<(u64, u64), HeapError> {
         if bytes == 0 {
             return Err(HeapError::ZeroBytes);

@@ -5,7 +5,7 @@ use crate::team::MAX_RANKS;
 /// A bit for each rank that a team may have.
 pub(super) type RankBits = [u32; MAX_RANKS as usize / 32];
 
-/// The ranks whose bits are set.
+/// Returns the ranks whose bits are set.
 pub(super) fn ranks_of(words: &RankBits) -> Vec<u32> {
     let has = |rank: &u32| words[*rank as usize / 32] >> (rank % 32) & 1 != 0;
     (0..MAX_RANKS).filter(has).collect()

@@ -165,7 +165,7 @@ impl Moe {
         })
     }
 
-    /// The team whose QPs and windows the layer uses.
+    /// Returns the team whose QPs and windows the layer uses.
     #[must_use]
     pub fn team(&self) -> &Arc<Team> {
         self.control.team()
@@ -177,7 +177,7 @@ impl Moe {
         &self.control
     }
 
-    /// The shape.
+    /// Returns the shape.
     #[must_use]
     pub fn config(&self) -> &MoeConfig {
         &self.config
@@ -208,7 +208,7 @@ impl Moe {
         self.state.addr()
     }
 
-    /// A handle.
+    /// Returns a handle.
     ///
     /// # Errors
     /// The device's.

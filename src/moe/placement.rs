@@ -175,7 +175,7 @@ impl Placement {
         self.0.slots.len()
     }
 
-    /// The number of ranks, those without a slot included.
+    /// Returns the number of ranks, those without a slot included.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.0.held.len()
@@ -196,7 +196,7 @@ impl Placement {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// The experts in the slots of `rank`, by place; none for a rank that does not exist.
+    /// Returns the experts in the slots of `rank`, by place; none for a rank that does not exist.
     #[must_use]
     pub fn of_rank(&self, rank: u32) -> &[u32] {
         self.0.held.get(rank as usize).map_or(&[], Vec::as_slice)
@@ -209,7 +209,7 @@ impl Placement {
         u32::try_from(most).unwrap_or(u32::MAX)
     }
 
-    /// The slot that a choice of `expert` by token `token` of `rank` goes to, of those at ranks that are `alive`. It is the
+    /// Returns the slot that a choice of `expert` by token `token` of `rank` goes to, of those at ranks that are `alive`. It is the
     /// rank's own if it has one, else they take turns. `None`: no living rank holds the expert.
     pub fn choose(
         &self,
@@ -226,7 +226,7 @@ impl Placement {
         own.or_else(|| turn().copied())
     }
 
-    /// The table as text, the same for equal tables only: as it is if it is short, else by a digest.
+    /// Returns the table as text, the same for equal tables only: as it is if it is short, else by a digest.
     pub(super) fn fingerprint(&self) -> String {
         if self.0.homes.len() <= 64 {
             return format!("{:?}", self.0.held);

@@ -56,13 +56,13 @@ impl Moe {
         self.control().mark_dead(rank)
     }
 
-    /// The last call that has taken its number.
+    /// Returns the last call that has taken its number.
     #[must_use]
     pub fn started(&self) -> u32 {
         self.control().board().started()
     }
 
-    /// The last call that has ended, and all before it: its last phase has, or it is closed since a call two later has begun.
+    /// Returns the last call that has ended, and all before it: its last phase has, or it is closed since a call two later has begun.
     #[must_use]
     pub fn finished(&self) -> u32 {
         self.control().board().finished()
@@ -76,7 +76,7 @@ impl Moe {
         self.control().board().set_limit(limit)
     }
 
-    /// The ranks that kernels have waited for in vain, and that have said nothing new since.
+    /// Returns the ranks that kernels have waited for in vain, and that have said nothing new since.
     #[must_use]
     pub fn suspected(&self) -> Vec<u32> {
         self.control().board().suspected()
@@ -97,13 +97,13 @@ impl Moe {
         self.control().board().unbuffered()
     }
 
-    /// The newest fault; none so far, or a kernel writes one all the time.
+    /// Returns the newest fault; none so far, or a kernel writes one all the time.
     #[must_use]
     pub fn last_fault(&self) -> Option<Fault> {
         self.control().board().last_fault()
     }
 
-    /// The newest view: that of all calls from `first` on.
+    /// Returns the newest view: that of all calls from `first` on.
     #[must_use]
     pub fn view(&self) -> Arc<View> {
         self.control().view()
@@ -115,7 +115,7 @@ impl Moe {
         self.view().placement.clone()
     }
 
-    /// The experts of this rank in the newest view, in the order of their local numbers.
+    /// Returns the experts of this rank in the newest view, in the order of their local numbers.
     #[must_use]
     pub fn local_experts(&self) -> Vec<u32> {
         self.view().placement.of_rank(self.team().rank()).to_vec()

@@ -33,7 +33,7 @@ impl RequiredBytes {
     }
 }
 
-/// The device memory that a layer of this shape takes at each of `ranks`, without making anything. Where `local_experts` is 0,
+/// Returns the device memory that a layer of this shape takes at each of `ranks`, without making anything. Where `local_experts` is 0,
 /// the experts are taken to be spread evenly.
 ///
 /// # Errors

@@ -57,7 +57,7 @@ impl Work {
         self.stays_in_place
     }
 
-    /// The number of the GPU that copies its bytes where no HCA moves them; 0: the thread does.
+    /// Returns the number of the GPU that copies its bytes where no HCA moves them; 0: the thread does.
     #[must_use]
     pub const fn copier(&self) -> u8 {
         self.copier

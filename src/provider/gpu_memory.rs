@@ -173,7 +173,7 @@ impl GpuMemory {
         Ok(dmabufs)
     }
 
-    /// The NUMA node of its GPU, if the system says it.
+    /// Returns the NUMA node of its GPU, if the system says it.
     fn numa_node(&self) -> Option<u32> {
         let pci = self.gpu.slot()?.pci;
         let text = fs::read_to_string(format!("/sys/bus/pci/devices/{pci}/numa_node"));
@@ -226,7 +226,7 @@ impl AnyMemory {
         }
     }
 
-    /// The NUMA node that it is near, if the system says it.
+    /// Returns the NUMA node that it is near, if the system says it.
     pub(crate) fn numa_node(&self) -> Option<u32> {
         match self {
             Self::Host(memory) => memory.numa_node(),

@@ -206,7 +206,7 @@ impl HostMemory {
         self.bytes as u64
     }
 
-    /// The NUMA node of its first page, if that is in memory and the system says it.
+    /// Returns the NUMA node of its first page, if that is in memory and the system says it.
     pub(crate) fn numa_node(&self) -> Option<u32> {
         let (mut page, mut node) = (self.first.as_ptr().cast::<libc::c_void>(), -1i32);
         let nowhere = std::ptr::null::<libc::c_int>();
@@ -324,14 +324,14 @@ impl HostMemory {
         }
     }
 
-    /// The byte at `place`, which is inside.
+    /// Returns the byte at `place`, which is inside.
     fn byte(&self, place: usize) -> &AtomicU8 {
         debug_assert!(place < self.bytes, "byte {place} of {}", self.bytes);
         // SAFETY: inside the memory, as `place` has checked, which lives as long as `self`; all access is atomic or from outside.
         unsafe { AtomicU8::from_ptr(self.first.as_ptr().add(place)) }
     }
 
-    /// The aligned word at `place`, which is inside.
+    /// Returns the aligned word at `place`, which is inside.
     fn word(&self, place: usize) -> &AtomicU64 {
         debug_assert!(place + 8 <= self.bytes);
         // SAFETY: as in `byte`; `split` gives places of whole aligned words.

@@ -38,7 +38,7 @@ impl Cause {
         }
     }
 
-    /// The error number of the system; none where an HCA has said the cause.
+    /// Returns the error number of the system; none where an HCA has said the cause.
     #[must_use]
     pub fn errno(self) -> Option<i32> {
         (self.syndrome == Self::SYSTEM).then(|| self.vendor.into())

@@ -140,7 +140,7 @@ fn panic_at(index: u64) -> ! {
     panic!("planted at WQE {index}")
 }
 
-/// The index as a CQE carries it.
+/// Returns the index as a CQE carries it.
 fn low(index: u64) -> u16 {
     let [a, b, ..] = index.to_le_bytes();
     u16::from_le_bytes([a, b])

@@ -144,7 +144,7 @@ impl Rdma {
         }
     }
 
-    /// The functions that the libraries lack and without which something else works.
+    /// Returns the functions that the libraries lack and without which something else works.
     pub(crate) fn missing(&self) -> Vec<MissingFunction> {
         let lacks = |(name, _): &&(&'static str, u32)| self.has(name).is_err();
         let missing = OPTIONAL.iter().filter(lacks);
@@ -193,7 +193,7 @@ fn loader_message(error: &libloading::Error) -> String {
     said.map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// The function that announces a doorbell to a preloaded software HCA; none with a real one, which notices by itself.
+/// Returns the function that announces a doorbell to a preloaded software HCA; none with a real one, which notices by itself.
 #[must_use]
 pub(crate) fn softhca_kick() -> Option<extern "C" fn()> {
     static KICK: OnceLock<Option<extern "C" fn()>> = OnceLock::new();

@@ -104,7 +104,7 @@ impl TeamConfig {
         }
     }
 
-    /// The ranks that meet in [`Team::join`](super::Team::join). For a rank that joins later: the members before it, and itself.
+    /// Returns the ranks that meet in [`Team::join`](super::Team::join). For a rank that joins later: the members before it, and itself.
     #[must_use]
     pub fn members(&self) -> RankSet {
         self.members.unwrap_or(RankSet::first(self.ranks))
@@ -242,7 +242,7 @@ impl TeamConfig {
         }
     }
 
-    /// The shape of its QPs on any device, with queues in device memory where that is open: how it is rung changes no length.
+    /// Returns the shape of its QPs on any device, with queues in device memory where that is open: how it is rung changes no length.
     pub(in crate::team) fn any_shape(&self) -> QpConfig {
         QpConfig {
             log_depth: self.log_depth.min(15),

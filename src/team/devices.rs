@@ -121,7 +121,7 @@ fn on_the_cpu(hca: &str) -> String {
     )
 }
 
-/// The number of the rank on its machine. A program may have set any.
+/// Returns the number of the rank on its machine. A program may have set any.
 fn number_on_machine(config: &Config) -> Result<u32, TeamError> {
     let local = config.local_rank.unwrap_or(0);
     if local < MAX_RANKS {
@@ -131,7 +131,7 @@ fn number_on_machine(config: &Config) -> Result<u32, TeamError> {
     Err(TeamError::limit(OF_MACHINE, local, limit))
 }
 
-/// The CUDA device of a rank with this number on its machine. A launcher may show each rank its own device alone.
+/// Returns the CUDA device of a rank with this number on its machine. A launcher may show each rank its own device alone.
 fn ordinal_of(local_rank: u32, visible: usize) -> Result<u32, TeamError> {
     match local_rank {
         _ if visible == 1 => Ok(0),

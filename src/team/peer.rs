@@ -80,7 +80,7 @@ impl Team {
         Ok(self.state(peer)?.told)
     }
 
-    /// The newest generation of `peer` with which the QPs were ever connected; 0 if they never were.
+    /// Returns the newest generation of `peer` with which the QPs were ever connected; 0 if they never were.
     pub(crate) fn connected_generation(&self, peer: u32) -> Result<u32, TeamError> {
         Ok(self.state(peer)?.connected)
     }

@@ -70,7 +70,7 @@ impl Carriers {
         Self { rails, without }
     }
 
-    /// The rails that are left out.
+    /// Returns the rails that are left out.
     pub(in crate::team) const fn without(self) -> RailSet {
         self.without
     }
@@ -80,7 +80,7 @@ impl Carriers {
         !self.without.contains(rail)
     }
 
-    /// The rail that carries what is posted to QPs of `rail`: itself, or one of the others in turn.
+    /// Returns the rail that carries what is posted to QPs of `rail`: itself, or one of the others in turn.
     pub(in crate::team) fn of(self, rail: u32) -> u32 {
         if self.carries(rail) {
             return rail;
@@ -91,7 +91,7 @@ impl Carriers {
         left.iter().nth(turn).unwrap_or(rail)
     }
 
-    /// The QP by which goes what is posted to QP `i` of `qps`.
+    /// Returns the QP by which goes what is posted to QP `i` of `qps`.
     pub(in crate::team) fn qp(self, i: u32, qps: u32) -> u32 {
         let rails = self.rails.max(1);
         let (rail, turn) = (i % rails, i / rails);

@@ -144,7 +144,7 @@ fn join_with(
     Ok(parts)
 }
 
-/// The tables for kernels, in which peers that are not connected are closed.
+/// Returns the tables for kernels, in which peers that are not connected are closed.
 fn tables_of(
     gpu: &Arc<dyn Gpu>,
     config: &TeamConfig,

@@ -311,7 +311,7 @@ impl Shadow {
         }
     }
 
-    /// The entry at `place` as kernels read it: by the rail that carries what is posted to the QPs of its row.
+    /// Returns the entry at `place` as kernels read it: by the rail that carries what is posted to the QPs of its row.
     fn told(&self, ranks: u32, rails: u32, place: usize) -> PeerEntry {
         let (ranks, rails) = (ranks as usize, rails as usize);
         let (row, peer) = (place / ranks, place % ranks);

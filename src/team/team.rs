@@ -110,7 +110,7 @@ impl Team {
         Self::start_in(config, store, role)
     }
 
-    /// The store that `config` names; for a team of one that names none, memory of this process.
+    /// Returns the store that `config` names; for a team of one that names none, memory of this process.
     ///
     /// # Errors
     /// As [`open_store`].
@@ -144,7 +144,7 @@ impl Team {
         Arc::try_unwrap(self).map(|team| start::close(team.parts))
     }
 
-    /// The rank of this process, from 0 on.
+    /// Returns the rank of this process, from 0 on.
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.parts.config.rank
@@ -203,7 +203,7 @@ impl Team {
         self.parts.rails[0].heap().stats()
     }
 
-    /// A map of the heaps of all rails that a person reads: the figures of each, then its live blocks and free extents by offset.
+    /// Returns a map of the heaps of all rails that a person reads: the figures of each, then its live blocks and free extents by offset.
     #[must_use]
     pub fn control_heap_dump(&self) -> String {
         let mut map = String::new();
@@ -224,7 +224,7 @@ impl Team {
         report::summary::summary(&self.parts)
     }
 
-    /// The ways of this rank's traffic, by rail. Reads sysfs anew.
+    /// Returns the ways of this rank's traffic, by rail. Reads sysfs anew.
     #[must_use]
     pub fn paths(&self) -> Vec<RankPath> {
         report::paths::paths(&self.parts)
@@ -345,7 +345,7 @@ impl Team {
         met.map(drop)
     }
 
-    /// The founders that go on, the same set at all of them. Every living founder calls it, with a `name` that is used once. The
+    /// Returns the founders that go on, the same set at all of them. Every living founder calls it, with a `name` that is used once. The
     /// caller waits for ranks in `awaited`. It stops to wait for one whose process has ended, and for all that have not come within
     /// the team's timeout. It publishes no failure: the team is left as it was.
     ///
@@ -383,7 +383,7 @@ impl Team {
         self.parts.exchange.check_processes()
     }
 
-    /// The other founders whose processes have ended, as far as this machine can see; as [`Team::check_processes`].
+    /// Returns the other founders whose processes have ended, as far as this machine can see; as [`Team::check_processes`].
     #[must_use]
     pub fn ended_ranks(&self) -> Vec<u32> {
         self.parts.exchange.ended().map(|(rank, _)| rank).collect()
@@ -403,7 +403,7 @@ impl Team {
         self.parts.exchange.tell_closed();
     }
 
-    /// The other founders that have told so.
+    /// Returns the other founders that have told so.
     ///
     /// # Errors
     /// The store's.
@@ -434,7 +434,7 @@ impl Team {
         peers.try_for_each(|peer| peer.state().qps.write_abort(self.parts.gpu.as_ref(), true))
     }
 
-    /// The store in which the ranks meet.
+    /// Returns the store in which the ranks meet.
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         self.parts.exchange.store()
     }

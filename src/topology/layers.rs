@@ -44,7 +44,7 @@ pub(crate) fn layers_of(
     found.into_iter().map(|(offer, _)| offer).collect()
 }
 
-/// The link layer that ranks with these offers take. Of the layers that all ranks offer, it is the one whose slowest rank is the
+/// Returns the link layer that ranks with these offers take. Of the layers that all ranks offer, it is the one whose slowest rank is the
 /// fastest; of two equally fast ones, InfiniBand.
 ///
 /// # Errors
@@ -68,7 +68,7 @@ pub(crate) fn common_layer(offers: &[&[LayerOffer]]) -> Result<LinkLayer, Option
         .ok_or_else(|| apart(offers))
 }
 
-/// The first two that have no layer in common.
+/// Returns the first two that have no layer in common.
 fn apart(offers: &[&[LayerOffer]]) -> Option<(usize, usize)> {
     let has = |of: usize, layer| offers[of].iter().any(|offer| offer.layer == layer);
     let shares = |one: usize, other: usize| offers[one].iter().any(|offer| has(other, offer.layer));

@@ -10,7 +10,7 @@ use super::rdma::{self, GidFact, RdmaDevice};
 use super::sysfs::{Sysfs, Unread};
 use crate::config::CpuList;
 
-/// The entries in use of the GID table of a port of this machine, as libibverbs finds it.
+/// Returns the entries in use of the GID table of a port of this machine, as libibverbs finds it.
 #[must_use]
 pub fn gids(device: &str, port: u8) -> Vec<GidFact> {
     rdma::gids(&Sysfs::of_this_process(), device, port)
@@ -78,7 +78,7 @@ impl Machine {
         self.pci.values()
     }
 
-    /// The PCI function at `address`.
+    /// Returns the PCI function at `address`.
     #[must_use]
     pub fn pci_device(&self, address: PciAddress) -> Option<&PciDevice> {
         self.pci.get(&address)
@@ -95,13 +95,13 @@ impl Machine {
         &self.rdma
     }
 
-    /// The RDMA device of this name.
+    /// Returns the RDMA device of this name.
     #[must_use]
     pub fn rdma_device(&self, name: &str) -> Option<&RdmaDevice> {
         self.rdma.iter().find(|device| device.name == name)
     }
 
-    /// The entries of the GID table of a port that are in use, as they are now.
+    /// Returns the entries of the GID table of a port that are in use, as they are now.
     #[must_use]
     pub fn gids(&self, device: &str, port: u8) -> Vec<GidFact> {
         rdma::gids(&self.sysfs, device, port)
@@ -127,7 +127,7 @@ impl Machine {
         Some(distance::from_node(node, function, self.nodes.len()))
     }
 
-    /// The NUMA node that has all of these CPUs. None: several have some, or the kernel does not say.
+    /// Returns the NUMA node that has all of these CPUs. None: several have some, or the kernel does not say.
     #[must_use]
     pub fn node_of(&self, cpus: &CpuList) -> Option<u32> {
         let has_all = |node: &&NumaNode| node.cpu_list().is_some_and(|of| of.has_all(cpus));

@@ -19,7 +19,7 @@ impl NumaNode {
     }
 }
 
-/// The nodes of a machine, by number.
+/// Returns the nodes of a machine, by number.
 pub(super) fn nodes(sysfs: &Sysfs, unread: &mut Vec<Unread>) -> Vec<NumaNode> {
     let directory = sysfs.sys.join("devices/system/node");
     let numbers = sysfs::names(&directory, unread);

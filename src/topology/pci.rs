@@ -148,7 +148,7 @@ fn read(address: PciAddress, directory: &Path, unread: &mut Vec<Unread>) -> PciD
     }
 }
 
-/// The node that a text names, where -1 stands for none.
+/// Returns the node that a text names, where -1 stands for none.
 fn node(text: &str) -> Option<Option<u32>> {
     match text {
         "-1" => Some(None),

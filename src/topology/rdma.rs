@@ -152,7 +152,7 @@ impl GidFact {
 }
 
 impl RdmaDevice {
-    /// The port of this number.
+    /// Returns the port of this number.
     #[must_use]
     pub fn port(&self, number: u8) -> Option<&RdmaPort> {
         self.ports.iter().find(|port| port.number == number)
@@ -168,7 +168,7 @@ fn rate(text: &str) -> Option<u32> {
     whole.checked_add(tenth * 100)
 }
 
-/// The RDMA devices of a machine, by name: `mlx5_2` before `mlx5_10`.
+/// Returns the RDMA devices of a machine, by name: `mlx5_2` before `mlx5_10`.
 pub(super) fn devices(sysfs: &Sysfs, unread: &mut Vec<Unread>) -> Vec<RdmaDevice> {
     let directory = sysfs.rdma.join("class/infiniband");
     let mut names = sysfs::names(&directory, unread);
@@ -217,7 +217,7 @@ fn ports(directory: &Path, unread: &mut Vec<Unread>) -> Vec<RdmaPort> {
     numbers.into_iter().map(port).collect()
 }
 
-/// The entries of a port's GID table that are in use, by index. The kernel refuses to read what belongs to an entry that is not.
+/// Returns the entries of a port's GID table that are in use, by index. The kernel refuses to read what belongs to an entry that is not.
 pub(super) fn gids(sysfs: &Sysfs, device: &str, port: u8) -> Vec<GidFact> {
     if device.contains('/') {
         return Vec::new();

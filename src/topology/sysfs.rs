@@ -195,14 +195,14 @@ pub(super) fn target(path: &Path, unread: &mut Vec<Unread>) -> Option<PathBuf> {
     }
 }
 
-/// A number in hexadecimal with `0x`, as class and vendor are.
+/// Returns a number in hexadecimal with `0x`, as class and vendor are.
 pub(super) fn hexadecimal(text: &str) -> Option<u32> {
     let digits = text.strip_prefix("0x")?;
     let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     u32::from_str_radix(digits, 16).ok().filter(|_| plain)
 }
 
-/// A number in decimal digits.
+/// Returns a number in decimal digits.
 pub(super) fn decimal(text: &str) -> Option<u32> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| plain)

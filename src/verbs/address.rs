@@ -161,7 +161,7 @@ impl From<InfinibandAddress> for AddressVector {
 }
 
 impl AddressVector {
-    /// The link layer of the port.
+    /// Returns the link layer of the port.
     #[must_use]
     pub const fn link_layer(&self) -> LinkLayer {
         match self {
@@ -197,7 +197,7 @@ impl AddressVector {
         }
     }
 
-    /// The address path of a QP of `pd` that sends from UDP port `source_port`, if it is of RoCEv2.
+    /// Returns the address path of a QP of `pd` that sends from UDP port `source_port`, if it is of RoCEv2.
     pub(super) fn path(&self, pd: &Pd, source_port: u16) -> Result<Ads, VerbsError> {
         let port = pd.context().port();
         if self.link_layer() != port.link_layer {

@@ -197,7 +197,7 @@ impl Context {
         &self.caps
     }
 
-    /// The port, as it was at opening.
+    /// Returns the port, as it was at opening.
     #[must_use]
     pub fn port(&self) -> &PortInfo {
         &self.port
@@ -209,7 +209,7 @@ impl Context {
         &self.gids
     }
 
-    /// The GID at `index` of the port's table.
+    /// Returns the GID at `index` of the port's table.
     ///
     /// # Errors
     ///
@@ -218,7 +218,7 @@ impl Context {
         self.source_gid(Some(index)).map(|entry| entry.gid)
     }
 
-    /// The entry at `index` of the port's table; without an index [`Context::own_gid`].
+    /// Returns the entry at `index` of the port's table; without an index [`Context::own_gid`].
     pub(crate) fn source_gid(&self, index: Option<u32>) -> Result<GidEntry, VerbsError> {
         let Some(index) = index else {
             return self.own_gid();
@@ -230,7 +230,7 @@ impl Context {
         })
     }
 
-    /// The GID that the runtime speaks from: the one that was named when the device was opened. Else on Ethernet RoCEv2, routable
+    /// Returns the GID that the runtime speaks from: the one that was named when the device was opened. Else on Ethernet RoCEv2, routable
     /// before link-local, IPv4 before IPv6, lowest index first; on InfiniBand the first.
     ///
     /// # Errors
@@ -243,7 +243,7 @@ impl Context {
         chosen.ok_or_else(|| self.lacks_gid("a RoCEv2 GID: an IP address on the port's interface"))
     }
 
-    /// The RoCEv2 GID from which packets reach `remote`: of the same address family, as [`Context::own_gid`] chooses.
+    /// Returns the RoCEv2 GID from which packets reach `remote`: of the same address family, as [`Context::own_gid`] chooses.
     ///
     /// # Errors
     ///
@@ -261,7 +261,7 @@ impl Context {
         self.device.lacks("GID table", has, needed)
     }
 
-    /// The traffic class of this port's packets: `wanted`, else what the system has set for the port, else 0.
+    /// Returns the traffic class of this port's packets: `wanted`, else what the system has set for the port, else 0.
     #[must_use]
     pub fn traffic_class(&self, wanted: Option<u8>) -> TrafficClass {
         traffic_class::of_port(wanted, &self.info, self.port.number)
@@ -307,14 +307,14 @@ impl Context {
         self.device.count_command();
     }
 
-    /// A failed call of libibverbs on this device.
+    /// Returns a failed call of libibverbs on this device.
     pub(super) fn failed(&self, call: &'static str, errno: i32) -> VerbsError {
         self.device.failed(call, errno)
     }
 }
 
 impl CounterSet {
-    /// The context's own set, made if it has none yet.
+    /// Returns the context's own set, made if it has none yet.
     ///
     /// # Errors
     ///
@@ -324,7 +324,7 @@ impl CounterSet {
     }
 }
 
-/// The first port of a device that is active; what keeps each from it, if none is.
+/// Returns the first port of a device that is active; what keeps each from it, if none is.
 fn first_active(device: &OpenDevice, info: &DeviceInfo) -> Result<PortInfo, VerbsError> {
     let mut first = None;
     for number in 1..=MOST_PORTS {

@@ -177,7 +177,7 @@ pub enum VerbsError {
 }
 
 impl VerbsError {
-    /// The HCA's answer, if that is what this is.
+    /// Returns the HCA's answer, if that is what this is.
     #[must_use]
     pub fn command(&self) -> Option<&CommandError> {
         match self {
@@ -272,7 +272,7 @@ fn kind(memory: Option<Rung>) -> Option<MemoryKind> {
     })
 }
 
-/// A GID as people write it.
+/// Returns a GID as people write it.
 fn address(gid: &Gid) -> String {
     gid.ipv4()
         .map_or_else(|| gid.to_string(), |it| it.to_string())
@@ -392,7 +392,7 @@ mod tests {
         );
     }
 
-    /// The place of a variant, and words of what to do.
+    /// Returns the place of a variant, and words of what to do.
     fn mended(error: &VerbsError) -> (usize, &'static str) {
         match error {
             VerbsError::Load(_) => (0, "apt-get install"),

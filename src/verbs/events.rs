@@ -173,7 +173,7 @@ impl Events {
         }
     }
 
-    /// The next event; none if no event waits now.
+    /// Returns the next event; none if no event waits now.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// The address as IPv4, if it is one.
+    /// Returns the address as IPv4, if it is one.
     #[must_use]
     pub fn ipv4(&self) -> Option<Ipv4Addr> {
         Ipv6Addr::from(self.0).to_ipv4_mapped()
@@ -24,7 +24,7 @@ impl Gid {
         }
     }
 
-    /// The upper half: on InfiniBand the prefix of the subnet.
+    /// Returns the upper half: on InfiniBand the prefix of the subnet.
     #[must_use]
     pub fn subnet_prefix(&self) -> u64 {
         let [prefix, _] = bytemuck::cast::<_, [[u8; 8]; 2]>(self.0);

@@ -202,7 +202,7 @@ impl fmt::Debug for DoorbellProxy {
 }
 
 impl Shared {
-    /// The table, before the thread takes it again.
+    /// Returns the table, before the thread takes it again.
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let table = self.locked();
@@ -282,7 +282,7 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
-    /// The word, as kernels address it.
+    /// Returns the word, as kernels address it.
     pub(super) fn addr(&self) -> u64 {
         self.proxy.shared.addr + self.slot * MAILBOX_BYTES
     }

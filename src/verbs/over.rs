@@ -59,7 +59,7 @@ impl ControlHeap {
         unsafe { Self::over(context, &region, Some(Box::new(owner))) }
     }
 
-    /// A heap in any kind of region. It passes over a dmabuf that the HCA does not register, and one in which the HCA makes no
+    /// Returns a heap in any kind of region. It passes over a dmabuf that the HCA does not register, and one in which the HCA makes no
     /// queue. The export that it took is [`ControlHeap::export`].
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl ControlHeap {
         Ok(heap)
     }
 
-    /// A heap that the HCA reaches by `dmabuf`, or else by the address, and in no other way.
+    /// Returns a heap that the HCA reaches by `dmabuf`, or else by the address, and in no other way.
     ///
     /// # Errors
     ///

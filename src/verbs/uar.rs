@@ -190,7 +190,7 @@ impl Registers {
         found.map(|raw| self.register(raw, raw.page_addr + uar::NO_RECORD as u64))
     }
 
-    /// The register for all callers that ask for a shared one.
+    /// Returns the register for all callers that ask for a shared one.
     ///
     /// # Errors
     ///

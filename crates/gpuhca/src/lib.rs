@@ -235,7 +235,7 @@ impl Gpuhca {
         &self.label
     }
 
-    /// The device of one rank: `gpu`, whose `map_mmio` gives the twins of UAR pages that this kernel looks at.
+    /// Returns the device of one rank: `gpu`, whose `map_mmio` gives the twins of UAR pages that this kernel looks at.
     ///
     /// Each rank has a device of its own, on the same GPU: kernels of one default stream would wait for each other.
     #[must_use]

@@ -10,7 +10,7 @@ use crate::look::Row;
 use crate::rulebook::{End, Rulebook};
 use crate::slots::Slots;
 
-/// The ranks of `living` that are expelled. `rows` are those of members that hold a lease.
+/// Returns the ranks of `living` that are expelled. `rows` are those of members that hold a lease.
 pub fn choice(book: &impl Rulebook, living: &Slots, rows: &BTreeMap<u32, Row>) -> Slots {
     // In peace no member has another overdue.
     if rows.values().all(|row| row.overdue.is_empty()) {
@@ -87,7 +87,7 @@ mod tests {
         slots.iter().copied().collect()
     }
 
-    /// The rows of `ranks`: a rank meets those for which `meets` holds, and has the others overdue.
+    /// Returns the rows of `ranks`: a rank meets those for which `meets` holds, and has the others overdue.
     fn rows(ranks: u32, meets: impl Fn(u32, u32) -> bool) -> BTreeMap<u32, Row> {
         let row = |slot| {
             let (near, far): (Vec<u32>, Vec<u32>) = (0..ranks)

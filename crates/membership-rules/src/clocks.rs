@@ -33,7 +33,7 @@ pub struct Bounds<S> {
     pub found: S,
 }
 
-/// The time that a clock keeps when its bound changes from `before` to `now`. If the bound becomes shorter, the clock keeps the
+/// Returns the time that a clock keeps when its bound changes from `before` to `now`. If the bound becomes shorter, the clock keeps the
 /// same part of it. Time that passed while the store was slow was a small part of the longer bound.
 pub fn rescale(time: Duration, before: Duration, now: Duration) -> Duration {
     if now >= before {
@@ -107,7 +107,7 @@ impl Pace {
         (lease / 3).max(2 * self.slowest()).min(LONGEST_CALL)
     }
 
-    /// The bounds after the calls so far, for a lease that lives for `lease`. `configured` has the lower bounds of the three that
+    /// Returns the bounds after the calls so far, for a lease that lives for `lease`. `configured` has the lower bounds of the three that
     /// are configured.
     pub fn bounds(&self, lease: Duration, configured: &Bounds<Duration>) -> Bounds<Duration> {
         let pace = self.slowest();

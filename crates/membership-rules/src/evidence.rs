@@ -168,7 +168,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         lowest.is_none_or(|lowest| own.slot <= lowest)
     }
 
-    /// The slots with which this rank connects anew now: newcomers (if it is one itself, all ranks), and those from which the view
+    /// Returns the slots with which this rank connects anew now: newcomers (if it is one itself, all ranks), and those from which the view
     /// parts it.
     pub fn to_connect(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Slots {
         let mut all: Slots = self.book.newcomers(look, record).into_keys().collect();

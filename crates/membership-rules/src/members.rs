@@ -46,7 +46,7 @@ impl Members {
         }
     }
 
-    /// The generation of the member in `slot`.
+    /// Returns the generation of the member in `slot`.
     #[must_use]
     pub fn get(&self, slot: u32) -> Option<u32> {
         let at = self.find(slot).ok()?;
@@ -78,17 +78,17 @@ impl Members {
         all.flat_map(|run| run.slots().map(|slot| (slot, run.generation)))
     }
 
-    /// The slots, in their order.
+    /// Returns the slots, in their order.
     pub fn keys(&self) -> impl Iterator<Item = u32> + Clone {
         self.0.iter().flat_map(|run| run.slots())
     }
 
-    /// The generations, in the order of the slots.
+    /// Returns the generations, in the order of the slots.
     pub fn values(&self) -> impl Iterator<Item = u32> {
         self.iter().map(|(_, generation)| generation)
     }
 
-    /// The slots, in their order.
+    /// Returns the slots, in their order.
     pub fn into_keys(self) -> impl Iterator<Item = u32> {
         let runs = Arc::unwrap_or_clone(self.0);
         runs.into_iter().flat_map(Run::slots)
@@ -144,7 +144,7 @@ impl Members {
         }
     }
 
-    /// The slots, as a set.
+    /// Returns the slots, as a set.
     pub fn slots(&self) -> Slots {
         let mut all = Slots::default();
         for run in self.0.iter().rev() {
@@ -153,7 +153,7 @@ impl Members {
         all
     }
 
-    /// The slots that have the same generation here and in `other`.
+    /// Returns the slots that have the same generation here and in `other`.
     pub fn common(&self, other: &Self) -> Slots {
         let mut all = Slots::default();
         let (mut own, mut theirs) = (

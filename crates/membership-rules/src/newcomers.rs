@@ -16,7 +16,7 @@ pub struct OfSlot {
     pub newest: u32,
 }
 
-/// The generation with which a rank connects, of those that ask: `asks` in ascending order, all of which hold their leases and
+/// Returns the generation with which a rank connects, of those that ask: `asks` in ascending order, all of which hold their leases and
 /// of which none was seen to end. The others wait.
 #[must_use]
 pub fn successor(asks: &[u32], of: OfSlot) -> Option<u32> {

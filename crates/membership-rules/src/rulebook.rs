@@ -21,7 +21,7 @@ pub trait Rulebook {
         call > bound
     }
 
-    /// The clock of a rank unheard, after another look that finds nothing of it. It starts at the first look that misses
+    /// Returns the clock of a rank unheard, after another look that finds nothing of it. It starts at the first look that misses
     /// the rank, and needs four looks. Missing is not unheard before its clock says so.
     fn missed<S: Span>(&self, before: Option<Clock<S>>, passed: S, bound: S) -> Clock<S> {
         match before {

@@ -28,7 +28,7 @@ impl Slots {
         }
     }
 
-    /// The word of a slot, and its bit in it.
+    /// Returns the word of a slot, and its bit in it.
     fn place(slot: u32) -> (usize, u64) {
         let (word, bit) = (slot / 64, slot % 64);
         (word as usize, 1 << bit)
@@ -87,7 +87,7 @@ impl Slots {
         })
     }
 
-    /// The lowest slot at or after `from` that is in it, or else the lowest that is not.
+    /// Returns the lowest slot at or after `from` that is in it, or else the lowest that is not.
     fn next(&self, from: u32, is_in: bool) -> Option<u32> {
         let (first, bit) = Self::place(from);
         (first..=self.words()).find_map(|at| {
@@ -123,7 +123,7 @@ impl Slots {
         self.low.count_ones() + high
     }
 
-    /// The lowest.
+    /// Returns the lowest.
     pub fn first(&self) -> Option<u32> {
         self.iter().next()
     }

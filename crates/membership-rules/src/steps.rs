@@ -42,7 +42,7 @@ enum Wish {
 }
 
 impl<S: Span, B: Rulebook> Rules<S, B> {
-    /// The next step. `look.rows` has this rank's own row, which [`Rules::row`] has made of this look.
+    /// Returns the next step. `look.rows` has this rank's own row, which [`Rules::row`] has made of this look.
     pub fn next(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Step {
         let member = own.is_member(record);
         // P10.
@@ -463,7 +463,7 @@ mod tests {
         slots.iter().copied().collect()
     }
 
-    /// A lease of 2 s and a store that answers at once.
+    /// Returns a lease of 2 s and a store that answers at once.
     fn rules() -> Rules<Duration> {
         Rules::new(Bounds {
             between: S,

@@ -16,13 +16,13 @@ macro_rules! big_endian {
                 Self(value.to_be_bytes())
             }
 
-            /// The value in host order.
+            /// Returns the value in host order.
             #[must_use]
             pub const fn get(self) -> $int {
                 <$int>::from_be_bytes(self.0)
             }
 
-            /// The bytes as they lie in memory.
+            /// Returns the bytes as they lie in memory.
             #[must_use]
             pub const fn bytes(self) -> [u8; $bytes] {
                 self.0

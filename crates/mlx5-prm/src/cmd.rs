@@ -224,7 +224,7 @@ layout! {
 }
 
 impl CmdIn {
-    /// The opcode, typed.
+    /// Returns the opcode, typed.
     #[must_use]
     pub fn op(&self) -> Opcode {
         Opcode(u16::from_be_bytes([self.as_bytes()[0], self.as_bytes()[1]]))
@@ -232,7 +232,7 @@ impl CmdIn {
 }
 
 impl CmdOut {
-    /// The status, typed.
+    /// Returns the status, typed.
     #[must_use]
     pub fn result(&self) -> Status {
         Status(self.as_bytes()[0])

@@ -63,21 +63,21 @@ pub const fn doorbell_value(next_index: u16, qpn: u32) -> u64 {
     ])
 }
 
-/// The queue pair that a doorbell word (see [`doorbell_value`]) names.
+/// Returns the queue pair that a doorbell word (see [`doorbell_value`]) names.
 #[must_use]
 pub const fn doorbell_qpn(value: u64) -> u32 {
     let b = value.to_le_bytes();
     u32::from_be_bytes([0, b[4], b[5], b[6]])
 }
 
-/// The index that a doorbell word carries: the next one, or that of the last WQE.
+/// Returns the index that a doorbell word carries: the next one, or that of the last WQE.
 #[must_use]
 pub const fn doorbell_index(value: u64) -> u16 {
     let b = value.to_le_bytes();
     u16::from_be_bytes([b[1], b[2]])
 }
 
-/// The index after the last WQE posted, that a doorbell word names: itself, or by the beginning of that WQE, which has a length.
+/// Returns the index after the last WQE posted, that a doorbell word names: itself, or by the beginning of that WQE, which has a length.
 #[must_use]
 pub const fn doorbell_next(value: u64) -> u16 {
     /// `ds`: 16-byte units of the WQE, of which a WQEBB has four.

@@ -46,7 +46,7 @@ crate::open_enum::open_enum! {
 }
 
 impl CapType {
-    /// The opcode modifier that asks for the current values.
+    /// Returns the opcode modifier that asks for the current values.
     #[must_use]
     pub const fn current(self) -> u32 {
         (self.0 as u32) << 1 | 1

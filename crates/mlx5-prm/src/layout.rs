@@ -109,13 +109,13 @@ macro_rules! layout {
                 }, )*
             ];
 
-            /// The bytes, as they travel.
+            /// Returns the bytes, as they travel.
             #[must_use]
             pub fn as_bytes(&self) -> &[u8] {
                 &self.0
             }
 
-            /// The bytes, to be overwritten.
+            /// Returns the bytes, to be overwritten.
             pub fn as_bytes_mut(&mut self) -> &mut [u8] {
                 &mut self.0
             }
@@ -287,14 +287,14 @@ mod tests {
         }
     }
 
-    /// The slow, obvious definition: one bit at a time.
+    /// Returns the slow, obvious definition: one bit at a time.
     fn oracle(buf: &[u8], offset: usize, width: usize) -> u128 {
         (offset..offset + width).fold(0, |acc, bit| {
             (acc << 1) | u128::from(buf[bit / 8] >> (7 - bit % 8) & 1)
         })
     }
 
-    /// An (offset, width) pair inside a 16-byte buffer that does not straddle a dword.
+    /// Returns an (offset, width) pair inside a 16-byte buffer that does not straddle a dword.
     fn field() -> impl Strategy<Value = (usize, usize)> {
         (0usize..4, 0usize..32).prop_flat_map(|(dword, bit)| {
             (1usize..=32 - bit).prop_map(move |width| (dword * 32 + bit, width))

@@ -74,7 +74,7 @@ impl Mkc {
     /// `qpn`: any queue pair may use the key.
     pub const ANY_QP: u32 = 0x00ff_ffff;
 
-    /// The access mode, put together.
+    /// Returns the access mode, put together.
     #[must_use]
     pub fn access_mode(&self) -> u32 {
         self.access_mode_4_2() << 2 | self.access_mode_1_0()

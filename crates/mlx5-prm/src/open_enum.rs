@@ -14,7 +14,7 @@ macro_rules! open_enum {
         impl $name {
             $( $(#[$vmeta])* pub const $variant: Self = Self($value); )*
 
-            /// The manual's name of the value, if it has one here.
+            /// Returns the manual's name of the value, if it has one here.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {

@@ -99,7 +99,7 @@ impl CtrlSeg {
         self
     }
 
-    /// The operation that the segment asks for: bits 7:0 of its first word.
+    /// Returns the operation that the segment asks for: bits 7:0 of its first word.
     #[must_use]
     pub const fn opcode(&self) -> WqeOpcode {
         WqeOpcode(self.opmod_idx_opcode.bytes()[3])
@@ -183,7 +183,7 @@ impl DatagramSeg {
     /// `grh_gid_fl`: where the index of the sender's GID begins.
     const GID_SHIFT: u32 = 20;
 
-    /// The entry of the sender's GID table that the packet comes from (`src_addr_index`).
+    /// Returns the entry of the sender's GID table that the packet comes from (`src_addr_index`).
     pub fn source_gid(&self) -> u8 {
         (self.grh_gid_fl.get() >> Self::GID_SHIFT).to_le_bytes()[0]
     }

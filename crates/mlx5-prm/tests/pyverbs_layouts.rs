@@ -171,7 +171,7 @@ fn offsets_and_widths_agree_with_the_table_of_pyverbs() {
     assert_eq!(structures["SwMkc"].bits, 8 * mkey::Mkc::BYTES);
 }
 
-/// The text of the table, or `None`, and why, on stderr.
+/// Returns the text of the table, or `None`, and why, on stderr.
 fn table() -> Option<String> {
     if !Path::new(TABLE).exists() {
         eprintln!("skipped: layouts of pyverbs: {TABLE} (package python3-pyverbs) is missing");

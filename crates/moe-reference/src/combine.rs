@@ -23,7 +23,7 @@ pub struct Expected {
     pub token_valid: Vec<bool>,
 }
 
-/// The result of combine for the `batch` of `rank` where all ranks take part: BF16 bits, `[tokens, hidden]`. `expert(e, x, y)`
+/// Returns the result of combine for the `batch` of `rank` where all ranks take part: BF16 bits, `[tokens, hidden]`. `expert(e, x, y)`
 /// fills `y` with what expert `e` makes of token `x`. A token without a choice becomes zeros.
 ///
 /// # Panics
@@ -73,7 +73,7 @@ pub fn combine_chosen(
     combine_asked(shape, homes, batch, chosen, all, plain, expert).out
 }
 
-/// The result of combine for one rank's `batch`, whose choices went to the slots `chosen`. `returned(r)` says whether the rows of
+/// Returns the result of combine for one rank's `batch`, whose choices went to the slots `chosen`. `returned(r)` says whether the rows of
 /// rank r came back. `expert(e, x, y)` fills `y` with what expert `e` makes of token `x`.
 ///
 /// # Panics

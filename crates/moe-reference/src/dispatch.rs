@@ -24,7 +24,7 @@ pub struct RankRow {
     pub weights: Vec<f32>,
 }
 
-/// The expert slots that the choices of `rank`'s batch go to, `[tokens, top_k]`, of those at ranks that are `alive`. `None`: no
+/// Returns the expert slots that the choices of `rank`'s batch go to, `[tokens, top_k]`, of those at ranks that are `alive`. `None`: no
 /// choice, or an expert that no rank alive holds.
 ///
 /// # Panics

@@ -29,7 +29,7 @@ pub enum Scales {
     Ue8m0,
 }
 
-/// The code of the FP8 (e4m3, no infinities) nearest to `value`, ties to even; too large becomes the largest, a NaN stays one.
+/// Returns the code of the FP8 (e4m3, no infinities) nearest to `value`, ties to even; too large becomes the largest, a NaN stays one.
 #[must_use]
 pub fn e4m3_from_f32(value: f32) -> u8 {
     let bits = value.to_bits();
@@ -51,7 +51,7 @@ pub fn e4m3_from_f32(value: f32) -> u8 {
     sign | code
 }
 
-/// The number that a code stands for.
+/// Returns the number that a code stands for.
 #[must_use]
 pub fn e4m3_to_f32(code: u8) -> f32 {
     let (exponent, fraction) = (u32::from(code >> 3 & 15), u32::from(code & 7));
@@ -67,7 +67,7 @@ pub fn e4m3_to_f32(code: u8) -> f32 {
     }
 }
 
-/// The scale of `channels`, BF16 bits, and what they are multiplied with.
+/// Returns the scale of `channels`, BF16 bits, and what they are multiplied with.
 #[must_use]
 pub fn group_scale(kind: Scales, channels: &[u16]) -> (f32, f32) {
     let largest = channels.iter().map(|bits| bits & 0x7fff).max().unwrap_or(0);
@@ -88,7 +88,7 @@ pub fn group_scale(kind: Scales, channels: &[u16]) -> (f32, f32) {
     )
 }
 
-/// The FP8 codes of a token, BF16 bits, and the bytes of its scales as they travel.
+/// Returns the FP8 codes of a token, BF16 bits, and the bytes of its scales as they travel.
 #[must_use]
 pub fn quantize(kind: Scales, token: &[u16]) -> (Vec<u8>, Vec<u8>) {
     let (mut codes, mut scales) = (Vec::with_capacity(token.len()), Vec::new());
@@ -120,7 +120,7 @@ pub fn scale_at(kind: Scales, scales: &[u8], group: usize) -> f32 {
     }
 }
 
-/// The BF16 bits nearest to what codes and scales of a token stand for.
+/// Returns the BF16 bits nearest to what codes and scales of a token stand for.
 ///
 /// # Panics
 /// If scales are missing.
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use crate::power::power_of_two;
 
-    /// The number of each code that is not negative, from the definition: 4 bits of exponent, bias 7, 3 bits of fraction.
+    /// Returns the number of each code that is not negative, from the definition: 4 bits of exponent, bias 7, 3 bits of fraction.
     fn table() -> Vec<f64> {
         let number = |code: i32| match code >> 3 {
             0 => f64::from(code & 7) * power_of_two(-9),

@@ -78,7 +78,7 @@ impl Homes {
         Self { homes, slots, held }
     }
 
-    /// The number of ranks, those without a slot included.
+    /// Returns the number of ranks, those without a slot included.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.held.len()
@@ -106,13 +106,13 @@ impl Homes {
         slots.ok().flatten().map_or(&[], Vec::as_slice)
     }
 
-    /// The experts in the slots of `rank`, by place; none for a rank that does not exist.
+    /// Returns the experts in the slots of `rank`, by place; none for a rank that does not exist.
     #[must_use]
     pub fn of_rank(&self, rank: u32) -> &[u32] {
         self.held.get(rank as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// The slot that a choice of `expert` by token `token` of `rank` goes to, of those at ranks that are `alive`. The rank's own
+    /// Returns the slot that a choice of `expert` by token `token` of `rank` goes to, of those at ranks that are `alive`. The rank's own
     /// slot if it has one; else slot (`token` + `rank`) modulo their number, so that they take turns. `None`: no rank alive
     /// holds the expert.
     pub fn choose(

@@ -141,7 +141,7 @@ impl Case {
         }
     }
 
-    /// The number of ranks of the case: one batch each.
+    /// Returns the number of ranks of the case: one batch each.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.inputs.len()
@@ -174,7 +174,7 @@ impl Case {
             .copied()
     }
 
-    /// The rows that arrive at `rank`, in the order (source, token).
+    /// Returns the rows that arrive at `rank`, in the order (source, token).
     #[must_use]
     pub fn rows_at(&self, rank: usize) -> Vec<Row> {
         let mut rows = Vec::new();
@@ -198,7 +198,7 @@ impl Case {
         rows
     }
 
-    /// The ranks that a token of `source` goes to.
+    /// Returns the ranks that a token of `source` goes to.
     #[must_use]
     pub fn ranks_of(&self, source: usize, token: usize) -> Vec<u32> {
         let picks = (0..self.top_k).filter_map(|k| self.pick(source, token, k));
@@ -237,7 +237,7 @@ impl Case {
     }
 }
 
-/// The places of each expert, from the table of slots.
+/// Returns the places of each expert, from the table of slots.
 #[must_use]
 pub fn places(homes: &Homes) -> Vec<Vec<Home>> {
     let home = |slot: &u32| homes.home(*slot);

@@ -9,7 +9,7 @@ use super::{Changed, Count, KeyChange, KeyWatch, LeaseId, Store, StoreError};
 
 /// A store over [`AroundStore::inner`]. Whoever implements it is a [`Store`].
 pub trait AroundStore: Send + Sync + Debug {
-    /// The store that the calls go to.
+    /// Returns the store that the calls go to.
     fn inner(&self) -> &dyn Store;
 
     /// Returns what [`Store::bounded`] returns.

@@ -13,10 +13,10 @@ use super::{
 /// A map of text to text that all ranks reach, as a c10d store of PyTorch is one. It cannot list its keys, and nothing in it ends by
 /// itself. Errors are the map's own words.
 pub trait TextMap: Send + Sync + Debug {
-    /// The name of the map, for errors.
+    /// Returns the name of the map, for errors.
     fn name(&self) -> String;
 
-    /// The text of `key`; none if it was never set. Does not wait for it.
+    /// Returns the text of `key`; none if it was never set. Does not wait for it.
     fn get(&self, key: &str) -> Result<Option<String>, String>;
 
     /// Sets `key`.
@@ -196,7 +196,7 @@ impl BringUpStore {
         calls.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The text at `place` in the map, if it was ever set.
+    /// Returns the text at `place` in the map, if it was ever set.
     fn text(&self, place: &str) -> Result<Option<String>, StoreError> {
         self.asked(|map| map.get(place))
     }
@@ -243,7 +243,7 @@ impl BringUpStore {
         Ok(done)
     }
 
-    /// The value in a text: none if it has none, or the key was removed.
+    /// Returns the value in a text: none if it has none, or the key was removed.
     fn value(&self, key: &str, text: Option<&str>) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(text) = text else {
             return Ok(None);
@@ -293,7 +293,7 @@ impl BringUpStore {
         Ok(())
     }
 
-    /// The keys below `key`, at every depth.
+    /// Returns the keys below `key`, at every depth.
     fn below(&self, key: &str) -> Result<Vec<String>, StoreError> {
         let mut found = Vec::new();
         for name in self.names(key)? {

@@ -44,7 +44,7 @@ impl StoreError {
         self.unreadable_key().is_some()
     }
 
-    /// The key whose value cannot be read; none of other errors.
+    /// Returns the key whose value cannot be read; none of other errors.
     #[must_use]
     pub fn unreadable_key(&self) -> Option<&str> {
         match self {
@@ -88,7 +88,7 @@ impl<T> Timed<T> {
     }
 }
 
-/// The bound of a handle for which the caller asks for `bound`.
+/// Returns the bound of a handle for which the caller asks for `bound`.
 pub(crate) fn clamped(bound: Duration) -> Duration {
     bound.min(MAX_BOUND)
 }

@@ -163,12 +163,12 @@ impl FileStore {
         }
     }
 
-    /// The tries of a call that begins now.
+    /// Returns the tries of a call that begins now.
     fn tries(&self) -> Tries {
         Tries::within(self.bound)
     }
 
-    /// The newest change of `key`.
+    /// Returns the newest change of `key`.
     fn find(&self, key: &str, tries: &Tries) -> Result<Found, StoreError> {
         let mut newest = self.place.keys.newest(key, tries)?;
         let version = newest.version;
@@ -600,7 +600,7 @@ impl Found {
 }
 
 impl Content {
-    /// A line that says what it is and which change has created the key, then the value.
+    /// Returns a line that says what it is and which change has created the key, then the value.
     fn bytes(&self, created: u64) -> Vec<u8> {
         match self {
             Self::Value(value) => [format!("value {created}\n").as_bytes(), value].concat(),

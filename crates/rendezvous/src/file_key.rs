@@ -172,7 +172,7 @@ impl Keys {
         &self.directory
     }
 
-    /// The file of a beat.
+    /// Returns the file of a beat.
     pub(super) fn beat(&self, name: &str) -> PathBuf {
         self.directory.join(SCRATCH).join(name)
     }
@@ -181,7 +181,7 @@ impl Keys {
         self.directory.join(format!("{key}{HOME}"))
     }
 
-    /// The newest version of `key`, none older than this handle has found before this call. A room that has ended holds no older
+    /// Returns the newest version of `key`, none older than this handle has found before this call. A room that has ended holds no older
     /// one than the room that came after it.
     pub(super) fn newest(&self, key: &str, tries: &Tries) -> Result<Newest, StoreError> {
         let least = self.seen().get(key).copied().unwrap_or(0);
@@ -245,7 +245,7 @@ impl Keys {
         Ok(Some(newest))
     }
 
-    /// A key without a room in a directory that exists. Without the directory nothing is known of any key.
+    /// Returns a key without a room in a directory that exists. Without the directory nothing is known of any key.
     fn without_room(&self) -> Result<Newest, StoreError> {
         check_exists(&self.directory)?;
         Ok(Newest::default())
@@ -412,7 +412,7 @@ impl Keys {
         Ok(scratch)
     }
 
-    /// A name that no other file has, and its path.
+    /// Returns a name that no other file has, and its path.
     fn scratch(&self) -> (String, PathBuf) {
         let number = self.written.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}-{number}", self.own);
@@ -504,7 +504,7 @@ pub(super) fn check_exists(directory: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// The number that a room or version is called by, if others can follow it.
+/// Returns the number that a room or version is called by, if others can follow it.
 fn number(name: &str) -> Option<u64> {
     let number: u64 = name.parse().ok()?;
     (number < u64::MAX / 2 && number.to_string() == name).then_some(number)

@@ -41,7 +41,7 @@ impl LeaseRecord {
         LeaseId(self.id)
     }
 
-    /// The key that it was taken for.
+    /// Returns the key that it was taken for.
     pub(super) fn key(&self) -> &str {
         &self.key
     }
@@ -51,7 +51,7 @@ impl LeaseRecord {
         self.holder.has_ended()
     }
 
-    /// The file of its beat.
+    /// Returns the file of its beat.
     pub(super) fn beat_name(&self) -> String {
         format!("{BEAT}{:016x}", self.id)
     }
@@ -118,7 +118,7 @@ impl Leases {
         record
     }
 
-    /// The record of a lease of this handle.
+    /// Returns the record of a lease of this handle.
     pub(super) fn own(&self, id: LeaseId) -> Option<LeaseRecord> {
         self.own_map().get(&id.0).map(|own| own.record.clone())
     }
@@ -131,7 +131,7 @@ impl Leases {
         Some(own.record.clone())
     }
 
-    /// A number, and the lease, so that a reader of the beat alone can see whether the holder lives.
+    /// Returns a number, and the lease, so that a reader of the beat alone can see whether the holder lives.
     pub(super) fn next_beat(&self, record: &LeaseRecord) -> Vec<u8> {
         let mut map = self.own_map();
         let beat = map.get_mut(&record.id).map_or(0, |own| {
@@ -141,7 +141,7 @@ impl Leases {
         format!("{beat} {}", record.line()).into_bytes()
     }
 
-    /// A lease of this handle that is over, and the keys under it.
+    /// Returns a lease of this handle that is over, and the keys under it.
     pub(super) fn forget(&self, id: LeaseId) -> Option<(LeaseRecord, BTreeSet<String>)> {
         let own = self.own_map().remove(&id.0);
         own.map(|own| (own.record, own.keys))

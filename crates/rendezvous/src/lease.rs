@@ -98,7 +98,7 @@ impl Lease {
         Ok(checked?)
     }
 
-    /// The key that the lease keeps in the store.
+    /// Returns the key that the lease keeps in the store.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.shared.key

@@ -138,12 +138,12 @@ pub trait Store: Send + Sync + Debug {
     /// [`MAX_BOUND`] in any case.
     fn bounded(&self, bound: Duration) -> Arc<dyn Store>;
 
-    /// The name of this store, for reports.
+    /// Returns the name of this store, for reports.
     fn name(&self) -> String {
         "the store".to_owned()
     }
 
-    /// The name of this store if it carries no leases: a team can meet in it, and no group. Its calls about leases fail with
+    /// Returns the name of this store if it carries no leases: a team can meet in it, and no group. Its calls about leases fail with
     /// [`StoreError::NoLeases`].
     fn without_leases(&self) -> Option<String> {
         None
@@ -152,7 +152,7 @@ pub trait Store: Send + Sync + Debug {
     /// Sets `key`. Readers see the old or the new value, never a part.
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError>;
 
-    /// The value of `key` now; none if it was never set, was removed, or its lease has run out.
+    /// Returns the value of `key` now; none if it was never set, was removed, or its lease has run out.
     fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Sets `key` to `value` if it is `expected` (`None`: not set), in one step. Returns whether it did.
@@ -177,7 +177,7 @@ pub trait Store: Send + Sync + Debug {
     /// [`StoreError::NoAnswer`] all are gone or none. Nothing that is newer than the call goes when the request is late.
     fn remove_below(&self, key: &str) -> Result<u64, StoreError>;
 
-    /// The entries of `keys`, and of the keys below `below` at every depth, that are set and have changed after revision `since`.
+    /// Returns the entries of `keys`, and of the keys below `below` at every depth, that are set and have changed after revision `since`.
     /// Revision 0 asks for all. One request, of one moment in memory and in an etcd; a directory is read key by key.
     ///
     /// Keys that were removed are not listed: [`Store::count`] shows that some are gone.
@@ -191,7 +191,7 @@ pub trait Store: Send + Sync + Debug {
         since: u64,
     ) -> Result<Changed, StoreError>;
 
-    /// The number of keys set below `key`, and when the newest of them was created. If neither differs from an earlier count of the
+    /// Returns the number of keys set below `key`, and when the newest of them was created. If neither differs from an earlier count of the
     /// same handle, the same keys are set. They were set all the time, or are set again under the same lease.
     fn count(&self, key: &str) -> Result<Count, StoreError>;
 

@@ -16,7 +16,7 @@ const STICKY: u32 = 0o1000;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const OPEN_TO_OTHERS: u32 = 0o077;
 
-/// The user of this process.
+/// Returns the user of this process.
 pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -51,7 +51,7 @@ pub(crate) fn resolved(directory: &Path) -> Result<PathBuf, StoreError> {
     Ok(resolved)
 }
 
-/// The defect of a directory, in words.
+/// Returns the defect of a directory, in words.
 fn problem(of: &Metadata, user: u32, is_above: bool) -> Option<String> {
     if of.uid() != user && of.uid() != 0 {
         return Some(format!("belongs to user {}", of.uid()));

@@ -41,7 +41,7 @@ impl KeyWatch {
         }
     }
 
-    /// The key that the thread watches.
+    /// Returns the key that the thread watches.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key

@@ -91,7 +91,7 @@ impl Parts {
         released | self.enter(None, alive, blocked)
     }
 
-    /// The innermost part that a lane is in.
+    /// Returns the innermost part that a lane is in.
     fn inner(&self, lane: u32) -> Option<usize> {
         self.within[lane as usize].last().copied()
     }

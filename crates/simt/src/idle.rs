@@ -45,7 +45,7 @@ pub(crate) fn kick() {
     }
 }
 
-/// The word to sleep on.
+/// Returns the word to sleep on.
 pub(crate) fn wake_word() -> &'static AtomicU32 {
     // SAFETY: null or a `&'static AtomicU32` that `set_wake_word` was given.
     unsafe { WAKE_WORD.load(Acquire).as_ref() }.unwrap_or(&NO_DEVICE)

@@ -20,7 +20,7 @@ impl Lanes {
     }
 }
 
-/// The lanes of a mask, in order.
+/// Returns the lanes of a mask, in order.
 pub(crate) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
     let next = |rest: u32| (rest != 0).then_some(rest);
     std::iter::successors(next(mask), move |rest| next(rest & (rest - 1)))

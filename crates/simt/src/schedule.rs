@@ -41,7 +41,7 @@ impl Schedule {
         self.state.is_some()
     }
 
-    /// A random number below `n` > 0; 0 with seed 0.
+    /// Returns a random number below `n` > 0; 0 with seed 0.
     #[inline]
     pub(crate) fn below(&self, n: u32) -> u32 {
         let Some(state) = &self.state else { return 0 };

@@ -157,7 +157,7 @@ impl Seat {
         self.arrived.get()
     }
 
-    /// The barrier that they are in.
+    /// Returns the barrier that they are in.
     pub(crate) fn barrier_name(&self) -> &'static str {
         self.barrier.get().name()
     }

@@ -37,7 +37,7 @@ impl Seats {
         self.all.borrow().len()
     }
 
-    /// A free seat. `wanted` is how many the worker may need from now on, this one included.
+    /// Returns a free seat. `wanted` is how many the worker may need from now on, this one included.
     pub(crate) fn take(&self, worker: &Worker, wanted: u64) -> Result<Rc<Seat>, LaunchError> {
         if let Some(seat) = self.free.borrow_mut().pop() {
             return Ok(seat);

@@ -143,7 +143,7 @@ pub(crate) struct SlabStack {
 }
 
 impl SlabStack {
-    /// The canary word at `address`: differs from word to word, so that a moved copy does not pass.
+    /// Returns the canary word at `address`: differs from word to word, so that a moved copy does not pass.
     fn word(address: usize) -> u64 {
         0x5af0_57ac_c0de_d00d ^ (address as u64).rotate_left(20)
     }

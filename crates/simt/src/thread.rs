@@ -65,7 +65,7 @@ unsafe extern "C" {
     safe fn simt_cur_slot() -> *mut *const Ctx;
 }
 
-/// The CUDA thread that this OS thread runs now.
+/// Returns the CUDA thread that this OS thread runs now.
 #[inline(always)]
 pub(crate) fn current<'a>() -> Option<&'a Thread> {
     // SAFETY: null, or set by `Thread::resume` to the context of a thread. The context is the thread's first field and stays in
@@ -73,7 +73,7 @@ pub(crate) fn current<'a>() -> Option<&'a Thread> {
     unsafe { current_ctx().cast::<Thread>().as_ref() }
 }
 
-/// The value of `simt_cur_tls`.
+/// Returns the value of `simt_cur_tls`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn current_ctx() -> *const Ctx {
@@ -91,7 +91,7 @@ fn current_ctx() -> *const Ctx {
     ctx
 }
 
-/// The value of `simt_cur_tls`.
+/// Returns the value of `simt_cur_tls`.
 #[cfg(not(target_arch = "x86_64"))]
 fn current_ctx() -> *const Ctx {
     // SAFETY: a thread-local that only this OS thread uses.

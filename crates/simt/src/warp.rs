@@ -99,7 +99,7 @@ impl Warp {
         self.first.set(threads.as_ptr());
     }
 
-    /// The thread of a lane that exists.
+    /// Returns the thread of a lane that exists.
     #[inline(always)]
     pub(crate) fn thread(&self, lane: u32) -> &Thread {
         debug_assert!(
@@ -143,7 +143,7 @@ impl Warp {
         self.at_barrier.get() | self.at_grid.get() | met
     }
 
-    /// The divergent parts that its lanes are in.
+    /// Returns the divergent parts that its lanes are in.
     pub(crate) fn parts(&self) -> std::cell::Ref<'_, Parts> {
         self.parts.borrow()
     }

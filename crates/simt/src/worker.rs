@@ -245,7 +245,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// The warp whose turn it is, taken from the queue.
+    /// Returns the warp whose turn it is, taken from the queue.
     fn pick(&self) -> Option<&Warp> {
         let mut queue = self.queue.borrow_mut();
         let warp = if self.schedule.is_random() {

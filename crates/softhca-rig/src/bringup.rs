@@ -73,7 +73,7 @@ pub fn bring_up_in(context: Context) -> Result<Bringup, DeviceError> {
     })
 }
 
-/// The command that makes a completion queue.
+/// Returns the command that makes a completion queue.
 pub fn create_cq(umem: u32, page_id: u32, eqn: u32) -> CreateCqIn {
     let cqc = Cqc::default()
         .with_dbr_umem_id(umem)
@@ -87,7 +87,7 @@ pub fn create_cq(umem: u32, page_id: u32, eqn: u32) -> CreateCqIn {
         .with_cq_umem_id(umem)
 }
 
-/// The command that makes a QP.
+/// Returns the command that makes a QP.
 pub fn create_qp(pdn: u32, umem: u32, page_id: u32, cqn: u32) -> CreateQpIn {
     let qpc = Qpc::default()
         .with_pd(pdn)

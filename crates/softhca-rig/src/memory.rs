@@ -41,19 +41,19 @@ impl Memory {
         self.base.as_ptr().addr() as u64
     }
 
-    /// The length of the memory in bytes.
+    /// Returns the length of the memory in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes as u64
     }
 
-    /// The 8 bytes at `offset`.
+    /// Returns the 8 bytes at `offset`.
     pub fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes);
         // SAFETY: inside the mapping and aligned.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// The 4 bytes at `offset`.
+    /// Returns the 4 bytes at `offset`.
     pub fn dword(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.bytes);
         // SAFETY: inside the mapping and aligned.

@@ -3,7 +3,7 @@
 use mlx5_prm::be::{Be32, Be64};
 use mlx5_prm::wqe::{DataSeg, DatagramSeg, InlineHeader, RaddrSeg, XrcSeg};
 
-/// A remote address segment.
+/// Returns a remote address segment.
 pub fn raddr(address: u64, rkey: u32) -> [u8; 16] {
     bytemuck::cast(RaddrSeg {
         raddr: Be64::new(address),
@@ -29,7 +29,7 @@ pub fn datagram_from(index: u8, gid: [u8; 16], qpn: u32, qkey: u32) -> [u8; 48] 
     bytemuck::cast(to.with_source_gid(index))
 }
 
-/// A segment that names the receive queue of an XRC target.
+/// Returns a segment that names the receive queue of an XRC target.
 pub fn xrc(srqn: u32) -> [u8; 16] {
     bytemuck::cast(XrcSeg {
         xrc_srqn: Be32::new(srqn),
@@ -37,7 +37,7 @@ pub fn xrc(srqn: u32) -> [u8; 16] {
     })
 }
 
-/// A data segment.
+/// Returns a data segment.
 pub fn data(bytes: u32, lkey: u32, address: u64) -> [u8; 16] {
     bytemuck::cast(DataSeg {
         byte_count: Be32::new(bytes),
@@ -46,7 +46,7 @@ pub fn data(bytes: u32, lkey: u32, address: u64) -> [u8; 16] {
     })
 }
 
-/// An inline segment with its padding.
+/// Returns an inline segment with its padding.
 pub fn inline(bytes: &[u8]) -> Vec<u8> {
     let header = InlineHeader::new(bytes.len().try_into().unwrap());
     let mut all = bytemuck::bytes_of(&header).to_vec();

@@ -180,7 +180,7 @@ impl SharedQueue {
     }
 }
 
-/// The command that makes a queue whose record is at offset 0 of `umem` and whose WQEs are at 4096.
+/// Returns the command that makes a queue whose record is at offset 0 of `umem` and whose WQEs are at 4096.
 pub fn input(pdn: u32, umem: u32, log: u32, kind: SharedKind) -> Vec<u8> {
     let wq_type = match kind {
         SharedKind::Ring => Wq::TYPE_CYCLIC,

@@ -98,7 +98,7 @@ impl End {
         self.receives = 0;
     }
 
-    /// The QP's context, as the device has it.
+    /// Returns the QP's context, as the device has it.
     pub fn query(&self) -> Qpc {
         let input = QueryQpIn::default()
             .with_opcode(Opcode::QUERY_QP.0.into())

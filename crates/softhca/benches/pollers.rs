@@ -84,7 +84,7 @@ const ROWS: [Row; 6] = [
     },
 ];
 
-/// A column of the one line of results that perftest prints.
+/// Returns a column of the one line of results that perftest prints.
 fn column(printed: &str, number: usize) -> Option<f64> {
     let row = printed.lines().find_map(|line| {
         let fields: Option<Vec<f64>> = line
@@ -162,7 +162,7 @@ fn scratch() -> Scratch {
     scratch
 }
 
-/// The library that is measured.
+/// Returns the library that is measured.
 fn library() -> String {
     std::env::var("SOFTHCA_BENCH_LIBRARY")
         .unwrap_or_else(|_| programs::library().to_string_lossy().into_owned())

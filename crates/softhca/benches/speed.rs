@@ -118,7 +118,7 @@ fn batch_time(pair: &mut Pair, bytes: u32, batch: u16) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// The best time of `rounds` batches, in each window.
+/// Returns the best time of `rounds` batches, in each window.
 fn batch_times(bytes: u32, batch: u16, rounds: usize) -> Vec<f64> {
     let mut pair = Pair::with(&HcaConfig::default(), shape(), shape());
     (0..WINDOWS)

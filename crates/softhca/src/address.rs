@@ -121,7 +121,7 @@ pub(crate) fn claim_ipv6(ip: Ipv4Addr, subnet: Ipv6Subnet) -> Result<UdpSocket, 
     }
 }
 
-/// The interface of the local route to an address, which need not be assigned to it.
+/// Returns the interface of the local route to an address, which need not be assigned to it.
 pub(crate) fn local_interface(ip: Ipv6Addr) -> Option<String> {
     routes::local_interface(ip)
 }
@@ -151,7 +151,7 @@ fn refused(ip: IpAddr, source: io::Error) -> AddressError {
     }
 }
 
-/// A loopback address for any number: 127.1.0.1 to 127.254.255.254, no octet of which is 0 at the end or 255. On
+/// Returns a loopback address for any number: 127.1.0.1 to 127.254.255.254, no octet of which is 0 at the end or 255. On
 /// `InfiniBand` all are of one subnet and have LIDs: 127.73.0.1 to 127.73.191.254. With an LMC it is the first of a range between
 /// 127.73.1.0 and 127.73.191.255.
 fn loopback(link: Link, lmc: u8, number: u32) -> Ipv4Addr {

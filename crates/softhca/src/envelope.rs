@@ -103,7 +103,7 @@ impl From<Ipv4Addr> for Destination {
 }
 
 impl Name {
-    /// The GID of this form that the HCA at `ip` has.
+    /// Returns the GID of this form that the HCA at `ip` has.
     #[must_use]
     pub fn gid(self, ip: Ipv4Addr) -> Gid {
         match self {
@@ -121,7 +121,7 @@ impl Name {
         }
     }
 
-    /// The HCA that has this GID, and which of its GIDs that is; `None` if no software HCA can have it.
+    /// Returns the HCA that has this GID, and which of its GIDs that is; `None` if no software HCA can have it.
     #[must_use]
     pub fn of(gid: &Gid) -> Option<(Ipv4Addr, Self)> {
         let (ip, name) = match (*gid, Ipv6Subnet::of((*gid).into())) {
@@ -149,7 +149,7 @@ impl Envelope {
     const SOURCE_IS_LINK_LOCAL: u8 = 1 << 2;
     const DESTINATION_IS_LINK_LOCAL: u8 = 1 << 3;
 
-    /// The subnet of UDP over IPv6 whose addresses are those of one.
+    /// Returns the subnet of UDP over IPv6 whose addresses are those of one.
     #[must_use]
     pub fn ipv6_subnet(self) -> Option<Ipv6Subnet> {
         match (self.version, self.source, self.destination) {
@@ -170,7 +170,7 @@ impl Envelope {
         }
     }
 
-    /// The envelope as three bits of a byte, 0 for [`Self::V2_IPV4`]. Bit 0 is free. No bits stand for an IPv6 subnet: the
+    /// Returns the envelope as three bits of a byte, 0 for [`Self::V2_IPV4`]. Bit 0 is free. No bits stand for an IPv6 subnet: the
     /// carrier of an HCA that has one keeps such envelopes.
     #[must_use]
     pub fn mark(self) -> u8 {
@@ -200,7 +200,7 @@ impl Envelope {
         }
     }
 
-    /// The headers from one HCA to another, with their addresses.
+    /// Returns the headers from one HCA to another, with their addresses.
     #[must_use]
     pub fn addresses(self, source: Ipv4Addr, destination: Ipv4Addr) -> Addresses {
         if self == Self::V2_IPV4 {

@@ -79,23 +79,23 @@ pub(crate) const SM_LID: u16 = 1;
 /// The largest LMC.
 pub(crate) const MAX_LMC: u8 = 7;
 
-/// The address of the LID with these path bits, of the port whose first address is `first`.
+/// Returns the address of the LID with these path bits, of the port whose first address is `first`.
 pub(crate) fn address_with(first: Ipv4Addr, path_bits: u8) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(first) | u32::from(path_bits))
 }
 
-/// The first of the 2^`lmc` addresses among which `ip` is.
+/// Returns the first of the 2^`lmc` addresses among which `ip` is.
 pub(crate) fn first_address(ip: Ipv4Addr, lmc: u8) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(ip) >> lmc << lmc)
 }
 
-/// The low 16 bits of an address.
+/// Returns the low 16 bits of an address.
 pub(crate) fn low_bits(ip: Ipv4Addr) -> u16 {
     let [_, _, c, d] = ip.octets();
     u16::from_be_bytes([c, d])
 }
 
-/// The LID of an address, if it has one.
+/// Returns the LID of an address, if it has one.
 pub(crate) fn lid(ip: Ipv4Addr) -> Option<u16> {
     let lid = low_bits(ip);
     (1..=LAST_LID).contains(&lid).then_some(lid)
@@ -147,7 +147,7 @@ pub(crate) fn peer(own: Ipv4Addr, rlid: u16, grh: Option<&[u8; 16]>) -> Option<I
 /// A MAC address.
 pub type Mac = [u8; 6];
 
-/// The MAC address of the HCA at `ip`: locally administered, unique because the IP address is.
+/// Returns the MAC address of the HCA at `ip`: locally administered, unique because the IP address is.
 #[must_use]
 pub const fn mac_of(ip: Ipv4Addr) -> Mac {
     let [a, b, c, d] = ip.octets();

@@ -1,6 +1,6 @@
 //! How numbers are written in settings, as in the `WARPVERBS_*` variables of the runtime.
 
-/// A whole number, decimal or with `0x`. It has no sign, and a decimal one begins with no zero that could stand for base 8.
+/// Returns a whole number, decimal or with `0x`. It has no sign, and a decimal one begins with no zero that could stand for base 8.
 pub(crate) fn whole<T: TryFrom<u64>>(text: &str) -> Option<T> {
     let (digits, radix) = match text.strip_prefix("0x") {
         Some(digits) => (digits, 16),

@@ -35,7 +35,7 @@ impl PkeyTable {
     pub const EXPECTED: &str =
         "1 to 128 different partition keys as 0xffff,0x8001, no partition of which is 0";
 
-    /// The keys in their order.
+    /// Returns the keys in their order.
     #[must_use]
     pub fn keys(&self) -> &[u16] {
         &self.0

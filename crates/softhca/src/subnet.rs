@@ -27,7 +27,7 @@ impl Ipv6Subnet {
     pub const EXPECTED: &str =
         "the first address of a /96 in 2000::/3 or fc00::/7, as fd00:5:: or fd00:5::/96";
 
-    /// The address of the HCA at `ip`.
+    /// Returns the address of the HCA at `ip`.
     #[must_use]
     pub fn address(self, ip: Ipv4Addr) -> Ipv6Addr {
         let mut octets = [0; 16];
@@ -36,7 +36,7 @@ impl Ipv6Subnet {
         octets.into()
     }
 
-    /// The subnet of an address, and the HCA that has the address in it; `None` for one of another kind.
+    /// Returns the subnet of an address, and the HCA that has the address in it; `None` for one of another kind.
     #[must_use]
     pub fn of(address: Ipv6Addr) -> Option<(Ipv4Addr, Self)> {
         let octets = address.octets();

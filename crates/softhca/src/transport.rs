@@ -153,7 +153,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The syndrome byte of the error CQE (PRM "Completion With Error"; `MLX5_CQE_SYNDROME_*` in rdma-core).
+    /// Returns the syndrome byte of the error CQE (PRM "Completion With Error"; `MLX5_CQE_SYNDROME_*` in rdma-core).
     pub const fn syndrome(self) -> u8 {
         match self {
             Self::LocalLength => 0x01,

@@ -64,7 +64,7 @@ fn run_pair(server: &str, client: &str, port: u16, capture: &Path) {
     );
 }
 
-/// The name that the second of two processes gives its file.
+/// Returns the name that the second of two processes gives its file.
 fn second(capture: &Path) -> PathBuf {
     let mut name = capture.as_os_str().to_owned();
     name.push(".2");

@@ -24,7 +24,7 @@ fn infiniband(loopback: bool) -> HcaConfig {
     }
 }
 
-/// The path to `to`: by LID alone, or by LID and GID, or by GID alone.
+/// Returns the path to `to`: by LID alone, or by LID and GID, or by GID alone.
 fn paths(to: &Hca) -> [Ads; 3] {
     let by_lid = Ads::default().with_rlid(to.lid().into()).with_sl(3);
     let by_both = by_lid

@@ -60,7 +60,7 @@ fn names(directory: &str) -> BTreeSet<PathBuf> {
         .unwrap_or_default()
 }
 
-/// The trees of devices.
+/// Returns the trees of devices.
 fn trees(runtime: &Path) -> BTreeSet<PathBuf> {
     names(runtime.join("softhca").to_str().unwrap())
 }

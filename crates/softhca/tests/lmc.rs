@@ -25,7 +25,7 @@ fn lid(hca: &Hca, path_bits: u8) -> u16 {
     hca.lid() | u16::from(path_bits)
 }
 
-/// The path from one LID to the LID of `to` with these path bits.
+/// Returns the path from one LID to the LID of `to` with these path bits.
 fn path(own: u8, to: &Hca, theirs: u8, grh: bool) -> Ads {
     let by_lid = Ads::default()
         .with_mlid(own.into())

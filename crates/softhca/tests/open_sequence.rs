@@ -23,7 +23,7 @@ fn hca() -> (Hca, Device) {
     (hca, device)
 }
 
-/// A CQ of 16 entries at the start of `umem`, its doorbell record after it.
+/// Returns a CQ of 16 entries at the start of `umem`, its doorbell record after it.
 fn create_cq(device: &Device, umem: &Umem, uar: &Uar) -> std::io::Result<(Object, u32)> {
     let context = Cqc::default()
         .with_log_cq_size(4)

@@ -28,7 +28,7 @@ fn two_ports(link: Link, loopback: bool) -> HcaConfig {
     }
 }
 
-/// The path to a port of `to`.
+/// Returns the path to a port of `to`.
 fn path(link: Link, to: &Hca, port: u8) -> Ads {
     let (gid, lid, _) = to.ports()[usize::from(port) - 1];
     match link {

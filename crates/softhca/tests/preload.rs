@@ -41,7 +41,7 @@ impl Runtime {
         entries(&self.0)
     }
 
-    /// The trees of processes that live or were killed.
+    /// Returns the trees of processes that live or were killed.
     fn trees(&self) -> Vec<PathBuf> {
         entries(&self.0.join("softhca"))
     }
@@ -81,7 +81,7 @@ fn run(mut command: Command) -> (String, String, Output) {
     (text(&output.stdout), text(&output.stderr), output)
 }
 
-/// The value after `key:` in the output of ibv_devinfo.
+/// Returns the value after `key:` in the output of ibv_devinfo.
 fn value<'a>(output: &'a str, key: &str) -> Option<&'a str> {
     output
         .lines()
@@ -312,7 +312,7 @@ fn children_of_a_fork_have_hcas_of_their_own_unless_the_parent_had_some() {
     );
 }
 
-/// A program that has a tree and lives until it is killed.
+/// Returns a program that has a tree and lives until it is killed.
 fn long_lived(runtime: &Runtime) -> Child {
     let mut child = runtime
         // The shell itself opens the file, and ends by exit() (dash would end by _exit, and leave its tree).

@@ -43,7 +43,7 @@ const FIELDS: [&str; 17] = [
     "infiniband.deth.srcqp",
 ];
 
-/// The values that tshark should show; `None` where the packet has no such field.
+/// Returns the values that tshark should show; `None` where the packet has no such field.
 fn expected(head: &Head, body: &Body, payload_bytes: usize) -> [Option<u64>; 17] {
     let (mut reth, mut aeth, mut immediate, mut key) = (None, None, None, None);
     let (mut swap, mut original, mut atomic_place) = (None, None, None);
@@ -107,7 +107,7 @@ fn expected(head: &Head, body: &Body, payload_bytes: usize) -> [Option<u64>; 17]
     ]
 }
 
-/// The syndrome byte: 000ccccc of an ACK with its credits, 011nnnnn of a NAK with its code.
+/// Returns the syndrome byte: 000ccccc of an ACK with its credits, 011nnnnn of a NAK with its code.
 fn syndrome(aeth: Aeth) -> u64 {
     match aeth.syndrome {
         Syndrome::Ack { credits } => credits.into(),
@@ -116,7 +116,7 @@ fn syndrome(aeth: Aeth) -> u64 {
     }
 }
 
-/// A number as tshark prints it: `0x1f`, `31`, `True`, or bytes in hex.
+/// Returns a number as tshark prints it: `0x1f`, `31`, `True`, or bytes in hex.
 fn number(text: &str, field: &str) -> Option<u64> {
     let bytes = ["infiniband.immdt", "infiniband.ieth"].contains(&field);
     match text {

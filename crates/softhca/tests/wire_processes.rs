@@ -64,7 +64,7 @@ const ROW: usize = 784;
 const ROWS: usize = 180;
 const SIGNAL_AT: usize = MB;
 
-/// A row that no other round or place has.
+/// Returns a row that no other round or place has.
 fn row(round: usize, place: usize) -> Vec<u8> {
     pattern((round * ROWS + place) as u64 + 1, ROW)
 }

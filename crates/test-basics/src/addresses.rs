@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, UdpSocket};
 
-/// An address whose RoCE port is free now.
+/// Returns an address whose RoCE port is free now.
 pub fn free_address() -> Ipv4Addr {
     loop {
         let [a, b, c, _] = fastrand::u32(..).to_be_bytes();

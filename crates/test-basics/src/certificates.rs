@@ -47,7 +47,7 @@ impl Authority {
         self.path("authority.pem")
     }
 
-    /// A path for a file, gone with this.
+    /// Returns a path for a file, gone with this.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

@@ -28,7 +28,7 @@ const FILLER: usize = 1 << 19;
 /// What keys that fill it begin with.
 const FILLERS: &str = "fill-";
 
-/// The program: unpacked by `./x test` or installed.
+/// Returns the program: unpacked by `./x test` or installed.
 pub fn program() -> Option<PathBuf> {
     let unpacked = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -233,7 +233,7 @@ impl Etcd {
         stopped::resume(self.members[i].process.as_ref().unwrap().id());
     }
 
-    /// The number of the member that leads.
+    /// Returns the number of the member that leads.
     pub fn leader(&self) -> usize {
         let leads = |&i: &usize| {
             let status = self.post(i, "maintenance/status", "{}").unwrap_or_default();
@@ -276,7 +276,7 @@ impl Etcd {
         SocketAddr::from(([127, 0, 0, 1], self.members[i].port))
     }
 
-    /// The number of the newest change.
+    /// Returns the number of the newest change.
     pub fn revision(&self) -> u64 {
         let status = self.post(0, "maintenance/status", "{}").unwrap();
         field(&status, "revision")
@@ -374,7 +374,7 @@ impl TlsServer<'_> {
     }
 }
 
-/// The text of a field of an answer; empty if the answer lacks the field.
+/// Returns the text of a field of an answer; empty if the answer lacks the field.
 fn field<'a>(answer: &'a str, name: &str) -> &'a str {
     let begin = format!("\"{name}\":\"");
     let value = answer.split_once(&begin).map_or("", |(_, rest)| rest);

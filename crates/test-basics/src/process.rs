@@ -58,7 +58,7 @@ impl Process {
         self.says()
     }
 
-    /// The number of the process.
+    /// Returns the number of the process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }

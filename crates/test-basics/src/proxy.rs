@@ -153,7 +153,7 @@ fn take(client: &mut TcpStream, arrived: &Sender<(Instant, Vec<u8>)>) {
 mod tests {
     use super::*;
 
-    /// A server that sends each byte back, and its address.
+    /// Returns a server that sends each byte back, and its address.
     fn echo() -> (Proxy, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Proxy::new(listener.local_addr().unwrap());

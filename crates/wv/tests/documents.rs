@@ -39,7 +39,7 @@ fn pages() -> Pages {
     found
 }
 
-/// The entries below a heading of a help page, without those lines that go on with one.
+/// Returns the entries below a heading of a help page, without those lines that go on with one.
 fn section<'a>(page: &'a str, heading: &str) -> Vec<&'a str> {
     let lines = page.lines().skip_while(|line| *line != heading).skip(1);
     let lines = lines.take_while(|line| !line.ends_with(':') || line.starts_with(' '));
@@ -50,7 +50,7 @@ fn section<'a>(page: &'a str, heading: &str) -> Vec<&'a str> {
     entries.map(str::trim).collect()
 }
 
-/// The code of a text: lines of blocks, and what stands between backticks.
+/// Returns the code of a text: lines of blocks, and what stands between backticks.
 fn code(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, part) in text.split("```").enumerate() {
@@ -64,7 +64,7 @@ fn code(text: &str) -> Vec<String> {
     found
 }
 
-/// The commands of `wv` in a line of code, each as the words after `wv`. `./x demo` hands its words to `wv demo`.
+/// Returns the commands of `wv` in a line of code, each as the words after `wv`. `./x demo` hands its words to `wv demo`.
 fn commands(line: &str) -> Vec<Vec<&str>> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let mut found = Vec::new();

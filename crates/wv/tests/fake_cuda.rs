@@ -21,7 +21,7 @@ const ADAPTER: &str = "
 .visible .entry wv_other_ucx_exclusive(.param .align 8 .b8 p[88]) { ret; }
 ";
 
-/// A folder with this text as the adapter to UCX.
+/// Returns a folder with this text as the adapter to UCX.
 fn folder(fake: &Fake, text: &str) -> PathBuf {
     let folder = fake.file("adapters");
     fs::create_dir_all(folder.join("sm_80")).unwrap();

@@ -75,7 +75,7 @@ impl Server {
     }
 }
 
-/// The process of `wv p2p` under the `wv sim` that this test has started.
+/// Returns the process of `wv p2p` under the `wv sim` that this test has started.
 fn process(sim: &Child) -> u32 {
     let children = format!("/proc/{0}/task/{0}/children", sim.id());
     let mut found = None;
@@ -115,7 +115,7 @@ fn succeeds(output: &Output) -> String {
     text
 }
 
-/// The commands of "Five minutes", of which the first serves until it is ended.
+/// Returns the commands of "Five minutes", of which the first serves until it is ended.
 fn commands_of_the_page() -> Vec<&'static str> {
     let page = include_str!("../../../docs/engine.md");
     let (_, five) = page.split_once("## Five minutes").unwrap();

@@ -236,7 +236,7 @@ fn a_signal_that_ends_the_command_ends_wv_likewise() {
     assert!(scratch.is_clean());
 }
 
-/// The name of the program that `wv` runs.
+/// Returns the name of the program that `wv` runs.
 fn command_of(wv: &Child) -> Option<String> {
     let parent = wv.id().to_string();
     let processes = fs::read_dir("/proc").unwrap().flatten();

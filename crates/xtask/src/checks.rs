@@ -84,7 +84,7 @@ pub(crate) fn packages() -> Result {
     run(package.arg("--quiet"))
 }
 
-/// The packages whose manifest does not forbid it.
+/// Returns the packages whose manifest does not forbid it.
 fn may_be_published(metadata: &str) -> Result<Vec<String>> {
     let fault = |what: String| Failure::new(1, format!("what cargo metadata says: {what}"));
     let metadata: Value =
@@ -174,7 +174,7 @@ fn first_line(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The shell of a script, by its first line, which says so also of files that others read in.
+/// Returns the shell of a script, by its first line, which says so also of files that others read in.
 fn shell_of(first_line: &str) -> Option<&'static str> {
     if first_line.starts_with("# shellcheck shell=") {
         return Some(shell_of_word(first_line.rsplit('=').next()?).unwrap_or("sh"));

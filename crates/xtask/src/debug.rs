@@ -68,7 +68,7 @@ fn place_of(kernel: &str, sources: &[PathBuf]) -> Result<Place> {
     Err(Failure::new(2, told))
 }
 
-/// The line in which a kernel that the text exports begins.
+/// Returns the line in which a kernel that the text exports begins.
 fn line_of(text: &str, kernel: &str) -> Option<usize> {
     if !text.contains(&format!("WV_EXPORT({kernel})")) {
         return None;
@@ -78,7 +78,7 @@ fn line_of(text: &str, kernel: &str) -> Option<usize> {
     Some(at + 1)
 }
 
-/// The package whose build script compiles a file of kernels: the manifest of the next folder above it has the name.
+/// Returns the package whose build script compiles a file of kernels: the manifest of the next folder above it has the name.
 fn package_of(file: &Path) -> Result<String> {
     let folders = file.ancestors().skip(1);
     let Some(manifest) = folders
@@ -95,7 +95,7 @@ fn package_of(file: &Path) -> Result<String> {
     Ok(name?.to_owned())
 }
 
-/// The variable by which `simt::build` learns which file of that package a debugger will read.
+/// Returns the variable by which `simt::build` learns which file of that package a debugger will read.
 fn variable_of(package: &str) -> String {
     format!("SIMT_DEBUG_{}", package.replace('-', "_").to_uppercase())
 }

@@ -322,14 +322,14 @@ impl Inside {
         run(&mut apt)
     }
 
-    /// A file of this machine in the root; returns its path in the root.
+    /// Copies a file of this machine into the root. Returns its path in the root.
     fn take_in(&self, file: &Path) -> Result<PathBuf> {
         let name = file.file_name().unwrap_or_default();
         fs::copy(file, self.root.join(name)).at(file)?;
         Ok(Path::new("/").join(name))
     }
 
-    /// A command in the root, to be completed.
+    /// Returns a command in the root, to be completed.
     fn inside(&self) -> Command {
         let mut inside = command("chroot", [&self.root]);
         inside.args(["env", "-i"]);

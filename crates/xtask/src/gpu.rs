@@ -271,7 +271,7 @@ fn pack_others(folder: &str) -> Result {
     texts.iter().try_for_each(|text| assemble(text))
 }
 
-/// The PTX texts below a folder.
+/// Returns the PTX texts below a folder.
 fn texts_of(folder: &str) -> Result<Vec<String>> {
     let files = files_below(folder, |path| ends_in(path, &["ptx"]))?;
     let texts = files.iter().map(|file| fs::read_to_string(file).at(file));

@@ -113,7 +113,7 @@ pub(crate) fn install_for_python(prefix: &Path) -> Result {
     run(Command::new("strip").arg("--strip-unneeded").args(objects))
 }
 
-/// The newest version that a table of symbols names in the form `GLIBC_2.34`.
+/// Returns the newest version that a table of symbols names in the form `GLIBC_2.34`.
 pub(crate) fn newest_glibc(symbols: &str) -> Option<String> {
     let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {
         let version: Vec<u32> = rest

@@ -142,7 +142,7 @@ fn environment() -> Result<Vec<(String, OsString)>> {
     .into())
 }
 
-/// The folder of the wheel's libclang, below the one version of Python of the virtual environment.
+/// Returns the folder of the wheel's libclang, below the one version of Python of the virtual environment.
 fn libclang() -> Result<PathBuf> {
     let versions = Path::new(".tools/venv/lib");
     for entry in fs::read_dir(versions).at(versions)? {

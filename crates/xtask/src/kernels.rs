@@ -88,7 +88,7 @@ pub(crate) fn compile_ptx(source: &Path, folder: &Path, name: &str) -> Result {
     ended.into_iter().flatten().try_for_each(process::succeeded)
 }
 
-/// The folder of a file, `.` for one in the current directory.
+/// Returns the folder of a file, `.` for one in the current directory.
 fn folder_of(file: &Path) -> &Path {
     match file.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -111,7 +111,7 @@ pub(crate) fn compiler() -> Result<String> {
     ))
 }
 
-/// A program of the pinned toolkit, below the one version of Python of the virtual environment.
+/// Returns a program of the pinned toolkit, below the one version of Python of the virtual environment.
 pub(crate) fn cuda_program(name: &str) -> Result<PathBuf> {
     let libraries = Path::new(".tools/venv/lib");
     for entry in fs::read_dir(libraries).at(libraries)? {
@@ -136,7 +136,7 @@ fn compile_all(folder: &str, to: &Path) -> Result {
     Ok(())
 }
 
-/// The PTX of the kernels in `folder`, compiled anew beside what is there: where it lies.
+/// Returns the PTX of the kernels in `folder`, compiled anew beside what is there: where it lies.
 pub(crate) fn compile_fresh(folder: &str) -> Result<PathBuf> {
     let fresh = Path::new("target/kernels/fresh").join(folder);
     fresh_folder(&fresh)?;

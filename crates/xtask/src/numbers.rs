@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Result};
 use crate::number::{spelling, whole};
 
-/// The number above 0 that the word called `name` is.
+/// Returns the number above 0 that the word called `name` is.
 pub(crate) fn above_0(name: &str, word: &str) -> Result<u32> {
     let number = whole(word).and_then(|number| u32::try_from(number).ok());
     number.filter(|number| *number != 0).ok_or_else(|| {

@@ -162,7 +162,7 @@ fn compile_with(
     Ok(outcomes)
 }
 
-/// The folder itself, and the folders in it.
+/// Returns the folder itself, and the folders in it.
 fn places(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut places = vec![folder.to_owned()];
     for entry in fs::read_dir(folder).at(folder)? {
@@ -272,7 +272,7 @@ __device__ int doca_gpu_dev_verbs_poll_cq_at(doca_gpu_dev_verbs_cq*, uint64_t) {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
     }
 
-    /// A folder with these files.
+    /// Returns a folder with these files.
     fn folder(files: &[(&str, &str)]) -> TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {

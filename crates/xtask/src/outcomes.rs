@@ -115,7 +115,7 @@ fn of_case(case: roxmltree::Node<'_, '_>) -> Outcome {
     Outcome::not_failed(program, test, &printed.join("\n"))
 }
 
-/// The outcomes in the output of a test program with --show-output. `ended_well`: it ended by itself, with the status of tests.
+/// Returns the outcomes in the output of a test program with --show-output. `ended_well`: it ended by itself, with the status of tests.
 /// Otherwise each test without a result has failed. The caller finds those, since it has the list.
 pub(crate) fn from_libtest(program: &str, output: &str, ended_well: bool) -> Vec<Outcome> {
     let printed = sections(output);
@@ -137,7 +137,7 @@ pub(crate) fn from_libtest(program: &str, output: &str, ended_well: bool) -> Vec
     passed.chain(failed).collect()
 }
 
-/// The tests of the lines `test NAME ... ok`, and of those with `FAILED`. The words may stand anywhere in their line: other
+/// Returns the tests of the lines `test NAME ... ok`, and of those with `FAILED`. The words may stand anywhere in their line: other
 /// processes may have written in front of them.
 fn said_in_between(output: &str) -> (Vec<&str>, Vec<&str>) {
     let of_result = |result: &str| {

@@ -120,7 +120,7 @@ impl Parts {
         names
     }
 
-    /// The parts that have a test: one of them, if the table has no fault.
+    /// Returns the parts that have a test: one of them, if the table has no fault.
     fn having<'a>(&'a self, program: &str, test: &str) -> Vec<&'a str> {
         let rows = self.rows.iter().filter(|row| row.has(program, test));
         rows.map(|row| row.part.as_str()).collect()

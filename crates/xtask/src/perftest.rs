@@ -173,7 +173,7 @@ fn json_file() -> PathBuf {
     target().join("perftest.json")
 }
 
-/// A command that runs another with a software HCA.
+/// Returns a command that runs another with a software HCA.
 fn simulated() -> Command {
     command(target().join("wv"), ["sim", "--"])
 }
@@ -231,7 +231,7 @@ fn listens(tables: &str, port: u16) -> bool {
     })
 }
 
-/// The average rate in the one line of results that perftest prints: bytes, iterations, peak and average.
+/// Returns the average rate in the one line of results that perftest prints: bytes, iterations, peak and average.
 fn average(printed: &str) -> Option<f64> {
     let numbers = |line: &str| -> Option<Vec<f64>> {
         let fields = line.split_whitespace();
@@ -249,7 +249,7 @@ fn overall(printed: &str) -> Option<f64> {
     last.split_whitespace().nth(5)?.parse().ok()
 }
 
-/// The median, the lowest and the highest.
+/// Returns the median, the lowest and the highest.
 fn spread(mut rates: Vec<f64>) -> [f64; 3] {
     rates.sort_by(f64::total_cmp);
     let at = |place: usize| rates.get(place).copied().unwrap_or(f64::NAN);

@@ -213,7 +213,7 @@ fn descendants(pid: libc::pid_t) -> Vec<Process> {
     found
 }
 
-/// A command with arguments, to which more can be added.
+/// Returns a command with arguments, to which more can be added.
 pub(crate) fn command<I: AsRef<OsStr>>(
     program: impl AsRef<OsStr>,
     arguments: impl IntoIterator<Item = I>,

@@ -109,7 +109,7 @@ impl Build {
         cargo
     }
 
-    /// A test program, as cargo starts it.
+    /// Returns a test program, as cargo starts it.
     pub(crate) fn program(&self, program: &Program) -> Command {
         let deps = program.executable.parent().unwrap_or(Path::new("/"));
         let mut libraries = vec![deps.to_owned()];
@@ -134,13 +134,13 @@ impl Build {
     }
 }
 
-/// The messages of cargo among the lines that it prints.
+/// Returns the messages of cargo among the lines that it prints.
 pub(crate) fn messages(printed: &str) -> impl Iterator<Item = Value> {
     let lines = printed.lines().filter(|line| line.starts_with('{'));
     lines.filter_map(|line| serde_json::from_str(line).ok())
 }
 
-/// The test program of a message of cargo; None for libraries, for `wv` itself, and for other messages.
+/// Returns the test program of a message of cargo; None for libraries, for `wv` itself, and for other messages.
 fn program_of(message: &Value) -> Option<Program> {
     let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
     let executable = message["executable"].as_str().filter(|_| is_test)?;

@@ -81,7 +81,7 @@ fn item(line: &str) -> Option<&str> {
     (is_number || mark == "-").then_some(rest)
 }
 
-/// The text without marks of emphasis; a link is its words, a span of code one word.
+/// Returns the text without marks of emphasis; a link is its words, a span of code one word.
 fn plain(paragraph: &str) -> String {
     let mut text = String::new();
     for (at, part) in paragraph.split('`').enumerate() {
@@ -111,7 +111,7 @@ fn without_targets(text: &str) -> String {
     kept
 }
 
-/// The sentences of a text. Two dots stand for what is left out, and end none.
+/// Returns the sentences of a text. Two dots stand for what is left out, and end none.
 fn split(text: &str, ends: &[char]) -> Vec<String> {
     let mut found = Vec::new();
     let mut sentence: Vec<&str> = Vec::new();

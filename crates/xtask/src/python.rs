@@ -56,7 +56,7 @@ pub(crate) fn wheel() -> Result {
     Ok(())
 }
 
-/// The wheel of the package, which [`wheel`] has made.
+/// Returns the wheel of the package, which [`wheel`] has made.
 pub(crate) fn package() -> Result<PathBuf> {
     let folder = format!("{FOLDER}/wheels");
     let is_package = |path: &Path| {
@@ -151,7 +151,7 @@ fn beside_the_oldest_torch(wheel: &Path) -> Result<(Vec<Key>, Vec<Outcome>)> {
     run_pytest(&OLDEST, "python-oldest", OF_TORCH)
 }
 
-/// A module of the package, beside torch, with what `./x test python` has installed.
+/// Returns a module of the package, beside torch, with what `./x test python` has installed.
 pub(crate) fn module(name: &str) -> Result<Command> {
     let mut python = command(NEWEST.program("python")?, ["-m", name]);
     NEWEST.with_libraries(&mut python)?;
@@ -208,7 +208,7 @@ fn needs_newer_glibc(tag: &str, os_release: &str) -> bool {
     on_debian_12 && minor.is_none_or(|minor| minor > DEBIAN_12_GLIBC)
 }
 
-/// The last tag of a wheel's name.
+/// Returns the last tag of a wheel's name.
 fn platform_of(wheel: &Path) -> String {
     let stem = wheel.file_stem().unwrap_or_default().to_string_lossy();
     stem.rsplit('-').next().unwrap_or_default().to_owned()

@@ -133,7 +133,7 @@ fn with_nextest(
     Ok(outcomes)
 }
 
-/// The tests of `selection` in nextest's language; single tests are named where a program has others as well.
+/// Returns the tests of `selection` in nextest's language; single tests are named where a program has others as well.
 pub(crate) fn filter_of(selection: &[Chosen<'_>]) -> String {
     let programs: Vec<_> = selection.iter().map(filter_of_program).collect();
     programs.join(" or ")
@@ -256,7 +256,7 @@ fn run_bounded(
     })
 }
 
-/// The status of a process; the number of the signal that ended it, negative.
+/// Returns the status of a process; the number of the signal that ended it, negative.
 fn number_of(status: ExitStatus) -> i32 {
     let signal = || -status.signal().unwrap_or(0);
     status.code().unwrap_or_else(signal)

@@ -224,7 +224,7 @@ impl Run {
         self.result()
     }
 
-    /// The time of each part, what failed, and the totals.
+    /// Returns the time of each part, what failed, and the totals.
     fn last_lines(&self) -> String {
         let mut lines = self.report.clone();
         if !self.failed.is_empty() {

@@ -23,7 +23,7 @@ fn key_of(outcome: &Outcome) -> Key {
     (outcome.program.clone(), outcome.test.clone())
 }
 
-/// The tests of `selection`; a program of another test is none.
+/// Returns the tests of `selection`; a program of another test is none.
 pub(crate) fn expected(tree: &Tree, selection: &[Chosen<'_>]) -> Vec<(Key, Test)> {
     let of_program = |one: &Chosen<'_>| {
         let program = labelled(&tree.build.label, &one.program.id);
@@ -152,7 +152,7 @@ pub(crate) fn list(outcomes: &[Outcome]) -> String {
     )
 }
 
-/// The list of the tests that exist, those in documentation too: `program test exists`, sorted.
+/// Returns the list of the tests that exist, those in documentation too: `program test exists`, sorted.
 pub(crate) fn list_of_names(tree: &Tree, in_documentation: &[String]) -> String {
     let every = expected(tree, &tree.all()).into_iter();
     let of_programs = every.map(|((program, test), _)| format!("{program} {test} exists\n"));

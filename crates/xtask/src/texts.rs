@@ -39,7 +39,7 @@ pub(crate) fn texts() -> Result {
     write("sentences.txt", &lengths)
 }
 
-/// A line for each page that git has: how many sentences, their mean, and the longest.
+/// Returns a line for each page that git has: how many sentences, their mean, and the longest.
 fn lengths() -> Result<String> {
     let pages = git(&["ls-files", "--", "*.md"])?.unwrap_or_default();
     let mut lines = String::new();
@@ -85,7 +85,7 @@ fn pages(wv: &Path, words: &mut Vec<String>, into: &mut String) -> Result {
     Ok(())
 }
 
-/// The commands that a help page lists; `help` only repeats the others.
+/// Returns the commands that a help page lists; `help` only repeats the others.
 fn commands_of(page: &str) -> Vec<String> {
     let lines = page.lines().skip_while(|line| *line != "Commands:").skip(1);
     let lines = lines.take_while(|line| !line.is_empty());
@@ -120,7 +120,7 @@ fn texts_of(file: &Path, source: &str) -> Vec<(String, String)> {
     found
 }
 
-/// The first string of an attribute, without its quotes; a backslash at the end of a line joins lines.
+/// Returns the first string of an attribute, without its quotes; a backslash at the end of a line joins lines.
 fn literal(attribute: &str) -> Option<String> {
     let inside = attribute
         .strip_prefix("#[error(")?

@@ -72,12 +72,12 @@ pub(crate) fn is_changed() -> Result<bool> {
     Ok(status.is_some_and(|files| !files.is_empty()))
 }
 
-/// A program of the virtual environment that `x prepare` makes.
+/// Returns a program of the virtual environment that `x prepare` makes.
 pub(crate) fn wheel_program(name: &str) -> PathBuf {
     Path::new(".tools/venv/bin").join(name)
 }
 
-/// The files below a folder for which `wanted` holds, sorted.
+/// Returns the files below a folder for which `wanted` holds, sorted.
 pub(crate) fn files_below(folder: &str, wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::from(folder)];
@@ -161,7 +161,7 @@ mod tests {
     use crate::interop;
     use crate::process::text_of;
 
-    /// The library and all crates below it, each with the features that cargo resolves where these packages are built together.
+    /// Returns the library and all crates below it, each with the features that cargo resolves where these packages are built together.
     fn with_features(packages: &[&str]) -> BTreeSet<String> {
         let mut tree = command(
             "cargo",

@@ -49,7 +49,7 @@ pub(crate) fn check_carried(program: &Path) -> Result {
     Ok(())
 }
 
-/// The first file of a folder of PTX that a program does not hold.
+/// Returns the first file of a folder of PTX that a program does not hold.
 fn first_lacking(program: &[u8], ptx: &Path) -> Result<Option<PathBuf>> {
     let mut texts = contents(ptx)?;
     texts.remove(Path::new(stamp::NAME));
@@ -63,7 +63,7 @@ fn ptx_of(folder: &str) -> String {
     format!("{folder}/ptx")
 }
 
-/// The stamp of what the sources of a folder compile to now.
+/// Returns the stamp of what the sources of a folder compile to now.
 fn stamp_of(folder: &str) -> Result<String> {
     // As the build scripts of these sets look for headers.
     let folders = [folder, "kernels/include"].map(PathBuf::from);
@@ -116,7 +116,7 @@ fn place(fresh: &Path, ptx: &Path, stamp: &str) -> Result {
     fs::write(&place, stamp).at(place)
 }
 
-/// The files below a folder: their paths from there, and their bytes.
+/// Returns the files below a folder: their paths from there, and their bytes.
 fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let files = files_below(&folder.to_string_lossy(), |_| true)?;
     let read = |file: PathBuf| {

@@ -184,7 +184,7 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
     const MS: Duration = Duration::from_millis(1);
 
-    /// A rail that has begun to rest at the time that is returned.
+    /// Returns a rail that has begun to rest at the time that is returned.
     fn resting() -> (Rest, Instant) {
         let (mut rest, now) = (Rest::default(), Instant::now());
         for nth in 0..4 {

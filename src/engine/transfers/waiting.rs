@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// The transfers of the engine with this number.
+    /// Returns the transfers of the engine with this number.
     fn transfers_of(engine: u32) -> Transfers {
         let sizes = Sizes {
             slots: 2,
@@ -195,7 +195,7 @@ mod tests {
         Transfers::new(engine, &sizes).unwrap()
     }
 
-    /// A transfer that no worker has.
+    /// Returns a transfer that no worker has.
     fn pending() -> (Arc<Transfers>, TransferId) {
         let transfers = Arc::new(transfers_of(0));
         let link = Arc::new(Link::new(0, 0, &[0], None));

@@ -38,7 +38,7 @@ impl Context {
         }))
     }
 
-    /// The driver's number of the device.
+    /// Returns the driver's number of the device.
     pub(super) fn device(&self) -> CUdevice {
         self.device
     }

@@ -12,7 +12,7 @@ use super::widen::code_of;
 /// The folder that holds `sm_90/NAME` with the NAME that a text of PTX has.
 const VARIABLE: &str = "WARPVERBS_CUBINS";
 
-/// The machine code of the text `ptx` for devices of `arch` (90 for sm_90); none without the variable or the file.
+/// Returns the machine code of the text `ptx` for devices of `arch` (90 for sm_90); none without the variable or the file.
 pub(super) fn of(arch: u32, ptx: &str) -> Option<Vec<u8>> {
     let file = file_of(Path::new(&env::var_os(VARIABLE)?), arch, ptx);
     fs::read(&file)

@@ -35,7 +35,7 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// The device, which all of this process that have it open share.
+    /// Returns the device, which all of this process that have it open share.
     pub(super) fn open(ordinal: u32) -> Result<Arc<Self>, GpuError> {
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(device) = open.get(&ordinal).and_then(Weak::upgrade) {
@@ -46,7 +46,7 @@ impl Device {
         Ok(device)
     }
 
-    /// The device of a context that the caller has, which is its primary one.
+    /// Returns the device of a context that the caller has, which is its primary one.
     ///
     /// # Safety
     ///
@@ -105,7 +105,7 @@ impl Device {
         self.modules.load(&self.context, image)
     }
 
-    /// The primary context.
+    /// Returns the primary context.
     pub(super) fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -123,7 +123,7 @@ impl Device {
         self.context.relaxed(body)
     }
 
-    /// The driver's number of it.
+    /// Returns the driver's number of it.
     pub(super) fn number(&self) -> i32 {
         self.context.device()
     }

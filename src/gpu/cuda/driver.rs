@@ -24,7 +24,7 @@ pub(super) fn check(call: &'static str, result: CUresult) -> Result<(), GpuError
     })
 }
 
-/// The driver's name for an error.
+/// Returns the driver's name for an error.
 pub(super) fn error_name(result: CUresult) -> String {
     let mut name = ptr::null();
     // SAFETY: `name` is written during the call; the driver answers with a static string or an error.
@@ -38,7 +38,7 @@ pub(super) fn error_name(result: CUresult) -> String {
         .into_owned()
 }
 
-/// The devices that this process may see, by ordinal. Opens none of them.
+/// Returns the devices that this process may see, by ordinal. Opens none of them.
 pub(in crate::gpu) fn visible() -> Result<Vec<PciAddress>, GpuError> {
     let count = start(0)?;
     (0..count)

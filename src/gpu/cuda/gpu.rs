@@ -71,7 +71,7 @@ impl CudaGpu {
         Self::open(device.slot().ordinal)
     }
 
-    /// A device that also knows the kernels of these PTX texts.
+    /// Returns a device that also knows the kernels of these PTX texts.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl CudaGpu {
         Self::with_options(ordinal, &CudaOptions { ptx, ..default })
     }
 
-    /// A device that also knows the kernels of these `.cu` texts, which NVRTC compiles for it. `#include <warpverbs/put.cuh>`
+    /// Returns a device that also knows the kernels of these `.cu` texts, which NVRTC compiles for it. `#include <warpverbs/put.cuh>`
     /// finds the device library, `#include "NAME"` finds `headers`.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl CudaGpu {
         Self::with_options(ordinal, &options)
     }
 
-    /// A device with these options.
+    /// Returns a device with these options.
     ///
     /// # Errors
     ///
@@ -193,7 +193,7 @@ impl CudaGpu {
         Ok(kernel)
     }
 
-    /// The stream of a launch, which is one of this device.
+    /// Returns the stream of a launch, which is one of this device.
     fn stream_of<'a>(&'a self, spec: &Launch<'a>) -> Result<&'a CudaStream, GpuError> {
         let Some(stream) = spec.stream else {
             return Ok(&self.stream);
@@ -417,7 +417,7 @@ impl Gpu for CudaGpu {
     }
 }
 
-/// The functions of loaded images, by name.
+/// Returns the functions of loaded images, by name.
 fn kernels_of(loaded: &[(Image, Module)]) -> Result<Vec<(String, Kernel)>, GpuError> {
     let mut kernels = Vec::new();
     for (image, module) in loaded {

@@ -102,7 +102,7 @@ impl CudaArena {
         Ok(DeviceMemory::new(addr, bytes, Box::new(allocation)))
     }
 
-    /// The number of the driver's allocation that has `addr`; none of an address that it does not know.
+    /// Returns the number of the driver's allocation that has `addr`; none of an address that it does not know.
     pub(super) fn buffer_id(&self, addr: u64) -> Result<Option<u64>, GpuError> {
         self.device.bind()?;
         let mut number = 0u64;
@@ -140,7 +140,7 @@ impl CudaArena {
         Ok((base, length))
     }
 
-    /// An error with the bytes asked for and the bytes that the device has.
+    /// Returns an error with the bytes asked for and the bytes that the device has.
     fn no_device_memory(&self, bytes: usize, error: &GpuError) -> GpuError {
         let name = self.device.name();
         let detail = match self.device.memory() {
@@ -436,7 +436,7 @@ impl Hold for ForHcas {
     }
 }
 
-/// The device of memory that the driver knows. A context is current.
+/// Returns the device of memory that the driver knows. A context is current.
 fn device_of(addr: u64) -> Result<u32, GpuError> {
     let mut ordinal = 0i32;
     let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;

@@ -378,7 +378,7 @@ impl Drop for OwnedProgram<'_> {
     }
 }
 
-/// The function of this name.
+/// Returns the function of this name.
 ///
 /// # Safety
 ///

@@ -73,7 +73,7 @@ impl Needs {
     }
 }
 
-/// The kernels of a PTX text: `.entry NAME(` and the sum of its parameters.
+/// Returns the kernels of a PTX text: `.entry NAME(` and the sum of its parameters.
 pub(super) fn entries(text: &str) -> Vec<Entry<'_>> {
     text.split(".entry ")
         .skip(1)

@@ -17,7 +17,7 @@ use crate::gpu::{GpuError, MemoryDmabuf, RdmaSupport, WriteOrdering};
 /// `CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE`.
 const ACROSS_PCIE: u64 = 1;
 
-/// The device's attributes.
+/// Returns the device's attributes.
 pub(super) fn support(device: CUdevice) -> Result<RdmaSupport, GpuError> {
     let number = |which| attribute(device, which);
     let flush = number(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS)?;

@@ -34,7 +34,7 @@ pub struct CudaSource<'a> {
     pub text: &'a str,
 }
 
-/// The `.cu` files of a set.
+/// Returns the `.cu` files of a set.
 pub(super) fn kernel_files(set: &KernelSet) -> impl Iterator<Item = CudaSource<'static>> + use<> {
     embedded(set).filter(|source| source.name.ends_with(".cu"))
 }
@@ -166,7 +166,7 @@ pub(super) fn test_kernels() -> Vec<(String, String)> {
     kernels_of("test-support", "kernels")
 }
 
-/// The files of a folder of kernels of another package: names as in a set, texts.
+/// Returns the files of a folder of kernels of another package: names as in a set, texts.
 #[cfg(test)]
 pub(super) fn kernels_of(package: &str, folder: &str) -> Vec<(String, String)> {
     let package = format!("{}/crates/{package}", env!("CARGO_MANIFEST_DIR"));

@@ -7,7 +7,7 @@ use super::{ptx, rdma};
 use crate::gpu::kernel_set::LIBRARY;
 use crate::gpu::{ComputeMode, GpuError, GpuSlot, KernelNeeds, Survey, SurveyedGpu};
 
-/// The driver and all devices that this process may see.
+/// Returns the driver and all devices that this process may see.
 pub(in crate::gpu) fn survey() -> Result<Survey, GpuError> {
     let count = driver::start(0)?;
     let version = driver::version()?;

@@ -5,7 +5,7 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
 
-/// The text with fences, loads and stores of gpu scope widened to system scope; atomics stay, only one GPU does them.
+/// Returns the text with fences, loads and stores of gpu scope widened to system scope; atomics stay, only one GPU does them.
 pub(crate) fn widened(text: &str) -> String {
     const NARROW: [(&str, &str); 9] = [
         ("fence.release.gpu", "fence.release.sys"),
@@ -22,7 +22,7 @@ pub(crate) fn widened(text: &str) -> String {
     NARROW.iter().fold(text.to_owned(), widen)
 }
 
-/// The name of the file with machine code of a PTX text. The name follows from the text alone, so the loader never takes code of
+/// Returns the name of the file with machine code of a PTX text. The name follows from the text alone, so the loader never takes code of
 /// another text for it. A file made by another version of Rust may have another name; then the loader does not find it.
 pub(crate) fn code_of(text: &str) -> String {
     let mut hash = DefaultHasher::new();

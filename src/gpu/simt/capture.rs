@@ -50,7 +50,7 @@ pub(super) struct Captured {
     tail: Vec<usize>,
 }
 
-/// The capture that `member` takes part in, if it has not ended meanwhile.
+/// Returns the capture that `member` takes part in, if it has not ended meanwhile.
 pub(super) fn current(member: &mut Option<Member>) -> Option<&mut Member> {
     let ended = |member: &Member| !member.origin && lock(&member.recording.nodes).is_none();
     if member.as_ref().is_some_and(ended) {
@@ -226,7 +226,7 @@ impl Recorded {
     }
 }
 
-/// The order of a replay: as recorded in the first one, then drawn from those that respect `after`.
+/// Returns the order of a replay: as recorded in the first one, then drawn from those that respect `after`.
 fn order(nodes: &[Node], replay: u64) -> Vec<usize> {
     if replay == 0 {
         return (0..nodes.len()).collect();

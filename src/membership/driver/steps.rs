@@ -147,7 +147,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The members of `record` among those to which the QPs have ended because they have.
+    /// Returns the members of `record` among those to which the QPs have ended because they have.
     fn slots_over(&self, record: &Record) -> Slots {
         let members = self
             .rank

@@ -32,7 +32,7 @@ impl Calls {
         }
     }
 
-    /// The store, without a bound of its own.
+    /// Returns the store, without a bound of its own.
     pub(super) fn opened(&self) -> &Arc<dyn Store> {
         &self.opened
     }
@@ -69,7 +69,7 @@ impl Calls {
         self.slowest = Duration::MAX;
     }
 
-    /// The slowest call since this was asked last; the longest time of all if one has failed.
+    /// Returns the slowest call since this was asked last; the longest time of all if one has failed.
     pub(super) fn take_slowest(&mut self) -> Duration {
         std::mem::take(&mut self.slowest)
     }

@@ -99,7 +99,7 @@ impl GroupStore {
     }
 }
 
-/// The newest view of the group of `slots` ranks that meets in `store`: the members that a rank finds when it wants to come in.
+/// Returns the newest view of the group of `slots` ranks that meets in `store`: the members that a rank finds when it wants to come in.
 /// None before the founders have met.
 ///
 /// # Errors

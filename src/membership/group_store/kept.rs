@@ -145,7 +145,7 @@ pub(in crate::membership) struct Lost {
 }
 
 impl Lost {
-    /// The place of what stands in the store; the first of all if nothing does.
+    /// Returns the place of what stands in the store; the first of all if nothing does.
     pub(in crate::membership) fn stands(&self) -> Place {
         self.stands.as_ref().map_or_else(Place::default, |it| it.0)
     }

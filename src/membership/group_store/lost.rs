@@ -138,7 +138,7 @@ impl Reader {
         self.namesake
     }
 
-    /// The text of the newest record that this rank has had.
+    /// Returns the text of the newest record that this rank has had.
     pub(in crate::membership) fn had_text(&self) -> String {
         String::from_utf8_lossy(&self.kept.text).into_owned()
     }

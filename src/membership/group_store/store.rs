@@ -41,7 +41,7 @@ impl GroupStore {
         }
     }
 
-    /// A store for the thread that waits for the record.
+    /// Returns a store for the thread that waits for the record.
     pub(in crate::membership) fn watched(&self) -> (Arc<dyn Store>, &'static str) {
         (Arc::clone(self.reader.calls.opened()), RECORD)
     }
@@ -63,7 +63,7 @@ impl GroupStore {
         self.reader.call(call)
     }
 
-    /// The slowest call since this was asked last; the longest time of all if one has failed.
+    /// Returns the slowest call since this was asked last; the longest time of all if one has failed.
     pub(in crate::membership) fn take_slowest(&mut self) -> Duration {
         self.reader.calls.take_slowest()
     }

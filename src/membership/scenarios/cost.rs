@@ -23,7 +23,7 @@ const CHANGES: u64 = 22;
 /// Most bytes that are read in that, by the number of ranks.
 const READ: u64 = 4096;
 
-/// A group of `ranks`, and what its store counts.
+/// Returns a group of `ranks`, and what its store counts.
 fn counted(ranks: u32) -> (World, Arc<Asked>) {
     let store = Counted::new(Arc::new(MemoryStore::new()));
     let asked = store.asked();

@@ -36,7 +36,7 @@ pub(in crate::membership) struct CutStore {
 }
 
 impl CutStore {
-    /// The store, at once or late; not before its bound while `held` says so.
+    /// Returns the store, at once or late; not before its bound while `held` says so.
     fn open_unless(&self, held: impl Fn() -> bool) -> Result<&dyn Store, StoreError> {
         let start = Instant::now();
         let away = || {

@@ -14,7 +14,7 @@ use crate::membership::shared::Shared;
 use crate::membership::stored::{Member, StoredRow, member_key, record_text, row_key, row_text};
 use crate::membership::{GroupConfig, GroupError};
 
-/// The times of `rounds` turns of the rank in slot 0 of `ranks`, which looks at all keys, after a change of every row.
+/// Returns the times of `rounds` turns of the rank in slot 0 of `ranks`, which looks at all keys, after a change of every row.
 ///
 /// # Errors
 /// Bounds that would drop healthy ranks; the store's.

@@ -373,7 +373,7 @@ impl FakeTransport {
     }
 }
 
-/// A founder in slot 0 of `ranks`, whose thread of rules the caller is.
+/// Returns a founder in slot 0 of `ranks`, whose thread of rules the caller is.
 pub(in crate::membership) fn founder(
     store: &Arc<dyn Store>,
     ranks: u32,
@@ -606,7 +606,7 @@ impl World {
         }
     }
 
-    /// The slots of all ranks that live.
+    /// Returns the slots of all ranks that live.
     #[must_use]
     pub fn slots(&self) -> Vec<u32> {
         self.ranks.keys().copied().collect()
@@ -687,7 +687,7 @@ impl World {
             .collect()
     }
 
-    /// The view in which all living ranks serve, if it has exactly these members and parts none of them.
+    /// Returns the view in which all living ranks serve, if it has exactly these members and parts none of them.
     #[must_use]
     pub fn whole_view(&self) -> Option<u32> {
         let serves = |rank: &Rank| {
@@ -719,7 +719,7 @@ impl Drop for World {
 }
 
 impl Rank {
-    /// The group, of a rank that lives.
+    /// Returns the group, of a rank that lives.
     pub fn group(&self) -> &Group {
         self.group.as_ref().expect("it lives")
     }

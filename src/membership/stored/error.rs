@@ -69,7 +69,7 @@ pub(in crate::membership) enum Unreadable {
 }
 
 impl Unreadable {
-    /// The beginning of what was found, so that a message stays short.
+    /// Returns the beginning of what was found, so that a message stays short.
     pub(super) fn shown(found: &str) -> String {
         found.chars().take(32).collect()
     }

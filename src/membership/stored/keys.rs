@@ -25,7 +25,7 @@ pub(in crate::membership) fn all_words() -> impl Iterator<Item = String> {
     all.map(|kind| format!("{GROUP}/{kind}"))
 }
 
-/// The keys that `who` writes below them.
+/// Returns the keys that `who` writes below them.
 pub(in crate::membership) fn words_of(who: RankGeneration) -> impl Iterator<Item = String> {
     WORDS.into_iter().map(move |kind| key(kind, who))
 }
@@ -38,12 +38,12 @@ pub(in crate::membership) fn say_over(
     store.put(&key("over", who), OVER)
 }
 
-/// The lease of a rank.
+/// Returns the lease of a rank.
 pub(in crate::membership) fn member_key(who: RankGeneration) -> String {
     key("member", who)
 }
 
-/// The key of a rank's row, which says how it stands with the others.
+/// Returns the key of a rank's row, which says how it stands with the others.
 pub(in crate::membership) fn row_key(who: RankGeneration) -> String {
     key("row", who)
 }
@@ -67,12 +67,12 @@ pub(in crate::membership) fn key(kind: &str, (slot, generation): RankGeneration)
     format!("group/{kind}/{slot}.{generation}")
 }
 
-/// The key of a rank's promise for a proposal.
+/// Returns the key of a rank's promise for a proposal.
 pub(in crate::membership) fn promise_key(proposal: u64, who: RankGeneration) -> String {
     key(&format!("promise/{proposal}"), who)
 }
 
-/// The slot and the generation that `name` says.
+/// Returns the slot and the generation that `name` says.
 pub(in crate::membership) fn rank_generation(
     name: &str,
     slots: u32,

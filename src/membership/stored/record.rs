@@ -44,7 +44,7 @@ struct OpenText {
     changes: String,
 }
 
-/// The value of the key, in a team of `slots`.
+/// Returns the value of the key, in a team of `slots`.
 pub(in crate::membership) fn record_text(record: &Record, slots: u32) -> Vec<u8> {
     let Record {
         epoch,
@@ -90,7 +90,7 @@ pub(in crate::membership) fn record_text(record: &Record, slots: u32) -> Vec<u8>
     serde_json::to_vec(&text).expect("numbers and text")
 }
 
-/// The record that `value` is, of a team of `slots`: one that a rank by these rules can have written.
+/// Returns the record that `value` is, of a team of `slots`: one that a rank by these rules can have written.
 pub(in crate::membership) fn parse_record(value: &[u8], slots: u32) -> Result<Record, Unreadable> {
     let text = read(value, slots, |text: &Text| text.slots)?;
     let field = |name| Field { name, slots };

@@ -104,7 +104,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// The value of the key.
+/// Returns the value of the key.
 pub(in crate::membership) fn row_text(row: &StoredRow) -> Vec<u8> {
     let slots = row.slots;
     let text = Text {
@@ -126,7 +126,7 @@ pub(in crate::membership) fn row_text(row: &StoredRow) -> Vec<u8> {
     serde_json::to_vec(&text).expect("numbers and text")
 }
 
-/// The row that `value` is, of a team of `slots`.
+/// Returns the row that `value` is, of a team of `slots`.
 pub(in crate::membership) fn parse_row(value: &[u8], slots: u32) -> Result<StoredRow, Unreadable> {
     let text = read(value, slots, |text: &Text| text.slots)?;
     let field = |name| Field { name, slots };

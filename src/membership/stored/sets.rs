@@ -81,7 +81,7 @@ fn numbers_text(numbers: impl Iterator<Item = u32>) -> String {
     text
 }
 
-/// A number for each slot, in the order of the slots.
+/// Returns a number for each slot, in the order of the slots.
 pub(super) fn table_text(table: impl Iterator<Item = (u32, u32)> + Clone, slots: u32) -> String {
     let set: Slots = table.clone().map(|(slot, _)| slot).collect();
     if set.is_empty() {

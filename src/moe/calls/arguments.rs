@@ -245,7 +245,7 @@ impl Arguments {
         known.next()
     }
 
-    /// A rank that was missed has found a difference, in this call or the one before.
+    /// Returns a rank that was missed has found a difference, in this call or the one before.
     fn told_by(
         &self,
         team: &Team,

@@ -365,7 +365,7 @@ impl CombineOutput {
     }
 }
 
-/// The caller's deadline in nanoseconds; 0 without one.
+/// Returns the caller's deadline in nanoseconds; 0 without one.
 fn nanoseconds(deadline: Option<Duration>) -> u64 {
     let ns = |deadline: Duration| u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
     deadline.map_or(0, |deadline| ns(deadline).max(1))

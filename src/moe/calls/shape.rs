@@ -3,7 +3,7 @@
 use crate::abi::{DISPATCH_IDS_64, DISPATCH_ONLY, DISPATCH_QUANTIZED, MAX_MOE_TOKENS};
 use crate::moe::{Format, Layout, MAX_PAYLOAD_BYTES, MAX_SCALE_BYTES, MoeConfig, MoeError};
 
-/// The layer's own shape with what a call has of its own: what its outputs are sized by. Refuses what the slots do not hold.
+/// Returns the layer's own shape with what a call has of its own: what its outputs are sized by. Refuses what the slots do not hold.
 pub(in crate::moe) fn of_call(
     layer: &MoeConfig,
     ranks: u32,

@@ -8,7 +8,7 @@ use crate::team::{Sharing, Team};
 /// Least depth of a send queue: a batch of a warp's 32 puts and a signal is at most a quarter of it.
 const LEAST_LOG_DEPTH: u8 = 8;
 
-/// The placement, if shape, placement and team fit each other as far as this rank sees.
+/// Returns the placement, if shape, placement and team fit each other as far as this rank sees.
 pub(in crate::moe) fn fitting(
     team: &Team,
     config: &MoeConfig,

@@ -50,7 +50,7 @@ pub(in crate::moe) struct Addresses {
     pub(in crate::moe) signals: u64,
 }
 
-/// The bits of `set`, ranks of a team of `ranks`.
+/// Returns the bits of `set`, ranks of a team of `ranks`.
 fn bits(set: &[u32], ranks: u32) -> Result<RankBits, MoeError> {
     let mut words = RankBits::default();
     for &rank in set {
@@ -104,7 +104,7 @@ impl Board {
         longest_launch(self.longest_ns.load(Ordering::Relaxed), deadline)
     }
 
-    /// The words that say which ranks take part.
+    /// Returns the words that say which ranks take part.
     pub(in crate::moe) fn active_addr(&self) -> u64 {
         self.at.active
     }
@@ -233,12 +233,12 @@ impl Board {
         std::array::from_fn(|place| self.word(offset + 4 * place).load(Ordering::Relaxed))
     }
 
-    /// The last call that has taken its number.
+    /// Returns the last call that has taken its number.
     pub(in crate::moe) fn started(&self) -> u32 {
         self.acquire(offset_of!(MoeBoard, started))
     }
 
-    /// The last call that has ended, and all before it.
+    /// Returns the last call that has ended, and all before it.
     pub(in crate::moe) fn finished(&self) -> u32 {
         // Pairs with the kernel's release fence before the word: what the calls did comes before what follows here.
         self.acquire(offset_of!(MoeBoard, finished))
@@ -294,7 +294,7 @@ impl Board {
         self.write_bits(offset_of!(MoeBoard, suspects), ranks)
     }
 
-    /// The ranks that kernels have waited for in vain, and that have said nothing new since.
+    /// Returns the ranks that kernels have waited for in vain, and that have said nothing new since.
     pub(in crate::moe) fn suspected(&self) -> Vec<u32> {
         ranks_of(&self.read_bits(offset_of!(MoeBoard, suspected)))
     }
@@ -311,7 +311,7 @@ impl Board {
         self.acquire(offset_of!(MoeBoard, faults))
     }
 
-    /// The newest fault; none so far, or a kernel writes one all the time.
+    /// Returns the newest fault; none so far, or a kernel writes one all the time.
     pub(in crate::moe) fn last_fault(&self) -> Option<Fault> {
         self.fault_record().and_then(|fault| Fault::new(&fault))
     }

@@ -125,7 +125,7 @@ impl Control {
         Ok(())
     }
 
-    /// The newest view.
+    /// Returns the newest view.
     pub(in crate::moe) fn view(&self) -> Arc<View> {
         self.views.newest()
     }

@@ -142,7 +142,7 @@ impl PlacementRule {
         self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The placement for `members`, in ascending order; none where the program has chosen nothing. A function of the members alone,
+    /// Returns the placement for `members`, in ascending order; none where the program has chosen nothing. A function of the members alone,
     /// so that it is the same at a rank that has seen other views.
     pub(super) fn place(&self, members: &[u32]) -> Option<Placement> {
         let chosen = self.chosen();

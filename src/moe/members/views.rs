@@ -161,7 +161,7 @@ impl Written {
         Ok(())
     }
 
-    /// The view that covers `call`. Where the first call of a view has been moved on, all calls of older views have ended.
+    /// Returns the view that covers `call`. Where the first call of a view has been moved on, all calls of older views have ended.
     fn view_of(&self, call: u32) -> Option<&Arc<View>> {
         for entry in self.0.iter().rev() {
             if !newer(entry.begins, call) {
@@ -211,7 +211,7 @@ impl Views {
         self.write(&mut written, view, place)
     }
 
-    /// The newest view.
+    /// Returns the newest view.
     pub(super) fn newest(&self) -> Arc<View> {
         Arc::clone(&self.written().newest().view)
     }

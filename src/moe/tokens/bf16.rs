@@ -9,13 +9,13 @@
 //! assert_eq!(bf16::to_f32(bf16::from_f32(1.001)), 1.0);
 //! ```
 
-/// The f32 that the bits of a bfloat16 stand for. Exact.
+/// Returns the f32 that the bits of a bfloat16 stand for. Exact.
 #[must_use]
 pub const fn to_f32(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)
 }
 
-/// The bits of the bfloat16 nearest to `value`, ties to even; too large becomes infinite, a NaN stays one.
+/// Returns the bits of the bfloat16 nearest to `value`, ties to even; too large becomes infinite, a NaN stays one.
 #[must_use]
 pub const fn from_f32(value: f32) -> u16 {
     let bits = value.to_bits();

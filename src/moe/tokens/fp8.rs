@@ -5,7 +5,7 @@
 use crate::abi::SCALE_CHANNELS;
 use crate::moe::{Scales, bf16};
 
-/// The BF16 bits nearest to what codes and scales of a token stand for.
+/// Returns the BF16 bits nearest to what codes and scales of a token stand for.
 ///
 /// # Panics
 /// If scales are missing.
@@ -29,7 +29,7 @@ fn scale_at(kind: Scales, scales: &[u8], group: usize) -> f32 {
     }
 }
 
-/// The number that a code stands for.
+/// Returns the number that a code stands for.
 fn e4m3_to_f32(code: u8) -> f32 {
     let (exponent, fraction) = (u32::from(code >> 3 & 15), u32::from(code & 7));
     let magnitude = match (exponent, fraction) {

@@ -84,7 +84,7 @@ impl EncodedRow {
             .collect())
     }
 
-    /// The BF16 bits that the row stands for; FP8 times its scales is rounded to them.
+    /// Returns the BF16 bits that the row stands for; FP8 times its scales is rounded to them.
     ///
     /// # Errors
     /// [`MoeError::Option`] for opaque bytes.

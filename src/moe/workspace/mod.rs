@@ -100,7 +100,7 @@ impl Workspace {
         Ok(work)
     }
 
-    /// The handle.
+    /// Returns the handle.
     ///
     /// # Panics
     /// Never: it is taken in `drop` only.
@@ -115,7 +115,7 @@ impl Workspace {
         &self.placement
     }
 
-    /// The experts of this rank in that call.
+    /// Returns the experts of this rank in that call.
     fn held(&self) -> &[u32] {
         self.placement.of_rank(self.moe.team().rank())
     }
@@ -191,7 +191,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// The receive phase of dispatch: the sources of the rows of each local expert, in either layout.
+    /// Returns the receive phase of dispatch: the sources of the rows of each local expert, in either layout.
     ///
     /// # Errors
     /// The device's.
@@ -286,7 +286,7 @@ impl Workspace {
         self.wait(event)
     }
 
-    /// The receive phase of combine.
+    /// Returns the receive phase of combine.
     ///
     /// # Errors
     /// Weights of the wrong length; the device's.
@@ -380,7 +380,7 @@ impl Workspace {
         row.to_bf16(self.moe.config().format)
     }
 
-    /// The rows of the last dispatch by rank, in the rank-major layout.
+    /// Returns the rows of the last dispatch by rank, in the rank-major layout.
     #[must_use]
     pub fn rank_rows(&self) -> &[Vec<RankRow>] {
         self.received.by_rank()

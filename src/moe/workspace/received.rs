@@ -94,7 +94,7 @@ impl Received {
         Ok(Self { rows, by_rank })
     }
 
-    /// The sources of the rows of each local expert.
+    /// Returns the sources of the rows of each local expert.
     pub(super) fn sources(&self) -> Vec<Vec<Source>> {
         let of_expert = |rows: &Vec<Row>| rows.iter().map(|row| row.source).collect();
         self.rows.iter().map(of_expert).collect()

@@ -217,12 +217,12 @@ impl Board {
         self.file.name()
     }
 
-    /// The words for peers of this process.
+    /// Returns the words for peers of this process.
     pub(super) fn own(&self) -> &[AtomicU64] {
         &self.words[0]
     }
 
-    /// The counters, which are the same for all peers.
+    /// Returns the counters, which are the same for all peers.
     pub(super) fn counts(&self) -> CountWords<'_> {
         CountWords::at(&self.words[1], FIRST_COUNT)
     }
@@ -279,7 +279,7 @@ impl Board {
         Some(at)
     }
 
-    /// The GPU of the region at this place.
+    /// Returns the GPU of the region at this place.
     pub(super) fn gpu_of(&self, place: usize) -> Option<Arc<dyn Gpu>> {
         self.state().gpus.get(&place).cloned()
     }
@@ -336,7 +336,7 @@ impl Board {
         !self.state().taken().is_empty()
     }
 
-    /// A seat for a peer of `process`, in which this stands. None: too many have one.
+    /// Returns a seat for a peer of `process`, in which this stands. None: too many have one.
     pub(crate) fn seat(
         self: &Arc<Self>,
         process: &Process,
@@ -461,7 +461,7 @@ pub(super) fn vouch(words: &[AtomicU64], kept: Kept) -> Vouch {
     Secret::get(&words[SECRET..][..SECRET_WORDS]).vouch(kept)
 }
 
-/// The life of the connection whose peer has this seat; 0: the seat is free.
+/// Returns the life of the connection whose peer has this seat; 0: the seat is free.
 pub(super) fn life(words: &[AtomicU64], number: usize) -> u64 {
     seat(words, number)[OPEN].load(Ordering::SeqCst)
 }
@@ -520,7 +520,7 @@ pub(super) fn is_crowded(words: &[AtomicU64]) -> bool {
     words[CROWDED].load(Ordering::SeqCst) != 0
 }
 
-/// The region with this key.
+/// Returns the region with this key.
 pub(super) fn find(words: &[AtomicU64], key: u32) -> Option<Shown> {
     let used = usize::try_from(words[USED].load(Ordering::SeqCst)).unwrap_or(REGIONS);
     let has_key = |place: &usize| {
@@ -576,7 +576,7 @@ fn seat(words: &[AtomicU64], number: usize) -> &[AtomicU64] {
     &words[first..first + SEAT_WORDS]
 }
 
-/// The two words of an id, the high one first.
+/// Returns the two words of an id, the high one first.
 fn halves(id: u128) -> (u64, u64) {
     let bytes = id.to_be_bytes();
     let half = |at: usize| {

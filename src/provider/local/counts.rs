@@ -55,7 +55,7 @@ impl Counts {
         }
     }
 
-    /// The word of a counter; none if no counter has this number.
+    /// Returns the word of a counter; none if no counter has this number.
     pub(crate) fn word(&self, id: u32) -> Option<&AtomicU64> {
         self.words().word(id)
     }

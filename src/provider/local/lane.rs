@@ -237,7 +237,7 @@ impl LocalLane {
         taken
     }
 
-    /// The peer's region that has all of the job.
+    /// Returns the peer's region that has all of the job.
     fn find(&mut self, reach: &Reach, job: &Job) -> Result<Shown, Cause> {
         let known = self.known.get(&job.key);
         let shown = match known.copied().filter(|shown| reach.is_there(shown)) {

@@ -104,7 +104,7 @@ impl Machine {
         }
     }
 
-    /// The words of its board.
+    /// Returns the words of its board.
     pub(super) fn words(&self) -> &Words {
         &self.words
     }

@@ -180,7 +180,7 @@ impl Reach {
         counts.add(counter)
     }
 
-    /// The peer's region with this key.
+    /// Returns the peer's region with this key.
     pub(super) fn find(&self, key: u32) -> Option<Shown> {
         find(self.words(), key)
     }
@@ -194,7 +194,7 @@ impl Reach {
         is_crowded(self.words())
     }
 
-    /// The memory of a region of another process, mapped here, or opened by this GPU. None where it has no name, or cannot be.
+    /// Returns the memory of a region of another process, mapped here, or opened by this GPU. None where it has no name, or cannot be.
     pub(super) fn hold(&self, shown: &Shown, gpu: Option<&Arc<dyn Gpu>>) -> Option<Held> {
         let Way::Machine(machine) = &self.way else {
             return None;
@@ -244,7 +244,7 @@ impl Reach {
         Some(held).filter(fits)
     }
 
-    /// The GPU that is to copy between host memory of this side and regions of the peer: the peer's own, if it is of this process.
+    /// Returns the GPU that is to copy between host memory of this side and regions of the peer: the peer's own, if it is of this process.
     pub(crate) fn gpu_for(&self, key: u32) -> Option<Arc<dyn Gpu>> {
         match &self.way {
             Way::Process(board) => board.gpu_of(self.shown(key)?.place),
@@ -267,7 +267,7 @@ impl Reach {
         }
     }
 
-    /// A number for a GPU that copies; 0 stands for none. None: there are too many.
+    /// Returns a number for a GPU that copies; 0 stands for none. None: there are too many.
     pub(crate) fn number_of(&self, gpu: &Arc<dyn Gpu>) -> Option<u8> {
         let mut gpus = lock(&self.gpus);
         let known = gpus.iter().position(|it| Arc::ptr_eq(it, gpu));
@@ -279,13 +279,13 @@ impl Reach {
         Some(number)
     }
 
-    /// The GPU with this number.
+    /// Returns the GPU with this number.
     pub(super) fn gpu(&self, number: u8) -> Option<Arc<dyn Gpu>> {
         let place = usize::from(number).checked_sub(1)?;
         lock(&self.gpus).get(place).cloned()
     }
 
-    /// The peer's region with this key, which is not looked for each time.
+    /// Returns the peer's region with this key, which is not looked for each time.
     fn shown(&self, key: u32) -> Option<Shown> {
         let mut known = lock(&self.known);
         if let Some(shown) = known.get(&key).filter(|shown| self.is_there(shown)) {
@@ -390,7 +390,7 @@ impl Claim<'_> {
         *self.process == Process::this()
     }
 
-    /// The board of an engine of this process.
+    /// Returns the board of an engine of this process.
     fn own_board(&self) -> Result<Arc<Board>, &'static str> {
         Board::of(self.incarnation).ok_or("this process has no such engine")
     }

@@ -43,7 +43,7 @@ impl Staged {
         Ok(staged)
     }
 
-    /// The address of a new buffer.
+    /// Returns the address of a new buffer.
     fn buffer(&mut self, bytes: u64) -> u64 {
         let mut buffer = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
         let address = buffer.as_mut_ptr().expose_provenance() as u64;

@@ -8,7 +8,7 @@ use rendezvous::Process;
 /// The file with Yama's restriction on reading the memory of another process.
 pub(super) const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
 
-/// The user whose rights this process has.
+/// Returns the user whose rights this process has.
 pub(super) fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }

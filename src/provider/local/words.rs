@@ -37,7 +37,7 @@ impl Words {
 }
 
 impl Words {
-    /// The first half of a word that is used by halves only.
+    /// Returns the first half of a word that is used by halves only.
     ///
     /// # Panics
     /// If `at` is not below twice the number of words.

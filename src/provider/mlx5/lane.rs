@@ -79,7 +79,7 @@ impl Mlx5Lane {
         self
     }
 
-    /// The WQE of the next post, which carries so many bytes or names ranges.
+    /// Returns the WQE of the next post, which carries so many bytes or names ranges.
     fn wqe(
         &self,
         work: &Work,
@@ -102,7 +102,7 @@ impl Mlx5Lane {
         Wqe::new(work, payload, qpn, index, is_signalled)
     }
 
-    /// The counters of posted WQEs that the HCA reads: of sends, how far it may run.
+    /// Returns the counters of posted WQEs that the HCA reads: of sends, how far it may run.
     fn told(&self) -> PostedCounts {
         PostedCounts {
             sent: low(self.rung),
@@ -288,7 +288,7 @@ fn blocks_of(carries: Option<usize>, ranges: &[LocalRange]) -> usize {
     }
 }
 
-/// The index as a WQE and a CQE carry it.
+/// Returns the index as a WQE and a CQE carry it.
 fn low(index: u64) -> u16 {
     let [a, b, ..] = index.to_le_bytes();
     u16::from_le_bytes([a, b])

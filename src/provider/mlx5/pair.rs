@@ -82,7 +82,7 @@ impl Pair {
         status.is_ok_and(|status| status.state == QpState::ERR)
     }
 
-    /// A number for the first packet of its next life, far from those of this one.
+    /// Returns a number for the first packet of its next life, far from those of this one.
     pub(crate) fn next_psn(&self) -> Result<u32, VerbsError> {
         match self {
             Self::Rts(qp) => Ok(far_from(qp.query()?.next_send_psn)),

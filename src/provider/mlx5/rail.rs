@@ -142,7 +142,7 @@ impl Mlx5Rail {
         })
     }
 
-    /// A key for peers over part of a registration, by one command. The registration stays as long as the key exists.
+    /// Returns a key for peers over part of a registration, by one command. The registration stays as long as the key exists.
     pub(crate) fn key(
         &self,
         range: &KeyRange,

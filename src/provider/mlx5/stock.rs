@@ -56,7 +56,7 @@ impl Stock {
         })
     }
 
-    /// A QP in the first piece that has room, or in a new one.
+    /// Returns a QP in the first piece that has room, or in a new one.
     pub(super) fn qp(&self, pd: &Arc<Pd>, config: &QpConfig) -> Result<Qp<Reset>, ProviderError> {
         // Held until the QP has its share, which no other thread can take then.
         let mut pieces = self.lock();
@@ -92,12 +92,12 @@ impl Stock {
         Ok(self.first.take_events()?)
     }
 
-    /// The number of pieces.
+    /// Returns the number of pieces.
     pub(super) fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// The CQs of the pieces from number `seen` on.
+    /// Returns the CQs of the pieces from number `seen` on.
     pub(super) fn cqs(&self, seen: usize) -> Vec<Arc<SharedCq>> {
         let pieces = self.lock();
         let new = pieces.iter().skip(seen);

@@ -71,7 +71,7 @@ const POSTS: [Post; 8] = [
     (Verb::Write, true, 1900, &[(9, 1)], true),
 ];
 
-/// The byte that the memory of `wqe_poster.py` has at `at`.
+/// Returns the byte that the memory of `wqe_poster.py` has at `at`.
 fn content(at: u64) -> u8 {
     u8::try_from(at % 251).unwrap()
 }
@@ -177,7 +177,7 @@ impl Rig {
         }
     }
 
-    /// A chain of `count` WQEs of 8 bytes from the first half to the second, over `ranges` ranges each; tags count from `tag`.
+    /// Returns a chain of `count` WQEs of 8 bytes from the first half to the second, over `ranges` ranges each; tags count from `tag`.
     fn chain(&self, count: u32, ranges: u32, tag: u32, rkey: u32) -> Chain {
         let mut chain = Chain::default();
         for nth in tag..tag + count {
@@ -510,7 +510,7 @@ const LOG_RECEIVES: u8 = 4;
 const RECEIVES: u32 = 1 << LOG_RECEIVES;
 
 impl Rig {
-    /// A chain of `count` WRITEs of 8 bytes with their number as immediate.
+    /// Returns a chain of `count` WRITEs of 8 bytes with their number as immediate.
     fn counting(&self, count: u32) -> Chain {
         let mut chain = Chain::default();
         for nth in 0..count {

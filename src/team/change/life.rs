@@ -46,7 +46,7 @@ pub(super) enum Keeps<'a> {
 }
 
 impl<'a> Keeps<'a> {
-    /// The generation that the next life is for; none: that of the present one.
+    /// Returns the generation that the next life is for; none: that of the present one.
     fn successor(self) -> Option<&'a Known> {
         match self {
             Self::QpsAndKeys(_) => None,

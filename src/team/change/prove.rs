@@ -48,7 +48,7 @@ pub(in crate::team) fn prove(own: &Parts, peer: u32, generation: u32) -> Result<
     reunite(own, peer, generation)
 }
 
-/// The first proof of the present life; none if it is over, or if the peer is open.
+/// Returns the first proof of the present life; none if it is over, or if the peer is open.
 fn first_proof(own: &Parts, peer: u32, generation: u32) -> Result<Option<First>, TeamError> {
     let links = own.peers.get(peer)?;
     let Some(_only) = links.try_work() else {

@@ -71,7 +71,7 @@ fn welcome_again(own: &Parts, peer: u32, generation: u32) -> Result<(), TeamErro
     Ok(())
 }
 
-/// The hello of this generation; none before it was published.
+/// Returns the hello of this generation; none before it was published.
 fn told_hello(own: &Parts, key: &str) -> Result<Option<Vec<u8>>, TeamError> {
     if !own.config.joins() {
         return own.exchange.text(key, own.peers.hello()).map(Some);

@@ -20,7 +20,7 @@ impl SignalOrder {
         caps.atomics && caps.masked_atomics
     }
 
-    /// The value that kernels read.
+    /// Returns the value that kernels read.
     #[must_use]
     pub(crate) fn code(self) -> MoeOrder {
         match self {
@@ -123,7 +123,7 @@ pub(in crate::team) fn choose(
     }
 }
 
-/// The first order that nothing speaks against, and those before it.
+/// Returns the first order that nothing speaks against, and those before it.
 fn best(refusal: impl Fn(SignalOrder) -> Option<String>) -> (SignalOrder, Vec<RefusedStep>) {
     let mut refused = Vec::new();
     for order in [SignalOrder::Inline, SignalOrder::Swap] {

@@ -86,7 +86,7 @@ fn mutated(random: &mut fastrand::Rng, record: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The first digits at or after `at`.
+/// Returns the first digits at or after `at`.
 fn number_behind(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     let start = at + bytes[at..].iter().position(u8::is_ascii_digit)?;
     let digits = bytes[start..]

@@ -128,7 +128,7 @@ impl Exchange {
         }
     }
 
-    /// The key of this rank's place in the store.
+    /// Returns the key of this rank's place in the store.
     fn place(&self) -> String {
         if self.joins {
             format!("rank/{}.{}", self.own.rank, self.own.generation)
@@ -180,7 +180,7 @@ impl Exchange {
         }
     }
 
-    /// The other founders that have told so.
+    /// Returns the other founders that have told so.
     pub(in crate::team) fn closed(&self) -> Result<impl Iterator<Item = u32>, StoreError> {
         let told = if self.joins {
             Vec::new()
@@ -255,7 +255,7 @@ impl Exchange {
         self.failure_among(store, |of| of.generation == 1)
     }
 
-    /// The failure of a holder `of` which that is true.
+    /// Returns the failure of a holder `of` which that is true.
     pub(super) fn failure_among(
         &self,
         store: &dyn Store,
@@ -391,7 +391,7 @@ impl Exchange {
         serde_json::to_vec(value).map_err(|error| self.record(self.own.rank, key, &error))
     }
 
-    /// The value of `rank` under `key`, if it has published one. Errors name it `topic`.
+    /// Returns the value of `rank` under `key`, if it has published one. Errors name it `topic`.
     pub(in crate::team) fn read<T: DeserializeOwned>(
         &self,
         rank: u32,

@@ -29,7 +29,7 @@ impl Failure {
         serde_json::to_vec(self).expect("a number and text")
     }
 
-    /// The message of the record that `text` is.
+    /// Returns the message of the record that `text` is.
     ///
     /// # Errors
     /// Why it is none, in words.
@@ -42,7 +42,7 @@ impl Failure {
     }
 }
 
-/// The rank and the generation that the name of such a record says. A launcher, which names none, starts first generations.
+/// Returns the rank and the generation that the name of such a record says. A launcher, which names none, starts first generations.
 pub(in crate::team) fn named(name: &str) -> Option<Holder> {
     let who = name.split_once('-').map_or(name, |(who, _)| who);
     let (rank, generation) = who.split_once('.').unwrap_or((who, "1"));

@@ -156,7 +156,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// The values that were gathered, unless every other rank's record was unreadable.
+    /// Returns the values that were gathered, unless every other rank's record was unreadable.
     pub(in crate::team) fn gathered<T>(
         &self,
         mut gathered: Gathered<T>,
@@ -169,7 +169,7 @@ impl Exchange {
         }
     }
 
-    /// The keys that are set beside this rank's own of those that `key` names.
+    /// Returns the keys that are set beside this rank's own of those that `key` names.
     fn told(&self, key: &impl Fn(u32) -> String) -> Result<BTreeSet<String>, TeamError> {
         let own = key(self.rank());
         let below = own.rsplit_once('/').map_or("", |(below, _)| below);
@@ -415,7 +415,7 @@ pub(in crate::team) mod tests {
         assert!(error.ends_with("(hello)"), "{error}");
     }
 
-    /// The exchange of rank 0 of four whose first read by `kind` lasts longer than its `timeout`; after it rank 3 puts `key`.
+    /// Returns the exchange of rank 0 of four whose first read by `kind` lasts longer than its `timeout`; after it rank 3 puts `key`.
     pub(in crate::team) fn late_exchange(kind: &'static str, key: &'static str) -> Exchange {
         let timeout = Duration::from_millis(1);
         let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());

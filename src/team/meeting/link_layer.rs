@@ -25,7 +25,7 @@ struct Record {
     offers: Vec<LayerOffer>,
 }
 
-/// The link layer of which this rank takes a port, of those that it offers. None: it has no choice, and published none.
+/// Returns the link layer of which this rank takes a port, of those that it offers. None: it has no choice, and published none.
 pub(in crate::team) fn settle_link_layer(
     exchange: &Exchange,
     offers: &[LayerOffer],

@@ -16,7 +16,7 @@ use crate::team::ranks::RankSet;
 /// Between two looks at processes that may have ended.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The founders that go on, the same set at all of them. [`Team::living`](crate::team::Team::living) says more.
+/// Returns the founders that go on, the same set at all of them. [`Team::living`](crate::team::Team::living) says more.
 pub(in crate::team) fn living(
     exchange: &Exchange,
     name: &str,

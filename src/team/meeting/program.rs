@@ -117,7 +117,7 @@ impl Program {
         self.open.store(serial, Ordering::Relaxed);
     }
 
-    /// The number of what others may refuse; 0: nothing.
+    /// Returns the number of what others may refuse; 0: nothing.
     pub(super) fn open(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
     }

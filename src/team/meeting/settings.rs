@@ -78,7 +78,7 @@ pub(in crate::team) fn settle(exchange: &Exchange, own: Settings) -> Result<Sett
     })
 }
 
-/// The cheapest order of signals that all ranks can take, and cheaper ones of this rank with a rank that cannot.
+/// Returns the cheapest order of signals that all ranks can take, and cheaper ones of this rank with a rank that cannot.
 fn common_order(
     own: &Settings,
     all: &[(u32, Settings)],

@@ -90,7 +90,7 @@ impl Failure {
         Self { rank, why }
     }
 
-    /// The error of a founder that hears of it.
+    /// Returns the error of a founder that hears of it.
     fn heard(self, topic: &str, waited: Duration) -> TeamError {
         match self.why {
             Why::Words(message) => TeamError::PeerFailed {

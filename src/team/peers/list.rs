@@ -114,7 +114,7 @@ impl Peers {
         }
     }
 
-    /// The QPs, for the caller to end, and the words that their contexts name.
+    /// Returns the QPs, for the caller to end, and the words that their contexts name.
     pub(in crate::team) fn into_qps(self) -> (Vec<Qps>, Failures) {
         let qps = self.peers.into_iter().map(|peer| {
             let state = peer.state.into_inner();
@@ -144,7 +144,7 @@ impl Peers {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
     }
 
-    /// The hello that was kept.
+    /// Returns the hello that was kept.
     pub(in crate::team) fn told(&self) -> Option<Vec<u8>> {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.clone()

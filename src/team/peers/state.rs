@@ -110,7 +110,7 @@ impl PeerState {
         matches!(self.making, Some(Making::Peer(_)))
     }
 
-    /// The life that is being made.
+    /// Returns the life that is being made.
     pub(in crate::team) fn next_life(&self) -> u32 {
         self.life.wrapping_add(1)
     }

@@ -87,7 +87,7 @@ pub(in crate::team) fn report(
     })
 }
 
-/// The word of its first failure and syndrome.
+/// Returns the word of its first failure and syndrome.
 pub(in crate::team) fn error_word(gpu: &dyn Gpu, link: &Link) -> Result<u64, TeamError> {
     let at = link.layout().context_addr;
     Ok(word(gpu, at, offset_of!(QpContext, err))?)

@@ -30,7 +30,7 @@ impl Failures {
         self.words.addr() + u64::from(peer / PEERS) * size_of::<u32>() as u64
     }
 
-    /// The peers whose words kernels have set since the last call: a QP to one of each [`PEERS`] has failed, or more.
+    /// Returns the peers whose words kernels have set since the last call: a QP to one of each [`PEERS`] has failed, or more.
     pub(in crate::team) fn take(&self) -> Vec<u32> {
         let mut found = Vec::new();
         for first in (0..self.ranks).step_by(PEERS as usize) {

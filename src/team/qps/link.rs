@@ -160,7 +160,7 @@ impl Link {
         self.next.map_or(self.psn, |next| next.psn)
     }
 
-    /// The packet number that the peer would have sent next in the life before; none if the QP had no peer.
+    /// Returns the packet number that the peer would have sent next in the life before; none if the QP had no peer.
     pub(in crate::team) fn far(&self) -> Option<u32> {
         self.next.map_or(self.far, |next| next.far)
     }
@@ -383,7 +383,7 @@ impl Link {
         }
     }
 
-    /// The index at which the life begins that is being made, or else the present one.
+    /// Returns the index at which the life begins that is being made, or else the present one.
     fn life_base(&self) -> u64 {
         self.next.map_or(self.base, |next| next.base)
     }
@@ -476,7 +476,7 @@ impl Link {
     }
 }
 
-/// The QP in its new state, or as it was with the reason.
+/// Returns the QP in its new state, or as it was with the reason.
 fn moved<A: State, B: State>(
     result: Result<Qp<B>, Box<TransitionError<A>>>,
     done: fn(Qp<B>) -> Stage,

@@ -111,13 +111,13 @@ impl Qps {
         self.without = without;
     }
 
-    /// The rails by which goes what is posted to the peer in this life.
+    /// Returns the rails by which goes what is posted to the peer in this life.
     pub(in crate::team) fn carriers(&self) -> Carriers {
         let rails = self.links.iter().map(|link| link.rail() + 1).max();
         Carriers::but(rails.unwrap_or(0), self.without)
     }
 
-    /// The QPs that are connected in this life, each with its number.
+    /// Returns the QPs that are connected in this life, each with its number.
     fn carrying(&mut self) -> impl Iterator<Item = (usize, &mut Link)> {
         let carriers = self.carriers();
         let links = self.links.iter_mut().enumerate();

@@ -113,7 +113,7 @@ pub(in crate::team) fn check_no_poll(own: &Parts, posts: &[Posts]) -> Result<(),
     Ok(())
 }
 
-/// The QP by which goes what is posted to QP `i`.
+/// Returns the QP by which goes what is posted to QP `i`.
 fn carrier_of(own: &Parts, peer: u32, i: u32) -> Result<u32, TeamError> {
     let state = own.peers.get(peer)?.state();
     state.qps.get(i)?;

@@ -59,7 +59,7 @@ pub enum PathSource {
     },
 }
 
-/// The ways of this rank's traffic, by rail. Reads sysfs anew.
+/// Returns the ways of this rank's traffic, by rail. Reads sysfs anew.
 pub(in crate::team) fn paths(own: &Parts) -> Vec<RankPath> {
     let machine = Machine::of_this_process();
     let slot = own.gpu.slot();
@@ -89,7 +89,7 @@ pub(in crate::team) fn paths(own: &Parts) -> Vec<RankPath> {
     own.rails.iter().map(path).collect()
 }
 
-/// The address that packets of a port come from.
+/// Returns the address that packets of a port come from.
 fn source(machine: &Machine, context: &Context, config: &PathConfig) -> Option<PathSource> {
     let port = context.port();
     if port.link_layer == LinkLayer::InfiniBand {

@@ -13,7 +13,7 @@ use crate::verbs::{Export, VerbsError};
 pub(in crate::team) struct Windows(Mutex<Vec<OwnedWindow>>);
 
 impl Windows {
-    /// The list itself, for a caller that adds windows.
+    /// Returns the list itself, for a caller that adds windows.
     pub(in crate::team) fn lock(&self) -> MutexGuard<'_, Vec<OwnedWindow>> {
         // A panic elsewhere under the lock leaves the list whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -104,7 +104,7 @@ impl Plan {
     }
 }
 
-/// The length of a window.
+/// Returns the length of a window.
 fn length(bytes: u64) -> Result<usize, TeamError> {
     if !(1..=MAX_WINDOW_BYTES).contains(&bytes) {
         let limit = format!("1 to {MAX_WINDOW_BYTES} bytes");

@@ -138,7 +138,7 @@ struct Library {
     path: String,
 }
 
-/// The library that a function lies in.
+/// Returns the library that a function lies in.
 fn library_of(function: *const c_void) -> Option<Library> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: any address may be asked about; `info` is written during the call.
@@ -157,7 +157,7 @@ fn library_of(function: *const c_void) -> Option<Library> {
     })
 }
 
-/// A command that never reached the HCA, of a context that this library has not opened, means that DevX is off.
+/// Returns a command that never reached the HCA, of a context that this library has not opened, means that DevX is off.
 pub(in crate::verbs) fn without_devx(error: VerbsError) -> VerbsError {
     match error {
         VerbsError::Command { device, source } if source.status == CommandError::NO_REPLY => {
@@ -172,7 +172,7 @@ pub(in crate::verbs) fn without_devx(error: VerbsError) -> VerbsError {
     }
 }
 
-/// A domain of `context`, which is one of `device`.
+/// Returns a domain of `context`, which is one of `device`.
 ///
 /// # Safety
 ///

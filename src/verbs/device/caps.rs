@@ -165,7 +165,7 @@ impl Caps {
         }
     }
 
-    /// The port, from 1 on, that has its turn with this number; 0: QPs name none.
+    /// Returns the port, from 1 on, that has its turn with this number; 0: QPs name none.
     pub(in crate::verbs) fn lag_port_in_turn(&self, number: u32) -> u8 {
         let turn = number.checked_rem(self.affinity_ports().into());
         turn.and_then(|turn| u8::try_from(1 + turn).ok())
@@ -233,7 +233,7 @@ impl Caps {
         })
     }
 
-    /// The bits of atomics for kernels: `ATOMIC_64` to `ATOMIC_RESULT_BE`.
+    /// Returns the bits of atomics for kernels: `ATOMIC_64` to `ATOMIC_RESULT_BE`.
     #[must_use]
     pub fn atomic_bits(&self) -> u32 {
         let bits = [
@@ -277,7 +277,7 @@ fn check_needed(
     Ok(())
 }
 
-/// The mode of the link aggregation group that the ports of the device are now.
+/// Returns the mode of the link aggregation group that the ports of the device are now.
 fn lag_mode(device: &OpenDevice, general: &CmdHcaCap) -> Result<Option<LagMode>, VerbsError> {
     if general.lag_master() == 0 {
         return Ok(None);
@@ -303,7 +303,7 @@ fn query(device: &OpenDevice, kind: CapType) -> Result<QueryHcaCapOut, VerbsErro
     command::general(device, &input)
 }
 
-/// A capability of at most 8 bits.
+/// Returns a capability of at most 8 bits.
 fn narrow(value: u32) -> u8 {
     u8::try_from(value).unwrap_or(u8::MAX)
 }

@@ -26,7 +26,7 @@ pub struct GidEntry {
 }
 
 impl GidEntry {
-    /// The valid entries of the table of `port`.
+    /// Returns the valid entries of the table of `port`.
     pub(in crate::verbs) fn query(
         device: &OpenDevice,
         port: &PortInfo,
@@ -83,7 +83,7 @@ impl GidEntry {
         Self::choose(&same, LinkLayer::Ethernet)
     }
 
-    /// The best entry that `choice` allows; none if it allows all. libibverbs knows a network interface by its number, sysfs by its
+    /// Returns the best entry that `choice` allows; none if it allows all. libibverbs knows a network interface by its number, sysfs by its
     /// name.
     pub(in crate::verbs) fn named(
         entries: &[Self],

@@ -70,7 +70,7 @@ impl DeviceInfo {
         self.board.starts_with("SOFTHCA")
     }
 
-    /// The NUMA node that it is on, where the system says it.
+    /// Returns the NUMA node that it is on, where the system says it.
     #[must_use]
     pub fn numa_node(&self) -> Option<u32> {
         let text = sysfs_text(&self.path.join("device/numa_node"))
@@ -79,14 +79,14 @@ impl DeviceInfo {
         text.trim().parse().ok()
     }
 
-    /// The CPUs near it, as the system lists them, where it does.
+    /// Returns the CPUs near it, as the system lists them, where it does.
     pub(crate) fn local_cpus(&self) -> Option<String> {
         sysfs_text(&self.path.join("device/local_cpulist"))
             .ok()
             .flatten()
     }
 
-    /// The network interface of a GID of a port, where sysfs says it.
+    /// Returns the network interface of a GID of a port, where sysfs says it.
     pub(in crate::verbs) fn interface(&self, port: u8, gid_index: u32) -> Option<String> {
         let file = format!("ports/{port}/gid_attrs/ndevs/{gid_index}");
         let text = sysfs_text(&self.path.join(file)).ok().flatten()?;
@@ -94,7 +94,7 @@ impl DeviceInfo {
         (!name.is_empty()).then(|| name.to_owned())
     }
 
-    /// The first `length` partition keys of a port; 0 for one that sysfs does not show. Where `ibv_query_pkey(3)` looks.
+    /// Returns the first `length` partition keys of a port; 0 for one that sysfs does not show. Where `ibv_query_pkey(3)` looks.
     pub(in crate::verbs) fn pkeys(&self, port: u8, length: u16) -> Vec<u16> {
         let table = self.path.join(format!("ports/{port}/pkeys"));
         let key = |index: u16| -> Option<u16> {

@@ -120,7 +120,7 @@ impl OpenDevice {
         }
     }
 
-    /// A failed call of libibverbs on this device.
+    /// Returns a failed call of libibverbs on this device.
     pub(in crate::verbs) fn failed(&self, call: &'static str, errno: i32) -> VerbsError {
         VerbsError::Call {
             call,
@@ -130,7 +130,7 @@ impl OpenDevice {
         }
     }
 
-    /// A refused command of this device.
+    /// Returns a refused command of this device.
     pub(in crate::verbs) fn refused(&self, source: CommandError) -> VerbsError {
         VerbsError::Command {
             device: self.name.clone(),
@@ -138,7 +138,7 @@ impl OpenDevice {
         }
     }
 
-    /// A reply of this device that cannot be.
+    /// Returns a reply of this device that cannot be.
     pub(in crate::verbs) fn bad_reply(
         &self,
         what: &'static str,

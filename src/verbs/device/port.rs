@@ -166,7 +166,7 @@ impl PortInfo {
         })
     }
 
-    /// The LID with these path bits. Ports of Ethernet have none.
+    /// Returns the LID with these path bits. Ports of Ethernet have none.
     ///
     /// # Errors
     ///
@@ -254,7 +254,7 @@ fn active(info: &DeviceInfo, number: u8, link_layer: LinkLayer) -> String {
     }
 }
 
-/// The speed of a link with these codes. IBTA, "PortInfo": LinkWidthActive, LinkSpeedActive and LinkSpeedExtActive, as
+/// Returns the speed of a link with these codes. IBTA, "PortInfo": LinkWidthActive, LinkSpeedActive and LinkSpeedExtActive, as
 /// `ibv_query_port` has them.
 fn speed_mbps(width: u8, speed: u8) -> u32 {
     let lanes = match width {

@@ -48,7 +48,7 @@ impl fmt::Display for TrafficClass {
     }
 }
 
-/// The traffic class of packets of this port: `wanted`, else what the system has set for the port, else 0.
+/// Returns the traffic class of packets of this port: `wanted`, else what the system has set for the port, else 0.
 pub(in crate::verbs) fn of_port(wanted: Option<u8>, info: &DeviceInfo, port: u8) -> TrafficClass {
     choose(wanted, &info.path, Path::new(RDMA_CM), &info.name, port)
 }
@@ -67,7 +67,7 @@ fn choose(wanted: Option<u8>, device: &Path, rdma_cm: &Path, name: &str, port: u
         .unwrap_or(of(0, TrafficClassFrom::Default))
 }
 
-/// The class for all packets, from `Global tclass=106`: NVIDIA's driver writes rules for single peers after it.
+/// Returns the class for all packets, from `Global tclass=106`: NVIDIA's driver writes rules for single peers after it.
 fn global_class(text: &str) -> Option<u8> {
     let line = text
         .lines()

@@ -71,7 +71,7 @@ impl HeapRegion<'_> {
         }
     }
 
-    /// The rung of its address.
+    /// Returns the rung of its address.
     pub(in crate::verbs) fn last(&self) -> Rung {
         match self.host_addr {
             Some(_) => Rung::Host,
@@ -114,7 +114,7 @@ pub struct ControlHeap {
 pub(in crate::verbs) type Owner = Arc<Box<dyn Any + Send + Sync>>;
 
 impl ControlHeap {
-    /// A heap that the HCA reaches by `dmabuf`, or else by the address, and in no other way.
+    /// Returns a heap that the HCA reaches by `dmabuf`, or else by the address, and in no other way.
     ///
     /// # Safety
     ///
@@ -190,7 +190,7 @@ impl ControlHeap {
         self.lock().stats()
     }
 
-    /// A map that a person reads: figures, then each live block and each free extent by offset.
+    /// Returns a map that a person reads: figures, then each live block and each free extent by offset.
     #[must_use]
     pub fn dump(&self) -> String {
         self.lock().dump()
@@ -222,7 +222,7 @@ impl ControlHeap {
         self.export = Some(export);
     }
 
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
@@ -261,7 +261,7 @@ impl ControlBlock {
         self.block.bytes
     }
 
-    /// The heap that the block belongs to.
+    /// Returns the heap that the block belongs to.
     #[must_use]
     pub fn heap(&self) -> &Arc<ControlHeap> {
         &self.heap

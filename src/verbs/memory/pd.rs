@@ -79,7 +79,7 @@ impl Pd {
         self.pdn
     }
 
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context

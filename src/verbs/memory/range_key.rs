@@ -68,7 +68,7 @@ impl RangeKey {
         Ok(Self { object, rkey })
     }
 
-    /// The key, for peers.
+    /// Returns the key, for peers.
     pub(crate) fn rkey(&self) -> u32 {
         self.rkey
     }
@@ -96,7 +96,7 @@ fn check(range: &KeyRange, most: u64) -> Result<(), VerbsError> {
     Ok(())
 }
 
-/// The command, with its list.
+/// Returns the command, with its list.
 fn input(pdn: u32, range: &KeyRange, access: Access, tag: u8) -> Vec<u8> {
     let KeyRange {
         lkey,

@@ -53,7 +53,7 @@ impl AtomicSink {
         self.mr.lkey()
     }
 
-    /// The heap that it lies in.
+    /// Returns the heap that it lies in.
     #[must_use]
     pub fn heap(&self) -> &Arc<ControlHeap> {
         self.block.heap()

@@ -57,7 +57,7 @@ impl<'a> From<&'a Arc<ControlHeap>> for QpPlaces<'a> {
 }
 
 impl<'a> QpPlaces<'a> {
-    /// The heap of the queues.
+    /// Returns the heap of the queues.
     fn queues(&self, config: &QpConfig) -> Result<&'a Arc<ControlHeap>, VerbsError> {
         let heap = match config.queues {
             Queues::Device => self.control,
@@ -217,7 +217,7 @@ impl Blocks {
         self.config.recv_depth()
     }
 
-    /// The doorbell record as one word; none in device memory.
+    /// Returns the doorbell record as one word; none in device memory.
     pub(in crate::verbs) fn record(&self) -> Option<&AtomicU64> {
         let words = self.records.as_ref()?.words();
         words.get((SQ_DBREC - CQE) / 8)
@@ -236,7 +236,7 @@ impl Blocks {
         }
     }
 
-    /// The place of the CQ of receives; none without a receive queue.
+    /// Returns the place of the CQ of receives; none without a receive queue.
     pub(in crate::verbs) fn recv_cq(&self) -> Option<CqPlace> {
         let block = self.recv_cqes.as_ref()?;
         let entries = u64::from(self.config.recv_depth());
@@ -353,7 +353,7 @@ impl Blocks {
         }
     }
 
-    /// The block of host memory that begins with `addr`; none if that is device memory.
+    /// Returns the block of host memory that begins with `addr`; none if that is device memory.
     fn host_block(&self, addr: u64) -> Option<(&ControlBlock, u64)> {
         self.all()
             .filter(|block| block.is_host())

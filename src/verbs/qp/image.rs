@@ -125,7 +125,7 @@ pub struct ImagePart {
 }
 
 impl QpLayout {
-    /// The context of a QP that has posted nothing since `attr.base`.
+    /// Returns the context of a QP that has posted nothing since `attr.base`.
     ///
     /// # Panics
     ///
@@ -203,7 +203,7 @@ impl QpLayout {
         parts
     }
 
-    /// The doorbell record: all receive WQEs posted, nothing sent.
+    /// Returns the doorbell record: all receive WQEs posted, nothing sent.
     pub(in crate::verbs) fn dbrec(&self) -> [u32; 2] {
         let mut record = [0; 2];
         let posted = self.recv.as_ref().map_or(0, |recv| recv.depth);

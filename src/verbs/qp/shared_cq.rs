@@ -79,7 +79,7 @@ pub(crate) enum Queue {
 }
 
 impl SharedCq {
-    /// A CQ of `1 << log_entries` entries in the host memory of `heap`.
+    /// Returns a CQ of `1 << log_entries` entries in the host memory of `heap`.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl SharedCq {
         }))
     }
 
-    /// A share of `entries` entries.
+    /// Returns a share of `entries` entries.
     ///
     /// # Errors
     ///

@@ -349,7 +349,7 @@ impl<S: State> Qp<S> {
         })
     }
 
-    /// The whole context as the HCA has it (PRM "Queue Pair Context"): all its settings, and its counters. As [`Qp::query`].
+    /// Returns the whole context as the HCA has it (PRM "Queue Pair Context"): all its settings, and its counters. As [`Qp::query`].
     ///
     /// # Errors
     ///
@@ -417,7 +417,7 @@ impl<S: State> Qp<S> {
         &self.blocks().register
     }
 
-    /// The counter set that counts its packets; none if the device's own does.
+    /// Returns the counter set that counts its packets; none if the device's own does.
     #[must_use]
     pub fn counters(&self) -> Option<&Arc<CounterSet>> {
         self.blocks().counters.as_ref()
@@ -474,7 +474,7 @@ impl<S: State> Qp<S> {
     }
 }
 
-/// The last part of the state's type name.
+/// Returns the last part of the state's type name.
 fn state_name<S>() -> &'static str {
     let name = std::any::type_name::<S>();
     name.rsplit("::").next().unwrap_or(name)

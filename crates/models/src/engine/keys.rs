@@ -386,7 +386,7 @@ impl Keys {
 }
 
 impl State {
-    /// The lowest number that is free.
+    /// Returns the lowest number that is free.
     fn free(&self) -> Option<usize> {
         self.slots.iter().position(|slot| *slot == Slot::Free)
     }

@@ -283,7 +283,7 @@ fn check<W>(state: &State<W>, told: Status) -> Result<(), Broken> {
     }
 }
 
-/// The only outcomes here.
+/// Returns the only outcomes here.
 fn outcome_of(failed: bool) -> Outcome {
     if failed {
         Outcome::Failed

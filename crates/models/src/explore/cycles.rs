@@ -50,7 +50,7 @@ impl Cycles {
         state.checked_sub(1).map_or(0, |before| self.ends[before])
     }
 
-    /// The first that repeats: steps before states.
+    /// Returns the first that repeats: steps before states.
     pub(super) fn repeats(&self) -> Option<Repeats> {
         let (component, sizes) = self.components();
         let number = |state: usize| u32::try_from(state).unwrap();

@@ -39,7 +39,7 @@ impl Met {
         Some(&self.bytes[start..end])
     }
 
-    /// The number of a state; a new one gets the next.
+    /// Returns the number of a state; a new one gets the next.
     pub(super) fn number(&mut self, state: &[u8]) -> u32 {
         if self.table.len() <= 2 * self.count() {
             self.grow();

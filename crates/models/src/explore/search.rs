@@ -181,7 +181,7 @@ impl<M: Model> Search<'_, M> {
         Some(state)
     }
 
-    /// The steps from the first state to `last`. They are not kept: each is found again.
+    /// Returns the steps from the first state to `last`. They are not kept: each is found again.
     fn way_to(&self, last: u32) -> Vec<String> {
         let mut way = Vec::new();
         let mut writer = Writer::default();

@@ -270,12 +270,12 @@ pub struct Model {
     slots: u32,
 }
 
-/// The bit of a rank.
+/// Returns the bit of a rank.
 fn bit(rank: u32) -> u8 {
     1 << rank
 }
 
-/// The bit of a pair.
+/// Returns the bit of a pair.
 fn pair(a: u32, b: u32) -> u8 {
     let (low, high) = (a.min(b), a.max(b));
     1 << (high * (high - 1) / 2 + low)
@@ -307,7 +307,7 @@ impl Model {
         self.rules.book.follows(rule)
     }
 
-    /// The slot of the newcomer.
+    /// Returns the slot of the newcomer.
     fn newcomer(&self) -> Option<u32> {
         (self.slots > self.config.ranks).then_some(self.config.ranks)
     }
@@ -325,7 +325,7 @@ impl Model {
         }
     }
 
-    /// A rank that does nothing.
+    /// Returns a rank that does nothing.
     fn blank(&self, slot: u32) -> Rank {
         Rank {
             life: Life::Unborn,

@@ -77,7 +77,7 @@ impl Successors {
         }
     }
 
-    /// The generation that `member` connects with; 0: none.
+    /// Returns the generation that `member` connects with; 0: none.
     fn chosen(&self, state: &State, member: &Member) -> u8 {
         if state.member != 0 {
             return 0;

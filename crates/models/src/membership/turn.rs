@@ -431,7 +431,7 @@ fn takes_away(record: &Record, new: &Proposal) -> bool {
     record.open.is_none() && (parts || new.keep != record.slots())
 }
 
-/// A step that may be taken again.
+/// Returns a step that may be taken again.
 fn does(rank: Option<u32>, what: &'static str) -> Label {
     Label {
         rank,

@@ -31,7 +31,7 @@ impl Model {
             && (world.paused | world.far) & bit(rank) == 0
     }
 
-    /// A rank that has ended.
+    /// Returns a rank that has ended.
     pub(super) fn off(&self, rank: &Rank, life: Life) -> Rank {
         Rank {
             life,
@@ -327,7 +327,7 @@ impl Model {
     }
 }
 
-/// A disturbance.
+/// Returns a disturbance.
 fn new(rank: Option<u32>, what: &'static str) -> Label {
     Label {
         rank,

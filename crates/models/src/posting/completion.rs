@@ -31,12 +31,12 @@ const LATCHED_FLUSH: i32 = 4;
 const CONS: u8 = 2;
 const _: () = assert!(CONS as usize == Word::CONS);
 
-/// An entry of a wide CQ; 0 is none. The index is whole; pollers look at it modulo the NIC's range only.
+/// Returns an entry of a wide CQ; 0 is none. The index is whole; pollers look at it modulo the NIC's range only.
 fn wide(kind: Kind, index: i32, lap: i32) -> i32 {
     (index + 1) << 3 | (kind as i32) << 1 | (lap & 1)
 }
 
-/// The entry of a collapsed CQ: the counter, or below -9 an error.
+/// Returns the entry of a collapsed CQ: the counter, or below -9 an error.
 fn collapsed(kind: Kind, counter: i32) -> i32 {
     match kind {
         Kind::Done => counter,

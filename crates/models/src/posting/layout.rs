@@ -27,7 +27,7 @@ impl Configuration {
         self.mode_word(usize::try_from(index.rem_euclid(self.depth)).unwrap())
     }
 
-    /// The mailbox: the index after the last WQEBB that the host is to ring for. Not with `block` at depths above 4.
+    /// Returns the mailbox: the index after the last WQEBB that the host is to ring for. Not with `block` at depths above 4.
     pub(crate) fn mailbox_word(&self) -> usize {
         assert!(self.mailbox && self.cq == Cq::Step);
         self.mode_word(if self.block { 4 } else { 0 })

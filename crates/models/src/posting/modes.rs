@@ -15,7 +15,7 @@ use super::state::{At, LANE, State, Thread, Word, bit, block};
 use super::thread::Step;
 
 impl Configuration {
-    /// The least scope of a fence that orders for the NIC.
+    /// Returns the least scope of a fence that orders for the NIC.
     fn reaches_the_nic(&self) -> Scope {
         if self.host_queues {
             Scope::Sys
@@ -24,7 +24,7 @@ impl Configuration {
         }
     }
 
-    /// The scope of a fence, and the least that does for it.
+    /// Returns the scope of a fence, and the least that does for it.
     fn scope(&self, fence: Fence) -> (Scope, Scope) {
         let nic = self.reaches_the_nic();
         let (right, needed) = match fence {
@@ -115,7 +115,7 @@ impl Step<'_> {
 
     // ---- lanes that post by themselves ----
 
-    /// The lanes of this thread's warp, itself among them.
+    /// Returns the lanes of this thread's warp, itself among them.
     fn warp(&self) -> impl Iterator<Item = &Thread> {
         let program = self.thread.program;
         let lanes = self.threads.iter();
@@ -141,7 +141,7 @@ impl Step<'_> {
         i32::from(if by_a_fence { self.thread.known } else { 0 })
     }
 
-    /// The slots of which the writer of the flag at `index` knew.
+    /// Returns the slots of which the writer of the flag at `index` knew.
     pub(crate) fn told_by(&self, index: i32) -> u8 {
         let c = self.configuration;
         if c.block {
@@ -151,7 +151,7 @@ impl Step<'_> {
         }
     }
 
-    /// The holder's `fence.acq_rel.cta` after its scan: what it has seen it knows.
+    /// Returns the holder's `fence.acq_rel.cta` after its scan: what it has seen it knows.
     pub(crate) fn acquires(&self, at: At) -> bool {
         match self.configuration.mutant {
             Mutant::HolderWithoutAcquire => false,

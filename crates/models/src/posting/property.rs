@@ -119,7 +119,7 @@ impl Property {
         Self::Wrap,
     ];
 
-    /// The number in the reference, and in words.
+    /// Returns the number in the reference, and in words.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fits => "I1 a reservation fits",

@@ -62,7 +62,7 @@ impl Word {
 /// All shared words.
 pub(crate) type Words = [i32; Word::COUNT];
 
-/// The token parked at `index`. The thread that takes it must ring if `owed`.
+/// Returns the token parked at `index`. The thread that takes it must ring if `owed`.
 pub(crate) fn parked(index: i32, owed: bool) -> i32 {
     index << 8 | i32::from(owed) << 1 | 1
 }
@@ -90,7 +90,7 @@ pub(crate) mod block {
         (index + 1) << 3 | i32::from(signalled) << 2 | kind
     }
 
-    /// The index that a block was written for; -1 for one never written.
+    /// Returns the index that a block was written for; -1 for one never written.
     pub(crate) fn index(block: i32) -> i32 {
         (block >> 3) - 1
     }

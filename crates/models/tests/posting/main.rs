@@ -173,7 +173,7 @@ fn the_tests_that_the_table_of_invariants_names_exist() {
     }
 }
 
-/// The file of a module of a test program, whose entry in the manifest says where it is.
+/// Returns the file of a module of a test program, whose entry in the manifest says where it is.
 fn source_of(module: &[&str], manifest: &str) -> String {
     let (program, inner) = module.split_first().unwrap();
     let entry = format!("[[test]]\nname = \"{program}\"\npath = \"");

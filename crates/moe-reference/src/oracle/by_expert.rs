@@ -38,7 +38,7 @@ fn held(case: &Case, rank: usize) -> usize {
     places.filter(|place| place.rank as usize == rank).count()
 }
 
-/// The tokens of one source that chose local expert `expert`, in token order.
+/// Returns the tokens of one source that chose local expert `expert`, in token order.
 fn tokens_of(rows: &[Row], source: usize, expert: usize) -> Vec<u32> {
     let chose = |row: &&Row| {
         let mut picks = row.picks.iter();
@@ -200,7 +200,7 @@ pub fn payload_and_scales(case: &Case, rank: usize, out: &ByExpert) -> Result<()
     Ok(())
 }
 
-/// The scales of a row: of FP8 they lie `ranks · max_tokens` words apart.
+/// Returns the scales of a row: of FP8 they lie `ranks · max_tokens` words apart.
 #[must_use]
 pub fn scales_of(case: &Case, out: &ByExpert, expert: usize, row: usize) -> Vec<u8> {
     let (room, (_, bytes)) = (case.rows_of_an_expert(), payload::arrives(case));

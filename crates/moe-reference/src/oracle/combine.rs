@@ -75,7 +75,7 @@ pub fn reference(
     out
 }
 
-/// A token in f32, as it was given.
+/// Returns a token in f32, as it was given.
 fn token_of(case: &Case, rank: usize, token: usize) -> Vec<f32> {
     let input = &case.inputs[rank];
     let (row_bytes, scale_bytes) = match case.wire {

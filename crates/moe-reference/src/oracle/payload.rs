@@ -97,7 +97,7 @@ pub fn check(case: &Case, source: usize, token: usize, row: &Arrived<'_>) -> Res
     }
 }
 
-/// The numbers that a row stands for, as experts see them: BF16, or FP8 times its scale. Opaque bytes are taken for BF16. An
+/// Returns the numbers that a row stands for, as experts see them: BF16, or FP8 times its scale. Opaque bytes are taken for BF16. An
 /// input that travels as it is, is such a row too.
 #[must_use]
 pub fn values(case: &Case, x: &[u8], scales: &[u8]) -> Vec<f32> {
@@ -198,7 +198,7 @@ fn scale(scales: Scales, bytes: &[u8], group: usize) -> f64 {
     }
 }
 
-/// The smallest power of two that is not below `value`.
+/// Returns the smallest power of two that is not below `value`.
 fn power_above(value: f64) -> f64 {
     let down = f64::from_bits(value.to_bits() & !((1 << 52) - 1));
     if down < value { down * 2.0 } else { down }
@@ -211,7 +211,7 @@ fn half_step(value: f64) -> f64 {
     power / 16.0
 }
 
-/// The number that an FP8 (e4m3, finite) stands for.
+/// Returns the number that an FP8 (e4m3, finite) stands for.
 #[must_use]
 pub fn e4m3(bits: u8) -> f64 {
     let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
@@ -227,7 +227,7 @@ pub fn e4m3(bits: u8) -> f64 {
     }
 }
 
-/// The number that a BF16 stands for.
+/// Returns the number that a BF16 stands for.
 pub(super) fn bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }

@@ -154,7 +154,7 @@ impl User {
     }
 }
 
-/// The URL with what may be a password left out.
+/// Returns the URL with what may be a password left out.
 fn without_user(url: &str) -> String {
     match (url.rsplit_once('@'), url.split_once("://")) {
         (Some((_, rest)), Some((scheme, _))) => format!("{scheme}://***@{rest}"),

@@ -164,7 +164,7 @@ impl Shared {
     }
 }
 
-/// The error of a watch that has ended.
+/// Returns the error of a watch that has ended.
 fn broken(cause: String) -> CallError {
     CallError::Unreachable {
         waited: Duration::ZERO,

@@ -93,12 +93,12 @@ impl Client {
         }
     }
 
-    /// An agent with connections of its own.
+    /// Returns an agent with connections of its own.
     pub(super) fn other_agent(&self) -> Agent {
         agent(self.tls.as_ref(), 1)
     }
 
-    /// The members, for messages.
+    /// Returns the members, for messages.
     pub(super) fn name(&self) -> String {
         self.members.join(",")
     }
@@ -292,7 +292,7 @@ impl Client {
         self.current.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The error of a request that changes nothing, or of a change of a key whose revision was `seen`.
+    /// Returns the error of a request that changes nothing, or of a change of a key whose revision was `seen`.
     pub(super) fn error(&self, error: CallError, seen: u64) -> StoreError {
         let store = self.name();
         match error {

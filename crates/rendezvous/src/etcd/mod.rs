@@ -496,7 +496,7 @@ impl Store for EtcdStore {
 }
 
 impl EtcdStore {
-    /// The lines of a watch of `key` from the revision after `since` on, for as long as `timeout`.
+    /// Returns the lines of a watch of `key` from the revision after `since` on, for as long as `timeout`.
     fn open_watch(
         &self,
         key: &str,

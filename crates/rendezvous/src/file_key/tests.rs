@@ -82,7 +82,7 @@ impl Keys {
         }
     }
 
-    /// The numbers in the room, ascending.
+    /// Returns the numbers in the room, ascending.
     fn files(&self) -> Vec<u64> {
         let home = self.home(KEY);
         let rooms = names(&home).unwrap();
@@ -101,14 +101,14 @@ impl Keys {
     }
 }
 
-/// A handle whose first rooms begin with 0, so that versions count changes.
+/// Returns a handle whose first rooms begin with 0, so that versions count changes.
 fn open(directory: &Path) -> Keys {
     let mut keys = Keys::open(directory).unwrap();
     keys.first = || 0;
     keys
 }
 
-/// A directory whose key was changed that often; two handles on it.
+/// Returns a directory whose key was changed that often; two handles on it.
 fn changed(changes: u64) -> (tempfile::TempDir, Arc<Keys>, Arc<Keys>) {
     let directory = tempfile::tempdir().unwrap();
     let [one, other] = [(); 2].map(|()| Arc::new(open(directory.path())));

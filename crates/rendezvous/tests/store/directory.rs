@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rendezvous::{FileStore, MAX_VALUE, Store, StoreError, open_store};
 
-/// The one file of a key.
+/// Returns the one file of a key.
 fn version(home: &Path) -> PathBuf {
     let one = |directory: &Path| {
         let mut names = fs::read_dir(directory).unwrap();

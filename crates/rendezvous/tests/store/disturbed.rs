@@ -151,7 +151,7 @@ impl Disturbed {
         Err(no_answer(seen))
     }
 
-    /// A change of a lease or of a folder: it is made at once or not at all.
+    /// Returns a change of a lease or of a folder: it is made at once or not at all.
     fn change_at_once(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
         self.begin();
         match self.end() {

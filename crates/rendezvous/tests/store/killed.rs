@@ -245,7 +245,7 @@ fn stopped_and_killed_writers_leave_few_files_and_readers_never_go_back() {
     check(directory.path());
 }
 
-/// The newest version that any reader has reported.
+/// Returns the newest version that any reader has reported.
 fn newest_read(store: &dyn Store) -> u32 {
     let readers = store.list("read").unwrap();
     let told = readers

@@ -233,7 +233,7 @@ impl Kernels {
         Ok(objects?.concat())
     }
 
-    /// The kernels that the sources export, in their order. The entry of kernel `NAME` is the C symbol `simt_entry_NAME`.
+    /// Returns the kernels that the sources export, in their order. The entry of kernel `NAME` is the C symbol `simt_entry_NAME`.
     ///
     /// # Errors
     /// [`BuildError::File`], [`BuildError::Duplicate`], [`BuildError::NoKernels`].
@@ -263,7 +263,7 @@ impl Kernels {
         Ok(found.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// The text of `simt_kernels.rs`.
+    /// Returns the text of `simt_kernels.rs`.
     fn table(&self) -> Result<String, BuildError> {
         let rows: String = self
             .names()?

@@ -47,7 +47,7 @@ pub(super) fn object(
     Ok(objects)
 }
 
-/// The object of an earlier build, if `command` made it and nothing that it read is newer.
+/// Returns the object of an earlier build, if `command` made it and nothing that it read is newer.
 fn current(record: &Path, dependencies: &Path, command: &str) -> Option<PathBuf> {
     let text = fs::read_to_string(record).ok()?;
     let (object, made_by) = text.split_once('\n')?;

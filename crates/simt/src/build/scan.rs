@@ -32,7 +32,7 @@ fn is_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// The source with each comment replaced by a space. String literals are kept whole: `"//"` starts no comment.
+/// Returns the source with each comment replaced by a space. String literals are kept whole: `"//"` starts no comment.
 fn without_comments(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;

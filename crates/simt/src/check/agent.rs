@@ -49,7 +49,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The narrowest scope that holds both.
+    /// Returns the narrowest scope that holds both.
     pub(super) fn scope_with(&self, other: &Self) -> Scope {
         match (
             self.device == other.device,
@@ -157,7 +157,7 @@ impl Agent {
         self.relies_on(slot, epoch) || self.observed.knows(slot, epoch)
     }
 
-    /// The narrowest scope of an acquire fence that would make weak loads rely on that access.
+    /// Returns the narrowest scope of an acquire fence that would make weak loads rely on that access.
     pub(super) fn lacks_acquire(&self, slot: u32, epoch: u32) -> Option<Scope> {
         Scope::ALL
             .into_iter()

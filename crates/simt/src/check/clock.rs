@@ -5,7 +5,7 @@
 pub(super) struct Clock(Vec<u32>);
 
 impl Clock {
-    /// The newest known epoch of `slot`.
+    /// Returns the newest known epoch of `slot`.
     pub(super) fn of(&self, slot: u32) -> u32 {
         self.0.get(slot as usize).copied().unwrap_or(0)
     }

@@ -38,7 +38,7 @@ impl State {
         below.is_some_and(|(_, end)| addr < *end)
     }
 
-    /// The scope at which a device sees this memory.
+    /// Returns the scope at which a device sees this memory.
     pub(super) fn device_scope(&self, addr: u64) -> Scope {
         if self.is_host(addr) {
             Scope::System

@@ -175,7 +175,7 @@ pub(crate) fn end_launch(launch: u64) -> Vec<Finding> {
     taken(Some(launch))
 }
 
-/// The slot of a thread that begins.
+/// Returns the slot of a thread that begins.
 pub(crate) fn begin_thread(
     kernel: &'static str,
     thread: ThreadId,

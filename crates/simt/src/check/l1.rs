@@ -32,7 +32,7 @@ pub(super) struct L1 {
     order: VecDeque<u64>,
 }
 
-/// The bytes of `addr..addr + bytes` in sector `number`.
+/// Returns the bytes of `addr..addr + bytes` in sector `number`.
 fn mask(number: u64, addr: u64, bytes: u64) -> u32 {
     let start = number * SECTOR;
     (0..32u32)
@@ -84,7 +84,7 @@ impl L1 {
     }
 }
 
-/// The sector as memory holds it.
+/// Returns the sector as memory holds it.
 fn memory(number: u64) -> [u64; 4] {
     let start = number * SECTOR;
     [0, 8, 16, 24].map(|offset| {

@@ -230,7 +230,7 @@ fn addresses(text: &str) -> Vec<u64> {
     all
 }
 
-/// The first `{pc:...}` of a text: where it is, and the address.
+/// Returns the first `{pc:...}` of a text: where it is, and the address.
 fn placeholder(text: &str) -> Option<(usize, usize, u64)> {
     let start = text.find("{pc:")?;
     let length = text[start..].find('}')?;
@@ -292,7 +292,7 @@ fn blocks(lines: &str) -> Vec<String> {
     blocks
 }
 
-/// A path from the part on that says which source it is.
+/// Returns a path from the part on that says which source it is.
 fn short(line: &str) -> &str {
     let line = line.split(" (").next().unwrap_or(line);
     ["/kernels/", "/include/"]
@@ -301,7 +301,7 @@ fn short(line: &str) -> &str {
         .map_or(line, |at| &line[at + 1..])
 }
 
-/// The mapped file that an address is in, and where its first byte is mapped.
+/// Returns the mapped file that an address is in, and where its first byte is mapped.
 fn module(maps: &str, pc: u64) -> Option<(u64, &str)> {
     let lines = maps.lines().filter_map(|line| {
         let path = line.find('/').map(|at| &line[at..])?;

@@ -61,7 +61,7 @@ impl Granule {
     }
 }
 
-/// The 8-byte granules of a range, each with the mask of its bytes.
+/// Returns the 8-byte granules of a range, each with the mask of its bytes.
 pub(super) fn granules(addr: u64, bytes: u64) -> impl Iterator<Item = (u64, u8)> {
     let end = addr.saturating_add(bytes);
     (addr >> 3..end.div_ceil(8)).map(move |granule| {

@@ -56,7 +56,7 @@ pub fn commands(data: &[u8]) {
     assert_eq!(hca.live_objects().total(), 0);
 }
 
-/// A device with one of everything but a QP. Its numbers are the same each time.
+/// Returns a device with one of everything but a QP. Its numbers are the same each time.
 fn fresh() -> (Simulation, Hca, Bringup) {
     let simulation = Simulation::new();
     let hca = simulation
@@ -82,7 +82,7 @@ pub struct Numbers {
     pub cqn: u32,
 }
 
-/// The numbers that objects get in a new context, which seeds name.
+/// Returns the numbers that objects get in a new context, which seeds name.
 pub fn bring_up_numbers() -> Numbers {
     let (_simulation, _hca, made) = fresh();
     Numbers {

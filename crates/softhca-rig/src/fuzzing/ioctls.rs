@@ -106,7 +106,7 @@ fn send(fd: i32, frame: &[u8]) -> i32 {
     }
 }
 
-/// The arena, mapped once for the life of the process.
+/// Returns the arena, mapped once for the life of the process.
 fn arena() -> *mut u8 {
     static MAPPED: OnceLock<usize> = OnceLock::new();
     let address = *MAPPED.get_or_init(|| {

@@ -93,7 +93,7 @@ pub fn wqes(data: &[u8]) {
     assert_eq!(hcas.map(|hca| hca.live_objects().total()), [0, 0]);
 }
 
-/// The keys by which WQEs name the data memory of their own end and of the peer.
+/// Returns the keys by which WQEs name the data memory of their own end and of the peer.
 #[expect(unsafe_code, reason = "the ends own the memory that they register")]
 pub fn wqe_keys() -> (u32, u32) {
     let simulation = Simulation::new();

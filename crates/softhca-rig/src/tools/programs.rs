@@ -89,7 +89,7 @@ pub fn seed() -> u64 {
     std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED is a number"))
 }
 
-/// The version of an installed Debian package.
+/// Returns the version of an installed Debian package.
 pub fn package_version(package: &str) -> Option<String> {
     let output = Command::new("dpkg-query")
         .args(["-W", "-f=${Version}", package])

@@ -195,7 +195,7 @@ impl Driver {
         self.window.read(offset, bytes)
     }
 
-    /// The 8-byte word at `offset` of the window.
+    /// Returns the 8-byte word at `offset` of the window.
     pub fn word(&self, offset: usize) -> u64 {
         self.window.word(offset).load(Ordering::Acquire)
     }

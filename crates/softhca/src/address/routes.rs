@@ -8,12 +8,12 @@ const ROUTES: &str = "/proc/net/ipv6_route";
 /// The destination is this machine (`RTF_LOCAL`).
 const LOCAL: u32 = 0x8000_0000;
 
-/// A local route leads to `ip`, which need not be assigned to an interface. Local routes come before all others.
+/// Returns a local route leads to `ip`, which need not be assigned to an interface. Local routes come before all others.
 pub(super) fn has_local(ip: Ipv6Addr) -> bool {
     local_interface(ip).is_some()
 }
 
-/// The interface of that route.
+/// Returns the interface of that route.
 pub(super) fn local_interface(ip: Ipv6Addr) -> Option<String> {
     let table = table().ok()?;
     let line = table

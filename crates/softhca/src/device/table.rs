@@ -72,7 +72,7 @@ impl<T> Table<T> {
         Some(*object)
     }
 
-    /// The first number.
+    /// Returns the first number.
     pub(crate) fn base(&self) -> u32 {
         self.base
     }

@@ -25,7 +25,7 @@ impl World {
         })
     }
 
-    /// The one whose devices libibverbs sees, served by the engine thread.
+    /// Returns the one whose devices libibverbs sees, served by the engine thread.
     pub(crate) fn of_process() -> &'static Arc<Self> {
         static WORLD: OnceLock<Arc<World>> = OnceLock::new();
         WORLD.get_or_init(|| Self::new(Clock::Real))

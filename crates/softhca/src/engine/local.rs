@@ -8,7 +8,7 @@ use crate::device::state::HcaState;
 use crate::transport::Failure;
 use file_memory::Gone;
 
-/// The user of the keys in a QP's own WQEs.
+/// Returns the user of the keys in a QP's own WQEs.
 pub(super) fn user(hca: &HcaState, qpn: u32) -> KeyUser {
     let pdn = hca.qps.get(qpn).map_or(0, |qp| qp.pdn);
     KeyUser { pdn, qpn }

@@ -176,7 +176,7 @@ pub(super) fn objection(name: &str, value: &str) -> Option<String> {
     configs(&only).err().map(|error| error.to_string())
 }
 
-/// A number of a range, whose first is the default.
+/// Returns a number of a range, whose first is the default.
 fn within(
     variable: &dyn Fn(&'static str) -> Option<String>,
     name: &'static str,
@@ -194,7 +194,7 @@ fn within(
     Ok(number)
 }
 
-/// The first address of a device, after those of so many ports before it.
+/// Returns the first address of a device, after those of so many ports before it.
 fn address(first: Ipv4Addr, index: u32, lmc: u8) -> Result<Ipv4Addr, EnvironmentError> {
     u32::from(first)
         .checked_add(index << lmc)
@@ -238,7 +238,7 @@ fn read<T>(
     }
 }
 
-/// A variable; unset and empty are the same.
+/// Returns a variable; unset and empty are the same.
 fn variable(name: &'static str) -> Option<String> {
     let value = match env::var(name) {
         Ok(value) => value,

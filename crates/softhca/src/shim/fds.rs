@@ -39,7 +39,7 @@ pub(crate) trait File: Send + Sync {
         Err(Errno::ENOTTY)
     }
 
-    /// The character device that `fstat` shows, as `st_rdev`; `None` shows what the descriptor really is.
+    /// Returns the character device that `fstat` shows, as `st_rdev`; `None` shows what the descriptor really is.
     fn character_device(&self) -> Option<u64> {
         None
     }
@@ -96,7 +96,7 @@ pub(crate) fn insert(fd: c_int, file: Arc<dyn File>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The file behind `fd`, if it is ours. For the slow path: one `fstat` and a lock.
+/// Returns the file behind `fd`, if it is ours. For the slow path: one `fstat` and a lock.
 pub(super) fn find(fd: c_int) -> Option<Arc<dyn File>> {
     if !mine() {
         return None;

@@ -39,7 +39,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// The path to hand to the kernel or to libc in place of `given`.
+    /// Returns the path to hand to the kernel or to libc in place of `given`.
     pub(super) fn place(&self, given: *const c_char) -> *const c_char {
         match self {
             Self::Class(inside) => inside.as_ptr(),
@@ -52,7 +52,7 @@ impl Target {
         matches!(self, Self::InTree | Self::Beside(_) | Self::Class(_))
     }
 
-    /// The whole path in the tree, of one that leads there, where `given` was given.
+    /// Returns the whole path in the tree, of one that leads there, where `given` was given.
     pub(super) fn whole(&self, given: *const c_char) -> *const c_char {
         match self {
             Self::Class(whole) | Self::Beside(whole) => whole.as_ptr(),
@@ -155,7 +155,7 @@ fn classify_bytes(path: &[u8], tree: &[u8]) -> Target {
     Target::Other
 }
 
-/// A relative path, from the directory `base` on.
+/// Returns a relative path, from the directory `base` on.
 fn classify_beside(base: &[u8], path: &[u8], tree: &[u8]) -> Target {
     let whole = Redirected::new(base, &[b"/", path]);
     if is_below(base, tree) {
@@ -171,7 +171,7 @@ fn is_below(path: &[u8], directory: &[u8]) -> bool {
     matches!(path.strip_prefix(directory), Some([] | [b'/', ..]))
 }
 
-/// An absolute path, which may lead to a class of ours. Links on the way to the class are not followed: the kernel has none there.
+/// Returns an absolute path, which may lead to a class of ours. Links on the way to the class are not followed: the kernel has none there.
 /// Inside of it are some, so that the rest of the path stays as it is.
 fn class(path: &[u8], tree: &[u8]) -> Target {
     let mut names: [&[u8]; 3] = [b""; 3];
@@ -207,7 +207,7 @@ fn class(path: &[u8], tree: &[u8]) -> Target {
     }
 }
 
-/// The number that `digits` spells, without leading zeros or signs, if it fits.
+/// Returns the number that `digits` spells, without leading zeros or signs, if it fits.
 fn decimal(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() || digits.len() > 9 || (digits[0] == b'0' && digits.len() > 1) {
         return None;
@@ -267,7 +267,7 @@ impl TreePath {
         unsafe { &(&*self.string.get())[Self::VARIABLE.len()..][..used] }
     }
 
-    /// The string for the environment: a C string at all times.
+    /// Returns the string for the environment: a C string at all times.
     pub(super) fn variable(&self) -> *mut c_char {
         self.string.get().cast()
     }
@@ -414,7 +414,7 @@ mod tests {
         assert!(!may_be_ours(b"Cargo.toml") && !may_be_ours(b"") && !may_be_ours(b"class/net"));
     }
 
-    /// The string that the environment would name.
+    /// Returns the string that the environment would name.
     fn variable(path: &TreePath) -> &str {
         // SAFETY: a C string in a static buffer, by contract.
         unsafe { CStr::from_ptr(path.variable()) }.to_str().unwrap()

@@ -69,7 +69,7 @@ pub(super) unsafe fn readlinkat(
     ssize_t::try_from(length).unwrap_or(-1)
 }
 
-/// The path of the directory `dir`, as `openat` takes it; none if there is none that fits. `errno` stays as it was.
+/// Returns the path of the directory `dir`, as `openat` takes it; none if there is none that fits. `errno` stays as it was.
 pub(super) fn directory(dir: c_int, out: &mut [u8]) -> Option<&[u8]> {
     // SAFETY: as in `fail`.
     let before = unsafe { *libc::__errno_location() };
@@ -185,13 +185,13 @@ pub(super) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     int(unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) })
 }
 
-/// The process id by system call: right even in a `vfork` child, which shares all memory with its parent.
+/// Returns the process id by system call: right even in a `vfork` child, which shares all memory with its parent.
 pub(crate) fn process_id() -> c_int {
     // SAFETY: no arguments, cannot fail.
     int(unsafe { libc::syscall(libc::SYS_getpid) })
 }
 
-/// The id of the calling thread.
+/// Returns the id of the calling thread.
 pub(crate) fn thread_id() -> c_int {
     // SAFETY: no arguments, cannot fail.
     int(unsafe { libc::syscall(libc::SYS_gettid) })

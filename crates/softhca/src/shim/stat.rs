@@ -154,7 +154,7 @@ unsafe fn stat_descriptor(fd: c_int, out: *mut Stat) -> c_int {
     value
 }
 
-/// A capacity that the buffer has; with another one libc ends the program as well.
+/// Returns a capacity that the buffer has; with another one libc ends the program as well.
 fn checked(capacity: size_t, room: size_t) -> size_t {
     if capacity > room {
         // SAFETY: ends the program.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-/// The numbers of the processors that are online, in order; none if the kernel does not say.
+/// Returns the numbers of the processors that are online, in order; none if the kernel does not say.
 pub(super) fn online() -> Vec<u32> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     parse(text.trim()).unwrap_or_default()

@@ -79,7 +79,7 @@ fn class_links(device: &Identity) -> [ClassLink; 2] {
     ]
 }
 
-/// The PCI function, relative to the tree.
+/// Returns the PCI function, relative to the tree.
 fn pci_path(device: &Identity) -> PathBuf {
     Path::new("devices/pci0000:00").join(device.pci_address())
 }

@@ -174,17 +174,17 @@ impl Identity {
         self.ports.last().map_or(0, |port| port.number)
     }
 
-    /// The port with this number.
+    /// Returns the port with this number.
     pub(crate) fn port(&self, number: u8) -> Option<&PortIdentity> {
         self.ports.get(usize::from(number).checked_sub(1)?)
     }
 
-    /// The first port.
+    /// Returns the first port.
     pub(crate) fn first(&self) -> &PortIdentity {
         &self.ports[0]
     }
 
-    /// The port that a QP is for. A QP that names none yet counts as one of the first.
+    /// Returns the port that a QP is for. A QP that names none yet counts as one of the first.
     pub(crate) fn port_of(&self, qpc: &Qpc) -> &PortIdentity {
         self.port(port_number(qpc)).unwrap_or(self.first())
     }
@@ -219,7 +219,7 @@ impl Identity {
     }
 }
 
-/// The port that a QP is for; 1 for one that names none yet.
+/// Returns the port that a QP is for; 1 for one that names none yet.
 pub(crate) fn port_number(qpc: &Qpc) -> u8 {
     let [.., number] = qpc.primary_address_path().vhca_port_num().to_be_bytes();
     number.max(1)
@@ -247,7 +247,7 @@ impl PortIdentity {
         }
     }
 
-    /// The interface of the entry of the GID table at `index`. A port of `InfiniBand` has none.
+    /// Returns the interface of the entry of the GID table at `index`. A port of `InfiniBand` has none.
     pub(crate) fn interface_of(&self, index: usize) -> Option<&Interface> {
         /// After those of the IPv4 address.
         const IPV6_INDEX: usize = 4;
@@ -299,7 +299,7 @@ impl PortIdentity {
             .unwrap_or(1)
     }
 
-    /// The partition key of a QP.
+    /// Returns the partition key of a QP.
     pub(crate) fn pkey(&self, qpc: &Qpc) -> u16 {
         let index = usize::try_from(qpc.primary_address_path().pkey_index());
         let found = index.ok().and_then(|index| self.pkeys.keys().get(index));
@@ -307,7 +307,7 @@ impl PortIdentity {
         found.copied().unwrap_or(PkeyTable::DEFAULT_PKEY)
     }
 
-    /// The address of the LID with these path bits.
+    /// Returns the address of the LID with these path bits.
     pub(crate) fn address(&self, path_bits: u8) -> Ipv4Addr {
         link::address_with(self.ip, path_bits)
     }
@@ -317,14 +317,14 @@ impl PortIdentity {
         link::first_address(ip, self.lmc) == self.ip
     }
 
-    /// The path bits of one of its own addresses.
+    /// Returns the path bits of one of its own addresses.
     pub(crate) fn path_bits_of(&self, own: Ipv4Addr) -> u8 {
         let [.., last] = own.octets();
         let [.., first] = self.ip.octets();
         last ^ first
     }
 
-    /// The GID that peers name.
+    /// Returns the GID that peers name.
     pub(crate) fn gid(&self) -> Gid {
         match self.link {
             Link::Ethernet => Name::Ip.gid(self.ip),

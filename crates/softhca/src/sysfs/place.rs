@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) static EXISTS: AtomicBool = AtomicBool::new(false);
 
-/// A new path for a tree of this process. Nothing is created.
+/// Returns a new path for a tree of this process. Nothing is created.
 pub(crate) fn new_tree_path() -> PathBuf {
     let parent = match std::env::var_os("SOFTHCA_DIR").map(PathBuf::from) {
         Some(given) if given.is_absolute() => given,

@@ -64,7 +64,7 @@ fn destroy(call: &Call<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The MAC of the software HCA that has `gid`, for packets from entry `index` of the GID table of `own`.
+/// Returns the MAC of the software HCA that has `gid`, for packets from entry `index` of the GID table of `own`.
 ///
 /// It follows `ib_resolve_unicast_gid_dmac` of Linux. `RoCE` v1 finds the MAC in a link-local GID itself. For all other GIDs the IP
 /// stack resolves it, and both GIDs must be of one IP version.

@@ -176,7 +176,7 @@ fn query_port(call: &Call<'_>) -> Result<(), Errno> {
     call.put_pod(1, &port)
 }
 
-/// The port whose number the first attribute is.
+/// Returns the port whose number the first attribute is.
 fn port_named<'a>(call: &'a Call<'_>) -> Result<&'a PortIdentity, Errno> {
     let number = u8::try_from(call.u64(0)?).map_err(|_| Errno::EINVAL)?;
     let port = call.context.identity().port(number);

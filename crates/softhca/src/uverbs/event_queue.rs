@@ -110,7 +110,7 @@ fn packet_pipe() -> Result<(OwnedFd, Pipe), Errno> {
     Ok((reader, writer.into()))
 }
 
-/// A copy of the caller's eventfd.
+/// Returns a copy of the caller's eventfd.
 pub(super) fn copy_eventfd(fd: u32) -> Result<Pipe, Errno> {
     let known = std::fs::read_link(format!("/proc/self/fd/{fd}")).map_err(|_| Errno::EBADF)?;
     if known.as_os_str() != "anon_inode:[eventfd]" {

@@ -233,7 +233,7 @@ fn check_length(kind: Kind, attribute: &Attribute) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The bytes of an input: up to 8 travel in the attribute itself.
+/// Returns the bytes of an input: up to 8 travel in the attribute itself.
 fn input(attribute: &Attribute) -> Result<Vec<u8>, Errno> {
     let len = usize::from(attribute.len);
     let inline = attribute.data.to_ne_bytes();
@@ -284,7 +284,7 @@ impl Call<'_> {
             .map_or(Ok(Vec::new()), |given| input(&given.attribute))
     }
 
-    /// An input as a struct: a shorter one is filled up with zeros, as older callers mean it.
+    /// Returns an input as a struct: a shorter one is filled up with zeros, as older callers mean it.
     pub(super) fn read<T: Pod>(&self, id: u16) -> Result<T, Errno> {
         let bytes = self.bytes(id)?;
         let mut value = T::zeroed();
@@ -293,7 +293,7 @@ impl Call<'_> {
         Ok(value)
     }
 
-    /// A number; 0 if it is absent. Shorter numbers occupy the low bytes.
+    /// Returns a number; 0 if it is absent. Shorter numbers occupy the low bytes.
     pub(super) fn u64(&self, id: u16) -> Result<u64, Errno> {
         self.read::<u64>(id)
     }
@@ -303,7 +303,7 @@ impl Call<'_> {
         u32::try_from(self.u64(id)?).map_err(|_| Errno::EINVAL)
     }
 
-    /// The handle or descriptor in attribute `id`, which the method requires.
+    /// Returns the handle or descriptor in attribute `id`, which the method requires.
     pub(super) fn object(&self, id: u16) -> Result<u32, Errno> {
         let given = self.find(id).ok_or(Errno::EINVAL)?;
         u32::try_from(given.attribute.data).map_err(|_| Errno::EINVAL)

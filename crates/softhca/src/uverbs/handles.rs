@@ -65,7 +65,7 @@ impl Handles {
         pick(self.objects.get(&handle).ok_or(Errno::ENOENT)?).ok_or(Errno::EINVAL)
     }
 
-    /// The PD number of `handle`.
+    /// Returns the PD number of `handle`.
     pub(super) fn pd(&self, handle: u32) -> Result<u32, Errno> {
         self.find(handle, |object| match object {
             Object::Pd { pdn } => Some(*pdn),
@@ -87,7 +87,7 @@ impl Handles {
         }
     }
 
-    /// The rkey that the window of `handle` was made with.
+    /// Returns the rkey that the window of `handle` was made with.
     pub(super) fn window(&self, handle: u32) -> Result<u32, Errno> {
         self.find(handle, |object| match object {
             Object::Window { rkey } => Some(*rkey),
@@ -95,7 +95,7 @@ impl Handles {
         })
     }
 
-    /// The UMEM id of `handle`.
+    /// Returns the UMEM id of `handle`.
     pub(super) fn umem(&self, handle: u32) -> Result<u32, Errno> {
         self.find(handle, |object| match object {
             Object::Umem { id } => Some(*id),
@@ -103,7 +103,7 @@ impl Handles {
         })
     }
 
-    /// The page id of `handle`.
+    /// Returns the page id of `handle`.
     pub(super) fn uar(&self, handle: u32) -> Result<u32, Errno> {
         self.find(handle, |object| match object {
             Object::Uar { page_id } => Some(*page_id),
@@ -137,7 +137,7 @@ impl Handles {
         })
     }
 
-    /// The number of the XRC domain of `handle`.
+    /// Returns the number of the XRC domain of `handle`.
     pub(super) fn xrcd(&self, handle: u32) -> Result<u32, Errno> {
         self.find(handle, |object| match object {
             Object::Xrcd { number } => Some(*number),

@@ -40,7 +40,7 @@ pub(crate) fn open(index: u32, flags: c_int) -> Result<c_int, Errno> {
     Ok(fd.into_raw_fd())
 }
 
-/// A descriptor of the UAR space for the caller. The device keeps its own.
+/// Returns a descriptor of the UAR space for the caller. The device keeps its own.
 fn duplicate(device: &DeviceContext, flags: c_int) -> Result<OwnedFd, Errno> {
     let fd = device
         .uar_fd()

@@ -35,7 +35,7 @@ impl Pinned {
         Self::new(device, address, BYTES)
     }
 
-    /// The UMEM by which commands name it.
+    /// Returns the UMEM by which commands name it.
     pub(super) fn id(&self) -> u32 {
         self.id
     }

@@ -159,7 +159,7 @@ fn check_flags(request: &Mlx5CreateQp) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The number that completions carry.
+/// Returns the number that completions carry.
 fn user_index(request: &Mlx5CreateQp) -> Result<u32, Errno> {
     const NONE: u32 = 0x00ff_ffff;
     if request.uidx >= NONE {
@@ -178,7 +178,7 @@ fn driver_reply(ece_options: u32) -> Mlx5CreateQpResp {
     }
 }
 
-/// The objects that a queue pair stands on.
+/// Returns the objects that a queue pair stands on.
 fn resources(call: &Call<'_>, kind: Kind) -> Result<Qpc, Errno> {
     let handles = call.context.handles();
     if kind == Kind::XrcTarget {

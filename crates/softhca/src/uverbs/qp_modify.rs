@@ -136,7 +136,7 @@ fn check_ranges(own: &Identity, request: &ModifyQp) -> Result<(), Errno> {
     if wrong { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
-/// The context that the command takes its fields from.
+/// Returns the context that the command takes its fields from.
 fn context(
     own: &Identity,
     queue_pair: &VerbsQp,
@@ -256,7 +256,7 @@ fn path(own: &Identity, known: &Known, request: &ModifyQp) -> Result<Ads, Errno>
     Ok(path)
 }
 
-/// An address vector of RoCE: always with a GID, whose MAC the kernel finds.
+/// Returns an address vector of RoCE: always with a GID, whose MAC the kernel finds.
 fn address(own: &PortIdentity, dest: &QpDest) -> Result<Ads, Errno> {
     if dest.is_global == 0 {
         return Err(Errno::EINVAL);
@@ -283,7 +283,7 @@ fn address(own: &PortIdentity, dest: &QpDest) -> Result<Ads, Errno> {
         .with_rmac(mac))
 }
 
-/// An address vector of `InfiniBand`: with a GID only if it has a GRH.
+/// Returns an address vector of `InfiniBand`: with a GID only if it has a GRH.
 fn infiniband_address(dest: &QpDest) -> Result<Ads, Errno> {
     // The GID table has one entry.
     if dest.is_global != 0 && dest.sgid_index != 0 {

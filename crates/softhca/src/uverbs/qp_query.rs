@@ -58,7 +58,7 @@ pub(super) fn query(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno
     call.put_pod(CORE_OUT, &reply)
 }
 
-/// The number that a field of at most 8 bits holds.
+/// Returns the number that a field of at most 8 bits holds.
 fn byte(field: u32) -> u8 {
     field.to_be_bytes()[3]
 }
@@ -95,7 +95,7 @@ fn migration(qpc: &Qpc) -> u8 {
     }
 }
 
-/// The address of a path; nothing before the path has a port.
+/// Returns the address of a path; nothing before the path has a port.
 fn destination(link: Link, path: &Ads) -> QpDest {
     let port = byte(path.vhca_port_num());
     if port == 0 {

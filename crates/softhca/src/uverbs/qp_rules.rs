@@ -189,7 +189,7 @@ pub(super) fn is_allowed(current: State, next: State, kind: Kind, given: u32) ->
     })
 }
 
-/// The command for a transition, if mlx5 has one.
+/// Returns the command for a transition, if mlx5 has one.
 pub(super) fn command(current: State, next: State) -> Option<Opcode> {
     use State::{Error, Init, Reset, Rtr, Rts, Sqd, Sqe};
     Some(match (current, next) {
@@ -207,7 +207,7 @@ pub(super) fn command(current: State, next: State) -> Option<Opcode> {
     })
 }
 
-/// The optional parameters that the command takes: those given, as far as the transition has them.
+/// Returns the optional parameters that the command takes: those given, as far as the transition has them.
 pub(super) fn optional_parameters(current: State, next: State, kind: Kind, given: u32) -> u32 {
     optional_of(given) & optional_in(current, next, kind)
 }

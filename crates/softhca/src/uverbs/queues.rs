@@ -68,7 +68,7 @@ pub(super) struct VerbsSrq {
 }
 
 impl VerbsSrq {
-    /// The number by which the context of a queue pair names it.
+    /// Returns the number by which the context of a queue pair names it.
     pub(super) fn number(&self) -> u32 {
         self.number
     }

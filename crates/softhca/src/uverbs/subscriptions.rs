@@ -111,7 +111,7 @@ impl Subscriptions {
         self.queues.push(queue);
     }
 
-    /// The open queue whose descriptor is `fd`, if it is for what the caller needs.
+    /// Returns the open queue whose descriptor is `fd`, if it is for what the caller needs.
     pub(super) fn find(
         &self,
         fd: u32,
@@ -125,7 +125,7 @@ impl Subscriptions {
             .ok_or(Errno::EBADF)
     }
 
-    /// The descriptor that asynchronous events go to if their object names none: the one opened first.
+    /// Returns the descriptor that asynchronous events go to if their object names none: the one opened first.
     pub(super) fn asynchronous(&self) -> Option<Arc<EventQueue>> {
         self.queues
             .iter()

@@ -199,7 +199,7 @@ fn query_device_extended(call: &Call<'_>, device: &DeviceContext) -> Result<(), 
     call.put_pod(UHW_OUT, &driver)
 }
 
-/// The attributes of a device, derived from its capabilities as the kernel derives them.
+/// Returns the attributes of a device, derived from its capabilities as the kernel derives them.
 fn attributes(call: &Call<'_>, device: &DeviceContext) -> Result<QueryDeviceResp, Errno> {
     const BAD_PKEY_COUNTER: u32 = 1 << 1;
     const CHANGE_PHY_PORT: u32 = 1 << 5;

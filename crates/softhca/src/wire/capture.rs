@@ -172,7 +172,7 @@ fn put_option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// The low 32 bits.
+/// Returns the low 32 bits.
 fn low_32(value: u64) -> u32 {
     let [a, b, c, d, ..] = value.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])

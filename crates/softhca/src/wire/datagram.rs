@@ -75,12 +75,12 @@ impl<W> Datagrams<W> {
         Ok(())
     }
 
-    /// The next operation that is over, in order of submission.
+    /// Returns the next operation that is over, in order of submission.
     pub fn take_completion(&mut self) -> Option<Completion<W>> {
         self.completions.pop_front()
     }
 
-    /// A packet could go out now.
+    /// Returns a packet could go out now.
     pub fn wants_to_send(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -203,7 +203,7 @@ struct Origin {
     lmc: u8,
 }
 
-/// The packet of an operation; `None` if it goes to an address that no HCA has.
+/// Returns the packet of an operation; `None` if it goes to an address that no HCA has.
 fn build<D: Device>(
     origin: &Origin,
     wqe: &D::Wqe,

@@ -139,7 +139,7 @@ impl<W> Endpoint<W> {
         self.kept = kept;
     }
 
-    /// The HCA's address.
+    /// Returns the HCA's address.
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }

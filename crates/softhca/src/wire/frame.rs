@@ -69,7 +69,7 @@ impl Headers {
     }
 }
 
-/// The headers in front of `payload`, with their checksums.
+/// Returns the headers in front of `payload`, with their checksums.
 #[must_use]
 pub fn headers(route: &Route, payload: &[u8]) -> Headers {
     let mut out = Headers {
@@ -122,7 +122,7 @@ fn ipv4(route: &Route, payload_bytes: usize) -> [u8; IPV4_BYTES] {
     ip
 }
 
-/// The UDP header in front of `payload`, after an IP header with these addresses.
+/// Returns the UDP header in front of `payload`, after an IP header with these addresses.
 fn udp_header(source_port: u16, addresses: &[u8], payload: &[u8]) -> [u8; UDP_BYTES] {
     let bytes = length(UDP_BYTES + payload.len()).to_be_bytes();
     let mut udp = [0; UDP_BYTES];
@@ -139,7 +139,7 @@ fn udp_header(source_port: u16, addresses: &[u8], payload: &[u8]) -> [u8; UDP_BY
     udp
 }
 
-/// A length field. No packet is near 64 KiB.
+/// Returns a length field. No packet is near 64 KiB.
 fn length(bytes: usize) -> u16 {
     u16::try_from(bytes).unwrap_or(u16::MAX)
 }
@@ -298,7 +298,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The source port and the payload of a UDP datagram for the port of RoCEv2.
+/// Returns the source port and the payload of a UDP datagram for the port of RoCEv2.
 fn udp(datagram: &[u8]) -> Result<(u16, &[u8]), FrameError> {
     let (udp, rest) = split::<UDP_BYTES>(datagram)?;
     let bytes = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
@@ -336,7 +336,7 @@ impl Arp {
         })
     }
 
-    /// The whole frame: to all hosts if it asks, else to the target.
+    /// Returns the whole frame: to all hosts if it asks, else to the target.
     #[must_use]
     pub fn frame(&self) -> [u8; ETHERNET_BYTES + ARP_BYTES] {
         let mut out = [0; ETHERNET_BYTES + ARP_BYTES];

@@ -58,7 +58,7 @@ impl Bth {
         (bth, flags & 0xf)
     }
 
-    /// The partition key of a packet; that of the default partition if it is too short for one.
+    /// Returns the partition key of a packet; that of the default partition if it is too short for one.
     pub(crate) fn pkey_of(packet: &[u8]) -> u16 {
         match packet {
             [_, _, high, low, ..] => u16::from_be_bytes([*high, *low]),
@@ -251,7 +251,7 @@ impl Aeth {
     }
 }
 
-/// The delay in nanoseconds that the 5-bit RNR timer code stands for (IBTA "Encoding for RNR NAK Timer Field").
+/// Returns the delay in nanoseconds that the 5-bit RNR timer code stands for (IBTA "Encoding for RNR NAK Timer Field").
 pub const fn rnr_delay_ns(code: u8) -> u64 {
     const HUNDREDTHS_OF_MS: [u32; 32] = [
         65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,

@@ -72,7 +72,7 @@ impl Flow {
         }
     }
 
-    /// The ICRC of `covered`: BTH up to the last padding byte (that is, without the ICRC).
+    /// Returns the ICRC of `covered`: BTH up to the last padding byte (that is, without the ICRC).
     ///
     /// The number's little-endian bytes go on the wire.
     pub fn icrc(&self, covered: &[u8]) -> u32 {
@@ -138,7 +138,7 @@ impl Flow {
     }
 }
 
-/// The low 16 bits, big-endian. A longer packet cannot come from a UDP socket; its ICRC just will not match.
+/// Returns the low 16 bits, big-endian. A longer packet cannot come from a UDP socket; its ICRC just will not match.
 fn be16(bytes: usize) -> [u8; 2] {
     let raw = bytes.to_be_bytes();
     [raw[raw.len() - 2], raw[raw.len() - 1]]

@@ -94,7 +94,7 @@ impl Network {
     }
 }
 
-/// The HCA that has `address`, and its first one.
+/// Returns the HCA that has `address`, and its first one.
 fn owner(
     places: &mut BTreeMap<Ipv4Addr, Place>,
     address: Ipv4Addr,

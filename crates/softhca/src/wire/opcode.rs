@@ -126,7 +126,7 @@ impl BthOpcode {
     /// Congestion notification of RoCEv2 (annex A17): BTH and 16 reserved bytes. Understood and ignored.
     pub const CONGESTION: Self = Self(0x81);
 
-    /// The service whose opcode this is, and the RC opcode of the same operation; `None` if no service of this crate has it.
+    /// Returns the service whose opcode this is, and the RC opcode of the same operation; `None` if no service of this crate has it.
     pub const fn split(self) -> Option<(WireService, Self)> {
         let (service, rc) = match self.0 >> 5 {
             0 => (WireService::Rc, self),

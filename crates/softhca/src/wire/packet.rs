@@ -60,7 +60,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The service alone.
+    /// Returns the service alone.
     pub const fn service(self) -> WireService {
         match self {
             Self::Rc => WireService::Rc,
@@ -279,7 +279,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Packet<'_> {
-    /// The opcode of the BTH.
+    /// Returns the opcode of the BTH.
     pub const fn opcode(&self) -> BthOpcode {
         self.body.opcode().of_service(self.head.transport.service())
     }

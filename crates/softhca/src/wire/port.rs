@@ -81,7 +81,7 @@ impl<W> Port<W> {
         &mut self.endpoint
     }
 
-    /// The faults between endpoint and carrier; from now on a layer makes them.
+    /// Returns the faults between endpoint and carrier; from now on a layer makes them.
     pub fn faults(&mut self) -> &mut FaultLayer {
         self.faults
             .get_or_insert_with(|| Box::new(FaultLayer::new(0, &[], 0)))
@@ -185,7 +185,7 @@ impl<W> Port<W> {
         }
     }
 
-    /// The next call that time asks for, in CLOCK_MONOTONIC nanoseconds.
+    /// Returns the next call that time asks for, in CLOCK_MONOTONIC nanoseconds.
     pub fn deadline_ns(&self) -> Option<u64> {
         let late = self.faults.as_ref().and_then(|layer| layer.deadline_ns());
         let arrival_ns = self.carrier.deadline_ns().map(|at_ns| {

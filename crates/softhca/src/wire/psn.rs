@@ -17,7 +17,7 @@ impl Psn {
         Self(value & MASK)
     }
 
-    /// The number itself, below 2^24.
+    /// Returns the number itself, below 2^24.
     pub const fn value(self) -> u32 {
         self.0
     }

@@ -190,7 +190,7 @@ impl<W> Requester<W> {
         Ok(())
     }
 
-    /// The next operation that is over, in order of submission.
+    /// Returns the next operation that is over, in order of submission.
     pub fn take_completion(&mut self) -> Option<Completion<W>> {
         self.completions.pop_front()
     }
@@ -210,7 +210,7 @@ impl<W> Requester<W> {
         self.messages.is_empty() && self.completions.is_empty()
     }
 
-    /// A packet could go out now, if the destination has room.
+    /// Returns a packet could go out now, if the destination has room.
     pub fn wants_to_send(&self) -> bool {
         self.sendable(u32::MAX).is_some()
     }
@@ -430,7 +430,7 @@ fn check(service: Service, operation: &Operation) -> Result<(), Failure> {
     fits.then_some(()).ok_or(Failure::LocalOperation)
 }
 
-/// The headers of packet `sequence` of a message; a READ request covers `packets`.
+/// Returns the headers of packet `sequence` of a message; a READ request covers `packets`.
 fn request_body<W>(message: &Message<W>, sequence: u64, packets: u64, mtu: u32) -> Body {
     let starts = sequence == message.first;
     let ends = sequence + 1 == message.end();

@@ -469,7 +469,7 @@ fn put_segment(control: &mut Control, bytes: usize) -> usize {
     }
 }
 
-/// The size of the segments that were joined into a received message, if they were.
+/// Returns the size of the segments that were joined into a received message, if they were.
 fn received_segment(header: &libc::msghdr) -> Option<usize> {
     // SAFETY: the kernel has filled the control buffer that `header` points to and set its length. The CMSG functions stay within
     // it. A UDP_GRO message holds an int.

@@ -44,7 +44,7 @@ impl Window {
         self.size.saturating_sub(self.in_flight)
     }
 
-    /// A QP's packets in flight changed from `before` to `after`; true if the window has more room now.
+    /// Returns a QP's packets in flight changed from `before` to `after`; true if the window has more room now.
     pub(crate) fn account(&mut self, before: u32, after: u32) -> bool {
         self.in_flight = (self.in_flight + after).saturating_sub(before);
         after < before
@@ -70,7 +70,7 @@ impl Window {
     }
 }
 
-/// The upper bound of windows where sockets have receive buffers of `bytes`.
+/// Returns the upper bound of windows where sockets have receive buffers of `bytes`.
 pub(crate) fn limit_for(bytes: usize) -> u32 {
     let packets = u32::try_from(bytes / SENDERS / PACKET_BYTES).unwrap_or(LARGEST_LIMIT);
     packets.clamp(USUAL_LIMIT, LARGEST_LIMIT)

@@ -79,7 +79,7 @@ fn missing_judge() -> Option<&'static str> {
     }
 }
 
-/// The values of `fields` for each packet that matches `filter`.
+/// Returns the values of `fields` for each packet that matches `filter`.
 pub(crate) fn dissect(file: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
     let mut tshark = Command::new("tshark");
     tshark.arg("-n").arg("-r").arg(file).args(["-Y", filter]);
@@ -130,12 +130,12 @@ pub(crate) fn judge(file: &Path) -> usize {
     count
 }
 
-/// The number of packets of each operation, by tshark's name for it.
+/// Returns the number of packets of each operation, by tshark's name for it.
 pub(crate) fn operations(file: &Path) -> BTreeMap<String, usize> {
     count_operations(file, "infiniband")
 }
 
-/// The number of packets of each operation among those that match `filter`.
+/// Returns the number of packets of each operation among those that match `filter`.
 pub(crate) fn count_operations(file: &Path, filter: &str) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for row in dissect(file, filter, &["_ws.col.Info"]) {

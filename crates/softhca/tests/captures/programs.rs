@@ -21,7 +21,7 @@ impl Place {
         Self(path)
     }
 
-    /// A file for a capture.
+    /// Returns a file for a capture.
     pub(crate) fn capture(&self, number: usize) -> PathBuf {
         self.0.join(format!("case-{number}.pcapng"))
     }
@@ -35,7 +35,7 @@ impl Drop for Place {
     }
 }
 
-/// The library beside this test.
+/// Returns the library beside this test.
 pub(crate) fn library() -> PathBuf {
     let library = std::env::current_exe()
         .unwrap()
@@ -44,7 +44,7 @@ pub(crate) fn library() -> PathBuf {
     library
 }
 
-/// A command line on softhca, with its output kept.
+/// Returns a command line on softhca, with its output kept.
 pub(crate) fn preloaded(line: &str) -> Command {
     let mut words = line.split(' ');
     let mut command = Command::new(words.next().unwrap());
@@ -87,7 +87,7 @@ pub(crate) fn build_peer(place: &Path) -> Result<String, String> {
     Ok(program.to_str().unwrap().to_owned())
 }
 
-/// A TCP port of 127.0.0.1 that no process has.
+/// Returns a TCP port of 127.0.0.1 that no process has.
 pub(crate) fn free_tcp_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()

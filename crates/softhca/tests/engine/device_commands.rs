@@ -326,7 +326,7 @@ fn queues_and_keys_can_be_queried_and_changed() {
     );
 }
 
-/// The device's answer to QUERY_HCA_CAP.
+/// Returns the device's answer to QUERY_HCA_CAP.
 fn capabilities(context: &Context, kind: CapType) -> Result<Vec<u8>, DeviceError> {
     let input = QueryHcaCapIn::default()
         .with_opcode(Opcode::QUERY_HCA_CAP.0.into())

@@ -77,7 +77,7 @@ impl Bench {
         self.a.modify(opcode, Qpc::default()).unwrap();
     }
 
-    /// The state, that of a queue that drains included.
+    /// Returns the state, that of a queue that drains included.
     fn state(&self) -> QpState {
         QpState(self.a.query().state().try_into().unwrap())
     }

@@ -28,7 +28,7 @@ fn entry(cqe: &Cqe64) -> (u8, u16, u32, u32) {
     )
 }
 
-/// A WQE of a size and a place drawn by lot; most of them common ones.
+/// Returns a WQE of a size and a place drawn by lot; most of them common ones.
 fn body(rng: &mut fastrand::Rng, pair: &Pair) -> (WqeOpcode, Vec<u8>) {
     let bytes = [1, 7, 8, 12, 28, 64, 1000, 5000][rng.usize(0..8)];
     let mut place = || rng.u64(0..=BYTES - u64::from(bytes));

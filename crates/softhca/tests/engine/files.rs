@@ -45,7 +45,7 @@ impl Mapped {
         keys.unwrap()
     }
 
-    /// A byte whose page is there.
+    /// Returns a byte whose page is there.
     fn byte(&self, at: u64) -> &AtomicU8 {
         // SAFETY: inside the mapping; the test names pages that the file has.
         unsafe { AtomicU8::from_ptr(self.0.first().add(usize::try_from(at).unwrap())) }
@@ -58,7 +58,7 @@ impl Mapped {
     }
 }
 
-/// The ways on which bytes go: from memory to memory, by packets, and late.
+/// Returns the ways on which bytes go: from memory to memory, by packets, and late.
 fn ways() -> [(&'static str, HcaConfig); 3] {
     let packets = HcaConfig {
         loopback: false,

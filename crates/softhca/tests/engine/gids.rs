@@ -67,7 +67,7 @@ fn shape(kind: Kind) -> Shape {
     }
 }
 
-/// The path from entry `index` to the GID `name` of `to`.
+/// Returns the path from entry `index` to the GID `name` of `to`.
 fn path(index: usize, name: Name, to: &Hca) -> Ads {
     Ads::default()
         .with_src_addr_index(index.try_into().unwrap())

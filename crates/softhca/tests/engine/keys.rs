@@ -109,7 +109,7 @@ fn write(pair: &mut Pair, va: u64, rkey: u32) -> Result<(), Syndrome> {
     ended(&pair.a.run(1)[0])
 }
 
-/// A key for UMR WQEs, as `mlx5dv_create_mkey` makes it.
+/// Returns a key for UMR WQEs, as `mlx5dv_create_mkey` makes it.
 fn indirect_key(end: &End, entries: u32) -> u32 {
     let mkc = Mkc::default()
         .with_access_mode_1_0(Mkc::ACCESS_MODE_KLM)

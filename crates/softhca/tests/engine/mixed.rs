@@ -45,7 +45,7 @@ const LAYOUTS: [&[Part]; 8] = [
     &[Inline(200), Inline(300), Memory(1, 3500), Inline(96)],
 ];
 
-/// A byte of the own data, and one of the inline data of a part.
+/// Returns a byte of the own data, and one of the inline data of a part.
 fn stored(at: u64) -> u8 {
     (at * 7 + at / 251).to_le_bytes()[0]
 }
@@ -110,13 +110,13 @@ fn post_receive(end: &mut End) {
     }
 }
 
-/// The first `bytes` bytes of a message that has been received.
+/// Returns the first `bytes` bytes of a message that has been received.
 fn received(end: &End, bytes: usize) -> Vec<u8> {
     let pieces = SCATTER.map(|(at, bytes)| end.data.read(at, bytes));
     pieces.concat()[..bytes].to_vec()
 }
 
-/// The services: how they are made at both ends.
+/// Returns the services: how they are made at both ends.
 fn services() -> Vec<(Shape, Shape)> {
     let shape = |kind| Shape {
         kind,

@@ -19,7 +19,7 @@ fn opcode(rng: &mut Rng) -> u8 {
     }
 }
 
-/// A number that is right, nearly right, or anything.
+/// Returns a number that is right, nearly right, or anything.
 fn near(rng: &mut Rng, right: u64) -> u64 {
     match rng.u8(..8) {
         0 => rng.u64(..),
@@ -33,7 +33,7 @@ fn low(value: u64) -> u32 {
     u32::try_from(value & 0xffff_ffff).unwrap()
 }
 
-/// The units after a control segment.
+/// Returns the units after a control segment.
 fn body(rng: &mut Rng, pair: &Pair) -> Vec<u8> {
     let mut units = Vec::new();
     for _ in 0..rng.usize(..6) {

@@ -28,7 +28,7 @@ fn shape(kind: Kind) -> Shape {
     }
 }
 
-/// A segment of the own data.
+/// Returns a segment of the own data.
 fn own(end: &End, offset: u64, bytes: u32) -> [u8; 16] {
     data(bytes, end.keys.lkey, end.data.address() + offset)
 }

@@ -13,7 +13,7 @@ use softhca_rig::shared::{SharedKind, SharedQueue};
 use softhca_rig::{End, Pair, QP_INDEX, Shape, data, simulated_pair};
 use std::time::Duration;
 
-/// A sender `a` and a receiver `b` with a shared receive queue of `1 << log` WQEs, by memory or by packets.
+/// Returns a sender `a` and a receiver `b` with a shared receive queue of `1 << log` WQEs, by memory or by packets.
 fn pair(log: u32, loopback: bool) -> Pair {
     let config = HcaConfig {
         loopback,

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-/// The words before a command, none where the machine permits no such namespace; then it is said that `what` may go by memory.
+/// Returns the words before a command, none where the machine permits no such namespace; then it is said that `what` may go by memory.
 pub(crate) fn apart(what: &str) -> Vec<String> {
     let ways: [&[&str]; 2] = [
         &["unshare", "--ipc"],

@@ -78,7 +78,7 @@ impl Namespaces {
         Err(format!("ip {}: {}", arguments.join(" "), why.trim()))
     }
 
-    /// The server in the first, the client in the second, and their HCAs at the addresses of the veth pair.
+    /// Returns the server in the first, the client in the second, and their HCAs at the addresses of the veth pair.
     pub(crate) fn places(&self) -> Places {
         let place = |index: usize| Place {
             prefix: enter(&self.holders[index]),

@@ -109,7 +109,7 @@ fn check(gid_index: &str, expected: &Outcomes, outcomes: &Outcomes) {
     );
 }
 
-/// The directory of the tests as Debian packs them. `./x test` puts the contents of the installed package into it. Otherwise the
+/// Returns the directory of the tests as Debian packs them. `./x test` puts the contents of the installed package into it. Otherwise the
 /// tests are in the package's documentation, which slim images leave out.
 fn packed_tests() -> Option<PathBuf> {
     const WHAT: &str = "pyverbs tests";

@@ -225,7 +225,7 @@ impl Device {
         Ok(Object(not_null(object)?))
     }
 
-    /// The GID at `index` of port 1.
+    /// Returns the GID at `index` of port 1.
     pub(crate) fn gid(&self, index: c_int) -> io::Result<[u8; 16]> {
         let query = symbol!(
             ibverbs(),
@@ -365,7 +365,7 @@ struct PdNumber {
 }
 
 impl Pd {
-    /// The number by which commands name it, from `mlx5dv_init_obj`.
+    /// Returns the number by which commands name it, from `mlx5dv_init_obj`.
     pub(crate) fn pdn(&self) -> u32 {
         let init = symbol!(
             mlx5(),

@@ -45,7 +45,7 @@ const _: () = assert!(size_of::<InitAttrEx>() == 136 && size_of::<DvInitAttr>() 
 struct Wqe([u8; 1024]);
 
 impl Device {
-    /// A queue pair that may post raw WQEs.
+    /// Returns a queue pair that may post raw WQEs.
     pub(crate) fn create_raw_qp(
         &self,
         pd: &Pd,

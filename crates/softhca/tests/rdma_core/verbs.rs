@@ -54,7 +54,7 @@ impl Device {
         Ok(Cq(not_null(cq)?))
     }
 
-    /// The next asynchronous event: what it is about (an object's address or a number), and its type.
+    /// Returns the next asynchronous event: what it is about (an object's address or a number), and its type.
     pub(crate) fn async_event(&self) -> (u64, u32) {
         let get = symbol!(
             ibverbs(),

@@ -166,7 +166,7 @@ impl Guest {
         status.parse().unwrap()
     }
 
-    /// The last lines of the guest.
+    /// Returns the last lines of the guest.
     pub(crate) fn tail(&self) -> String {
         format!("{:#?}", self.tail)
     }

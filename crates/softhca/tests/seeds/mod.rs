@@ -13,7 +13,7 @@ use softhca_rig::{data, inline, raddr};
 
 type Seed = (String, Vec<u8>);
 
-/// The seeds of a target.
+/// Returns the seeds of a target.
 pub(crate) fn of(target: &str) -> Vec<Seed> {
     match target {
         "ioctls" => ioctls(),
@@ -30,7 +30,7 @@ fn u16s(values: &[u16]) -> Vec<u8> {
         .collect()
 }
 
-/// A call: object, method, attributes of (what, id, length, flags, data).
+/// Returns a call: object, method, attributes of (what, id, length, flags, data).
 fn call(object: u16, method: u16, attributes: &[(u8, u16, u16, u8, u32)]) -> Vec<u8> {
     let mut bytes = u16s(&[object, method]);
     bytes.push(u8::try_from(attributes.len()).unwrap());

@@ -152,7 +152,7 @@ fn handles_of_the_wrong_kind_are_refused() {
     assert_eq!(destroy(0x1001, 0x1001, 0x1000, 123_456), libc::ENOENT);
 }
 
-/// A call that would make a completion queue of 16 entries in `memory`.
+/// Returns a call that would make a completion queue of 16 entries in `memory`.
 fn create_cq(memory: &Memory, out: u64) -> Vec<Attribute> {
     let address = memory.address().expose_provenance() as u64;
     let mut driver = [0u8; 32];

@@ -291,7 +291,7 @@ fn beside_one_worker(options: &EngineOptions) -> Result<Vec<Row>, BenchError> {
     Ok(rows)
 }
 
-/// The CPUs that this process may use; none where the system does not say.
+/// Returns the CPUs that this process may use; none where the system does not say.
 fn own_cpus() -> Vec<u32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();

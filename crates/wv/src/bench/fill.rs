@@ -107,7 +107,7 @@ impl FillOptions {
         Rng::with_seed(seeds.u64(..))
     }
 
-    /// The pages of a repeat, in the order of their places' list.
+    /// Returns the pages of a repeat, in the order of their places' list.
     fn sent(&self, repeat: u32) -> Vec<u8> {
         let mut random = self.random(repeat);
         let mut sent = vec![0; length(self.pages * self.page)];

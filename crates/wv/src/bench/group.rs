@@ -91,7 +91,7 @@ impl Helpers {
         Ok(())
     }
 
-    /// The process of `slot`, or this one where ranks are threads.
+    /// Returns the process of `slot`, or this one where ranks are threads.
     fn process(&self, slot: u32) -> Process {
         match self.map().get(&slot) {
             Some(child) => Process::of(child.id()),

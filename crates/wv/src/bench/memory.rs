@@ -68,7 +68,7 @@ pub enum MemoryKind {
 }
 
 impl MemoryKind {
-    /// The device that it is of, unless it is the host's.
+    /// Returns the device that it is of, unless it is the host's.
     fn gpu(&self) -> Option<&str> {
         match self {
             Self::Host => None,
@@ -204,7 +204,7 @@ impl EndMemory {
         }
     }
 
-    /// The `bytes` bytes at `offset`, as an engine takes them.
+    /// Returns the `bytes` bytes at `offset`, as an engine takes them.
     pub(super) fn part(&self, offset: u64, bytes: u64) -> Result<AnyMemory, BenchError> {
         let part: Result<AnyMemory, ProviderError> = match self {
             Self::Host(whole) => {

@@ -41,7 +41,7 @@ pub struct MoeCase {
 }
 
 impl MoeCase {
-    /// The experts that the tokens of `rank` choose.
+    /// Returns the experts that the tokens of `rank` choose.
     fn choices(&self, rank: u32) -> Vec<i32> {
         let config = &self.config;
         let (tokens, experts) = (config.max_tokens, config.experts);

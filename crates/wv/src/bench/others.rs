@@ -284,7 +284,7 @@ impl Puts {
     }
 }
 
-/// The adapters in `folder`. They last for the rest of the process, as kernels of a device do.
+/// Returns the adapters in `folder`. They last for the rest of the process, as kernels of a device do.
 fn adapters(folder: &Path) -> Result<Vec<(Project, &'static KernelSet)>, BenchError> {
     let refused = |why: String| BenchError::Option {
         what: "--kernels",
@@ -397,7 +397,7 @@ mod tests {
         }
     }
 
-    /// A folder with this text as an adapter to gpunetio.
+    /// Returns a folder with this text as an adapter to gpunetio.
     fn folder(text: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("sm_80")).unwrap();

@@ -99,7 +99,7 @@ impl fmt::Display for Case {
 }
 
 impl Case {
-    /// The kernel that measures it.
+    /// Returns the kernel that measures it.
     #[must_use]
     pub fn kernel(&self) -> String {
         let sharing = self.sharing.name();

@@ -234,7 +234,7 @@ impl Bench {
         Ok(each(&time, count))
     }
 
-    /// The mean time of `count` launches that follow one another in a stream, ns.
+    /// Returns the mean time of `count` launches that follow one another in a stream, ns.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     fn launches(&self, how: &'static str, blocks: u32, count: u32) -> Result<f64, BenchError> {
         let params = self.params(0, 0);

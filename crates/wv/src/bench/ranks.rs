@@ -5,7 +5,7 @@ use std::thread;
 use super::BenchError;
 use warpverbs::error::ThreadPanicked;
 
-/// The first `ranks` of `devices`.
+/// Returns the first `ranks` of `devices`.
 pub(super) fn devices_of(ranks: u32, devices: &[String]) -> Result<&[String], BenchError> {
     let few = || BenchError::Option {
         what: "number of HCAs",

@@ -57,7 +57,7 @@ pub struct Way {
 }
 
 impl Registers {
-    /// The possible ways that lost a doorbell.
+    /// Returns the possible ways that lost a doorbell.
     pub fn lossy(&self) -> impl Iterator<Item = &Way> {
         let all = u64::from(self.doorbells);
         self.ways.iter().filter(move |way| {

@@ -74,7 +74,7 @@ impl Rings {
         stride(self.depth, self.mode)
     }
 
-    /// The context of a QP as it is now.
+    /// Returns the context of a QP as it is now.
     pub(super) fn context(&self, qp: u32) -> Result<QpContext, BenchError> {
         let mut context = [QpContext::zeroed()];
         let addr = self.context_addr(qp);

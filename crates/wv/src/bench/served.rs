@@ -107,7 +107,7 @@ impl Told {
         serde_json::to_vec(self).map_err(|error| wrong(error.to_string()))
     }
 
-    /// The next that `peer` tells; what others tell meanwhile goes to `others`. None: it is gone. Silence of `most` is an error.
+    /// Returns the next that `peer` tells; what others tell meanwhile goes to `others`. None: it is gone. Silence of `most` is an error.
     fn next(
         engine: &Engine,
         peer: &Peer,
@@ -151,7 +151,7 @@ impl Told {
     }
 }
 
-/// The notice after the last bytes of a repeat.
+/// Returns the notice after the last bytes of a repeat.
 pub(super) fn written(repeat: u32) -> Result<Vec<u8>, BenchError> {
     Told::Written(repeat).to_bytes()
 }
@@ -401,7 +401,7 @@ impl Served {
         }
     }
 
-    /// The next peer that has told something, if one does so soon. Those that are silent for too long are ended.
+    /// Returns the next peer that has told something, if one does so soon. Those that are silent for too long are ended.
     fn next(
         &self,
         (waiting, others): (&mut Vec<Waiting>, &mut Others),

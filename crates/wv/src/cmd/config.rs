@@ -180,7 +180,7 @@ fn table(found: &Found) -> String {
     text
 }
 
-/// The name that was perhaps meant.
+/// Returns the name that was perhaps meant.
 fn alike(name: &str) -> String {
     let near = variables().min_by_key(|row| distance(name, row.name));
     match near.filter(|row| distance(name, row.name) <= 3) {

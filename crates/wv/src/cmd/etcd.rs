@@ -136,13 +136,13 @@ impl Etcd {
         format!("etcd://{}/wv", members.collect::<Vec<_>>().join(","))
     }
 
-    /// The processes of the servers that run.
+    /// Returns the processes of the servers that run.
     pub(super) fn processes(&self) -> Vec<u32> {
         let processes = self.members.iter().filter_map(|it| it.process.as_ref());
         processes.map(Child::id).collect()
     }
 
-    /// The numbers of all servers.
+    /// Returns the numbers of all servers.
     pub(super) fn all(&self) -> Vec<usize> {
         (0..self.members.len()).collect()
     }
@@ -155,7 +155,7 @@ impl Etcd {
         self.members.iter_mut().all(runs)
     }
 
-    /// The server that leads, if one says so.
+    /// Returns the server that leads, if one says so.
     pub(super) fn leader(&self) -> Option<usize> {
         let leads = |member: &Member| {
             let status = member.status().unwrap_or_default();
@@ -269,7 +269,7 @@ impl Drop for Etcd {
     }
 }
 
-/// The text of a field of an answer; empty if it is missing.
+/// Returns the text of a field of an answer; empty if it is missing.
 fn field<'a>(answer: &'a str, name: &str) -> &'a str {
     let begin = format!("\"{name}\":\"");
     let value = answer.split_once(&begin).map_or("", |(_, rest)| rest);

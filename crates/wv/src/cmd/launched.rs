@@ -80,7 +80,7 @@ impl Job {
         }
     }
 
-    /// The devices of this rank, as `config` names them, on the link layer of the other ranks.
+    /// Returns the devices of this rank, as `config` names them, on the link layer of the other ranks.
     pub(super) fn open_devices(&self, config: &Config) -> Result<RankDevices, Error> {
         RankDevices::open_in(config, &TeamConfig::of(config), &self.store)
     }
@@ -100,7 +100,7 @@ impl Job {
         self.store.put(&self.key(topic, self.rank()), &bytes)
     }
 
-    /// The values that all ranks have published, by rank; none for a rank that has not within `timeout`. Ends early where a rank
+    /// Returns the values that all ranks have published, by rank; none for a rank that has not within `timeout`. Ends early where a rank
     /// has failed.
     pub(super) fn hear<T: DeserializeOwned>(
         &self,

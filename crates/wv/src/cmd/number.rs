@@ -28,7 +28,7 @@ pub(super) fn any<T: Whole>() -> impl TypedValueParser<Value = T> {
     within(T::ALL)
 }
 
-/// A number of this range.
+/// Returns a number of this range.
 pub(super) fn within<T: Whole>(range: RangeInclusive<T>) -> impl TypedValueParser<Value = T> {
     move |text: &str| {
         let number = whole(text).and_then(|number| T::try_from(number).ok());
@@ -45,7 +45,7 @@ pub(super) fn within<T: Whole>(range: RangeInclusive<T>) -> impl TypedValueParse
 /// Longest time that an option takes, in seconds: a year. Any sum of a few of them is inside the range of every clock.
 const MOST_SECONDS: u64 = 365 * 24 * 60 * 60;
 
-/// A whole number of seconds.
+/// Returns a whole number of seconds.
 pub(super) fn seconds() -> impl TypedValueParser<Value = u64> {
     within(0..=MOST_SECONDS)
 }
@@ -67,7 +67,7 @@ fn fraction_of(text: &str) -> Option<f64> {
     text.parse().ok()
 }
 
-/// An IP address and a port, or the path of a Unix socket.
+/// Returns an IP address and a port, or the path of a Unix socket.
 pub(super) fn socket() -> impl TypedValueParser<Value = EngineAddress> {
     |text: &str| {
         text.parse::<EngineAddress>().map_err(|error| match error {

@@ -165,7 +165,7 @@ impl Common {
         }
     }
 
-    /// The store that is named, if any.
+    /// Returns the store that is named, if any.
     fn opened(&self) -> Result<Option<Arc<dyn Store>>, P2pError> {
         let Some(url) = &self.store else {
             return Ok(None);

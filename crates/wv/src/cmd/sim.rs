@@ -181,7 +181,7 @@ enum Cause {
 }
 
 impl SimError {
-    /// The exit status that says whose fault it was, as `env(1)` has them.
+    /// Returns the exit status that says whose fault it was, as `env(1)` has them.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match &self.0 {
@@ -257,7 +257,7 @@ fn run_to_the_end(args: &SimArgs) -> Result<Ending, Cause> {
     })
 }
 
-/// The `LD_PRELOAD` that gives a process of this program software HCAs of its own.
+/// Returns the `LD_PRELOAD` that gives a process of this program software HCAs of its own.
 pub(super) fn preload_for_ranks() -> Result<OsString, SimError> {
     let library = softhca_library::find().map_err(Cause::from)?;
     check_packages()?;
@@ -273,7 +273,7 @@ impl Drop for Removed {
     }
 }
 
-/// The value of `LD_PRELOAD`: our library first, then its old value.
+/// Returns the value of `LD_PRELOAD`: our library first, then its old value.
 fn preload(library: &Path, before: Option<&OsStr>) -> Result<OsString, Cause> {
     let name = library.as_os_str();
     if name

@@ -31,7 +31,7 @@ pub enum LibraryError {
     Myself(#[source] io::Error),
 }
 
-/// The library's absolute path.
+/// Returns the library's absolute path.
 ///
 /// It is what `WARPVERBS_SOFTHCA` names. Else it is the first that exists of: beside `wv`, in `deps/` beside it (where cargo puts
 /// it), in `../lib/warpverbs/` (where it is installed).

@@ -4,7 +4,7 @@ use warpverbs::config::{Config, ConfigError};
 
 use super::config::as_a_rank;
 
-/// The configuration of a rank, with the given store. The variables of a store are options of that, too.
+/// Returns the configuration of a rank, with the given store. The variables of a store are options of that, too.
 pub(super) fn configured(store: Option<&str>) -> Result<Config, ConfigError> {
     let variable = |name: &str| match (name, store) {
         ("WARPVERBS_STORE", Some(store)) => Some(store.into()),
@@ -13,7 +13,7 @@ pub(super) fn configured(store: Option<&str>) -> Result<Config, ConfigError> {
     as_a_rank(variable)
 }
 
-/// A URL without its secret or long parts.
+/// Returns a URL without its secret or long parts.
 pub(super) fn place(url: &str) -> String {
     let url = url.split_once('?').map_or(url, |(place, _)| place);
     match url.split_once("://") {

@@ -154,7 +154,7 @@ impl Client {
         Ok(self.copied(window.bytes))
     }
 
-    /// A failure of the engine, with what the server says of it: a server that is gone fails transfers in many ways.
+    /// Returns a failure of the engine, with what the server says of it: a server that is gone fails transfers in many ways.
     fn explained(&mut self, error: P2pError) -> P2pError {
         let is_of_engine = matches!(
             error,

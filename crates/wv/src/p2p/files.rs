@@ -193,12 +193,12 @@ impl Drop for Target {
     }
 }
 
-/// A hidden name beside `path`.
+/// Returns a hidden name beside `path`.
 fn part_of(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{:016x}.part", fastrand::u64(..)))
 }
 
-/// A file without a name where `path` is to be. None: the file system has no such files, or no /proc by which one gets a name.
+/// Returns a file without a name where `path` is to be. None: the file system has no such files, or no /proc by which one gets a name.
 fn unnamed(options: &OpenOptions, path: &Path) -> io::Result<Option<File>> {
     let directory = match path.parent() {
         Some(directory) if directory != Path::new("") => directory,

@@ -189,7 +189,7 @@ impl Lines {
         read.map_err(|error| self.other(format!("its line is none of this version: {error}")))
     }
 
-    /// The next line. All of it must be here in time, however slowly its bytes come; none: it is not.
+    /// Returns the next line. All of it must be here in time, however slowly its bytes come; none: it is not.
     fn line(&mut self, most: Duration) -> Result<Option<Vec<u8>>, P2pError> {
         let mut line = Vec::new();
         for left in Looks::within(most) {
@@ -231,7 +231,7 @@ impl Lines {
         Ok(None)
     }
 
-    /// The next answer that is no refusal.
+    /// Returns the next answer that is no refusal.
     pub(super) fn answer(&mut self) -> Result<Answer, P2pError> {
         match self.hear()? {
             Answer::Refused(reason) => Err(self.other(printable(&reason))),
@@ -274,7 +274,7 @@ impl Lines {
     }
 }
 
-/// A failure of a connection: the other end is gone, or it is another.
+/// Returns a failure of a connection: the other end is gone, or it is another.
 fn broken(place: &str, error: &io::Error) -> P2pError {
     let (place, reason) = (place.to_owned(), error.to_string());
     match error.kind() {
@@ -286,7 +286,7 @@ fn broken(place: &str, error: &io::Error) -> P2pError {
     }
 }
 
-/// A duration as text.
+/// Returns a duration as text.
 pub(super) fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs_f64())
 }

@@ -296,7 +296,7 @@ impl Server<'_> {
     }
 }
 
-/// The chunk that begins at `offset` of a file.
+/// Returns the chunk that begins at `offset` of a file.
 pub(super) fn due(offset: u64, bytes: u64) -> Chunk {
     Chunk {
         slot: offset / SLOT % SLOTS,

@@ -19,7 +19,7 @@ use npyz::WriterBuilder;
 use serde_json::Value;
 use test_basics::limits::until;
 
-/// The arrays that a demo wrote to `directory`, by file name: what ranks computed, without maps of where their queues lie.
+/// Returns the arrays that a demo wrote to `directory`, by file name: what ranks computed, without maps of where their queues lie.
 fn arrays(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(directory).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());

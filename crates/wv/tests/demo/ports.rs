@@ -86,7 +86,7 @@ fn every_kind_of_port_brings_the_same_bits() {
     }
 }
 
-/// A demo of two ranks on this device, below `wv sim` with HCAs of two ports and these options.
+/// Returns a demo of two ranks on this device, below `wv sim` with HCAs of two ports and these options.
 fn on_two_ports(options: &[&str], arguments: &[&str]) -> Demo {
     let mut sim = Command::new(env!("CARGO_BIN_EXE_wv"));
     sim.args(["sim", "--ports", "2"]).args(options).arg("--");

@@ -69,7 +69,7 @@ impl Examined {
         }
     }
 
-    /// The checks of this id, of all subjects.
+    /// Returns the checks of this id, of all subjects.
     pub(crate) fn checks(&self, id: &str) -> Vec<&Value> {
         let groups = self.json["groups"].as_array().unwrap();
         let checks = groups

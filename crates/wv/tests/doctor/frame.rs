@@ -282,7 +282,7 @@ fn the_schema_refuses_what_is_no_report() {
     );
 }
 
-/// The ids of all checks, as the page has them.
+/// Returns the ids of all checks, as the page has them.
 pub(crate) fn ids() -> BTreeSet<String> {
     let page = wv::cmd::doctor::page();
     let heads = page.lines().filter_map(|line| line.strip_prefix("### `"));

@@ -94,7 +94,7 @@ impl Job {
     }
 }
 
-/// A command without variables of launchers, of this project and of software HCAs.
+/// Returns a command without variables of launchers, of this project and of software HCAs.
 pub(crate) fn clean(mut command: Command, place: &Path) -> Command {
     const BEGINS: [&str; 6] = [
         "WARPVERBS_",

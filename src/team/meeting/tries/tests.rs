@@ -7,7 +7,7 @@ use crate::team::meeting::exchange::tests::{LONG, exchanges};
 const RANKS: u32 = 4;
 const TOPIC: &str = "layer/test";
 
-/// A meeting in which each rank brings what `bring` says.
+/// Returns a meeting in which each rank brings what `bring` says.
 fn meet(
     exchange: &Exchange,
     tries: &mut Tries,

@@ -185,7 +185,7 @@ impl World {
         all
     }
 
-    /// The attempt and the rails in which both are together.
+    /// Returns the attempt and the rails in which both are together.
     fn together(&self) -> Option<(u64, RailSet)> {
         let [one, other] = self.ends;
         let both = (one.at, other.at) == (At::Together, At::Together);

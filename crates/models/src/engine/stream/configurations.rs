@@ -21,7 +21,7 @@ pub fn larger() -> Vec<Stream> {
     vec![of(5, 2, 2), of(2, 1, 3)]
 }
 
-/// A rule that is for cost alone.
+/// Returns a rule that is for cost alone.
 pub fn harmless() -> Vec<Stream> {
     vec![Stream {
         mutant: Some(Mutant::AllStreamsCarry),

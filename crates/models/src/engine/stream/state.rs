@@ -74,7 +74,7 @@ pub struct State {
 }
 
 impl State {
-    /// The stream that carries.
+    /// Returns the stream that carries.
     pub(super) fn carrier(&self) -> Option<usize> {
         usize::from(self.order[0]).checked_sub(1)
     }

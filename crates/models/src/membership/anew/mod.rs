@@ -174,7 +174,7 @@ fn slot(process: usize) -> u32 {
     u32::try_from(process.min(FOUNDERS)).expect("few processes")
 }
 
-/// The mark of a process at a generation that it has drawn: never 0, which is none.
+/// Returns the mark of a process at a generation that it has drawn: never 0, which is none.
 fn mark(process: usize) -> u8 {
     u8::try_from(process + 1).expect("few processes")
 }

@@ -6,7 +6,7 @@ use crate::explore::broken;
 use crate::moe::{Broken, Property};
 
 impl Buffers {
-    /// The peers, H first.
+    /// Returns the peers, H first.
     pub(super) fn peers<'a>(&self, state: &'a State) -> &'a [Peer] {
         &state.peers[..=self.sick]
     }

@@ -10,7 +10,7 @@ use crate::moe::signals::pattern::{COMBINE, DISPATCH, Phase};
 use crate::moe::{Broken, Property};
 
 impl Parted {
-    /// The number of the `index`-th call.
+    /// Returns the number of the `index`-th call.
     pub(super) fn number(&self, state: &State, index: u8) -> u8 {
         let leapt = state.leapt != 0 && index >= state.leapt;
         let leap = if leapt { self.leap } else { 0 };
@@ -30,7 +30,7 @@ impl Parted {
         u8::try_from(found.expect("what is received is sent")).expect("few phases")
     }
 
-    /// The last call that has taken its number.
+    /// Returns the last call that has taken its number.
     pub(super) fn started(&self, at: u8, held: bool) -> u8 {
         let end = usize::from(at) + usize::from(held);
         let begun = &self.phases[..end.min(self.phases.len())];
@@ -40,7 +40,7 @@ impl Parted {
         calls.map(|phase| phase.call).max().unwrap_or(0)
     }
 
-    /// The last call that has ended, and all before it.
+    /// Returns the last call that has ended, and all before it.
     pub(super) fn finished(&self, end: &End) -> u8 {
         let started = self.started(end.at, end.stage != Stage::Idle);
         let left = &self.phases[usize::from(end.at)..];

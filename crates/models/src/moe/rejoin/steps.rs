@@ -57,7 +57,7 @@ impl Rejoin {
         Ok(next)
     }
 
-    /// The steps of one side. `free`: it gives up whenever it likes.
+    /// Returns the steps of one side. `free`: it gives up whenever it likes.
     fn moves(
         &self,
         side: &Side,

@@ -247,7 +247,7 @@ impl Signals {
         undisturbed && one_is_sick && rank != 0 && other != 0
     }
 
-    /// The number of the `index`-th call. 0 is none, so a lap ends with a jump over 0 and, to keep the sets, over 1.
+    /// Returns the number of the `index`-th call. 0 is none, so a lap ends with a jump over 0 and, to keep the sets, over 1.
     fn number(&self, index: u8) -> u8 {
         let Some(first) = self.wraps_from else {
             return index;
@@ -256,7 +256,7 @@ impl Signals {
         if number < 16 { number } else { number - 14 }
     }
 
-    /// The number of the call before `number` in its set; none or older than all for the first.
+    /// Returns the number of the call before `number` in its set; none or older than all for the first.
     fn before(&self, number: u8) -> u8 {
         match self.wraps_from {
             None => number.saturating_sub(2),

@@ -246,7 +246,7 @@ impl Signals {
         (sender, self.peer_of(sender, place))
     }
 
-    /// The HCA of the sender learns that the data of a FIFO has arrived.
+    /// Returns the HCA of the sender learns that the data of a FIFO has arrived.
     fn complete(&self, state: &State, fifo: usize) -> Option<(Step, State)> {
         let (sender, receiver) = self.ends_of(fifo);
         let (index, place) = (fifo / self.lanes() % 4, self.place_of(sender, receiver));

@@ -75,7 +75,7 @@ impl RankStep<'_> {
         self.push(steps, Needs::OwnDeadline, "keeps pace before", 0, next);
     }
 
-    /// The places of the peers that the phase may turn to next.
+    /// Returns the places of the peers that the phase may turn to next.
     fn places(&self) -> impl Iterator<Item = usize> {
         let done = self.me().done;
         let one = if self.model.parallel { 2 } else { 1 };

@@ -81,7 +81,7 @@ pub(super) fn wires() -> [Wire; 5] {
     ]
 }
 
-/// A token and its scales as they should arrive.
+/// Returns a token and its scales as they should arrive.
 pub(super) fn arrives(case: &Case, source: usize, token: usize) -> (Vec<u8>, Vec<u8>) {
     let input = &case.inputs[source];
     let scales = match case.wire {
@@ -123,7 +123,7 @@ pub(super) fn arrives(case: &Case, source: usize, token: usize) -> (Vec<u8>, Vec
     (row, out)
 }
 
-/// The e4m3 nearest to `value`; of two, the even one.
+/// Returns the e4m3 nearest to `value`; of two, the even one.
 pub(super) fn nearest(value: f64) -> u8 {
     let distance = |bits: &u8| ((e4m3(*bits) - value).abs(), bits & 1);
     let numbers = (0..=255u8).filter(|bits| bits & 0x7f != 0x7f);

@@ -49,7 +49,7 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// The HCA and its wire. They exist: the context that this call came through is open.
+    /// Returns the HCA and its wire. They exist: the context that this call came through is open.
     pub(super) fn slot(&mut self) -> Result<&mut Slot, Refusal> {
         self.fabric.slot(self.hca).ok_or(Refusal::new(
             Status::BAD_SYS_STATE,
@@ -57,7 +57,7 @@ impl Call<'_> {
         ))
     }
 
-    /// The state of the HCA that the context of this call has opened.
+    /// Returns the state of the HCA that the context of this call has opened.
     pub(super) fn hca(&mut self) -> Result<&mut HcaState, Refusal> {
         Ok(&mut self.slot()?.state)
     }
@@ -85,7 +85,7 @@ impl Call<'_> {
 
 pub(super) type Outcome = Result<Option<DevxObject>, Refusal>;
 
-/// A part of a UMEM of this context.
+/// Returns a part of a UMEM of this context.
 pub(super) fn umem_part(
     hca: &HcaState,
     context: u32,
@@ -115,7 +115,7 @@ pub(super) fn ring_start(offset: u64, page_offset: u32) -> Result<u64, Refusal> 
     Ok(start)
 }
 
-/// A doorbell record of 8 bytes.
+/// Returns a doorbell record of 8 bytes.
 pub(super) fn record_part(
     hca: &HcaState,
     context: u32,

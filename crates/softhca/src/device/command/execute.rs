@@ -113,7 +113,7 @@ pub(in crate::device) fn execute(
     })
 }
 
-/// The function that executes `opcode`, if it may be sent by calls of `class`.
+/// Returns the function that executes `opcode`, if it may be sent by calls of `class`.
 fn handler(class: Class, opcode: Opcode) -> Option<fn(&mut Call<'_>) -> Outcome> {
     Some(match (class, opcode) {
         (Class::Create, Opcode::ALLOC_PD) => alloc_pd,
@@ -166,7 +166,7 @@ fn is_transition(opcode: Opcode) -> bool {
     )
 }
 
-/// The object that a command names; all of them do so in the same 24 bits.
+/// Returns the object that a command names; all of them do so in the same 24 bits.
 fn named(opcode: Opcode, input: &[u8]) -> Option<DevxObject> {
     let number = CreateOut::from_prefix(input).number();
     match opcode {
@@ -186,7 +186,7 @@ fn named(opcode: Opcode, input: &[u8]) -> Option<DevxObject> {
     }
 }
 
-/// The command that ends `object`.
+/// Returns the command that ends `object`.
 pub(in crate::device) fn destroy_input(object: DevxObject) -> [u8; 16] {
     let (opcode, number) = match object {
         DevxObject::Pd(pdn) => (Opcode::DEALLOC_PD, pdn),

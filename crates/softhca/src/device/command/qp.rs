@@ -107,7 +107,7 @@ pub(super) fn accepted_ece(hca: &HcaState, asked: u32) -> Result<u32, Refusal> {
     }
 }
 
-/// The service that a context asks for. Of the two ends of an XRC connection the target is the one without send queue.
+/// Returns the service that a context asks for. Of the two ends of an XRC connection the target is the one without send queue.
 fn service(qpc: &Qpc) -> Result<Service, Refusal> {
     match (qpc.st(), qpc.no_sq()) {
         (Qpc::ST_RC, _) => Ok(Service::Rc),

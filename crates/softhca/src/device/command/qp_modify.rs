@@ -193,7 +193,7 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
     Ok(())
 }
 
-/// The HCA that a path names, and the headers of packets on that path.
+/// Returns the HCA that a path names, and the headers of packets on that path.
 fn remote(own: &PortIdentity, path: &Ads) -> Result<Destination, Refusal> {
     path::destination(own, path).map_err(|nowhere| {
         Refusal::bad_param(match (nowhere, own.link) {

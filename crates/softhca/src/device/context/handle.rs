@@ -85,7 +85,7 @@ impl Context {
         })
     }
 
-    /// The memfd that is the UAR space. It lives as long as the context; duplicate it to hand it out.
+    /// Returns the memfd that is the UAR space. It lives as long as the context; duplicate it to hand it out.
     #[must_use]
     pub fn uar_fd(&self) -> BorrowedFd<'_> {
         self.inner.space.fd()

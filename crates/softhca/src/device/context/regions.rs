@@ -110,7 +110,7 @@ pub(super) fn insert_key(hca: &mut HcaState, key: MemoryKey) -> Result<u32, Devi
     Ok(index << 8 | variant)
 }
 
-/// The region of this lkey.
+/// Returns the region of this lkey.
 fn region(hca: &mut HcaState, context: u32, lkey: u32) -> Result<&mut MemoryKey, DeviceError> {
     hca.keys
         .get_mut(lkey >> 8)

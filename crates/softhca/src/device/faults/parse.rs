@@ -328,7 +328,7 @@ fn number(text: &str, expected: &'static str) -> Result<u64, Problem> {
     whole(text).ok_or_else(|| value(text, expected))
 }
 
-/// A byte that is not 0.
+/// Returns a byte that is not 0.
 fn small(text: &str, expected: &'static str) -> Result<u8, Problem> {
     u8::try_from(number(text, expected)?)
         .ok()

@@ -157,7 +157,7 @@ impl Faults {
         Some(fault)
     }
 
-    /// The time of the next fault that needs no traffic.
+    /// Returns the time of the next fault that needs no traffic.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         let event = self.timed.first().map(|(at_ns, _)| *at_ns);
         let entry = self.held.iter().map(|held| held.due_ns).min();

@@ -60,7 +60,7 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// The HCA's address and what carries its packets.
+/// Returns the HCA's address and what carries its packets.
 pub(super) fn open_carrier(
     config: &HcaConfig,
 ) -> Result<(Ipv4Addr, Box<dyn Carrier>), CarrierError> {
@@ -119,7 +119,7 @@ pub(super) fn open_carrier(
     }
 }
 
-/// The capture that `config` asks for. Says so where its name is another than was asked for.
+/// Returns the capture that `config` asks for. Says so where its name is another than was asked for.
 fn capture(config: &HcaConfig, ip: Ipv4Addr) -> Result<Option<Capture>, CarrierError> {
     let Some(path) = &config.pcap else {
         return Ok(None);

@@ -58,7 +58,7 @@ impl Hca {
         self.with_time(|slot, _| slot.state.recorded = Some(Vec::new()));
     }
 
-    /// The inputs of all commands since [`Self::record_commands`], which ends with this.
+    /// Returns the inputs of all commands since [`Self::record_commands`], which ends with this.
     #[must_use]
     pub fn recorded_commands(&self) -> Vec<Vec<u8>> {
         self.with_time(|slot, _| slot.state.recorded.take().unwrap_or_default())
@@ -109,7 +109,7 @@ impl Hca {
         });
     }
 
-    /// The packets that were kept.
+    /// Returns the packets that were kept.
     #[must_use]
     pub fn recorded_packets(&self) -> Vec<Recorded> {
         self.with_time(|slot, _| {
@@ -145,7 +145,7 @@ impl Hca {
     }
 }
 
-/// The packet for another QP and with another number.
+/// Returns the packet for another QP and with another number.
 fn readdressed(packet: &[u8], qpn: u32, psn: Psn, flow: &Flow) -> Result<Vec<u8>, ReplayError> {
     /// BTH and ICRC.
     const LEAST: usize = 12 + ICRC_BYTES;

@@ -249,7 +249,7 @@ impl Hca {
         self.identity.first().gid()
     }
 
-    /// The LID of port 1; 0 on Ethernet.
+    /// Returns the LID of port 1; 0 on Ethernet.
     #[must_use]
     pub fn lid(&self) -> u16 {
         self.identity.first().lid()
@@ -271,7 +271,7 @@ impl Hca {
             .collect()
     }
 
-    /// The IP address of port 1; with an LMC the first one.
+    /// Returns the IP address of port 1; with an LMC the first one.
     #[must_use]
     pub fn ip(&self) -> Ipv4Addr {
         self.identity.first().ip
@@ -353,7 +353,7 @@ fn check_ports(config: &HcaConfig) -> Result<(), HcaError> {
     }
 }
 
-/// The first address of the port after so many others, of an HCA at `first`.
+/// Returns the first address of the port after so many others, of an HCA at `first`.
 fn port_address(first: Ipv4Addr, before: u32, config: &HcaConfig) -> Result<Ipv4Addr, HcaError> {
     let ip = u32::from(first)
         .checked_add(before << config.lmc)

@@ -49,7 +49,7 @@ impl Simulation {
         Hca::in_world(&self.world, config)
     }
 
-    /// The time.
+    /// Returns the time.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.world.lock().clock.now_ns()

@@ -202,7 +202,7 @@ pub(crate) fn resolve(
     }
 }
 
-/// The key with this number, its low byte included.
+/// Returns the key with this number, its low byte included.
 pub(crate) fn find(keys: &Table<MemoryKey>, key: u32) -> Result<&MemoryKey, KeyError> {
     let found = keys.get(key >> 8).ok_or(KeyError::NoKey)?;
     if u32::from(found.variant) != key & 0xff {
@@ -347,7 +347,7 @@ pub(crate) struct Umem {
     pub(crate) mapping: Option<Mapping>,
 }
 
-/// The rights that a context gives.
+/// Returns the rights that a context gives.
 pub(crate) fn access_of(mkc: &Mkc) -> Access {
     let rights = [
         (mkc.lr(), Access::LOCAL_READ),

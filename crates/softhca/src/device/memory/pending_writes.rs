@@ -385,7 +385,7 @@ impl Tricks {
         self.lot.u64(0..=longest)
     }
 
-    /// The pieces of a region, cut at lines, with their lengths.
+    /// Returns the pieces of a region, cut at lines, with their lengths.
     fn cut(&mut self, whole: Region) -> Vec<(Region, usize)> {
         let mut pieces = Vec::new();
         let mut at = 0;

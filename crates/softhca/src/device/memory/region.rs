@@ -374,7 +374,7 @@ pub(crate) fn is_mapped(address: u64, bytes: u64) -> bool {
     true
 }
 
-/// A region for tests that never access it.
+/// Returns a region for tests that never access it.
 #[cfg(test)]
 pub(crate) fn tests_region(address: u64, bytes: u64) -> Region {
     // SAFETY: the callers do not access the region.

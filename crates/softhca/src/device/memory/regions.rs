@@ -73,7 +73,7 @@ pub(crate) fn copy(sources: &[Region], targets: &[Region]) -> Result<(), Gone> {
     Ok(())
 }
 
-/// The rest of a region after its first `bytes` bytes.
+/// Returns the rest of a region after its first `bytes` bytes.
 fn rest(region: Region, bytes: u64) -> Option<Region> {
     let left = region.bytes().checked_sub(bytes)?;
     region.part(bytes, left).filter(|rest| rest.bytes() != 0)

@@ -120,7 +120,7 @@ impl Translation {
         self.limit
     }
 
-    /// The rest of the piece that `offset` is in, from `offset` on.
+    /// Returns the rest of the piece that `offset` is in, from `offset` on.
     pub(crate) fn at(&self, offset: u64) -> Option<Piece> {
         match &self.shape {
             Shape::Pieces(pieces) => pieces.at(offset).map(|(_, piece)| piece),
@@ -241,7 +241,7 @@ impl Pieces {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The rest of the piece that `offset` is in, and which one it is.
+    /// Returns the rest of the piece that `offset` is in, and which one it is.
     fn at(&self, offset: u64) -> Option<(usize, Piece)> {
         let index = self.ends.partition_point(|end| *end <= offset);
         let (piece, end) = (self.pieces.get(index)?, self.ends.get(index)?);

@@ -133,7 +133,7 @@ pub(crate) fn change(
     Ok(())
 }
 
-/// The key, if UMR WQEs of `user` may change it.
+/// Returns the key, if UMR WQEs of `user` may change it.
 fn permitted(keys: &Table<MemoryKey>, key: u32, user: KeyUser) -> Result<&MemoryKey, UmrError> {
     let found = keys.get(key >> 8).ok_or(KeyError::NoKey)?;
     if found.pdn != user.pdn {
@@ -155,7 +155,7 @@ fn of_qp(key: &MemoryKey, user: KeyUser) -> Result<(), UmrError> {
     }
 }
 
-/// The rights of a key after the change.
+/// Returns the rights of a key after the change.
 fn rights(before: Access, change: &Change) -> Access {
     let new = access_of(&change.mkc);
     let bits = [
@@ -251,7 +251,7 @@ pub(crate) fn invalidate_remotely(
     Ok(())
 }
 
-/// A window that is not bound.
+/// Returns a window that is not bound.
 pub(crate) fn new_window(context: u32, pdn: u32, variant: u8, type_2: bool) -> MemoryKey {
     /// Entries of a window's list: the smallest unit of a UMR WQE.
     const ENTRIES: usize = 4;

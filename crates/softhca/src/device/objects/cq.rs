@@ -112,7 +112,7 @@ impl Cq {
         self.producer & cq_record::INDEX_MASK
     }
 
-    /// The context as `QUERY_CQ` shows it.
+    /// Returns the context as `QUERY_CQ` shows it.
     pub(crate) fn queried(&self) -> Cqc {
         let consumer = self.record.load_be32(cq_record::CONSUMER_INDEX) & cq_record::INDEX_MASK;
         self.cqc
@@ -123,7 +123,7 @@ impl Cq {
     }
 }
 
-/// A queue of at most 64 entries in `memory`.
+/// Returns a queue of at most 64 entries in `memory`.
 #[cfg(test)]
 pub(crate) fn tests_cq(memory: &mut Vec<u64>, cqc: Cqc) -> Cq {
     memory.resize(1024, u64::MAX);

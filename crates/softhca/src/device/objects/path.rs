@@ -100,7 +100,7 @@ pub(crate) fn mtu_bytes(qpc: &Qpc) -> u32 {
     128 << qpc.mtu()
 }
 
-/// The number that a field of at most 8 bits holds.
+/// Returns the number that a field of at most 8 bits holds.
 pub(crate) fn byte(field: u32) -> u8 {
     field.to_be_bytes()[3]
 }

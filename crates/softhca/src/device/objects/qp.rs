@@ -178,7 +178,7 @@ impl Receiving {
     }
 }
 
-/// The segments of a receive WQE: up to the invalid key, those of length 0 skipped.
+/// Returns the segments of a receive WQE: up to the invalid key, those of length 0 skipped.
 pub(crate) fn segments(wqe: &[u8]) -> Vec<Segment> {
     wqe.chunks_exact(SEG_BYTES)
         .filter_map(|unit| bytemuck::try_pod_read_unaligned::<DataSeg>(unit).ok())
@@ -206,7 +206,7 @@ impl Qp {
             .unwrap_or_else(|| self.counter(qp_record::SND))
     }
 
-    /// The receive counter of the doorbell record.
+    /// Returns the receive counter of the doorbell record.
     pub(crate) fn receive_record(&self) -> u16 {
         self.counter(qp_record::RCV)
     }
@@ -217,7 +217,7 @@ impl Qp {
             .map_or(0, |record| (record.load_be32(at) & 0xffff) as u16)
     }
 
-    /// The XRC domain that it belongs to.
+    /// Returns the XRC domain that it belongs to.
     pub(crate) fn xrcd(&self) -> Option<u32> {
         (self.service == Service::XrcTarget).then(|| self.qpc.xrcd())
     }
@@ -227,7 +227,7 @@ impl Qp {
         self.srqn.is_some() || self.service == Service::XrcTarget
     }
 
-    /// The context as `QUERY_QP` shows it. `reads`: the doorbell record may be read.
+    /// Returns the context as `QUERY_QP` shows it. `reads`: the doorbell record may be read.
     pub(crate) fn queried(&self, reads: bool) -> Qpc {
         let taken = self.receive.as_ref().map_or(0, |queue| queue.taken);
         let state = match self.state {

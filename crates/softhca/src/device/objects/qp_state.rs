@@ -5,7 +5,7 @@
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::qp::QpState;
 
-/// The state that `opcode` leads to, or `None` where it is not allowed. Total: any state, any opcode.
+/// Returns the state that `opcode` leads to, or `None` where it is not allowed. Total: any state, any opcode.
 pub(crate) fn after(state: QpState, opcode: Opcode) -> Option<QpState> {
     match (state, opcode) {
         (_, Opcode::TO_RST_QP) => Some(QpState::RST),

@@ -76,7 +76,7 @@ impl Srq {
         self.ring.bytes() / self.stride
     }
 
-    /// The XRC domain that it belongs to.
+    /// Returns the XRC domain that it belongs to.
     pub(crate) fn xrcd(&self) -> Option<u32> {
         match self.kind {
             SrqKind::Basic => None,
@@ -84,7 +84,7 @@ impl Srq {
         }
     }
 
-    /// The CQ of its own.
+    /// Returns the CQ of its own.
     pub(crate) fn cqn(&self) -> Option<u32> {
         match self.kind {
             SrqKind::Basic => None,
@@ -135,7 +135,7 @@ impl Srq {
         Ok((index, segments(rest)))
     }
 
-    /// The event that is due once the queue has fewer WQEs than the limit; disarms.
+    /// Returns the event that is due once the queue has fewer WQEs than the limit; disarms.
     pub(crate) fn passes_limit(&mut self) -> bool {
         let passed = self.limit != 0 && self.available() < self.limit;
         if passed {
@@ -152,7 +152,7 @@ mod tests {
 
     const STRIDE: usize = 32;
 
-    /// A queue of 4 WQEs, each linked to the next, its record in front.
+    /// Returns a queue of 4 WQEs, each linked to the next, its record in front.
     fn srq(memory: &mut Vec<u64>) -> Srq {
         memory.resize(1 + 4 * STRIDE / 8, 0);
         let all = tests_memory(memory);

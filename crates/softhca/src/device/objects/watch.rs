@@ -45,7 +45,7 @@ impl Watch {
         }
     }
 
-    /// The pages of this turn. A page may be among them twice.
+    /// Returns the pages of this turn. A page may be among them twice.
     pub(crate) fn due(&self) -> &[u32] {
         &self.due
     }

@@ -77,7 +77,7 @@ impl Local {
         segments.map_or_else(|| Self::Mixed(all.into()), Self::Many)
     }
 
-    /// The segments of data that lies in memory as a whole; none if some of it is inline.
+    /// Returns the segments of data that lies in memory as a whole; none if some of it is inline.
     pub(crate) fn segments(&self) -> &[Segment] {
         match self {
             Self::Nothing | Self::Inline(_) | Self::Mixed(_) => &[],

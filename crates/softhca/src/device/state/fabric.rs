@@ -57,14 +57,14 @@ impl Fabric {
         Some(&mut self.slot(number)?.state)
     }
 
-    /// The HCA of this process that has the address.
+    /// Returns the HCA of this process that has the address.
     pub(crate) fn by_address(&self, ip: Ipv4Addr) -> Option<usize> {
         self.all()
             .find(|slot| slot.state.identity.has(ip))
             .map(|slot| slot.state.number)
     }
 
-    /// The HCA of this name that has an owner.
+    /// Returns the HCA of this name that has an owner.
     pub(crate) fn by_name(&self, name: &str) -> Option<&Slot> {
         self.all()
             .find(|slot| slot.state.identity.name == name && !slot.state.orphan)
@@ -121,14 +121,14 @@ impl Slot {
         })
     }
 
-    /// The wire of the port that a QP is for, and the HCA that the wire works on.
+    /// Returns the wire of the port that a QP is for, and the HCA that the wire works on.
     pub(crate) fn wire_of(&mut self, qpn: u32) -> (&mut Port<Work>, &mut HcaState) {
         let port = self.state.port_of(qpn).number;
         let place = usize::from(port) - 1;
         (&mut self.wires[place], &mut self.state)
     }
 
-    /// The QPs of the wire of the port that a QP is for.
+    /// Returns the QPs of the wire of the port that a QP is for.
     pub(crate) fn endpoint_of(&mut self, qpn: u32) -> &mut Endpoint<Work> {
         self.wire_of(qpn).0.endpoint()
     }

@@ -211,7 +211,7 @@ impl HcaState {
         keys::resolve(&self.keys, key, user, va, bytes, need, out)
     }
 
-    /// The promised order of the data of QP `qpn`.
+    /// Returns the promised order of the data of QP `qpn`.
     pub(crate) fn order_of(&self, qpn: u32) -> DataOrder {
         let asks = |qp: &Qp| qp.qpc.dp_ordering_force() != 0 && qp.qpc.dp_ordering_1() == 0;
         if self.order_force && self.qps.get(qpn).is_some_and(asks) {
@@ -288,7 +288,7 @@ impl HcaState {
         self.events.push((context, event));
     }
 
-    /// The port that a QP is for; the first if no such QP exists.
+    /// Returns the port that a QP is for; the first if no such QP exists.
     pub(crate) fn port_of(&self, qpn: u32) -> &PortIdentity {
         let qp = self.qps.get(qpn);
         qp.map_or(self.identity.first(), |qp| self.identity.port_of(&qp.qpc))

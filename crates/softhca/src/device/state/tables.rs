@@ -63,7 +63,7 @@ impl<T: Zeroable + Copy> Places<T> {
         self.of.get(&name).copied()
     }
 
-    /// The entry of `name`, which it gets if it has none.
+    /// Returns the entry of `name`, which it gets if it has none.
     fn take(&mut self, name: Name) -> Result<u32, DeviceError> {
         if let Some(place) = self.get(name) {
             return Ok(place);
@@ -246,7 +246,7 @@ impl Tables {
         }
     }
 
-    /// The keys of an HCA: its place among those that have keys.
+    /// Returns the keys of an HCA: its place among those that have keys.
     fn keys_of(&mut self, hca: usize) -> Result<u32, DeviceError> {
         let found = self.hcas.iter().position(|other| *other == Some(hca));
         let place = match found.or_else(|| self.hcas.iter().position(Option::is_none)) {
@@ -327,7 +327,7 @@ impl Tables {
         }
     }
 
-    /// The twin of a UAR page; 0 if it has none.
+    /// Returns the twin of a UAR page; 0 if it has none.
     fn twin(&self, hca: usize, page_id: u32) -> u64 {
         let base = self.executor.as_ref().map_or(0, |executor| executor.pages);
         let place = self.pages.get((hca, page_id));

@@ -41,7 +41,7 @@ pub(crate) enum DecodeError {
 }
 
 impl DecodeError {
-    /// A wrong length, not a wrong WQE.
+    /// Returns a wrong length, not a wrong WQE.
     pub(crate) fn is_length(self) -> bool {
         matches!(self, Self::TooLong { .. } | Self::AtomicLength { .. })
     }

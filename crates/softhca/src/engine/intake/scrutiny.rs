@@ -146,7 +146,7 @@ fn compare(hca: &mut HcaState, qpn: u32, index: u16, blocks: u16, finding: Findi
     }
 }
 
-/// A sum of the block at `index`; different bytes have the same one by accident only.
+/// Returns a sum of the block at `index`; different bytes have the same one by accident only.
 fn sum(ring: &Region, index: u16) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut block = [0; WQEBB_BYTES];

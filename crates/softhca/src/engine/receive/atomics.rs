@@ -59,7 +59,7 @@ fn add_fields(old: u64, add: u64, boundary: u64) -> u64 {
     sum ^ (old & boundary) ^ (add & boundary)
 }
 
-/// The low half.
+/// Returns the low half.
 fn low(value: u64) -> u32 {
     let [_, _, _, _, a, b, c, d] = value.to_be_bytes();
     u32::from_be_bytes([a, b, c, d])

@@ -52,13 +52,13 @@ fn ipv4(source: Ipv4Addr, destination: Ipv4Addr, payload: u32) -> [u8; BYTES] {
     grh
 }
 
-/// A length. A datagram is at most an MTU long.
+/// Returns a length. A datagram is at most an MTU long.
 fn low_16(length: u32) -> u16 {
     let [_, _, high, low] = length.to_be_bytes();
     u16::from_be_bytes([high, low])
 }
 
-/// The checksum of an IPv4 header whose own field is 0.
+/// Returns the checksum of an IPv4 header whose own field is 0.
 fn checksum(header: &[u8]) -> u16 {
     let sum: u32 = header
         .chunks_exact(2)

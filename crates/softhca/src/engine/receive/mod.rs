@@ -154,7 +154,7 @@ pub(super) fn done(hca: &mut HcaState, qpn: u32, received: &Received) -> Result<
     Ok(())
 }
 
-/// The current receive WQE, taken out, and how many bytes a header takes in front of the message.
+/// Returns the current receive WQE, taken out, and how many bytes a header takes in front of the message.
 fn current(hca: &mut HcaState, qpn: u32) -> Option<(Receiving, u64)> {
     let qp = hca.qps.get_mut(qpn)?;
     let front = match qp.service {

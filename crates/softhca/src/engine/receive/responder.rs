@@ -82,7 +82,7 @@ impl HcaState {
         NakCode::REMOTE_ACCESS_ERROR
     }
 
-    /// The domain that keys of a peer's requests must be of. An XRC target has none. Its requests may use a key if one of the SRQs
+    /// Returns the domain that keys of a peer's requests must be of. An XRC target has none. Its requests may use a key if one of the SRQs
     /// of its XRC domain is of the key's domain. The specification asks for the very SRQ that the request names.
     fn remote_domain(&self, qp: &Qp, rkey: u32) -> u32 {
         let Some(xrcd) = qp.xrcd() else {

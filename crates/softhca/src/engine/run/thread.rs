@@ -125,7 +125,7 @@ fn one_turn(look: Look) -> Report {
     report
 }
 
-/// The sockets, and what to wait for on each. One that is closed meanwhile ends the sleep early, no more. An HCA that is
+/// Returns the sockets, and what to wait for on each. One that is closed meanwhile ends the sleep early, no more. An HCA that is
 /// paused does not look at its socket: waiting packets must not end the sleep.
 fn descriptors() -> Vec<(RawFd, i16)> {
     let fabric = World::of_process().lock_for_engine();

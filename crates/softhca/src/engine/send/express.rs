@@ -362,7 +362,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The memory that a key gives, if it lies in one piece and its pages cannot go.
+    /// Returns the memory that a key gives, if it lies in one piece and its pages cannot go.
     fn region(&mut self, key: u32, va: u64, bytes: u64, need: Access) -> Option<Region> {
         let found = match self.last {
             Some((last, found)) if last == key => found,

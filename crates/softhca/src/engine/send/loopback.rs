@@ -358,7 +358,7 @@ fn refuse_gone(
         .unwrap_or(Stop::Failed(Failure::LocalProtection))
 }
 
-/// The `bytes` bytes from `offset` of local data that does not lie in memory as a whole; `None` if it does.
+/// Returns the `bytes` bytes from `offset` of local data that does not lie in memory as a whole; `None` if it does.
 fn outside_memory<'a>(
     fabric: &mut Fabric,
     own: End,
@@ -445,7 +445,7 @@ fn receive_begin(fabric: &mut Fabric, peer: End, current: &Current) -> Result<()
     })
 }
 
-/// The memory of `bytes` bytes from `offset` of the local data; inline bytes have none. The vector is the HCA's scratch.
+/// Returns the memory of `bytes` bytes from `offset` of the local data; inline bytes have none. The vector is the HCA's scratch.
 fn pieces(
     fabric: &mut Fabric,
     own: End,

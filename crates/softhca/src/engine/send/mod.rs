@@ -157,7 +157,7 @@ enum Delivery {
     Later,
 }
 
-/// The way of an operation. Datagrams of one QP may go both ways; they end in the order in which they were posted.
+/// Returns the way of an operation. Datagrams of one QP may go both ways; they end in the order in which they were posted.
 fn way(fabric: &mut Fabric, own: End, route: Route, current: &Current) -> Delivery {
     let to = match (route, current.operation.to) {
         (Route::Process(peer), _) => return Delivery::Process(peer),
@@ -451,7 +451,7 @@ fn end_in_turn(fabric: &mut Fabric, own: End, work: Work, now_ns: u64) {
     }
 }
 
-/// The entry of the GID table that the datagram of a WQE comes from: `src_addr_index` of its address vector, which follows
+/// Returns the entry of the GID table that the datagram of a WQE comes from: `src_addr_index` of its address vector, which follows
 /// the control segment.
 fn source_gid(wqe: &[u8]) -> u8 {
     let start = size_of::<CtrlSeg>();

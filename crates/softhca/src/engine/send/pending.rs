@@ -24,7 +24,7 @@ pub(super) fn before_access(fabric: &mut Fabric, peer: End, access: RemoteAccess
     }
 }
 
-/// The bytes of `near`.
+/// Returns the bytes of `near`.
 ///
 /// # Errors
 ///

@@ -111,7 +111,7 @@ fn entries(list: &[u8]) -> Vec<RawEntry> {
     entries.filter_map(|entry| entry.try_into().ok()).collect()
 }
 
-/// A list that lies in memory.
+/// Returns a list that lies in memory.
 fn fetch(hca: &mut HcaState, qpn: u32, data: DataSeg, bytes: usize) -> Result<Vec<u8>, Wrong> {
     const LIMIT: usize = ENTRY_BYTES << limits::LOG_KEY_LIST;
     if bytes > LIMIT {

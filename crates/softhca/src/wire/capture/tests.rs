@@ -27,7 +27,7 @@ impl Drop for Place {
     }
 }
 
-/// The frames in a capture, with their directions, by its own block lengths.
+/// Returns the frames in a capture, with their directions, by its own block lengths.
 fn frames(file: &Path) -> Vec<(Direction, Vec<u8>)> {
     let bytes = fs::read(file).unwrap();
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());

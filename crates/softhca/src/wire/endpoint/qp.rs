@@ -56,7 +56,7 @@ impl<W> Qp<W> {
         }
     }
 
-    /// The only address that it exchanges packets with.
+    /// Returns the only address that it exchanges packets with.
     pub(super) fn remote(&self) -> Option<Ipv4Addr> {
         match &self.kind {
             Kind::Connected(connection) => Some(connection.remote.address),
@@ -64,7 +64,7 @@ impl<W> Qp<W> {
         }
     }
 
-    /// The path bits of the only own address that it exchanges packets with.
+    /// Returns the path bits of the only own address that it exchanges packets with.
     pub(super) fn path_bits(&self) -> Option<u8> {
         match &self.kind {
             Kind::Connected(connection) => Some(connection.remote.path_bits),

@@ -128,7 +128,7 @@ impl FaultLayer {
         }
     }
 
-    /// The packets that were kept.
+    /// Returns the packets that were kept.
     #[must_use]
     pub fn recorded(&self) -> &[Recorded] {
         &self.recorded
@@ -282,7 +282,7 @@ fn between(random: &mut fastrand::Rng, from: Duration, to: Duration) -> u64 {
     random.u64(from..=to.max(from))
 }
 
-/// A byte that the ICRC covers, or is part of, and one of its bits.
+/// Returns a byte that the ICRC covers, or is part of, and one of its bits.
 fn damaged(random: &mut fastrand::Rng, bytes: usize) -> (usize, u8) {
     let mut at = random.usize(0..bytes.max(1));
     if at == UNCOVERED && bytes > UNCOVERED + 1 {

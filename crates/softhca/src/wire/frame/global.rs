@@ -9,7 +9,7 @@ pub(crate) const BYTES: usize = 40;
 const VERSION: u8 = 6 << 4;
 const HOP_LIMIT: u8 = 64;
 
-/// The header in front of `bytes` bytes, of which the first belong to what `next` says.
+/// Returns the header in front of `bytes` bytes, of which the first belong to what `next` says.
 pub(crate) fn header(next: u8, bytes: u16, source: Ipv6Addr, destination: Ipv6Addr) -> [u8; BYTES] {
     let mut header = [0; BYTES];
     header[0] = VERSION;

@@ -25,7 +25,7 @@ impl AtomicEth {
         }
     }
 
-    /// The header's bytes: 28 or, for masked operations, 48.
+    /// Returns the header's bytes: 28 or, for masked operations, 48.
     pub(crate) fn emit(&self, out: &mut [u8]) -> usize {
         out[..8].copy_from_slice(&self.va.to_be_bytes());
         out[8..12].copy_from_slice(&self.rkey.to_be_bytes());
@@ -76,7 +76,7 @@ impl AtomicEth {
         }
     }
 
-    /// The opcode that goes with it.
+    /// Returns the opcode that goes with it.
     pub const fn opcode(&self) -> BthOpcode {
         match self.op {
             AtomicOp::CompareSwap { .. } => BthOpcode::COMPARE_SWAP,

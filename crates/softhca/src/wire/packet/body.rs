@@ -88,7 +88,7 @@ impl ReadPart {
 }
 
 impl Body {
-    /// The RC opcode that says so.
+    /// Returns the RC opcode that says so.
     pub const fn opcode(&self) -> BthOpcode {
         use BthOpcode as Op;
         match self {

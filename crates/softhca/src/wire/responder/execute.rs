@@ -251,7 +251,7 @@ impl Responder {
     }
 }
 
-/// The SRQ that the packet names.
+/// Returns the SRQ that the packet names.
 fn srq(packet: &Packet<'_>) -> Option<u32> {
     match packet.head.transport {
         Transport::XrcRequest(xrc) => Some(xrc.srqn),

@@ -61,7 +61,7 @@ impl SocketName {
         }
     }
 
-    /// The sender with this socket name, as an HCA with an address of `subnet` or with an IPv4 address sees it. `None` if the name
+    /// Returns the sender with this socket name, as an HCA with an address of `subnet` or with an IPv4 address sees it. `None` if the name
     /// is that of no HCA.
     pub(super) fn source(&self, subnet: Option<Ipv6Subnet>) -> Option<Source> {
         let port = u16::from_be_bytes(self.port);

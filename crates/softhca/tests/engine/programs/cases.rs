@@ -79,7 +79,7 @@ fn nowhere(bytes: u32) -> Segment {
     piece(MEMORY - 8, bytes)
 }
 
-/// A WQE that makes no sense fails after the READ before it, which is not answered yet.
+/// Returns a WQE that makes no sense fails after the READ before it, which is not answered yet.
 pub(crate) fn nonsense_behind_a_read() -> Program {
     let nonsense = Wqe {
         damage: Some(Damage::Opcode(0x2f)),
@@ -138,7 +138,7 @@ pub(crate) fn a_fenced_nop() -> Program {
     program(vec![(0, vec![], vec![fails, nop, write(remote(0x3000))])])
 }
 
-/// A message of inline data and segments in turns, of several packets, whose last segment has no memory after it.
+/// Returns a message of inline data and segments in turns, of several packets, whose last segment has no memory after it.
 pub(crate) fn half_a_mixed_message() -> Program {
     let inline = |byte: u8| Piece::Inline(vec![byte; 100]);
     let send = Wqe {
@@ -161,7 +161,7 @@ pub(crate) fn half_a_mixed_message() -> Program {
     program(vec![(0, vec![receive], vec![send, read(8)])])
 }
 
-/// A peer that does not answer: its HCA has no connected QP at all.
+/// Returns a peer that does not answer: its HCA has no connected QP at all.
 pub(crate) fn silence() -> Program {
     let mut program = program(vec![(0, vec![], vec![read(8), write(remote(0))])]);
     program.rounds.insert(0, Round::Silence { side: 1 });

@@ -15,7 +15,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// The address by which `key` knows the byte `at`.
+    /// Returns the address by which `key` knows the byte `at`.
     fn address(&self, key: Key, at: u64) -> u64 {
         if key == Key::Part {
             PART_IOVA.wrapping_add(at.wrapping_sub(PART.start))
@@ -151,7 +151,7 @@ fn operands(atomic: &Atomic) -> Vec<u8> {
     }
 }
 
-/// A receive WQE of 64 bytes.
+/// Returns a receive WQE of 64 bytes.
 pub(super) fn receive(receive: &Receive, own: &Keys) -> Vec<u8> {
     let mut bytes: Vec<u8> = receive
         .segments

@@ -233,13 +233,13 @@ fn length(rng: &mut Rng) -> u64 {
     }
 }
 
-/// A place for `bytes` bytes in a lane.
+/// Returns a place for `bytes` bytes in a lane.
 fn place(rng: &mut Rng, lane: (u64, u64), bytes: u64, boundary: u64) -> u64 {
     let room = (lane.1 - lane.0).saturating_sub(bytes);
     lane.0 + rng.u64(..=room) / boundary * boundary
 }
 
-/// A key and a place for it, which mostly fit.
+/// Returns a key and a place for it, which mostly fit.
 fn named(rng: &mut Rng, lane: (u64, u64), careful: bool, bytes: u64, boundary: u64) -> (Key, u64) {
     let at = place(rng, lane, bytes, boundary);
     let inside = PART.start <= at && at + bytes <= PART.end;
@@ -296,7 +296,7 @@ fn segment(rng: &mut Rng, lanes: Lanes, bytes: u64) -> Piece {
     })
 }
 
-/// A segment that makes a message too long, or longer than its target.
+/// Returns a segment that makes a message too long, or longer than its target.
 fn wrong_length(rng: &mut Rng) -> Piece {
     // None stands for 2^31.
     let bytes = [0, 1 << 30, 3][rng.usize(..3)];

@@ -220,7 +220,7 @@ impl Key {
         }
     }
 
-    /// The bytes of data memory that it covers.
+    /// Returns the bytes of data memory that it covers.
     pub(crate) fn range(self) -> std::ops::Range<u64> {
         if self == Self::Part { PART } else { 0..MEMORY }
     }
@@ -253,7 +253,7 @@ impl Damage {
 }
 
 impl Wqe {
-    /// The number by which mlx5 knows the operation.
+    /// Returns the number by which mlx5 knows the operation.
     pub(crate) fn opcode(&self) -> u8 {
         match (self.damage, &self.operation) {
             (Some(Damage::Opcode(opcode)), _) => opcode,
@@ -313,7 +313,7 @@ impl Wqe {
         fixed + self.local.iter().map(Piece::units).sum::<u64>()
     }
 
-    /// The pieces that lie in memory.
+    /// Returns the pieces that lie in memory.
     pub(crate) fn segments(&self) -> Vec<Segment> {
         let segment = |piece: &Piece| match piece {
             Piece::Inline(_) => None,

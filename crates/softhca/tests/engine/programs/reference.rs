@@ -155,7 +155,7 @@ impl Side {
         self.next_receive = 0;
     }
 
-    /// The bytes that a key gives, if it gives them.
+    /// Returns the bytes that a key gives, if it gives them.
     fn resolve(key: Key, at: u64, bytes: u64, need: u32) -> Option<Range<usize>> {
         let access = key.access()?;
         let end = at.checked_add(bytes)?;
@@ -164,7 +164,7 @@ impl Side {
             .then(|| usize::try_from(at).unwrap()..usize::try_from(end).unwrap())
     }
 
-    /// The first `bytes` bytes of a list of segments.
+    /// Returns the first `bytes` bytes of a list of segments.
     pub(crate) fn pieces(segments: &[Segment], bytes: u64, need: u32) -> Option<Vec<Range<usize>>> {
         let mut left = bytes;
         let mut pieces = Vec::new();
@@ -183,7 +183,7 @@ impl Side {
         pieces.iter().cloned().flatten().map(byte).collect()
     }
 
-    /// The bytes of `data`, of which those in memory are at `pieces`.
+    /// Returns the bytes of `data`, of which those in memory are at `pieces`.
     fn gather(&self, data: &[Piece], pieces: &[Range<usize>]) -> Bytes {
         let mut pieces = pieces.iter();
         let bytes = data.iter().flat_map(|piece| match piece {

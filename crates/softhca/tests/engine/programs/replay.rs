@@ -271,7 +271,7 @@ fn same<T: PartialEq + Debug>(what: &str, found: &[T], expected: &[T]) -> Result
     }
 }
 
-/// A completion as the model has it.
+/// Returns a completion as the model has it.
 fn completion(cqe: &Cqe64, qpn: u32) -> Result<Completion, String> {
     let index = cqe.wqe_counter.get();
     let named = cqe.sop_drop_qpn.get() & 0xff_ffff;

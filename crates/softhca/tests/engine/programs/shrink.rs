@@ -7,7 +7,7 @@
 use super::fences::fence;
 use super::program::{Program, Round, Work};
 
-/// The smallest program that still fails, of those tried; `fails` runs one.
+/// Returns the smallest program that still fails, of those tried; `fails` runs one.
 pub(crate) fn shrink(mut program: Program, fails: impl Fn(&Program) -> bool) -> Program {
     loop {
         let smaller = candidates(&program)

@@ -136,7 +136,7 @@ pub fn measure(
     })
 }
 
-/// The step that the team has taken for its windows.
+/// Returns the step that the team has taken for its windows.
 fn windows_of(team: &Team) -> String {
     let choices = team.choices();
     let windows = choices
@@ -297,7 +297,7 @@ impl Bench {
     }
 }
 
-/// The mean of `count` times in ns, in seconds.
+/// Returns the mean of `count` times in ns, in seconds.
 fn mean(times: impl Iterator<Item = u64>, count: u32) -> f64 {
     let sum: u64 = times.sum();
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 ns")]

@@ -60,7 +60,7 @@ pub fn deepep(case: &MoeCase) -> Need {
     }
 }
 
-/// The least payload bytes of one phase, for BF16: one copy of a token for each other rank that it goes to. Back comes one
+/// Returns the least payload bytes of one phase, for BF16: one copy of a token for each other rank that it goes to. Back comes one
 /// partial sum for each rank, or one row for each of its experts.
 #[must_use]
 pub fn lower_bound(case: &MoeCase, combine: bool) -> u64 {

@@ -25,7 +25,7 @@ impl fmt::Display for Routing {
     }
 }
 
-/// The choices of `tokens` tokens of `rank`, `[tokens, top_k]`. The same numbers always give the same choices.
+/// Returns the choices of `tokens` tokens of `rank`, `[tokens, top_k]`. The same numbers always give the same choices.
 ///
 /// # Panics
 /// If a token has fewer experts to choose from than choices: `top_k` is at most half the experts.

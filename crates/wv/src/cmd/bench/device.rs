@@ -49,7 +49,7 @@ pub(super) fn primitives(args: &DeviceArgs) -> ExitCode {
     })
 }
 
-/// A way that loses doorbells is a finding of the table, not an error: the user asked for it.
+/// Returns a way that loses doorbells is a finding of the table, not an error: the user asked for it.
 pub(super) fn registers(args: &RegistersArgs) -> ExitCode {
     run(&args.device, |gpu| {
         let simt = gpu.label() == "simt";

@@ -215,7 +215,7 @@ fn alone(args: &MoeArgs, devices: &[String]) -> Result<Vec<Bandwidth>, BenchErro
     measured.collect()
 }
 
-/// The counters of a device, from its `hw_counters` files.
+/// Returns the counters of a device, from its `hw_counters` files.
 fn read(device: &str) -> Option<HcaCounts> {
     let root = env::var_os("SYSFS_PATH").map_or_else(|| PathBuf::from("/sys"), PathBuf::from);
     let folder = root.join(format!("class/infiniband/{device}/ports/1/hw_counters"));

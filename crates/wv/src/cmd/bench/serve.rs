@@ -120,7 +120,7 @@ impl ServeArgs {
     }
 }
 
-/// The devices that WARPVERBS_DEVICE names.
+/// Returns the devices that WARPVERBS_DEVICE names.
 pub(super) fn named_devices() -> Result<Vec<Arc<Context>>, BenchError> {
     Ok(Engine::open_devices(&EngineConfig::from_env("bench")?)?)
 }

@@ -16,7 +16,7 @@ use warpverbs::moe::{Batch, Combined, Format, MoeConfig, MoeError, Placement, Sc
 /// What a step gave is right, or the first thing that is wrong with it, in words.
 pub(super) type Verdict = Result<(), String>;
 
-/// A token as the experts see it, BF16 bits.
+/// Returns a token as the experts see it, BF16 bits.
 fn arrives(format: Format, token: &[u16]) -> Cow<'_, [u16]> {
     match format {
         Format::Bf16 | Format::Opaque { .. } => Cow::Borrowed(token),
@@ -168,7 +168,7 @@ pub(super) fn combine_of(
     }
 }
 
-/// The ranks without `there` whose experts the token chose.
+/// Returns the ranks without `there` whose experts the token chose.
 fn lacking(
     config: &MoeConfig,
     placement: &Placement,
@@ -190,7 +190,7 @@ fn lacking(
     homes.filter(|home| !there(*home)).collect()
 }
 
-/// The first element that differs, in words.
+/// Returns the first element that differs, in words.
 fn first_difference(got: &[u16], want: &[u16]) -> Option<String> {
     let pairs = got.iter().zip(want);
     let (element, (got, want)) = pairs

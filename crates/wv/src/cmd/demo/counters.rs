@@ -28,7 +28,7 @@ const NAMES: [&str; 17] = [
 /// Values by name.
 pub(super) type Counters = BTreeMap<String, u64>;
 
-/// The counters of a port of `device` now.
+/// Returns the counters of a port of `device` now.
 pub(super) fn read(device: &str, port: u8) -> Counters {
     let root = env::var_os("SYSFS_PATH").map_or_else(|| PathBuf::from("/sys"), PathBuf::from);
     let directory = root.join(format!(

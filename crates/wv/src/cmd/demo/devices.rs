@@ -91,7 +91,7 @@ pub(super) fn check_gpus(option: &str, ranks: u32) -> Result<(), DemoError> {
     (0..ranks).try_for_each(|rank| selector(option, rank, ranks).map(drop))
 }
 
-/// The devices of one rank that is a process of its own.
+/// Returns the devices of one rank that is a process of its own.
 pub(super) fn open_for(spec: &Spec, rank: u32, ranks: u32) -> Result<RankDevices, DemoError> {
     let device = match (&spec.device, spec.rails) {
         (None, 1) => DeviceChoice::default(),
@@ -103,7 +103,7 @@ pub(super) fn open_for(spec: &Spec, rank: u32, ranks: u32) -> Result<RankDevices
     open(device, in_turn(gpu, rank)?, rank)
 }
 
-/// The devices of one rank of a launcher's job: what the options name, else what the environment does.
+/// Returns the devices of one rank of a launcher's job: what the options name, else what the environment does.
 pub(super) fn open_launched(options: &DemoOptions, job: &Job) -> Result<RankDevices, DemoError> {
     let config = &job.config;
     let (rank, ranks) = (config.rank, config.ranks);
@@ -120,7 +120,7 @@ pub(super) fn open_launched(options: &DemoOptions, job: &Job) -> Result<RankDevi
     Ok(job.open_devices(&config)?)
 }
 
-/// The HCA of one rank that is a thread of this process, which has one for each.
+/// Returns the HCA of one rank that is a thread of this process, which has one for each.
 pub(super) fn open_own_of(rank: u32) -> Result<Arc<Context>, DemoError> {
     let selector = DeviceSelector::Name(format!("mlx5_{rank}"));
     Ok(Context::open(&selector)?)
@@ -135,7 +135,7 @@ fn open(device: DeviceChoice, gpu: GpuSelector, rank: u32) -> Result<RankDevices
     Ok(RankDevices::open(&config)?)
 }
 
-/// The GID that the environment names.
+/// Returns the GID that the environment names.
 fn gid() -> Result<GidChoice, DemoError> {
     let refused = |error: &dyn fmt::Display| DemoError::Option(format!("WARPVERBS_GID: {error}"));
     match env::var("WARPVERBS_GID") {
@@ -145,7 +145,7 @@ fn gid() -> Result<GidChoice, DemoError> {
     }
 }
 
-/// The GPU of a rank where it may be any: all ranks are on this machine, and may be more than GPUs.
+/// Returns the GPU of a rank where it may be any: all ranks are on this machine, and may be more than GPUs.
 fn in_turn(gpu: GpuSelector, rank: u32) -> Result<GpuSelector, DemoError> {
     if gpu != GpuSelector::Auto {
         return Ok(gpu);

@@ -119,7 +119,7 @@ impl From<EtcdError> for DemoError {
 }
 
 impl DemoError {
-    /// The status of a command that ends so.
+    /// Returns the status of a command that ends so.
     #[must_use]
     pub fn status(&self) -> u8 {
         match self {

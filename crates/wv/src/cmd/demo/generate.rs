@@ -2,7 +2,7 @@
 
 use super::options::RoutingKind;
 
-/// A stream of numbers of its own for each (seed, step, rank).
+/// Returns a stream of numbers of its own for each (seed, step, rank).
 pub(super) fn stream(seed: u64, step: u32, rank: u32) -> fastrand::Rng {
     let place = u64::from(step) << 32 | u64::from(rank);
     fastrand::Rng::with_seed(seed ^ place.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -25,7 +25,7 @@ pub(super) fn tokens(random: &mut fastrand::Rng, count: usize) -> Vec<u16> {
     values
 }
 
-/// The popularity of experts: one number per expert, larger for those that are chosen more often.
+/// Returns the popularity of experts: one number per expert, larger for those that are chosen more often.
 pub(super) fn popularity(kind: RoutingKind, seed: u64, experts: u32) -> Vec<f64> {
     match kind {
         RoutingKind::Uniform | RoutingKind::AllToOne => vec![1.0; experts as usize],
@@ -37,7 +37,7 @@ pub(super) fn popularity(kind: RoutingKind, seed: u64, experts: u32) -> Vec<f64>
     }
 }
 
-/// The experts of one token: `top_k` different ones, each drawn by its popularity among those left.
+/// Returns the experts of one token: `top_k` different ones, each drawn by its popularity among those left.
 ///
 /// Exponential clocks: the first `top_k` to ring are such a draw. All to one: experts 0 to `top_k` - 1.
 pub(super) fn choices(

@@ -165,7 +165,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// The input of `rank` in `step`.
+    /// Returns the input of `rank` in `step`.
     pub(super) fn batch(&self, step: u32, rank: u32) -> Batch {
         let config = &self.config;
         let (hidden, top_k) = (config.hidden as usize, config.top_k as usize);
@@ -258,7 +258,7 @@ fn shipped_routing(experts: u32) -> Result<Routing, DemoError> {
     })
 }
 
-/// A size that a file decides; an option may only repeat it.
+/// Returns a size that a file decides; an option may only repeat it.
 fn agreed(
     name: &str,
     option: Option<u32>,

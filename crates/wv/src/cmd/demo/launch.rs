@@ -349,7 +349,7 @@ impl State {
         });
     }
 
-    /// The failure, with what libraries said last, which may be the cause.
+    /// Returns the failure, with what libraries said last, which may be the cause.
     fn in_words(&self) -> Option<String> {
         let failure = self.failure.as_ref()?;
         let message = &failure.message;
@@ -420,7 +420,7 @@ pub(super) fn progress_in_words(verified: impl Iterator<Item = u32> + Clone) -> 
     format!("ranks have verified {least} to {most} steps")
 }
 
-/// A line of a rank's standard output.
+/// Returns a line of a rank's standard output.
 fn told(line: String) -> Event {
     Event::Told(
         serde_json::from_str(&line).unwrap_or_else(|error| Message::Failed {

@@ -149,7 +149,7 @@ impl LayoutKind {
     }
 }
 
-/// A format in words.
+/// Returns a format in words.
 pub(super) fn format_in_words(format: Format) -> &'static str {
     match format {
         Format::Bf16 => "BF16",

@@ -114,14 +114,14 @@ fn memory_by(team: &Team) -> Vec<String> {
     rungs.iter().map(ToString::to_string).collect()
 }
 
-/// The IPv4 address of the HCA, if its GID has one.
+/// Returns the IPv4 address of the HCA, if its GID has one.
 fn address(context: &Context) -> Option<String> {
     let gid = context.own_gid().ok()?.gid;
     let address = Ipv6Addr::from(gid.0).to_ipv4_mapped()?;
     Some(address.to_string())
 }
 
-/// The settings of the next generation of a rank, which joins the serving ranks.
+/// Returns the settings of the next generation of a rank, which joins the serving ranks.
 fn joining(config: TeamConfig, store: &Arc<dyn Store>) -> Result<TeamConfig, DemoError> {
     let Some(view) = newest_view(store, config.ranks)? else {
         let why = "no group meets in the store, so this rank can join none";

@@ -5,7 +5,7 @@ use moe_reference::format::Scales;
 use moe_reference::{self as reference, Expected, Homes, Returns, Shape};
 use warpverbs::moe::{self, Batch, MoeConfig, Placement, Source};
 
-/// A layer's shape. Layers of the demo send sums back.
+/// Returns a layer's shape. Layers of the demo send sums back.
 fn shape(config: &MoeConfig) -> Shape {
     Shape {
         hidden: config.hidden as usize,
@@ -23,7 +23,7 @@ fn homes(placement: &Placement) -> Homes {
     Homes::from_slots(placement.experts(), held).expect("no expert is twice at a rank")
 }
 
-/// A rank's input, where it lies.
+/// Returns a rank's input, where it lies.
 fn batch(batch: &Batch) -> reference::Batch<'_> {
     reference::Batch {
         x: &batch.x,
@@ -58,7 +58,7 @@ pub(super) fn dispatch(
     rows.into_iter().map(of_expert).collect()
 }
 
-/// The sums of `rank`'s tokens, BF16 bits.
+/// Returns the sums of `rank`'s tokens, BF16 bits.
 pub(super) fn combine(
     config: &MoeConfig,
     placement: &Placement,

@@ -95,7 +95,7 @@ impl Summary {
         }
     }
 
-    /// The table.
+    /// Returns the table.
     pub(super) fn table(&self) -> String {
         let mut out = format!(
             "{} on {}: {} ranks, {} tokens of {} each, {}, laid out {}, {} experts, top-{}, {} steps\n\

@@ -18,7 +18,7 @@ const ACS: u32 = 0x000d;
 const CONTROL: usize = 6;
 const REDIRECTS: u16 = 0b1100;
 
-/// The bridges on the way between two functions, below the last bridge that they share; all of both, if they share none.
+/// Returns the bridges on the way between two functions, below the last bridge that they share; all of both, if they share none.
 pub(super) fn between(one: &PciDevice, other: &PciDevice) -> Vec<PciAddress> {
     let pairs = one.bridges.iter().zip(&other.bridges);
     let is_same_root = one.host_bridge == other.host_bridge;
@@ -72,7 +72,7 @@ fn redirect_of(config: &[u8]) -> Redirect {
 mod tests {
     use super::*;
 
-    /// A configuration space with these words.
+    /// Returns a configuration space with these words.
     fn space(words: &[(usize, u32)]) -> Vec<u8> {
         let mut bytes = vec![0; SPACE];
         for (at, word) in words {

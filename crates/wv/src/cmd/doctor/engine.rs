@@ -64,7 +64,7 @@ fn chosen(config: &EngineConfig, devices: &EngineDevices) -> Option<String> {
     Some(format!("{taken} of at most {most} rails, {near}; {others}"))
 }
 
-/// The CPUs of the workers.
+/// Returns the CPUs of the workers.
 fn place(contexts: &[Arc<Context>], cpus: &[Option<CpuList>]) -> String {
     if cpus.iter().all(Option::is_none) {
         return "workers on any CPU".to_owned();

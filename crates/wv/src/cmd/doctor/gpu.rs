@@ -85,7 +85,7 @@ pub(super) struct Gpu {
 }
 
 impl Gpu {
-    /// The GPUs that this process may see; why it sees none.
+    /// Returns the GPUs that this process may see; why it sees none.
     pub(super) fn all(tree: &Tree) -> Result<Vec<Self>, String> {
         let survey = gpu::survey().map_err(|error| error.refusal())?;
         let of = |gpu| Self {
@@ -205,7 +205,7 @@ fn confidential(_: &Gpu) -> Look {
     }
 }
 
-/// The first line that nvidia-smi prints. If it hangs, the doctor ends this process, and the kernel it.
+/// Returns the first line that nvidia-smi prints. If it hangs, the doctor ends this process, and the kernel it.
 fn nvidia_smi(arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new("nvidia-smi");
     command.args(arguments).stdin(Stdio::null());

@@ -83,7 +83,7 @@ fn told<T>(result: Result<T, warpverbs::team::StoreError>) -> Result<T, Cause> {
     result.map_err(|error| cause_of(&TeamError::from(error)))
 }
 
-/// The cause that a rank reports if it cannot open its devices.
+/// Returns the cause that a rank reports if it cannot open its devices.
 pub(super) fn cause_of_devices(error: &Error) -> Cause {
     match error.downcast_ref() {
         Some(of_team) => cause_of(of_team),
@@ -195,7 +195,7 @@ impl Matrix {
         })
     }
 
-    /// A square for each rail, and the first pair that fails.
+    /// Returns a square for each rail, and the first pair that fails.
     pub(super) fn text(&self) -> String {
         let ranks = self.rows.len();
         let mut text = format!(

@@ -162,7 +162,7 @@ fn examine(options: &DoctorOptions) -> Report {
     report
 }
 
-/// The texts of all checks, group by group.
+/// Returns the texts of all checks, group by group.
 fn texts() -> Vec<(Group, Text)> {
     fn of<S: ?Sized>(group: Group, checks: &[check::Check<S>]) -> Vec<(Group, Text)> {
         checks.iter().map(|check| (group, check.text())).collect()
@@ -180,7 +180,7 @@ fn texts() -> Vec<(Group, Text)> {
     all
 }
 
-/// The id of a check.
+/// Returns the id of a check.
 fn known(id: &str) -> Result<String, String> {
     let ids: Vec<&str> = texts().iter().map(|(_, text)| text.id).collect();
     if ids.contains(&id) {

@@ -150,7 +150,7 @@ pub(super) struct Nic {
 }
 
 impl Nic {
-    /// The NICs that sysfs or libibverbs shows.
+    /// Returns the NICs that sysfs or libibverbs shows.
     pub(super) fn all(tree: &Tree) -> Vec<Self> {
         // Before sysfs is read: software HCAs come into being when a process looks for devices.
         let listed = device_list().unwrap_or_default();
@@ -181,7 +181,7 @@ impl Nic {
         }
     }
 
-    /// The device, open; or why it is not.
+    /// Returns the device, open; or why it is not.
     pub(super) fn context(&self) -> Result<&Arc<Context>, String> {
         if self.info.is_none() {
             return Err("libibverbs does not list it".to_owned());
@@ -195,7 +195,7 @@ impl Nic {
         self.info.as_ref().is_some_and(|info| info.mlx5)
     }
 
-    /// The port that is looked at: the first that is active, else the first.
+    /// Returns the port that is looked at: the first that is active, else the first.
     fn port(&self) -> Option<&RdmaPort> {
         let ports = &self.device.as_ref()?.ports;
         let active = ports
@@ -204,14 +204,14 @@ impl Nic {
         active.or(ports.first())
     }
 
-    /// A file of the port that is looked at.
+    /// Returns a file of the port that is looked at.
     fn port_file(&self, file: &str) -> Option<String> {
         let number = self.port()?.number;
         self.tree
             .rdma(&format!("infiniband/{}/ports/{number}/{file}", self.name))
     }
 
-    /// The network interface of the port.
+    /// Returns the network interface of the port.
     fn interface(&self) -> Option<&str> {
         let gids = self.gids.get(&self.port()?.number)?;
         gids.iter().find_map(|gid| gid.interface.as_deref())
@@ -540,7 +540,7 @@ mod tests {
     use super::*;
     use crate::cmd::doctor::check::State;
 
-    /// The capabilities of a software HCA with this change: none of its cards lacks these.
+    /// Returns the capabilities of a software HCA with this change: none of its cards lacks these.
     fn caps_with(change: impl FnOnce(&mut Caps)) -> Caps {
         let hca = softhca::Hca::new().unwrap();
         let context = Context::open(&DeviceSelector::Name(hca.name().to_owned())).unwrap();

@@ -118,7 +118,7 @@ impl Pair {
         nearest.map(|(number, _)| number) == self.gpu
     }
 
-    /// The port that `auto` takes for this GPU.
+    /// Returns the port that `auto` takes for this GPU.
     fn best(&self) -> Option<(String, u8)> {
         let gpus: Vec<_> = self
             .all

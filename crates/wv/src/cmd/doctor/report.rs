@@ -31,7 +31,7 @@ impl Report {
         is_whole && self.lines().iter().all(|(_, lines)| is_usable(lines))
     }
 
-    /// The groups with that of the store.
+    /// Returns the groups with that of the store.
     fn lines(&self) -> Vec<(Group, Vec<Line>)> {
         let mut all = self.groups.clone();
         let store = self.store.as_ref().map(|found| Line {

@@ -68,14 +68,14 @@ fn rdma_core(_: &Tree) -> Look {
     }
 }
 
-/// The version in the name of a library that this process has open: `1.24.44.0` of `libmlx5.so.1.24.44.0`.
+/// Returns the version in the name of a library that this process has open: `1.24.44.0` of `libmlx5.so.1.24.44.0`.
 fn version_of(maps: &str, name: &str) -> Option<String> {
     let line = maps.lines().find(|line| line.contains(name))?;
     let (_, version) = line.rsplit_once(name)?;
     Some(version.to_owned())
 }
 
-/// The release of rdma-core, which is the last but one number of each of its libraries.
+/// Returns the release of rdma-core, which is the last but one number of each of its libraries.
 fn release(version: &str) -> Option<u32> {
     let numbers: Vec<&str> = version.split('.').collect();
     match numbers[..] {

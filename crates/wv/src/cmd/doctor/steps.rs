@@ -32,7 +32,7 @@ impl Steps {
         }
     }
 
-    /// The step of one matter: ok if it costs nothing more than those above it.
+    /// Returns the step of one matter: ok if it costs nothing more than those above it.
     pub(super) fn look(&self, matter: Matter) -> Look {
         match self.0.iter().find(|choice| choice.matter == matter) {
             Some(choice) if choice.price().is_none() => Look::ok(choice.step.to_string()),

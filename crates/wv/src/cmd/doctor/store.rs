@@ -77,7 +77,7 @@ fn open(config: &Config) -> Result<Arc<dyn Store>, StoreError> {
 }
 
 impl Found {
-    /// The same as a check.
+    /// Returns it as a check.
     pub(super) fn look(&self) -> Look {
         match (&self.measured, self.warning()) {
             (Err(_), _) => Look::missing(self.to_string()),

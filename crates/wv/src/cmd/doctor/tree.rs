@@ -43,22 +43,22 @@ impl Tree {
         Machine::below(&self.root)
     }
 
-    /// The text of a file; none if it does not exist or is no text.
+    /// Returns the text of a file; none if it does not exist or is no text.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         read(&self.root.join(path))
     }
 
-    /// The bytes of a file, at most the first 256 KiB.
+    /// Returns the bytes of a file, at most the first 256 KiB.
     pub(super) fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         bytes(&self.root.join(path))
     }
 
-    /// The text of a file below `class` of the RDMA devices' sysfs.
+    /// Returns the text of a file below `class` of the RDMA devices' sysfs.
     pub(super) fn rdma(&self, path: &str) -> Option<String> {
         read(&self.rdma.join("class").join(path))
     }
 
-    /// The text of a file of a PCI function.
+    /// Returns the text of a file of a PCI function.
     pub(super) fn pci(&self, address: PciAddress, file: &str) -> Option<String> {
         self.text(&format!("sys/bus/pci/devices/{address}/{file}"))
     }

@@ -40,7 +40,7 @@ pub(super) enum ExecutableError {
     TooDeep { path: PathBuf, limit: u32 },
 }
 
-/// The file that `execvp` would run.
+/// Returns the file that `execvp` would run.
 pub(super) fn resolve(name: &OsStr) -> Result<PathBuf, ExecutableError> {
     resolve_in(name, env::var_os("PATH").as_deref())
 }
@@ -162,7 +162,7 @@ fn check_elf<H: FileHeader<Endian = Endianness>>(
     })
 }
 
-/// The name of an architecture for people.
+/// Returns the name of an architecture for people.
 fn architecture(machine: u16, is_64_bit: bool) -> String {
     let bits = if is_64_bit { "64-bit" } else { "32-bit" };
     let name = match machine {
@@ -220,7 +220,7 @@ mod tests {
         (directory, path)
     }
 
-    /// A copy of a dynamically linked program of this machine.
+    /// Returns a copy of a dynamically linked program of this machine.
     fn copy_of_program() -> (tempfile::TempDir, PathBuf) {
         written("program", &fs::read("/bin/true").unwrap())
     }

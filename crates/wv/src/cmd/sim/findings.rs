@@ -31,7 +31,7 @@ pub(super) fn begin(file: &Path) -> Result<(), Lost> {
     fs::write(file, "").map_err(lost(file))
 }
 
-/// The line, if the checker has findings.
+/// Returns the line, if the checker has findings.
 pub(super) fn summary(file: &Path) -> Result<Option<String>, Lost> {
     if file.with_extension(OsStr::new(LOST)).exists() {
         let file = file.to_owned();

@@ -53,7 +53,7 @@ const CHECKED: [&str; 14] = [
     "SOFTHCA_ADVERSARY",
 ];
 
-/// The variables that the flags stand for.
+/// Returns the variables that the flags stand for.
 pub(super) fn variables(args: &SimArgs) -> Result<Vec<(&'static str, OsString)>, SettingsError> {
     let mut variables = vec![("SOFTHCA_DEVICES", args.devices.to_string().into())];
     let given = [
@@ -162,7 +162,7 @@ impl Library {
     }
 }
 
-/// The text of a function that copies as much as the buffer holds and returns the length of all.
+/// Returns the text of a function that copies as much as the buffer holds and returns the length of all.
 fn text(call: impl Fn(*mut c_char, usize) -> usize) -> String {
     let mut bytes = vec![0u8; 16 << 10];
     let length = call(bytes.as_mut_ptr().cast(), bytes.len());

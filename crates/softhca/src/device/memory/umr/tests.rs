@@ -23,7 +23,7 @@ fn region(access: Access) -> MemoryKey {
     }
 }
 
-/// A table with a region (index 1) and a window (index 2), both of variant 0x11.
+/// Returns a table with a region (index 1) and a window (index 2), both of variant 0x11.
 fn table(access: Access, type_2: bool) -> Table<MemoryKey> {
     let mut keys = Table::new(1, 16);
     keys.insert(region(access)).unwrap();

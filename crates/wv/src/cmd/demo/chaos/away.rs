@@ -114,7 +114,7 @@ impl Known {
         }
     }
 
-    /// The middle of the times that it takes for a call; `common` if it has made none.
+    /// Returns the middle of the times that it takes for a call; `common` if it has made none.
     fn pace(&self, common: u64) -> u64 {
         middle(&self.gaps).unwrap_or(common)
     }
@@ -322,7 +322,7 @@ fn catching_up(ranks: &BTreeMap<u32, Known>, rank: u32, limits: Limits) -> u64 {
         .saturating_add(2 * limits.deadline_us)
 }
 
-/// The time in which a rank without a deed stood still for so long. One that missed a deadline then catches up.
+/// Returns the time in which a rank without a deed stood still for so long. One that missed a deadline then catches up.
 fn starved(ranks: &BTreeMap<u32, Known>, record: &Record, long_us: u64, limits: Limits) -> Span {
     let more = if long_us >= limits.deadline_us {
         catching_up(ranks, record.rank, limits)

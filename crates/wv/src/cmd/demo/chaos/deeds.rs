@@ -279,7 +279,7 @@ impl Deeds {
         Duration::from_millis(self.times.u64(0..1000))
     }
 
-    /// The next deed, at one of `calm`: the ranks that serve and that no deed disturbs now. None if as many deeds are under way as
+    /// Returns the next deed, at one of `calm`: the ranks that serve and that no deed disturbs now. None if as many deeds are under way as
     /// the limit allows. None if too few ranks are calm: half of `ranks` or fewer, or two if a number of deeds at once was asked
     /// for.
     pub(super) fn next(&mut self, calm: &[u32], ranks: u32, under_way: usize) -> Option<Deed> {
@@ -324,7 +324,7 @@ impl Deeds {
         aimed
     }
 
-    /// The next deed by the seed, at one of `calm`.
+    /// Returns the next deed by the seed, at one of `calm`.
     fn draw(&mut self, calm: &[u32], ranks: u32) -> Option<Deed> {
         let rank = *self.random.choice(calm)?;
         let kind = *self.random.choice(&self.kinds)?;
@@ -457,7 +457,7 @@ mod tests {
         Deeds::new(seed, kinds, LEASE, None).with_rails(2)
     }
 
-    /// The ranks at which a deed is aimed; none: at all, or at the store.
+    /// Returns the ranks at which a deed is aimed; none: at all, or at the store.
     fn target(deed: &Deed) -> Option<u32> {
         match deed {
             Deed::Kill { rank, .. }

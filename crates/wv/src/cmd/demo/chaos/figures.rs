@@ -163,7 +163,7 @@ impl Figures {
         figures
     }
 
-    /// The table.
+    /// Returns the table.
     pub(super) fn table(&self) -> String {
         let disturbed: String = self
             .disturbed

@@ -40,7 +40,7 @@ impl Numbers {
         *newest = (*newest).max(number);
     }
 
-    /// The number of a process that comes after `before`.
+    /// Returns the number of a process that comes after `before`.
     fn draw(&mut self, before: RankGeneration) -> RankGeneration {
         self.take((before.0, self.newest(before.0).max(before.1) + 1));
         (before.0, self.newest(before.0))
@@ -212,7 +212,7 @@ impl<'a> Fleet<'a> {
         self.links.insert(rank, until);
     }
 
-    /// An item for `SOFTHCA_FAULT` if the process of `rank` has no link.
+    /// Returns an item for `SOFTHCA_FAULT` if the process of `rank` has no link.
     pub(super) fn link_fault(&self, rank: u32) -> String {
         let until = self.links.get(&rank);
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -437,7 +437,7 @@ impl<'a> Fleet<'a> {
         News::Other
     }
 
-    /// The newest generation under which `rank` was heard of in its group.
+    /// Returns the newest generation under which `rank` was heard of in its group.
     pub(super) fn group_generation(&self, rank: u32) -> u32 {
         self.generations.get(&rank).copied().unwrap_or(1)
     }

@@ -55,7 +55,7 @@ impl KeyKind {
         Self::Unknown,
     ];
 
-    /// The key of this kind of generation `generation` of `rank`: in the newest proposal, or between it and another rank. `name` is
+    /// Returns the key of this kind of generation `generation` of `rank`: in the newest proposal, or between it and another rank. `name` is
     /// as [`KeyKind::names`] has it.
     fn key(self, (rank, generation): (u32, u32), name: &str) -> String {
         let own = |kind: &str| format!("group/{kind}/{rank}.{generation}");
@@ -79,7 +79,7 @@ impl KeyKind {
         }
     }
 
-    /// The prefix below which one rank has several keys of this kind; none: it has one.
+    /// Returns the prefix below which one rank has several keys of this kind; none: it has one.
     fn names(self, (rank, generation): (u32, u32)) -> Option<String> {
         match self {
             Self::Promise => Some("group/promise".to_owned()),

@@ -140,7 +140,7 @@ pub(super) enum BufferKind {
 }
 
 impl BufferKind {
-    /// The module of the package warpverbs.
+    /// Returns the module of the package warpverbs.
     pub(super) fn module(self) -> &'static str {
         match self {
             Self::DeepEp => "deep_ep",

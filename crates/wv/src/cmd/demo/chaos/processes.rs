@@ -90,7 +90,7 @@ impl Processes {
         Ok(())
     }
 
-    /// The generation of the second process for the place of `rank`.
+    /// Returns the generation of the second process for the place of `rank`.
     pub(super) fn rival(&self, rank: u32) -> Option<u32> {
         self.rivals.get(&rank).map(|running| running.generation)
     }
@@ -205,7 +205,7 @@ impl Processes {
         stats.collect::<Vec<_>>().join(", ")
     }
 
-    /// The generation of the process that runs as `rank`.
+    /// Returns the generation of the process that runs as `rank`.
     pub(super) fn generation(&self, rank: u32) -> Option<u32> {
         self.running.get(&rank).map(|running| running.generation)
     }
@@ -231,12 +231,12 @@ impl Processes {
         None
     }
 
-    /// The ranks that run, in ascending order.
+    /// Returns the ranks that run, in ascending order.
     pub(super) fn running(&self) -> Vec<u32> {
         self.running.keys().copied().collect()
     }
 
-    /// The next thing that came, if it comes within `timeout`. What an earlier generation left behind comes too.
+    /// Returns the next thing that came, if it comes within `timeout`. What an earlier generation left behind comes too.
     pub(super) fn next(&self, timeout: Duration) -> Option<(RankGeneration, Heard)> {
         self.heard.recv_timeout(timeout).ok()
     }
@@ -335,7 +335,7 @@ mod tests {
         command
     }
 
-    /// The next line of `who`.
+    /// Returns the next line of `who`.
     fn told(processes: &Processes, who: RankGeneration) -> String {
         loop {
             match processes.next(LONG).expect("a line") {

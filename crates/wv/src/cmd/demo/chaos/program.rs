@@ -255,7 +255,7 @@ impl Driven<'_> {
         }
     }
 
-    /// An error with what the ranks have said last.
+    /// Returns an error with what the ranks have said last.
     fn failed(&self, words: String) -> DemoError {
         let mut messages = vec![words];
         messages.extend(self.said.iter().cloned());

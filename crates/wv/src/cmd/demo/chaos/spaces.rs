@@ -42,7 +42,7 @@ pub(super) fn in_own(command: &Command) -> Command {
     outer
 }
 
-/// The process that is the rank: of `unshare` its child.
+/// Returns the process that is the rank: of `unshare` its child.
 pub(super) fn process_of(child: &Child) -> Pid {
     let own = Pid::from_child(child);
     let number = own.as_raw_nonzero();

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::tokens::{Row, Tokens};
 
-/// The table, with the line before and after it.
+/// Returns the table, with the line before and after it.
 pub(super) fn of(tokens: &Tokens) -> String {
     let mut out = format!(
         "\ntokens that undisturbed ranks lost of undisturbed ranks\n{:<24} {:>6} {:>8} {:>10} {:>8} {:>8} {:>8}  causes\n",

@@ -188,7 +188,7 @@ const WIDTH: u64 = 1000;
 const ROW: u64 = 26;
 const TOP: u64 = 40;
 
-/// The picture.
+/// Returns the picture.
 pub(super) fn svg(records: &[Record]) -> String {
     let rows = spans(records);
     let length = records.last().map_or(0, |record| record.us).max(1);

@@ -22,7 +22,7 @@ impl Times {
         &self.0
     }
 
-    /// The smallest that `percent` of all do not exceed.
+    /// Returns the smallest that `percent` of all do not exceed.
     pub(super) fn percentile(&self, percent: usize) -> Option<u64> {
         let place = (self.0.len() * percent).div_ceil(100).max(1);
         self.0.get(place - 1).copied()

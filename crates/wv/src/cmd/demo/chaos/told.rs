@@ -23,7 +23,7 @@ pub(super) enum Line {
 }
 
 impl Line {
-    /// The rank, and what it says; nothing of lines in other words.
+    /// Returns the rank, and what it says; nothing of lines in other words.
     pub(super) fn parse(line: &str) -> Option<(u32, Self)> {
         let (rank, said) = line.strip_prefix("rank ")?.split_once(": ")?;
         let said = Self::of(said)?;

@@ -213,7 +213,7 @@ impl<'a> Story<'a> {
         Some(Verdict { what, evidence })
     }
 
-    /// The last view in which the rank of `record` served, and its members; all ranks if it never served.
+    /// Returns the last view in which the rank of `record` served, and its members; all ranks if it never served.
     fn last_view(&self, place: usize, record: &Record) -> (u32, Vec<u32>) {
         let mut own = self.records[..place].iter().rev();
         let last = own.find_map(|of| match &of.what {
@@ -540,7 +540,7 @@ mod tests {
     const S: u64 = 1_000_000;
     const RANKS: u32 = 4;
 
-    /// A story of four ranks that all serve at 1 s.
+    /// Returns a story of four ranks that all serve at 1 s.
     fn begin() -> Vec<Record> {
         let plan = RecordKind::Plan {
             ranks: RANKS,

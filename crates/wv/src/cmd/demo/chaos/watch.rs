@@ -157,7 +157,7 @@ impl Watch {
         Ok(())
     }
 
-    /// The rank that shows no sign of life for too long, and why that may not be.
+    /// Returns the rank that shows no sign of life for too long, and why that may not be.
     pub(super) fn overdue(&self, now: Instant) -> Option<(u32, String)> {
         let overdue = |(&number, rank): (&u32, &Rank)| {
             let quiet = now.duration_since(rank.since);
@@ -178,7 +178,7 @@ impl Watch {
         self.ranks.iter().find_map(overdue)
     }
 
-    /// The ranks that serve and that no deed disturbs.
+    /// Returns the ranks that serve and that no deed disturbs.
     pub(super) fn calm(&self) -> Vec<u32> {
         let calm = self
             .ranks
@@ -195,12 +195,12 @@ impl Watch {
         self.ranks.len() == ranks as usize && self.ranks.values().all(whole)
     }
 
-    /// The newest step of all.
+    /// Returns the newest step of all.
     pub(super) fn newest_step(&self) -> u32 {
         self.ranks.values().map(|rank| rank.step).max().unwrap_or(0)
     }
 
-    /// The step of the rank that is behind all others.
+    /// Returns the step of the rank that is behind all others.
     pub(super) fn oldest_step(&self) -> u32 {
         self.ranks.values().map(|rank| rank.step).min().unwrap_or(0)
     }
