@@ -34,11 +34,11 @@ use crate::team::{Maker, Team, TeamError};
 /// A MoE layer at one rank. Its phases run in the order in which they are launched; all ranks launch the same ones.
 #[derive(Debug)]
 pub struct Moe {
+    /// Context, state per peer, views with their tables of experts. `control` writes into it. Goes before the board that it names.
+    state: DeviceMemory,
     /// Team, views, board.
     control: Control,
     config: MoeConfig,
-    /// Context, state per peer, views with their tables of experts. `control` writes into it.
-    state: DeviceMemory,
     layout: Layout,
     /// What the NIC sends from.
     staging: Window,

@@ -358,7 +358,7 @@ impl Gpu for CudaGpu {
     fn persistent(&self) -> Result<Persistent, GpuError> {
         let known = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
         let local = facts::most_local_bytes(&self.device, &known)?;
-        let kernel = PersistentKernel::announce(self.device.context(), local, self.code.modules())?;
+        let kernel = PersistentKernel::announce(&self.device, local, self.code.modules())?;
         Ok(Persistent::new(Box::new(kernel)))
     }
 

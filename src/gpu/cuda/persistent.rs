@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUlimit};
 
-use super::context::Context;
+use super::device::Device;
 use super::driver::check;
 use super::module::Module;
 use crate::gpu::GpuError;
@@ -16,7 +16,8 @@ use crate::gpu::launch::Running;
 /// One persistent kernel. Ends after it.
 #[derive(Debug)]
 pub(super) struct PersistentKernel {
-    context: Arc<Context>,
+    /// Opening the device again finds this one, which knows that the kernel runs.
+    device: Arc<Device>,
     /// Opening the device again finds them loaded.
     modules: Vec<Module>,
 }
@@ -25,11 +26,11 @@ impl PersistentKernel {
     /// Announces one, beside which kernels with at most `local` bytes of local memory are launched. The driver makes room for more
     /// than the limit at the first launch that needs it, and waits there.
     pub(super) fn announce(
-        context: &Arc<Context>,
+        device: &Arc<Device>,
         local: u32,
         modules: Vec<Module>,
     ) -> Result<Self, GpuError> {
-        context.bind()?;
+        device.bind()?;
         let stack = local as usize;
         let limit = CUlimit::CU_LIMIT_STACK_SIZE;
         let mut has = 0;
@@ -43,9 +44,9 @@ impl PersistentKernel {
                 sys::cuCtxSetLimit(limit, stack)
             })?;
         }
-        context.put_off().announced();
+        device.context().put_off().announced();
         Ok(Self {
-            context: Arc::clone(context),
+            device: Arc::clone(device),
             modules,
         })
     }
@@ -57,6 +58,6 @@ impl Drop for PersistentKernel {
     fn drop(&mut self) {
         // Those that nothing else keeps are unloaded with the rest.
         self.modules.clear();
-        self.context.end_persistent();
+        self.device.context().end_persistent();
     }
 }

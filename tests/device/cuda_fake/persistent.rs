@@ -65,6 +65,22 @@ fn kernels_are_loaded_before_a_persistent_kernel_or_refused_by_name() {
 }
 
 #[test]
+fn a_device_that_only_a_persistent_kernel_has_is_found_open_with_it() {
+    fake("").run(|fake| {
+        let first = gpu();
+        let loaded = fake.calls("cuModuleLoadDataEx").len();
+        let persistent = first.persistent().unwrap();
+        drop(first);
+        let again = gpu();
+        assert_eq!(fake.calls("cuModuleLoadDataEx").len(), loaded);
+        drop(again.alloc(64, 64).unwrap());
+        assert_eq!(fake.calls("cuMemFree_v2").len(), 0, "put off");
+        drop(persistent);
+        assert_eq!(fake.calls("cuMemFree_v2").len(), 1);
+    });
+}
+
+#[test]
 fn the_stack_of_each_kernel_has_its_room_before_a_persistent_kernel() {
     fake("").run(|fake| {
         let gpu = gpu();
