@@ -105,7 +105,7 @@ fn a_doorbell_that_is_the_beginning_of_a_wqe_runs_up_to_its_end() {
     let before: Vec<u64> = pair.ends[1].window_at(0, 8 * 4);
     pair.ends[1].write_words(0, &[0; 8 * 4]);
     assert_ne!(wqe[7] & 0x3f, 0, "the WQE has a length");
-    pair.ends[0].write_at(qp.doorbell.addr(), &wqe[..8]);
+    pair.ring(u64::from_le_bytes(wqe[..8].try_into().unwrap()));
     until("the word is there again", || {
         let now: Vec<u64> = pair.ends[1].window_at(0, 8 * 4);
         now.iter()
