@@ -28,6 +28,9 @@ use crate::fabric::{FabricError, LiveTeam, Rail, RailConfig, Ways};
 use crate::gpu::Gpu;
 use crate::verbs::{Context, Pd, QpConfig};
 
+/// The name by which programs filter what a team says of itself in its log.
+const LOG: &str = "warpverbs::team";
+
 /// What the rails of a team are made on.
 #[derive(Clone, Copy)]
 pub(in crate::team) struct Devices<'a> {
@@ -60,7 +63,7 @@ pub(in crate::team) fn start<E: From<Error>>(
     match RankDevices::open_in(config, &team, &store) {
         Ok(opened) => {
             for reason in &opened.passed_over {
-                tracing::info!("rank {} passes over {reason}", config.rank);
+                tracing::info!(target: LOG, "rank {} passes over {reason}", config.rank);
             }
             let devices = Devices {
                 contexts: &opened.contexts,
@@ -163,10 +166,10 @@ fn tables_of(
 
 /// Says what this rank has joined as, and which way its traffic takes.
 fn log(parts: &Parts) {
-    tracing::info!("{}", summary(parts));
+    tracing::info!(target: LOG, "{}", summary(parts));
     if tracing::enabled!(tracing::Level::INFO) {
         for path in paths(parts) {
-            tracing::info!("{path}");
+            tracing::info!(target: LOG, "{path}");
         }
     }
 }

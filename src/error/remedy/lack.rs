@@ -112,11 +112,18 @@ mod tests {
 
     #[test]
     fn each_capability_of_the_table_is_asked_for_and_found() {
-        let verbs = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/verbs");
-        let files = fs::read_dir(verbs).unwrap();
-        let sources: Vec<String> = files
-            .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
-            .collect();
+        let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/verbs")];
+        let mut sources: Vec<String> = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for file in fs::read_dir(folder).unwrap() {
+                let path = file.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    sources.push(fs::read_to_string(path).unwrap());
+                }
+            }
+        }
         for (name, advice) in CAPABILITIES {
             assert_eq!(of_capability(name), behind(advice), "{name}");
             let literal = format!("\"{name}");

@@ -11,12 +11,10 @@
 //! ```text
 //! lane.rs counts.rs   the queue of copies; counters, in which copies count too
 //! reach.rs            proves that a process is the peer's, and copies
-//! offer.rs machine.rs staged.rs
-//!                     what an engine tells of its board; a process of this machine; memory of the host that a GPU is not let near
+//! offer.rs machine.rs staged.rs  what an engine tells of its board; a process of this machine; memory of the host that a GPU is not let near
 //! board.rs            which regions an engine shows, and how it takes one away
-//! admitted.rs kept.rs the permission that Yama wants; what an engine keeps for one connection
-//! count_words.rs user.rs names.rs
-//!                     words of counters; whose a process is; how other processes reach memory
+//! admitted.rs kept.rs  the permission that Yama wants; what an engine keeps for one connection
+//! count_words.rs user.rs names.rs  words of counters; whose a process is; how other processes reach memory
 //! words.rs            words that processes share
 //! ```
 
