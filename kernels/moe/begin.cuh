@@ -1,18 +1,18 @@
 // The begin of a phase. A dispatch takes the number of the call, its view and its deadline. Every
 // phase takes a guard of each peer.
 //
-// A change of membership closes `limit` on the host. A call that finds its number above it waits
-// until the host has decided, and ends `aborted` if that takes too long. Aborted or not, it has
-// used its number up: the calls of all ranks stay in step. So further calls are held as long, or
-// until another rank has begun them: a rank that used up numbers without waiting would run ahead of
-// all others. Everything later reads the handle only.
+// A change of membership closes `limit` on the host. A call whose number is above it waits until
+// the host has decided, and ends `aborted` if that takes too long. Aborted or not, the call has
+// used its number up, so the calls of all ranks stay in step. Further calls are then held as long,
+// or until another rank has begun them: a rank that used up numbers without waiting would run ahead
+// of all others. The later parts of a call read the handle only.
 #pragma once
 
 #include "clock.cuh"
 
 namespace wv::moe {
 
-/// Returns whether a word of `peer` says that it has begun `call` or a later one.
+/// Returns whether a word of `peer` says that the peer has begun `call` or a later call.
 WV_DEVICE bool has_begun(const MoeContext& moe, uint32_t peer, uint32_t call) {
   for (uint32_t i = 0; i < SIGNALS_PER_PEER; ++i) {
     const MoeSignal* const signal = signal_of(moe, peer, i);
@@ -24,8 +24,8 @@ WV_DEVICE bool has_begun(const MoeContext& moe, uint32_t peer, uint32_t call) {
   return false;
 }
 
-/// Beats to all peers if it is time, with words of the call before `call`, which is held. One
-/// thread.
+/// Beats to all peers if it is time, while `call` is held. The words are those of the call before.
+/// One thread.
 WV_DEVICE_COLD void beat_while_held(MoeContext* moe, MoeHandle* handle, uint32_t call,
                                     HeldBeats* beats) {
   if (!beats->are_due()) return;
@@ -38,8 +38,9 @@ WV_DEVICE_COLD void beat_while_held(MoeContext* moe, MoeHandle* handle, uint32_t
   }
 }
 
-/// Waits until `call` may start, while the host limits calls: `ok`; `closed` if it may not in time,
-/// `aborted` if the host ends all calls. `started` has its number. One thread.
+/// Waits until `call` may start, while the host limits calls. Returns `ok`; `closed` if the call
+/// may not start, in time or at all; `aborted` if the host ends all calls. `started` has the number
+/// of the call already. One thread.
 WV_DEVICE_COLD Status hold(MoeContext& moe, MoeHandle* handle, uint32_t call,
                            uint64_t deadline_ns) {
   MoeBoard& board = *moe.board;
@@ -51,7 +52,8 @@ WV_DEVICE_COLD Status hold(MoeContext& moe, MoeHandle* handle, uint32_t call,
   const Watch watch{nullptr, &moe.team->config->abort};
   const Status status = spin_until(watch, change, [&] {
     if (platform::load_relaxed_sys(&board.limited) == 0) return Status::ok;
-    // Acquire. The limit that the host stored before `limited`: pairs with its release store.
+    // Acquire. Orders the load of `limit` after that of `limited`: the host stores `limit` before
+    // `limited`. Pairs with its release store.
     platform::fence_acquire_sys();
     limit = platform::load_relaxed_sys(&board.limit);
     if (!newer(call, limit)) return Status::ok;
@@ -66,10 +68,11 @@ WV_DEVICE_COLD Status hold(MoeContext& moe, MoeHandle* handle, uint32_t call,
   return status == Status::timeout ? Status::closed : status;
 }
 
-/// The newest view that covers `call`; MOE_VIEWS if none does. `newest` is that of calls so far.
+/// Returns the newest view that covers `call`, or MOE_VIEWS if none does. `newest`: the serial of
+/// the newest view in which calls have run.
 ///
-/// A view in which calls have run covers all that follow, for however long it stands. Its `first`
-/// may be so old that it looks new, and is not looked at. An older one covers none of them.
+/// A view in which calls have run covers all later calls, however long it stands. Its `first` may
+/// be so old that it looks new, so it is not read. An older view covers none of these calls.
 WV_DEVICE uint32_t pick_view(const MoeView* views, uint32_t newest, uint32_t call) {
   uint32_t serials[MOE_VIEWS];  // all in flight together
   for (uint32_t i = 0; i < MOE_VIEWS; ++i) {
@@ -81,8 +84,8 @@ WV_DEVICE uint32_t pick_view(const MoeView* views, uint32_t newest, uint32_t cal
     const uint32_t serial = serials[i];
     if (serial == 0 || newer(newest, serial)) continue;
     if (serial != newest) {
-      // Acquire. The view before its serial: pairs with the order of the host's writes. Calls of
-      // the older view may run while it writes the newer one.
+      // Acquire. Orders the loads of the view after that of its serial: pairs with the order of the
+      // host's writes. Calls of the older view may run while the host writes the newer one.
       platform::fence_acquire_sys();
       if (ahead(platform::load_relaxed(&view.first), call)) continue;
     }
@@ -94,11 +97,11 @@ WV_DEVICE uint32_t pick_view(const MoeView* views, uint32_t newest, uint32_t cal
   return best;
 }
 
-/// The first call of the view in force may fall behind by this number of calls. Then the kernel
-/// writes it anew, half as far behind, because the host compares it with calls.
+/// How far, in calls, the first call of the view in force may lie behind. Then a kernel writes a
+/// first call that is half as far behind, because the host compares the first call with calls.
 inline constexpr uint32_t VIEW_AGE = 1u << 30;
 
-/// A call that is not aborted runs in view `place`. One thread.
+/// Enters view `place`, in which `call` runs. The call is not aborted. One thread.
 WV_DEVICE void enter_view(MoeContext& moe, uint32_t place, uint32_t call) {
   const MoeView& view = moe.views[place];
   if (view.serial != moe.serial) {
@@ -114,9 +117,9 @@ WV_DEVICE void enter_view(MoeContext& moe, uint32_t place, uint32_t call) {
   platform::store_relaxed_sys(&moe.board->in_force, pack(moe.serial, moe.first));
 }
 
-/// The last call that has ended, and all before it: all of its phases have, or it is closed.
-/// `newest` has begun. A call is closed when a later one has been combined, too: it takes part in
-/// nothing any more.
+/// Returns the last call up to which all calls have ended. `newest` is the newest call that has
+/// begun. A call has ended when all of its phases have, or when it is closed. A call is also closed
+/// when a later one has been combined: it takes part in nothing any more.
 WV_DEVICE uint32_t finished_of(const MoeContext& moe, uint32_t newest) {
   const uint32_t combined = moe.released[KIND_COMBINE];
   uint32_t finished = newest - SETS;
@@ -135,11 +138,12 @@ WV_DEVICE void publish_finished(const MoeContext& moe) {
   platform::store_relaxed_sys(&moe.board->finished, finished_of(moe, moe.call));
 }
 
-/// Words of the host that every dispatch looks at.
+/// The words of the host that every dispatch reads.
 struct Rein {
   bool limited, alone;
 
-  /// In one load, since one of host memory takes as long as a thousand instructions.
+  /// Reads both words in one load, because a load of host memory takes as long as a thousand
+  /// instructions.
   WV_DEVICE static Rein of(const MoeBoard& board) {
     const auto* const both = reinterpret_cast<const uint64_t*>(&board.limited);
     const uint64_t words = platform::load_relaxed_sys(both);
@@ -147,7 +151,7 @@ struct Rein {
   }
 };
 
-/// Returns whether no view is newer than that in `place`.
+/// Returns whether no view is newer than the view in `place`.
 WV_DEVICE bool is_newest(const MoeContext& moe, uint32_t place) {
   const uint32_t serial = moe.views[place].serial;
   for (uint32_t i = 0; i < MOE_VIEWS; ++i) {
@@ -161,7 +165,7 @@ WV_DEVICE bool is_newest(const MoeContext& moe, uint32_t place) {
 struct Wanted {
   const MoeView& view;
   uint32_t rank, ranks;
-  /// As in `DispatchSendParams`.
+  /// The parameter `active` of `DispatchSendParams`.
   const uint32_t* active;
 
   /// Returns whether `peer` is a member that the caller has not masked.
@@ -169,8 +173,9 @@ struct Wanted {
     if (peer == rank || (active != nullptr && active[peer] == 0)) return false;
     return has_bit(view.members, peer);
   }
-  /// Whether they are some, and all of them are suspects of this rank's kernels. Ends at the first
-  /// that is not, as a rule the first at all. One thread.
+  /// Returns whether the call exchanges with some peer, and all such peers are suspects of this
+  /// rank's kernels. Ends at the first peer that is no suspect, which is as a rule the first of
+  /// all. One thread.
   WV_DEVICE bool are_suspects(const MoePeer* peers) const {
     bool any = false;
     for (uint32_t peer = 0; peer < ranks; ++peer) {
@@ -182,12 +187,12 @@ struct Wanted {
   }
 };
 
-/// Waits while this rank exchanges with no other. The wait ends at the deadline, when a suspect
-/// sends a word, or when the host finds another rank or prepares a change. `alone` is the host's
-/// word at the begin. Calls of such a rank are of no use to any rank, and a view that takes it back
-/// begins after all of them. Ranks that have not made as many would have to, before anything else
-/// changes. So it makes few. Calls before the newest view are those that it is itself behind, and
-/// do not wait. One thread.
+/// Waits while this rank exchanges with no other rank. The wait ends at the deadline, when a
+/// suspect sends a word, or when the host finds another rank or prepares a change. `alone` is what
+/// the host said at the begin of the call. Calls of such a rank are of no use to any rank, and a
+/// view that takes the rank back begins after all of them. Ranks that have made fewer calls would
+/// have to catch up before anything else changes. So this rank makes few calls. In calls before the
+/// newest view the rank is itself behind, and does not wait. One thread.
 WV_DEVICE_COLD void keep_pace(const Call& call, const Wanted& wanted, bool alone) {
   if (!is_newest(call.moe, call.handle.view)) return;
   const MoeBoard& board = *call.moe.board;
@@ -206,8 +211,8 @@ WV_DEVICE_COLD void keep_pace(const Call& call, const Wanted& wanted, bool alone
 }
 
 /// Begins a phase: thread 0 does `begin`, then one thread for each peer does `peers`. A barrier of
-/// the grid is behind both. If one block has enough threads for all peers, the first block does
-/// both, with a barrier of the block between the two. Otherwise a barrier of the grid stands
+/// the grid follows both. If one block has enough threads for all peers, the first block does both,
+/// with a barrier of the block between `begin` and `peers`. Otherwise a barrier of the grid stands
 /// between them.
 template <class Begin, class Peers>
 WV_DEVICE void begin_phase(MoeContext& moe, Begin begin, Peers peers) {
@@ -225,8 +230,9 @@ WV_DEVICE void begin_phase(MoeContext& moe, Begin begin, Peers peers) {
   grid_sync();
 }
 
-/// A tag of 16 bits for a shape that is not the layer's; never 0. Formats of other kinds never
-/// share one; of two shapes of one kind that differ in lengths, one pair in 2,048 does.
+/// Returns a tag of 16 bits for a shape that is not the layer's; never 0. Shapes with another
+/// format or kind of scales never share a tag. Of two shapes that differ only in lengths, one pair
+/// in 2,048 shares one.
 WV_DEVICE uint32_t tag_of(const MoeShape& shape) {
   const uint32_t format = static_cast<uint32_t>(shape.format);
   const uint32_t kind = format << 2 | static_cast<uint32_t>(shape.scales);
@@ -238,7 +244,7 @@ WV_DEVICE uint32_t tag_of(const MoeShape& shape) {
   return (kind + 1) << 11 | lengths >> 21;
 }
 
-/// Takes down the shape of a call: the layer's, unless the parameters say another one.
+/// Writes the shape of a call to `shape`: the layer's, unless the parameters say another one.
 WV_DEVICE void take_shape(const MoeContext& moe, const DispatchSendParams& p, MoeShape& shape) {
   const bool own = p.tokens >> 16 != 0;
   shape.max_tokens = own ? p.tokens >> 16 : moe.max_tokens;
@@ -256,11 +262,11 @@ WV_DEVICE bool holds(const MoeContext& moe, const MoeShape& shape) {
          uint64_t{shape.scales_at} + shape.scale_bytes <= moe.slot_bytes;
 }
 
-/// Begins a call: takes its number, waits until it may start, and stores in the handle what all
-/// its phases go by. Closes the call two back: its slots may be used again. One thread.
+/// Begins a call: takes its number, waits until it may start, and stores in the handle what all its
+/// phases read. Closes the call two before it, whose slots may be used again. One thread.
 ///
-/// A load takes as long as a hundred instructions and one of host memory as a thousand, and a fence
-/// lets nothing pass. So loads that need not wait for each other are issued together.
+/// A load takes as long as a hundred instructions, and a load of host memory as long as a thousand.
+/// Nothing passes a fence. So loads that need not wait for each other are issued together.
 WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   MoeContext& moe = *p.moe;
   MoeHandle& handle = *p.handle;
@@ -279,8 +285,8 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   moe.call = call;
   platform::store_relaxed_sys(&board.started, call);
   // Sequentially consistent. Pairs with the fence between the host's store of the limit and its
-  // look at `started`. Either the host sees this call, or this thread sees the limit. A release of
-  // what earlier calls did, too: pairs with the acquire load of the host of `finished`.
+  // look at `started`: either the host sees this call, or this thread sees the limit. Also a
+  // release of what earlier calls did: pairs with the acquire load of the host of `finished`.
   platform::fence_sc_sys();
   platform::store_relaxed_sys(&board.finished, finished);
   Rein rein = Rein::of(board);
@@ -288,7 +294,7 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   if (rein.limited) {
     held = hold(moe, &handle, call, p.deadline_ns);
     rein = Rein::of(board);
-    // Again, so that no register keeps them meanwhile.
+    // These values are read again, so that no register keeps them during the wait.
     views = moe.views;
     clock = moe.clock;
     joined = moe.joined;
@@ -297,7 +303,8 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   }
   const uint32_t tokens = p.tokens & 0xffff;
   const bool fits = tokens <= shape.max_tokens && holds(moe, shape);
-  // Acquire. The host's limit before the view that it wrote first; pairs with its release store.
+  // Acquire. Orders the loads of the views after that of the limit: the host writes a view before
+  // it lets calls start in it. Pairs with its release store.
   platform::fence_acquire_sys();
   const uint32_t warm_calls = platform::load_relaxed(&clock->warm_calls);
   const uint64_t warm_ns = platform::load_relaxed(&clock->warm_ns);
@@ -328,7 +335,8 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   handle.refused = ~uint64_t{0};
   clear_fault(handle.fault, ranks);
   moe.waiting = ranks;
-  // No call has the number of one that was passed a lap ago.
+  // The mark of the last passed call moves along, so that no call gets the number of a call that
+  // was passed a lap ago.
   if (call - moe.passed > 2) moe.passed = call - 3;
   if (aborted) {
     handle.phase[DISPATCH_SEND] = Status::aborted;
@@ -367,18 +375,19 @@ WV_DEVICE void begin(MoeContext* moe, MoeHandle* handle, Phase phase, CallStage 
   }
 }
 
-/// Takes back a phase that has begun after `after`, because this layer cannot do it. The phase does
-/// nothing, ends `invalid`, and may be called again. One thread; a barrier follows.
+/// Takes back a phase that has begun after stage `after`, because this layer cannot do the phase.
+/// The phase does nothing, ends `invalid`, and may be called again. One thread; a barrier follows.
 WV_DEVICE_COLD void refuse(const Call& call, CallStage after) {
   call.handle.phase[call.phase] = Status::invalid;
   call.handle.in_turn = 0;
   call.handle.stage = after;
 }
 
-/// What the call knows of `peer` at its begin: whether it is a member, and whether it takes part.
+/// Stores what the call knows of `peer` at its begin: whether it is a member, and takes part.
 ///
-/// In an aborted call no peer does, but both send phases say so to the members at once. A rank that
-/// said so only with its next call would wait in that one for a rank that waits for it in this.
+/// In an aborted call no peer takes part, but both send phases tell the members so at once. A rank
+/// that told it only with its next call would wait in that call for a rank that waits for it in
+/// this one.
 WV_DEVICE void join_peer(const Call& call, const uint32_t* active, uint32_t peer) {
   const bool aborted = call.handle.aborted != 0;
   const bool wanted = active == nullptr || peer == call.rank() || active[peer] != 0;
@@ -388,7 +397,7 @@ WV_DEVICE void join_peer(const Call& call, const uint32_t* active, uint32_t peer
   call.handle.peers[peer] = state;
 }
 
-/// Bits of `MoeHandle::tell`.
+/// The bits of `MoeHandle::tell`.
 enum Tell : uint32_t { TELL = 1, UNSTAGED = 2 };
 
 /// Begins a send phase for all peers: takes guards, and finds out which credits are missing.
@@ -409,11 +418,11 @@ WV_DEVICE void begin_send(const Call& call) {
   }
 }
 
-/// Finds out which send buffers an HCA still reads for `peer`, but for that of the call before,
-/// which this call does not take anyway. After `begin_send`. One thread.
+/// Finds out which send buffers an HCA still reads for `peer`. The buffer of the call before is
+/// left out, because this call does not take it anyway. After `begin_send`. One thread.
 WV_DEVICE void find_busy(const Call& call, uint32_t peer) {
   const MoePeer& state = call.moe.peers[peer];
-  // The look for the credit has found that the HCA has carried this set.
+  // If the credit is given or awaited, the look for it has found that the HCA has carried this set.
   const bool carried = call.is_active(peer) && state.credit <= AWAITED;
   for (uint32_t set = 0; set < SETS; ++set) {
     const uint32_t buffer = state.buffer[set];
@@ -423,8 +432,8 @@ WV_DEVICE void find_busy(const Call& call, uint32_t peer) {
   }
 }
 
-/// The same for the send phase of dispatch, which first takes down the ranks that take part;
-/// `active` as in `DispatchSendParams`.
+/// Begins the send phase of dispatch for all peers: notes which of them take part, does
+/// `begin_send`, and then `find_busy` for each other rank. `active`: that of `DispatchSendParams`.
 WV_DEVICE void begin_dispatch_send(const Call& call, const uint32_t* active) {
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
     join_peer(call, active, peer);

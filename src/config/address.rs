@@ -1,16 +1,16 @@
-//! Addresses with ports in variables and arguments.
+//! Reads addresses with ports from variables and arguments.
 
 use std::net::SocketAddr;
 
 use crate::config::number::whole;
 
-/// `HOST:PORT`, whose port is a whole number up to 65535: the host as it stands, and the port.
+/// Returns host and port of `HOST:PORT`. The port is a whole number up to 65535. The host is not read further.
 pub(crate) fn host_and_port(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     Some((host, whole(port)?.try_into().ok()?))
 }
 
-/// `IP:PORT`, an IPv6 address in brackets, whose port is a whole number up to 65535.
+/// Returns the address of `IP:PORT`. An IPv6 address stands in brackets, and the port is a whole number up to 65535.
 pub(super) fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = host_and_port(text)?;
     format!("{ip}:{port}").parse().ok()

@@ -1,4 +1,4 @@
-//! What may be chosen by a word, and the words of the variables.
+//! The settings that are chosen by a word, and the words of their variables.
 
 use std::fmt;
 
@@ -17,29 +17,29 @@ pub enum Sharing {
 /// How the HCA hears of posted work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Doorbell {
-    /// A record in memory says how far to run; then the register is stored to.
+    /// A record in memory says up to which WQE the HCA may run. Then the poster stores to the register.
     #[default]
     Record,
-    /// No record in memory: the value stored to the register says how far to run. By capability `send_dbr_mode_no_dbr_ext`. No
-    /// other QP uses the register's page.
+    /// No record in memory: the value stored to the register says up to which WQE the HCA may run. Needs the capability
+    /// `send_dbr_mode_no_dbr_ext`. No other QP uses the register's page.
     NoRecord,
-    /// A record in memory; then a word of host memory, from which a thread of the host stores to the register. For GPUs that
-    /// the register cannot be mapped into.
+    /// A record in memory, and then a word of host memory. A thread of the host reads that word and stores to the register. For GPUs into
+    /// which the register cannot be mapped.
     Mailbox,
 }
 
-/// Where send queue, doorbell records, CQEs and receive queue lie. Indices and flags always lie in device memory.
+/// In which memory send queue, doorbell records, CQEs and receive queue lie. Indices and flags always lie in device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Queues {
     /// In the control heap, with everything else.
     #[default]
     Device,
-    /// In a second heap of host memory that kernels reach: for devices whose memory the HCA cannot reach. Kernels then need
-    /// fences of system scope.
+    /// In a second heap, of host memory that kernels reach: for devices whose memory the HCA cannot reach. Kernels then need fences of
+    /// system scope.
     Host,
 }
 
-/// Where windows lie.
+/// In which memory windows lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Memory {
     /// In device memory.
@@ -48,25 +48,25 @@ pub enum Memory {
     Host,
 }
 
-/// How send completions are kept.
+/// How send completions are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CqKind {
     /// One entry, overwritten by each completion.
     #[default]
     Collapsed,
-    /// An entry for each WQEBB of the send queue: the first error is never overwritten.
+    /// An entry for each WQEBB of the send queue, so that the first error is never overwritten.
     Wide,
 }
 
-/// How a signal is kept after the data that it stands for. In the order of their cost.
+/// How a signal is kept after the data that it announces. The ways are in the order of their cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SignalOrder {
-    /// The signal is an inline write on the same QP: where the device places writes in order.
+    /// The signal is an inline write on the same QP. For devices that place writes in order.
     Inline,
-    /// The signal is an atomic swap on the same QP: where atomics are behind what was posted before.
+    /// The signal is an atomic swap on the same QP. For devices that execute atomics after what was posted before.
     Swap,
-    /// The data has completed before the signal is posted: anywhere.
+    /// The signal is posted when the data has completed. For all devices.
     Flush,
 }
 
@@ -114,12 +114,12 @@ pub(super) const MOE_ORDER: [(&str, Option<SignalOrder>); 4] = [
 /// How transfers of an engine go to peers of its machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EnginePath {
-    /// By copies within the machine where they can, else by the NIC.
+    /// By copies within the machine if that is possible, otherwise by the NIC.
     #[default]
     Auto,
-    /// By the NIC, to peers of this machine, too.
+    /// By the NIC, also to peers of this machine.
     Nic,
-    /// By copies within the machine. A peer for which that cannot be is not connected.
+    /// By copies within the machine. A peer for which that is not possible is not connected.
     Local,
 }
 
@@ -130,7 +130,7 @@ impl fmt::Display for EnginePath {
     }
 }
 
-/// Which rails of an engine meet which of its peer.
+/// Which rails of an engine meet which rails of its peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EnginePairing {
     /// QP `n` leaves by rail `n` and enters by rail `n`.
@@ -141,13 +141,13 @@ pub enum EnginePairing {
     Near,
 }
 
-/// In which CQs the QPs of an engine complete.
+/// The CQs in which the QPs of an engine complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EngineCq {
     /// Each worker has its own, and takes no lock.
     #[default]
     Worker,
-    /// The workers of a NIC have one in common. Whichever of them looks takes what has completed, for the others too.
+    /// The workers of a NIC share one. Each worker that looks takes what has completed, for the other workers too.
     Nic,
 }
 
@@ -183,12 +183,12 @@ pub(super) const ENGINE_DEPTH: [(&str, u8); 8] = [
 /// When packets have a global route header on InfiniBand. RoCE packets always have their addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GrhUse {
-    /// Where the subnets of both ports differ, or one of them demands it.
+    /// If the subnets of both ports differ, or one of the ports demands it.
     #[default]
     Auto,
-    /// Every packet has one, also within a subnet.
+    /// Every packet has one, even within a subnet.
     Always,
-    /// Never; a peer that needs one is refused.
+    /// No packet has one. A peer that needs one is refused.
     Never,
 }
 

@@ -1,26 +1,26 @@
-//! On which CPUs the workers of a host engine run.
+//! The CPUs on which the workers of a host engine run.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::config::number::whole;
 
-/// CPUs have lower numbers: Linux is built for as many at most.
+/// The limit of CPU numbers: Linux is built for this many CPUs at most.
 const MOST_CPUS: u32 = 8192;
 
-/// On which CPUs the workers of a host engine run.
+/// The CPUs on which the workers of a host engine run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EngineCpus {
-    /// On those near their NIC, as the system lists them. On any, if it lists none that the process may use.
+    /// CPUs near the worker's NIC, as the system lists them. If it lists none that the process may use, any CPUs.
     #[default]
     Near,
-    /// On all that the process may use.
+    /// All CPUs that the process may use.
     Any,
-    /// On these.
+    /// The CPUs of this list.
     Listed(CpuList),
 }
 
-/// Numbers of CPUs, at least one, in their order.
+/// Numbers of CPUs, at least one, ascending.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CpuList(Vec<u32>);
 
@@ -30,7 +30,7 @@ pub struct CpuList(Vec<u32>);
 pub struct BadCpus;
 
 impl CpuList {
-    /// These; none of an empty list, and of one with a number that no CPU has.
+    /// Returns the list of these numbers. Returns None if there is no number, or one that no CPU has.
     #[must_use]
     pub fn of(numbers: impl IntoIterator<Item = u32>) -> Option<Self> {
         let mut all: Vec<u32> = numbers.into_iter().collect();
@@ -40,13 +40,13 @@ impl CpuList {
         fits.then_some(Self(all))
     }
 
-    /// Their numbers.
+    /// Returns the numbers of the CPUs.
     #[must_use]
     pub fn numbers(&self) -> &[u32] {
         &self.0
     }
 
-    /// Part `nth` of `parts`, which are as long as each other but for one CPU. All of them where there are fewer CPUs than parts.
+    /// Returns part `nth` of `parts`, whose lengths differ by one CPU at most. Returns all CPUs if there are fewer CPUs than parts.
     pub(crate) fn part(&self, nth: usize, parts: usize) -> Self {
         let cpus = self.0.len();
         let border = |at: usize| at.min(parts) * cpus / parts;
@@ -56,13 +56,13 @@ impl CpuList {
         }
     }
 
-    /// Those that `other` has too.
+    /// Returns the CPUs that are in `other` too, or None if there are none.
     pub(crate) fn within(&self, other: &Self) -> Option<Self> {
         let both = self.0.iter().filter(|cpu| other.has(**cpu));
         Self::of(both.copied())
     }
 
-    /// Returns whether it has all of `other`.
+    /// Returns whether the list has all CPUs of `other`.
     pub(crate) fn has_all(&self, other: &Self) -> bool {
         other.0.iter().all(|cpu| self.has(*cpu))
     }

@@ -1,26 +1,26 @@
-//! Which RDMA devices a rank or an engine uses, in words.
+//! Which RDMA devices a rank or an engine uses, as text.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::config::number::whole;
 
-/// Which RDMA devices a rank or an engine uses, one per rail.
+/// Which RDMA devices a rank or an engine uses: one for each rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// The best one for the rank's GPU that is none of these. An engine may take several.
+    /// The best device for the rank's GPU, of those that are not left out. An engine may take several.
     Auto {
         /// Devices, or ports of them, that are left out.
         without: Vec<PortName>,
     },
-    /// These, and no others.
+    /// The devices with these names, and no others.
     Named(Vec<PortName>),
 }
 
-/// An RDMA device by name, and one of its ports where that is said.
+/// The name of an RDMA device, and the number of a port if the text names one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortName {
-    /// Kernel name, `mlx5_3`.
+    /// Name of the device in the kernel, such as `mlx5_3`.
     pub device: String,
     /// Port, from 1.
     pub port: Option<u8>,
@@ -34,7 +34,7 @@ pub struct PortName {
 pub struct BadDevices {
     /// The text.
     pub value: String,
-    /// What is wrong with it.
+    /// Why the text names no devices.
     pub reason: String,
 }
 
@@ -50,7 +50,7 @@ impl Default for DeviceChoice {
 }
 
 impl DeviceChoice {
-    /// Returns whether it names none.
+    /// Returns whether `auto` chooses the devices.
     #[must_use]
     pub fn is_auto(&self) -> bool {
         matches!(self, Self::Auto { .. })
@@ -71,7 +71,7 @@ impl DeviceChoice {
 impl FromStr for DeviceChoice {
     type Err = BadDevices;
 
-    /// `auto`, `mlx5_3`, `mlx5_3:2`, `mlx5_0,mlx5_1`, `^mlx5_bond_0`.
+    /// Reads a choice such as `auto`, `mlx5_3`, `mlx5_3:2`, `mlx5_0,mlx5_1` or `^mlx5_bond_0`.
     fn from_str(text: &str) -> Result<Self, BadDevices> {
         let bad = |reason: String| BadDevices {
             value: text.chars().take(256).collect(),
@@ -88,7 +88,7 @@ impl FromStr for DeviceChoice {
     }
 }
 
-/// The names of a list.
+/// Returns the names in a list with commas.
 fn names(list: &str) -> Result<Vec<PortName>, String> {
     let mut names: Vec<PortName> = Vec::new();
     for word in list.split(',').map(str::trim) {

@@ -1,4 +1,4 @@
-//! How a host engine works.
+//! The configuration of a host engine.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,65 +20,65 @@ use crate::config::path::PathConfig;
 use crate::config::setters::setters;
 use crate::config::source::Source;
 
-/// How a host engine works. It is checked when the engine is made.
+/// The configuration of a host engine. It is checked when the engine is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EngineConfig {
-    /// By which peers know it, 1 to 255 bytes. No variable.
+    /// The name by which peers know the engine, 1 to 255 bytes. No variable.
     pub name: String,
-    /// The RDMA devices, `mlx5_3`, `mlx5_3:2` (a port), `mlx5_0,mlx5_1`, `^mlx5_bond_0` (all but this) or `auto`. `WARPVERBS_DEVICE`.
+    /// The RDMA devices: `mlx5_3`, `mlx5_3:2` (a port), `mlx5_0,mlx5_1`, `^mlx5_bond_0` (all but this) or `auto`. `WARPVERBS_DEVICE`.
     /// Default `auto`. [`Engine::start`](crate::engine::Engine::start) opens them.
     pub device: DeviceChoice,
-    /// Most ports that `auto` takes, 1 to 8 and at most [`qps`](Self::qps). All are as near and as fast as the best one. Named devices
-    /// are taken whole. `WARPVERBS_ENGINE_RAILS`. Default 1.
+    /// Most ports that `auto` takes, 1 to 8 and at most [`qps`](Self::qps). All of them are as near and as fast as the best one. All named
+    /// devices are taken. `WARPVERBS_ENGINE_RAILS`. Default 1.
     pub rails: u32,
-    /// The CUDA device near which `auto` looks for ports. With any other value it looks near the NUMA node that has all CPUs of the
-    /// workers; if several nodes have some, the fastest port is the best one. `WARPVERBS_GPU`. Default `auto`.
+    /// The CUDA device near which `auto` looks for ports. With any other value `auto` looks near the NUMA node that has all CPUs of the
+    /// workers. If these CPUs are on several nodes, the fastest port is the best one. `WARPVERBS_GPU`. Default `auto`.
     pub gpu: GpuSelector,
-    /// The GID that the engine speaks from. `WARPVERBS_GID`. Default `auto`. [`Engine::start`](crate::engine::Engine::start) takes it.
+    /// The GID that the engine sends from. `WARPVERBS_GID`. Default `auto`. [`Engine::start`](crate::engine::Engine::start) takes it.
     pub gid: GidChoice,
-    /// QPs to a peer, 1 to 8; each connection has the smaller number of its two ends. `WARPVERBS_ENGINE_QPS`. Default 4.
+    /// QPs to a peer, 1 to 8. A connection has the smaller number of its two ends. `WARPVERBS_ENGINE_QPS`. Default 4.
     pub qps: u32,
     /// Threads that post, 1 to 8. `WARPVERBS_ENGINE_WORKERS`. Default 1.
     pub workers: u32,
-    /// On which CPUs they run: a list with a CPU for each is divided among them. `WARPVERBS_ENGINE_CPUS`. Default `near`.
+    /// On which CPUs the workers run. A list that has a CPU for each worker is divided among them. `WARPVERBS_ENGINE_CPUS`. Default `near`.
     pub cpus: EngineCpus,
-    /// Whether each worker has a CQ of its own. `WARPVERBS_ENGINE_CQ`. Default `worker`.
+    /// In which CQs the QPs complete: one for each worker, or one for all workers of a NIC. `WARPVERBS_ENGINE_CQ`. Default `worker`.
     pub cq: EngineCq,
-    /// log2 of the WQEBBs of a QP, 8 to 15. `WARPVERBS_ENGINE_DEPTH`, which is not the logarithm. Default 9.
+    /// log2 of the WQEBBs of a QP, 8 to 15. `WARPVERBS_ENGINE_DEPTH`, which holds the number itself. Default 9.
     pub log_depth: u8,
-    /// log2 of the entries of the first CQ, of each worker or of all, at least the depth of a QP, at most 22. An engine takes memory for the QPs that have
-    /// a share of it at the start. Further QPs get further CQs and memory, as much again each time. Where variables are read: for the
-    /// QPs to 16 [`peers`](Self::peers). Default 15.
+    /// log2 of the entries of the first CQ, which each worker has or all share: at least the depth of a QP, at most 22. At the start an
+    /// engine takes memory for the QPs that have a share of this CQ. Further QPs get further CQs and memory, as much again each time. If
+    /// variables are read, the first CQ is for the QPs to 16 [`peers`](Self::peers). Default 15.
     pub log_entries: u8,
-    /// Most WQEs for one doorbell, 1 to 64. `WARPVERBS_ENGINE_CHAIN`. Default 16.
+    /// Most WQEs that one doorbell posts, 1 to 64. `WARPVERBS_ENGINE_CHAIN`. Default 16.
     pub chain: u32,
-    /// Most completions of one turn of a worker, 1 to 256. `WARPVERBS_ENGINE_REAP`. Default 64.
+    /// Most completions that a worker takes in one turn, 1 to 256. `WARPVERBS_ENGINE_REAP`. Default 64.
     pub reap: u32,
-    /// Bytes of a slice, 4 KiB to 1 GiB. `WARPVERBS_ENGINE_SLICE`. Default 64 KiB.
+    /// Bytes of a slice of a transfer, 4 KiB to 1 GiB. `WARPVERBS_ENGINE_SLICE`. Default 64 KiB.
     pub slice: u32,
-    /// Bytes by which the last slice may be longer, 0 to those of a slice. `WARPVERBS_ENGINE_FRAGMENT`. Default 4 KiB.
+    /// Bytes by which the last slice of a transfer may be longer: 0 up to the bytes of a slice. `WARPVERBS_ENGINE_FRAGMENT`. Default 4 KiB.
     pub fragment: u32,
-    /// Most local ranges of a WQE, 1 to 16. `WARPVERBS_ENGINE_GATHER`. Default 4.
+    /// Most local ranges of one WQE, 1 to 16. `WARPVERBS_ENGINE_GATHER`. Default 4.
     pub gather: u32,
-    /// Bytes up to which a WRITE is carried by its WQE, as they are when it is posted, 0 to 28. `WARPVERBS_ENGINE_INLINE`. Default 28.
+    /// Bytes up to which a WQE carries the data of a WRITE, as they are when it is posted, 0 to 28. `WARPVERBS_ENGINE_INLINE`. Default 28.
     pub inline: u32,
-    /// Transfers at a time, 1 to 65,536. `WARPVERBS_ENGINE_TRANSFERS`. Default 4096.
+    /// Most transfers at one time, 1 to 65,536. `WARPVERBS_ENGINE_TRANSFERS`. Default 4096.
     pub transfers: u32,
-    /// Peers at a time, 1 to 65,536. `WARPVERBS_ENGINE_PEERS`. Default 1024.
+    /// Most peers at one time, 1 to 65,536. `WARPVERBS_ENGINE_PEERS`. Default 1024.
     pub peers: u32,
-    /// Bytes of notices of one peer that are kept until the program takes them, 128 KiB to 1 GiB. Each notice takes 64 bytes more
-    /// than its length. The engine refuses a notice of the peer that has no room. `WARPVERBS_ENGINE_INBOX`. Default 4 MiB.
+    /// Bytes of the notices of one peer that are kept until the program takes them, 128 KiB to 1 GiB. Each notice takes 64 bytes more than
+    /// its length. If a notice has no room, the engine refuses it. `WARPVERBS_ENGINE_INBOX`. Default 4 MiB.
     pub inbox: u32,
-    /// How often a slice whose QP has failed is posted again on another QP of the connection, 0 to 16. What is wrong with the request
-    /// itself is not repeated, nor is anything with an immediate. `WARPVERBS_ENGINE_RETRY`. Default 3.
+    /// How often a slice whose QP has failed is posted again on another QP of the connection, 0 to 16. A slice is not posted again if the
+    /// request itself is wrong, or if it has an immediate. `WARPVERBS_ENGINE_RETRY`. Default 3.
     pub retry: u32,
-    /// Which rails of both ends meet. `WARPVERBS_ENGINE_PAIRING`. Default `place`.
+    /// Which rails of an engine meet which rails of its peer. `WARPVERBS_ENGINE_PAIRING`. Default `place`.
     pub pairing: EnginePairing,
     /// How transfers go to peers of this machine. `WARPVERBS_ENGINE_PATH`. Default `auto`.
     pub engine_path: EnginePath,
-    /// How long a cancel or a deadline waits for the slices of the transfer that the HCA has. After that the QPs that hold them go
-    /// to the error state, and slices of other transfers on them go to other QPs. No variable. Default 200 ms.
+    /// How long a cancel or a deadline waits for the slices of its transfer that the HCA still has. After that time the QPs with these
+    /// slices go to the error state, and slices of other transfers on these QPs go to other QPs. No variable. Default 200 ms.
     pub grace: Duration,
     /// The deadline of transfers whose [`Options`](crate::engine::Options) name none. `WARPVERBS_ENGINE_DEADLINE_MS`. Default none.
     pub deadline: Option<Duration>,
@@ -86,19 +86,19 @@ pub struct EngineConfig {
     pub connect_timeout: Duration,
     /// Longest wait for running transfers when a connection is closed. No variable. Default 5 s.
     pub drain: Duration,
-    /// Where [`Engine::listen_as_configured`](crate::engine::Engine::listen_as_configured) listens; port 0 is any.
-    /// `WARPVERBS_ENGINE_LISTEN`. Default `127.0.0.1:0`.
+    /// The address at which [`Engine::listen_as_configured`](crate::engine::Engine::listen_as_configured) listens. Port 0 stands for any
+    /// port. `WARPVERBS_ENGINE_LISTEN`. Default `127.0.0.1:0`.
     pub listen: EngineAddress,
-    /// Names of the engines that it connects with; none: all. A name is what an engine says of itself: [`key`](Self::key) is what keeps
-    /// others out. `WARPVERBS_ENGINE_ALLOW`. Default none.
+    /// Names of the engines with which this engine connects; an empty list stands for all. An engine says its name itself, so only
+    /// [`key`](Self::key) keeps other engines out. `WARPVERBS_ENGINE_ALLOW`. Default empty.
     pub allow: Vec<String>,
-    /// The key that peers must have, and under which all that goes over the connections is encrypted. What HCAs carry is not. No
-    /// variable. Default none.
+    /// The key that peers must have. All bytes of the connections are encrypted under it; the data that HCAs carry is not. No variable.
+    /// Default none.
     pub key: Option<EngineKey>,
-    /// The file that has the key, where [`key`](Self::key) is none: 32 bytes or 64 hexadecimal digits, which only its user may
-    /// read. `WARPVERBS_ENGINE_KEY_FILE`. Default none.
+    /// The file that holds the key, if [`key`](Self::key) is none: 32 bytes or 64 hexadecimal digits. Only its user may read the file.
+    /// `WARPVERBS_ENGINE_KEY_FILE`. Default none.
     pub key_file: Option<PathBuf>,
-    /// Without a key, listen on addresses that are not loopback. No variable. Default false.
+    /// True if an engine without a key listens on addresses that are not loopback. No variable. Default false.
     pub insecure: bool,
     /// How packets go to the peers.
     pub path: PathConfig,
@@ -143,7 +143,7 @@ setters! {
 }
 
 impl EngineConfig {
-    /// All defaults, for an engine of this name.
+    /// Returns the configuration of an engine named `name` in which each setting has its default.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -183,15 +183,15 @@ impl EngineConfig {
         }
     }
 
-    /// That of an engine of this name, from the environment of this process.
+    /// Returns the configuration of an engine named `name` from the environment of this process.
     ///
     /// # Errors
-    /// A value that a variable cannot have.
+    /// [`ConfigError`] if a variable has a value that it cannot have.
     pub fn from_env(name: &str) -> Result<Self, ConfigError> {
         Self::from_variables(name, |variable| std::env::var_os(variable))
     }
 
-    /// As `from_env`, from any source of variables.
+    /// Returns the configuration from any source of variables, as `from_env` does from the environment.
     ///
     /// # Errors
     /// As [`EngineConfig::from_env`].
@@ -252,7 +252,7 @@ impl EngineConfig {
     }
 }
 
-/// Names between commas. An empty text is no list: it would let every engine in.
+/// Returns the names in a list with commas. An empty text is no list: it would let every engine in.
 fn names(text: &str) -> Option<Vec<String>> {
     let names = text.split(',').map(|name| name.trim().to_owned());
     let names: Vec<String> = names.collect();
@@ -260,12 +260,12 @@ fn names(text: &str) -> Option<Vec<String>> {
     fit.then_some(names)
 }
 
-/// For the QPs to so many peers an engine takes memory at the start.
+/// An engine takes memory at its start for the QPs to this many peers.
 const FIRST_PEERS: u32 = 16;
 
-/// log2 of the entries of the first CQ of one of so many workers, in which its QPs to the first peers have a share.
+/// Returns log2 of the entries of the first CQ of a worker. The worker's QPs to the first peers have a share in it.
 fn log_entries(peers: u32, qps: u32, workers: u32, log_depth: u8) -> u8 {
-    // The first QPs of every connection go to the first workers.
+    // A connection has its first QPs on the first workers, so these have the most.
     let of_connection = qps.div_ceil(workers.max(1));
     let queues = peers.min(FIRST_PEERS) * of_connection;
     let log_queues = queues.max(1).next_power_of_two().ilog2();
@@ -301,7 +301,7 @@ mod tests {
                             ("WORKERS", workers),
                             ("DEPTH", depth),
                         ]);
-                        // The first worker has most QPs of each connection.
+                        // The first worker has the most QPs of each connection.
                         let first = (0..config.qps).filter(|nth| nth % config.workers == 0);
                         let peers = config.peers.min(FIRST_PEERS);
                         let queues = u64::from(peers) * first.count() as u64;

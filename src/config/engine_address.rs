@@ -1,4 +1,4 @@
-//! Where host engines listen, and where others connect to them.
+//! The addresses at which host engines listen, and at which others connect to them.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,15 +7,15 @@ use std::str::FromStr;
 
 use crate::config::address::address;
 
-/// How the text of an address of a Unix socket begins.
+/// The beginning of the text of a Unix socket's address.
 const UNIX: &str = "unix:";
 
-/// Where a host engine listens: `IP:PORT`, or `unix:PATH`.
+/// The address at which a host engine listens: `IP:PORT`, or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EngineAddress {
     /// TCP.
     Tcp(SocketAddr),
-    /// A Unix socket. Processes of the same user reach it.
+    /// A Unix socket, which processes of one user reach.
     Unix(SocketPath),
 }
 
@@ -27,13 +27,13 @@ pub struct SocketPath(String);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadAddress {
-    /// Neither of the two.
+    /// The text has neither form of an address.
     #[error("'{text}' is no address: it must be an IP address and a port, or unix:PATH")]
     Form {
         /// The text.
         text: String,
     },
-    /// A path that the system takes for no socket.
+    /// The system takes no socket with a path of this length.
     #[error(
         "the path of a Unix socket has {bytes} bytes; it must have 1 to {} of them",
         SocketPath::MOST
@@ -42,10 +42,10 @@ pub enum BadAddress {
         /// Length of the path.
         bytes: usize,
     },
-    /// A path that is no text, or has a control character: it stands in messages and in stores.
+    /// The path is no text, or has a control character. Paths stand in messages and in stores.
     #[error("the path '{}' of a Unix socket must be plain text in UTF-8", path.escape_debug())]
     Letters {
-        /// The path, with signs in place of what is no UTF-8.
+        /// The path, with signs in place of bytes that are no UTF-8.
         path: String,
     },
 }
@@ -54,7 +54,7 @@ impl SocketPath {
     /// Most bytes of a path: `sun_path` of unix(7) without its NUL.
     pub const MOST: usize = 107;
 
-    /// That of the socket at `path`.
+    /// Returns the path of the socket at `path`.
     ///
     /// # Errors
     /// [`BadAddress::Length`], [`BadAddress::Letters`].
@@ -72,13 +72,13 @@ impl SocketPath {
         }
     }
 
-    /// For calls of the system.
+    /// Returns the path for system calls.
     #[must_use]
     pub fn as_path(&self) -> &Path {
         Path::new(&self.0)
     }
 
-    /// As `as_path`, from the root on: relative paths begin at the working directory of this process.
+    /// Returns the path from the root on. A relative path begins at the working directory of this process.
     pub(crate) fn absolute(&self) -> Result<Self, BadAddress> {
         let path: PathBuf = std::path::absolute(&self.0).unwrap_or_else(|_| self.0.clone().into());
         Self::new(path)
@@ -86,7 +86,7 @@ impl SocketPath {
 }
 
 impl EngineAddress {
-    /// A Unix socket at `path`.
+    /// Returns the address of a Unix socket at `path`.
     ///
     /// # Errors
     /// As [`SocketPath::new`].
@@ -94,7 +94,7 @@ impl EngineAddress {
         SocketPath::new(path).map(Self::Unix)
     }
 
-    /// Returns the path after `unix:` of the text of an address; none of another text.
+    /// Returns the path after `unix:` in the text of an address. Returns None if the text does not begin so.
     pub(crate) fn path_of(text: &str) -> Option<Result<SocketPath, BadAddress>> {
         text.strip_prefix(UNIX).map(SocketPath::new)
     }

@@ -8,26 +8,26 @@ use crate::config::number::spelling;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// No launcher has set rank and number of ranks.
+    /// No launcher has set a rank and a number of ranks.
     #[error(
         "no rank: set WARPVERBS_RANK and WARPVERBS_RANKS, or start with torchrun, mpirun or srun"
     )]
     NoRank,
-    /// A value that is not a number in its range.
+    /// The value is not a number in its range.
     #[error("{name} is '{value}'; it must be {}a number from {least} to {most}{}", or(*word), spelling(value))]
     Number {
         /// The variable.
         name: String,
         /// The value that the environment gives the variable.
         value: String,
-        /// What it may be beside a number.
+        /// The word that the variable may have instead of a number.
         word: Option<&'static str>,
         /// Least value.
         least: u64,
         /// Greatest value.
         most: u64,
     },
-    /// A value that is no UTF-8.
+    /// The value is no UTF-8.
     #[error("{name} is {value:?}, which is no UTF-8")]
     NotText {
         /// The variable.
@@ -35,7 +35,7 @@ pub enum ConfigError {
         /// The value that the environment gives the variable.
         value: OsString,
     },
-    /// A value that does not have the form that it must have.
+    /// The value does not have the required form.
     #[error("{name}: {fault}")]
     Form {
         /// The variable.
@@ -43,14 +43,14 @@ pub enum ConfigError {
         /// What is wrong, with the value and the form.
         fault: String,
     },
-    /// A value that is none of its words.
+    /// The value is none of the words that the variable may have.
     #[error("{name} is '{value}'; it must be one of {}", words.join(", "))]
     Word {
         /// The variable.
         name: String,
         /// The value that the environment gives the variable.
         value: String,
-        /// What it may be.
+        /// The words that the variable may have.
         words: Vec<&'static str>,
     },
 }

@@ -1,4 +1,4 @@
-//! Which GID a rank speaks from, in words.
+//! Which GID a rank sends from, as text.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -6,22 +6,22 @@ use std::str::FromStr;
 
 use crate::config::number::whole;
 
-/// Which entry of a port's GID table a rank speaks from. Indices differ between hosts and containers, subnets and interfaces do not.
+/// Which entry of a port's GID table a rank sends from. Indices differ between hosts and containers; subnets and interfaces do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum GidChoice {
-    /// The best one: routable before link-local, then the lowest index.
+    /// The best entry: routable before link-local, then the lowest index.
     #[default]
     Auto,
     /// The entry at this index of the table.
     Index(u32),
-    /// The best one whose address is in this subnet.
+    /// The best entry whose address is in this subnet.
     Subnet {
-        /// Address of the subnet; what is after the prefix is not looked at.
+        /// Address of the subnet. The bits after the prefix are ignored.
         address: IpAddr,
         /// Bits of the prefix: at most 32 for IPv4, 128 for IPv6.
         prefix: u8,
     },
-    /// The best one of this network interface.
+    /// The best entry of this network interface.
     Interface(String),
 }
 
@@ -33,7 +33,7 @@ pub enum GidChoice {
 pub struct BadGid {
     /// The text.
     pub value: String,
-    /// What is wrong with it.
+    /// Why the text names no GID.
     pub reason: String,
 }
 
@@ -41,8 +41,8 @@ pub struct BadGid {
 const LONGEST_NAME: usize = 15;
 
 impl GidChoice {
-    /// Returns whether an entry at `index` with the address `gid` (IPv4 as `::ffff:a.b.c.d`), which belongs to `interface`, is one of those
-    /// that the choice allows.
+    /// Returns whether the choice allows the entry at `index`. `gid`: the address of the entry, IPv4 as `::ffff:a.b.c.d`. `interface`: the
+    /// network interface to which the entry belongs.
     #[must_use]
     pub fn allows(&self, index: u32, gid: Ipv6Addr, interface: Option<&str>) -> bool {
         match self {
@@ -73,7 +73,7 @@ impl GidChoice {
 impl FromStr for GidChoice {
     type Err = BadGid;
 
-    /// `auto`, `3`, `10.1.0.0/16`, `fd00::/8`, `10.1.0.7`, `ens3`.
+    /// Reads a choice such as `auto`, `3`, `10.1.0.0/16`, `fd00::/8`, `10.1.0.7` or `ens3`.
     fn from_str(text: &str) -> Result<Self, BadGid> {
         Self::parse(text.trim()).map_err(|reason| BadGid {
             value: text.chars().take(64).collect(),
@@ -122,7 +122,7 @@ impl GidChoice {
     }
 }
 
-/// Bits of an address.
+/// Returns the number of bits of an address.
 fn bits(address: IpAddr) -> u8 {
     match address {
         IpAddr::V4(_) => 32,

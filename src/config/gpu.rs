@@ -1,25 +1,25 @@
-//! Which device kernels run on, in words.
+//! The device that kernels run on, as text.
 
 use std::fmt;
 
 use crate::config::number::whole;
 
-/// Which device to open.
+/// The device that kernels run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GpuSelector {
-    /// The CUDA GPU with the rank's number on its machine, if the machine has a driver and a GPU; else simt.
+    /// The CUDA GPU whose ordinal is the rank's number on its machine, if the machine has a driver and a GPU; otherwise simt.
     #[default]
     Auto,
-    /// The CPU.
+    /// The CPU, by simt.
     Simt,
-    /// The CPU, with device memory that a software HCA registers by DMA-BUFs, as a NIC does that of a GPU.
+    /// The CPU, with device memory that a software HCA registers by DMA-BUFs, as a NIC registers the memory of a GPU.
     SimtDmabuf,
-    /// CUDA device with this ordinal.
+    /// The CUDA device with this ordinal.
     Cuda(u32),
 }
 
 impl GpuSelector {
-    /// The one that a word stands for: `auto`, `simt`, `simt-dmabuf`, a number.
+    /// Returns the selector for a word: `auto`, `simt`, `simt-dmabuf` or a number.
     pub(crate) fn of_word(word: &str) -> Option<Self> {
         match word {
             "auto" => Some(Self::Auto),

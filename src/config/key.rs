@@ -11,13 +11,14 @@ impl EngineKey {
     /// Length of a key in bytes.
     pub const BYTES: usize = 32;
 
-    /// Of random bytes: a passphrase is none.
+    /// Returns a key of `bytes`, which must be random. A passphrase is not.
     #[must_use]
     pub const fn new(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// Returns what a key file holds: 32 bytes, or 64 hexadecimal digits and perhaps the end of a line. Nothing else is a key.
+    /// Returns the key that a key file holds: 32 bytes, or 64 hexadecimal digits and perhaps the end of a line. Returns None for anything
+    /// else.
     #[must_use]
     pub fn of_file(bytes: &[u8]) -> Option<Self> {
         if let Ok(bytes) = bytes.try_into() {
@@ -30,7 +31,7 @@ impl EngineKey {
         let mut key = [0; Self::BYTES];
         for (byte, pair) in key.iter_mut().zip(digits.chunks(2)) {
             let pair = str::from_utf8(pair).ok()?;
-            // A sign is no digit.
+            // `from_str_radix` accepts a sign, which is no digit.
             *byte = u8::from_str_radix(pair, 16)
                 .ok()
                 .filter(|_| !pair.starts_with('+'))?;

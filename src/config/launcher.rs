@@ -1,10 +1,10 @@
-//! What the program that has started a rank says of it.
+//! Reads what the program that has started a rank says of the rank.
 
 use crate::config::error::ConfigError;
 use crate::config::limits::MAX_RANKS;
 use crate::config::source::Source;
 
-/// Variables of a launcher.
+/// The variables of a launcher.
 pub(super) struct Launcher {
     rank: &'static str,
     ranks: &'static str,
@@ -12,7 +12,7 @@ pub(super) struct Launcher {
     local_rank: &'static str,
 }
 
-/// In the order in which they are looked for: this library's own, torchrun, Open MPI's mpirun, MPICH's, srun.
+/// The launchers in the order in which they are looked for: this library's own variables, torchrun, Open MPI's mpirun, MPICH's, srun.
 const LAUNCHERS: [Launcher; 5] = [
     Launcher {
         rank: "WARPVERBS_RANK",
@@ -47,15 +47,17 @@ const LAUNCHERS: [Launcher; 5] = [
 ];
 
 impl Launcher {
-    /// Returns the one that has started this process: the one variable without the other means nothing.
+    /// Returns whether this launcher has started the process. The variable of the rank means nothing without the number of ranks, nor the
+    /// other way round.
     fn has_started(&self, source: &Source<'_>) -> bool {
         source.set(self.rank).is_some() && source.set(self.ranks).is_some()
     }
 
-    /// Returns the first that says rank and number of ranks.
+    /// Returns the first launcher that says rank and number of ranks.
     ///
     /// # Errors
-    /// None does; or this library's own word for one of them is no such number, though it has no meaning without the other.
+    /// No launcher says them. Or a variable of this library for one of them is set and is no such number, although it means nothing without
+    /// the other.
     pub(super) fn of(source: &Source<'_>) -> Result<&'static Self, ConfigError> {
         let own = &LAUNCHERS[0];
         for (name, least, most) in [(own.rank, 0, MAX_RANKS - 1), (own.ranks, 1, MAX_RANKS)] {
@@ -68,21 +70,21 @@ impl Launcher {
         found.ok_or(ConfigError::NoRank)
     }
 
-    /// Rank and number of ranks.
+    /// Returns the rank and the number of ranks.
     pub(super) fn place(&self, source: &Source<'_>) -> Result<(u32, u32), ConfigError> {
         let ranks = source.within(self.ranks, 1, MAX_RANKS)?;
         Ok((source.within(self.rank, 0, ranks - 1)?, ranks))
     }
 
-    /// Returns the number of the job: this library's own word for it before the launcher's.
+    /// Returns the number of the job. This library's own variable for it comes before the launcher's.
     pub(super) fn job(&self, source: &Source<'_>) -> Option<String> {
         let own = source.set(LAUNCHERS[0].job);
         own.or_else(|| source.set(self.job))
     }
 }
 
-/// Returns the rank's number on its machine: said in so many words, or by the launcher. A program that gives its ranks itself may have
-/// been started by a launcher all the same.
+/// Returns the rank's number on its machine, from this library's own variable or from a launcher. A launcher may have started a program
+/// that sets its ranks itself.
 pub(super) fn local_rank(source: &Source<'_>, ranks: u32) -> Result<Option<u32>, ConfigError> {
     let own = LAUNCHERS[0].local_rank;
     let started = LAUNCHERS

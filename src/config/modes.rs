@@ -1,4 +1,4 @@
-//! How the QPs of a team work.
+//! The modes of the QPs of a team.
 
 use std::ffi::OsString;
 
@@ -10,38 +10,38 @@ use crate::config::error::ConfigError;
 use crate::config::setters::setters;
 use crate::config::source::Source;
 
-/// How the QPs of a team work.
+/// The modes of the QPs of a team.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpModes {
-    /// The posters. `WARPVERBS_SHARING`: `shared`, `exclusive` or `cta`. Default `shared`, which the MoE kernels need.
+    /// Which threads post on a QP. `WARPVERBS_SHARING`: `shared`, `exclusive` or `cta`. Default `shared`, which the MoE kernels need.
     pub sharing: Sharing,
-    /// How the HCA hears of work. `WARPVERBS_DOORBELL`: `record`, `no-record`, `mailbox` (a thread of the host rings), or `auto`,
-    /// which is `None`. `auto` takes `no-record` where the device can, else `record`, and `mailbox` where the GPU does not map
-    /// the registers. Default `auto`.
+    /// How the HCA hears of work. `WARPVERBS_DOORBELL`: `record`, `no-record`, `mailbox` (a thread of the host rings), or `auto`, which is
+    /// `None`. `auto` takes `no-record` if the device can do it, otherwise `record`, and `mailbox` if the GPU does not map the registers.
+    /// Default `auto`.
     pub doorbell: Option<Doorbell>,
-    /// Where rings and CQEs lie. `WARPVERBS_QUEUES`: `device` or `host` memory, or `auto`, which is `None` and takes host memory where
-    /// the HCA does not reach that of the device. Default `auto`.
+    /// In which memory rings and CQEs lie. `WARPVERBS_QUEUES`: `device` or `host`, or `auto`, which is `None`. `auto` takes host memory if
+    /// the HCA does not reach device memory. Default `auto`.
     pub queues: Option<Queues>,
-    /// Where windows lie. `WARPVERBS_MEMORY`: `device` or `host` memory, or `auto`, which is `None` and takes host memory where the HCA
-    /// does not reach that of the device. Default `auto`.
+    /// In which memory windows lie. `WARPVERBS_MEMORY`: `device` or `host`, or `auto`, which is `None`. `auto` takes host memory if the HCA
+    /// does not reach device memory. Default `auto`.
     pub memory: Option<Memory>,
-    /// How completions are kept. `WARPVERBS_CQ`: `collapsed` (one entry) or `wide` (the first error is never overwritten).
-    /// Default `collapsed`.
+    /// How completions are written. `WARPVERBS_CQ`: `collapsed` (one entry) or `wide` (the first error is never overwritten). Default
+    /// `collapsed`.
     pub cq: CqKind,
-    /// log2 of the receive queue's WQEs, 4 to 15, which writes with immediate consume. `WARPVERBS_LOG_RECV_DEPTH`, where 0 means
+    /// log2 of the WQEs of the receive queue, 4 to 15. Writes with immediate consume these WQEs. `WARPVERBS_LOG_RECV_DEPTH`, where 0 means
     /// no receive queue. Default none.
     pub log_recv_depth: Option<u8>,
-    /// Whether kernels reach some ranks by load and store, without the HCA. These are ranks of the same process and device, or of
-    /// the same machine and user if their memory can be opened. The peer table marks them. Kernels that open a path, those of MoE
-    /// too, follow the mark; kernels that post to QPs do not look at it. Both ranks must set it. Such a rank is replaced only when
-    /// its process has ended. `WARPVERBS_DIRECT`: 1 or 0. Default 0.
+    /// True if kernels reach some ranks by load and store, without the HCA. These are ranks of the same process and device, or of the same
+    /// machine and user if their memory can be opened. The peer table marks them. Kernels that open a path, those of MoE too, follow the
+    /// mark; kernels that post to QPs do not look at it. Both ranks must set it. Such a rank is replaced only when its process has ended.
+    /// `WARPVERBS_DIRECT`: 1 or 0. Default 0.
     pub direct: bool,
-    /// How MoE signals are kept after data. `WARPVERBS_MOE_ORDER`: `inline`, `swap`, `flush`, or `auto`, which is `None` and takes
-    /// the first of them that the devices allow. Default `auto`.
+    /// How MoE signals are kept after data. `WARPVERBS_MOE_ORDER`: `inline`, `swap`, `flush`, or `auto`, which is `None`. `auto` takes the
+    /// first of these that the devices allow. Default `auto`.
     pub moe_order: Option<SignalOrder>,
-    /// Whether the NIC's PCI writes are relaxed by force (`mlxconfig` says `PCI_WR_ORDERING` `force_relax`), which no program can ask
-    /// it. `WARPVERBS_PCI_RELAXED`: 1 or 0. Signals are then not inline. Default 0.
+    /// True if the NIC is forced to relax its PCI writes (`PCI_WR_ORDERING` is `force_relax` in `mlxconfig`). No program can ask the NIC
+    /// for that. `WARPVERBS_PCI_RELAXED`: 1 or 0. Signals are then not inline. Default 0.
     pub pci_relaxed: bool,
 }
 
@@ -60,15 +60,15 @@ setters! {
 }
 
 impl QpModes {
-    /// Those of this process, from its environment.
+    /// Returns the modes of this process, from its environment.
     ///
     /// # Errors
-    /// A variable that is none of its words, or not a number in its range.
+    /// [`ConfigError`] if a variable has none of its words, or is no number in its range.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_variables(|name| std::env::var_os(name))
     }
 
-    /// As `from_env`, from any source of variables.
+    /// Returns the modes from any source of variables, as `from_env` does from the environment.
     ///
     /// # Errors
     /// As [`QpModes::from_env`].

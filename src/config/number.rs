@@ -1,6 +1,7 @@
-//! How whole numbers are written in variables and options. `./x` reads its own by this file too.
+//! How whole numbers are written in variables and options. `./x` includes this file to read its own options.
 
-/// Returns a whole number, decimal or with `0x`. It has no sign, and a decimal one begins with no zero that could stand for base 8.
+/// Returns the whole number that `text` is, decimal or with `0x`. It has no sign. A decimal number begins with no zero, which could stand
+/// for base 8.
 #[must_use]
 pub fn whole(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x") {
@@ -13,7 +14,7 @@ pub fn whole(text: &str) -> Option<u64> {
     number.filter(|_| is_plain && !is_padded)
 }
 
-/// Returns what to say of `text` besides where it would be a whole number but for a sign or zeros before it.
+/// Returns what an error adds about `text` if only a sign, or zeros before it, keep it from being a whole number.
 pub(crate) fn spelling(text: &str) -> &'static str {
     let unsigned = text.strip_prefix('+').unwrap_or(text);
     let bare = unsigned.trim_start_matches('0');

@@ -1,4 +1,4 @@
-//! How packets of a QP go to the peer, where the caller may choose.
+//! The parts of the path of a QP's packets that the caller may choose.
 
 use std::ffi::OsString;
 
@@ -7,48 +7,48 @@ use crate::config::error::ConfigError;
 use crate::config::setters::setters;
 use crate::config::source::{OutOfRange, Source, in_table, in_words};
 
-/// How packets of a QP go to the peer, where the caller may choose. Values that a port cannot have are refused when paths are
-/// made.
+/// The parts of the path of a QP's packets that the caller may choose. Values that a port cannot have are refused when paths are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PathConfig {
-    /// Own GID, by index; no variable. Default the one that the device was opened to speak from, which `WARPVERBS_GID` names
+    /// The own GID, by index. No variable. Default the GID with which the device was opened, which `WARPVERBS_GID` names
     /// ([`Context::own_gid`](crate::verbs::Context::own_gid)).
     pub gid_index: Option<u32>,
-    /// Partition key, by value. `WARPVERBS_PKEY`, such as `0x8001`; default the first of the port.
+    /// Partition key, by value. `WARPVERBS_PKEY`, such as `0x8001`. Default the first key of the port.
     pub pkey: Option<u16>,
-    /// Port of a link aggregation group that packets leave by, from 1. `WARPVERBS_LAG_PORT`; default: the QPs to a peer take the
+    /// The port of a link aggregation group by which packets leave, from 1. `WARPVERBS_LAG_PORT`. By default the QPs to a peer take the
     /// ports in turn.
     pub lag_port: Option<u8>,
-    /// When packets have a global route header on InfiniBand. `WARPVERBS_GRH`: `auto`, `always`, `never`.
+    /// When packets have a global route header on InfiniBand. `WARPVERBS_GRH`: `auto`, `always`, `never`. Default `auto`.
     pub grh: GrhUse,
-    /// IP traffic class, or that of the GRH. `WARPVERBS_TRAFFIC_CLASS`, 0 to 255; default what the system has set for the port
-    /// ([`Context::traffic_class`](crate::verbs::Context::traffic_class)).
+    /// Traffic class of the IP header, or of the GRH. `WARPVERBS_TRAFFIC_CLASS`, 0 to 255. Default the class that the system has set for
+    /// the port ([`Context::traffic_class`](crate::verbs::Context::traffic_class)).
     pub traffic_class: Option<u8>,
-    /// Ethernet priority. `WARPVERBS_PRIORITY`, 0 to 7; default 0.
+    /// Ethernet priority. `WARPVERBS_PRIORITY`, 0 to 7. Default 0.
     pub priority: u8,
-    /// InfiniBand service level. `WARPVERBS_SERVICE_LEVEL`, 0 to 15; default 0.
+    /// InfiniBand service level. `WARPVERBS_SERVICE_LEVEL`, 0 to 15. Default 0.
     pub service_level: u8,
-    /// Which of its 2^LMC LIDs an InfiniBand port sends from, and its peers send to. `WARPVERBS_PATH_BITS`, 0 to 127, less than
-    /// 2^LMC; default 0.
+    /// Which of its 2^LMC LIDs an InfiniBand port sends from, and its peers send to. `WARPVERBS_PATH_BITS`, 0 to 127, less than 2^LMC.
+    /// Default 0.
     pub path_bits: u8,
-    /// IP time to live, or hop limit of the GRH. `WARPVERBS_HOP_LIMIT`, 1 to 255; default 64.
+    /// Time to live of the IP header, or hop limit of the GRH. `WARPVERBS_HOP_LIMIT`, 1 to 255. Default 64.
     pub hop_limit: u8,
-    /// PRM code of the delay that a receiver-not-ready answer asks for. `WARPVERBS_MIN_RNR_TIMER`, 0 to 31; default 12 (0.64 ms).
+    /// The delay that a receiver-not-ready answer asks for, as its code in the PRM. `WARPVERBS_MIN_RNR_TIMER`, 0 to 31. Default 12 (0.64
+    /// ms).
     pub min_rnr_timer: u8,
-    /// Most payload of a packet, bytes: 256, 512, 1024, 2048 or 4096, at most the port's. `WARPVERBS_MTU`; default the port's. QPs
-    /// send with the smaller one of both ends.
+    /// Most payload of a packet in bytes: 256, 512, 1024, 2048 or 4096, at most the port's. `WARPVERBS_MTU`. Default the port's. QPs send
+    /// with the smaller value of both ends.
     pub mtu: Option<u16>,
-    /// Reads and atomics that a QP has under way at once, and that it takes of its peer: a power of two, 1 to 128.
-    /// `WARPVERBS_READ_DEPTH`; default as many as the device can.
+    /// How many reads and atomics a QP has under way at once, and takes from its peer: a power of two, 1 to 128. `WARPVERBS_READ_DEPTH`.
+    /// Default as many as the device can have.
     pub read_depth: Option<u8>,
-    /// The HCA's retransmission timeout 4.096 us · 2^n, 12 to 20. `WARPVERBS_ACK_TIMEOUT`; default 14. The software HCA gets 17,
-    /// since its host may let it wait.
+    /// The exponent n of the HCA's retransmission timeout 4.096 us · 2^n, 12 to 20. `WARPVERBS_ACK_TIMEOUT`. Default 14. The software HCA
+    /// gets 17, because its process may have to wait for a core.
     pub ack_timeout: Option<u8>,
-    /// Retries of a packet that is not acknowledged, 0 to 7. `WARPVERBS_RETRY_COUNT`; default 7. A peer that has gone shows as an
-    /// error after about 4.096 us · 2^`ack_timeout` · (`retry_count` + 1), on some devices four times that.
+    /// Retries of a packet that is not acknowledged, 0 to 7. `WARPVERBS_RETRY_COUNT`. Default 7. A peer that has gone shows as an error
+    /// after about 4.096 us · 2^`ack_timeout` · (`retry_count` + 1). Some devices take four times as long.
     pub retry_count: u8,
-    /// Retries of a packet that met no receive WQE, 0 to 7, of which 7 is for ever. `WARPVERBS_RNR_RETRY`; default 7.
+    /// Retries of a packet that meets no receive WQE, 0 to 7, where 7 stands for ever. `WARPVERBS_RNR_RETRY`. Default 7.
     pub rnr_retry: u8,
 }
 
@@ -95,15 +95,15 @@ impl Default for PathConfig {
 }
 
 impl PathConfig {
-    /// That of this process, from its environment.
+    /// Returns the path configuration of this process, from its environment.
     ///
     /// # Errors
-    /// A value that a variable cannot have.
+    /// [`ConfigError`] if a variable has a value that it cannot have.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_variables(|name| std::env::var_os(name))
     }
 
-    /// As `from_env`, from any source of variables.
+    /// Returns the path configuration from any source of variables, as `from_env` does from the environment.
     ///
     /// # Errors
     /// As [`PathConfig::from_env`].
@@ -133,7 +133,7 @@ impl PathConfig {
         })
     }
 
-    /// The first of its fields that no port can have.
+    /// Checks the fields. The error names the first field with a value that no port can have.
     pub(crate) fn check(&self) -> Result<(), OutOfRange> {
         in_table("priority", Some(self.priority))?;
         in_table("service_level", Some(self.service_level))?;

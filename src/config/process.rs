@@ -1,4 +1,4 @@
-//! How a process takes part in a team.
+//! The configuration of a process that takes part in a team.
 
 use std::ffi::OsString;
 
@@ -12,28 +12,28 @@ use crate::config::source::Source;
 use crate::config::store;
 use crate::config::team::{TeamSettings, holds_settings};
 
-/// How a process takes part in a team. [`Config::from_env`] reads it; a program may also fill it in. The settings of the team are
-/// fields of it, too: `config.rank` is `config.settings.rank`.
+/// The configuration of a process that takes part in a team. [`Config::from_env`] reads it; a program may also fill it in. The settings of
+/// the team can be used like fields of this struct: `config.rank` is `config.settings.rank`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// What the ranks settle with each other.
+    /// The settings that the ranks share.
     pub settings: TeamSettings,
     /// Rendezvous store, `file://DIRECTORY`, `etcd://HOST:PORT/PREFIX` or `etcds://..`: see [`open_store`](crate::team::open_store).
     /// `WARPVERBS_STORE`, with `WARPVERBS_STORE_CA`, `_CERT`, `_KEY` and `_SHARED` as its options.
     pub store: String,
-    /// Tells runs apart that might meet in one store. `WARPVERBS_RUN_ID`, or the launcher's job number. Default `0`.
+    /// A text that tells runs apart that might meet in one store. `WARPVERBS_RUN_ID`, or the launcher's job number. Default `0`.
     pub run_id: String,
-    /// Number of this rank among those of its machine. `WARPVERBS_LOCAL_RANK`, or the launcher's. It chooses the GPU, and the NIC
-    /// among equals. Default none, which counts as 0.
+    /// Number of this rank among the ranks of its machine. `WARPVERBS_LOCAL_RANK`, or the launcher's variable. It chooses the GPU, and the
+    /// NIC among equals. Default none, which counts as 0.
     pub local_rank: Option<u32>,
-    /// RDMA devices, one per rail: `mlx5_3`, `mlx5_3:2` (a port), `mlx5_0,mlx5_1`, `^mlx5_bond_0` (all but this) or `auto`, which
-    /// takes the best one for the GPU. `WARPVERBS_DEVICE`. Default `auto`.
+    /// RDMA devices, one for each rail: `mlx5_3`, `mlx5_3:2` (a port), `mlx5_0,mlx5_1`, `^mlx5_bond_0` (all but this) or `auto`, which
+    /// takes the best device for the GPU. `WARPVERBS_DEVICE`. Default `auto`.
     pub device: DeviceChoice,
-    /// The GID that the rank speaks from: an index, a subnet as `10.1.0.0/16`, an interface as `ens3`, or `auto`. `WARPVERBS_GID`.
+    /// The GID that the rank sends from: an index, a subnet such as `10.1.0.0/16`, an interface such as `ens3`, or `auto`. `WARPVERBS_GID`.
     /// Default `auto`.
     pub gid: GidChoice,
-    /// Where kernels run. `WARPVERBS_GPU`: `auto`, `simt`, `simt-dmabuf` or the number of a GPU. Default `auto`.
+    /// The device that kernels run on. `WARPVERBS_GPU`: `auto`, `simt`, `simt-dmabuf` or the number of a GPU. Default `auto`.
     pub gpu: GpuSelector,
 }
 
@@ -66,15 +66,15 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The configuration of this process, from its environment.
+    /// Returns the configuration of this process, from its environment.
     ///
     /// # Errors
-    /// A variable that is not a number in its range; no rank.
+    /// [`ConfigError`] if a variable is no number in its range, or if no launcher has set a rank.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_variables(|name| std::env::var_os(name))
     }
 
-    /// As `from_env`, from any source of variables.
+    /// Returns the configuration from any source of variables, as `from_env` does from the environment.
     ///
     /// # Errors
     /// As [`Config::from_env`].
@@ -148,7 +148,8 @@ mod tests {
             let wanted = format!("{number} is '16'; it must be a number from 0 to 15");
             assert_eq!(bad.to_string(), wanted);
         }
-        // Ranks of its own, and the machine's number from the launcher; a launcher that started nothing says nothing.
+        // The program sets its ranks itself, and the launcher says the number on the machine. A launcher without its own rank counts for
+        // nothing.
         let own = [("WARPVERBS_RANK", "0"), ("WARPVERBS_RANKS", "4")];
         let torch = [("RANK", "2"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "3")];
         assert_eq!(local(&[own.as_slice(), &torch].concat()), Ok(Some(3)));

@@ -1,7 +1,7 @@
 //! Setters of structs to which fields may be added.
 
-/// A setter for each public field of a struct that other crates cannot write as an expression because fields may be added to it.
-/// They are const where `const` stands before the type, which no struct can be whose fields are dropped.
+/// Defines a setter for each public field of a struct that may get further fields, so that other crates cannot write it as an expression.
+/// The setters are const if `const` stands before the type. That is possible only if no field needs to be dropped.
 macro_rules! setters {
     (const $type:ident $(<$life:lifetime>)? { $($setters:tt)+ }) => {
         impl$(<$life>)? $type$(<$life>)? { setters! { [const] $($setters)+ } }

@@ -11,10 +11,10 @@ use crate::config::number::whole;
 use crate::config::variable::{Values, Variable};
 use crate::config::variables::{variable, variables};
 
-/// Where variables are read from.
+/// The source from which variables are read.
 pub(super) struct Source<'a> {
     variable: &'a dyn Fn(&str) -> Option<OsString>,
-    /// The first that was read and is no text.
+    /// The first variable that was read and is no text.
     refused: RefCell<Option<ConfigError>>,
 }
 
@@ -22,7 +22,8 @@ impl Source<'_> {
     /// Returns what `read` makes of these variables.
     ///
     /// # Errors
-    /// One that `read` has read is no text, so that it does not count as not set; else the error of `read`.
+    /// [`ConfigError::NotText`] if a variable that `read` has read is no text: such a variable must not count as not set. Otherwise the
+    /// error of `read`.
     pub(super) fn reading<V: Into<OsString>, T>(
         variable: impl Fn(&str) -> Option<V>,
         read: impl FnOnce(&Source<'_>) -> Result<T, ConfigError>,
@@ -35,7 +36,7 @@ impl Source<'_> {
         source.refused.take().map_or(read, Err)
     }
 
-    /// The variable as it is set.
+    /// Returns the text of the variable, if it is set.
     pub(super) fn set(&self, name: &str) -> Option<String> {
         match (self.variable)(name)?.into_string() {
             Ok(text) => Some(text),
@@ -48,7 +49,7 @@ impl Source<'_> {
         }
     }
 
-    /// Returns the variable, or its default.
+    /// Returns the text of the variable, or of its default.
     pub(super) fn text(&self, name: &str) -> String {
         self.set(name)
             .unwrap_or_else(|| row_of(name).default.to_owned())
@@ -59,7 +60,7 @@ impl Source<'_> {
         number.ok_or_else(|| row_of(name).refuse(self.text(name)))
     }
 
-    /// Returns a number, or none where the variable is its word.
+    /// Returns the number of a variable. Returns None if the variable holds its word instead.
     pub(super) fn optional<T: TryFrom<u64>>(&self, name: &str) -> Result<Option<T>, ConfigError> {
         let row = row_of(name);
         let value = self.text(name);
@@ -81,7 +82,7 @@ impl Source<'_> {
         self.number(name).map(Duration::from_millis)
     }
 
-    /// Returns what the word of a variable means.
+    /// Returns the meaning of the word that the variable holds.
     pub(super) fn word<T: Copy>(
         &self,
         name: &str,
@@ -98,7 +99,7 @@ impl Source<'_> {
         self.word(name, &[("0", false), ("1", true)])
     }
 
-    /// Returns what `read` makes of the variable.
+    /// Returns what `read` makes of the variable's text.
     pub(super) fn read<T>(
         &self,
         name: &str,
@@ -108,7 +109,7 @@ impl Source<'_> {
         read(&value).ok_or_else(|| row_of(name).refuse(value))
     }
 
-    /// Returns what `read` makes of the variable, if it is set.
+    /// Returns what `read` makes of the variable's text, if the variable is set.
     pub(super) fn given<T>(
         &self,
         name: &str,
@@ -120,7 +121,7 @@ impl Source<'_> {
         }
     }
 
-    /// Returns what a variable stands for whose type reads it, and says what is wrong with it.
+    /// Returns the value that the variable's text is parsed to. The error says what is wrong with the text.
     pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Result<T, ConfigError>
     where
         T::Err: fmt::Display,
@@ -132,7 +133,7 @@ impl Source<'_> {
         })
     }
 
-    /// Returns a variable, of a launcher perhaps, that is a number from `least` to `most`.
+    /// Returns the number from `least` to `most` that a variable holds. The variable may be a launcher's.
     pub(super) fn within(&self, name: &str, least: u32, most: u32) -> Result<u32, ConfigError> {
         let value = self.set(name).unwrap_or_default();
         let number = whole(&value).and_then(|number| u32::try_from(number).ok());
@@ -154,7 +155,7 @@ fn row_of(name: &str) -> &'static Variable {
         .expect("what is read stands in the table: every test of a configuration reads all")
 }
 
-/// A field that was set by code to what its variable cannot be.
+/// A field that code has set to a value that its variable cannot have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutOfRange {
     pub(crate) field: &'static str,
@@ -162,7 +163,7 @@ pub(crate) struct OutOfRange {
     pub(crate) limit: String,
 }
 
-/// Refuses a value of `field` beyond the limits of its variable.
+/// Refuses a value of `field` that is outside the limits of its variable.
 pub(crate) fn in_table(
     field: &'static str,
     value: Option<impl Into<u64>>,
@@ -183,7 +184,7 @@ pub(crate) fn in_table(
     }
 }
 
-/// Refuses a value of `field` that no word of its variable means.
+/// Refuses a value of `field` for which its variable has no word.
 pub(super) fn in_words<T: Copy + PartialEq + Into<u64>>(
     field: &'static str,
     value: Option<T>,

@@ -1,16 +1,16 @@
-//! The URL of the store, with the options that variables give.
+//! Makes the URL of the store, with the options that variables give.
 
 use crate::config::error::ConfigError;
 use crate::config::source::Source;
 
-/// Variables that are options of a store by TLS, and the option of each.
+/// The variables that are options of a store with TLS, with the option of each.
 const STORE_FILES: [(&str, &str); 3] = [
     ("WARPVERBS_STORE_CA", "ca"),
     ("WARPVERBS_STORE_CERT", "cert"),
     ("WARPVERBS_STORE_KEY", "key"),
 ];
 
-/// Returns the URL of the store, with the options that variables give. One that the URL has itself stays.
+/// Returns the URL of the store, with the options that variables give. An option that the URL has already stays.
 pub(super) fn url(source: &Source<'_>) -> Result<String, ConfigError> {
     let url = source.text("WARPVERBS_STORE");
     let shared = source.switch("WARPVERBS_STORE_SHARED")?;
@@ -37,7 +37,7 @@ pub(super) fn url(source: &Source<'_>) -> Result<String, ConfigError> {
     }
 }
 
-/// `text` as it may stand in a URL.
+/// Returns `text` with percent encoding, as it may stand in a URL.
 fn percent_encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte);
     let encoded = text.bytes().map(|byte| {

@@ -1,4 +1,4 @@
-//! What ranks of a team settle with each other.
+//! The settings that the ranks of a team share.
 
 use std::time::Duration;
 
@@ -9,40 +9,39 @@ use crate::config::path::PathConfig;
 use crate::config::setters::setters;
 use crate::config::source::{OutOfRange, Source, in_table};
 
-/// The settings of a team: those of a process ([`Config`](super::Config)) and of one team in it
-/// ([`TeamConfig`](crate::team::TeamConfig)), which both hold them. All members pass the same values, except for `rank` and
-/// `qps_per_peer`.
+/// The settings of a team. A process ([`Config`](super::Config)) and one team in it ([`TeamConfig`](crate::team::TeamConfig)) both hold
+/// them. All members pass equal values, except for `rank` and `qps_per_peer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TeamSettings {
-    /// This rank, below `ranks`. `WARPVERBS_RANK`, or the launcher's.
+    /// Number of this rank, below `ranks`. `WARPVERBS_RANK`, or the launcher's variable.
     pub rank: u32,
-    /// Places for ranks, 1 to 1,024: each rank has QPs and keys for every other place, and no table ever grows. `WARPVERBS_RANKS`,
-    /// or the launcher's.
+    /// Number of slots for ranks, 1 to 1,024. Each rank has QPs and keys for every other slot, and no table ever grows. `WARPVERBS_RANKS`,
+    /// or the launcher's variable.
     pub ranks: u32,
     /// Longest wait for other ranks while a team is built, and in every collective call. `WARPVERBS_JOIN_TIMEOUT_MS`. Default 30 s.
     pub join_timeout: Duration,
     /// Longest wait of a device call. `WARPVERBS_DEADLINE_MS`. Default 1 s.
     pub deadline: Duration,
-    /// QPs to each peer at most, 1 to 64. The founder that asks for the fewest decides, and a rank that joins later takes what the
-    /// members have; [`Team::config`](crate::team::Team::config) says what came of it. `WARPVERBS_QPS_PER_PEER`. Default 4: dispatch
-    /// and combine, two sets each.
+    /// Most QPs to each peer, 1 to 64. The founder that asks for the fewest decides, and a rank that joins later takes the number that the
+    /// members have. [`Team::config`](crate::team::Team::config) says which number that is. `WARPVERBS_QPS_PER_PEER`. Default 4: two sets
+    /// each for dispatch and combine.
     pub qps_per_peer: u32,
     /// log2 of a send queue's WQEBBs, 8 to 15. `WARPVERBS_LOG_DEPTH`. Default 10.
     pub log_depth: u8,
-    /// Largest number of windows, 1 to 1,024; a MoE layer takes three. Each takes 16 bytes of device memory by rail and rank.
+    /// Largest number of windows, 1 to 1,024. A MoE layer takes three. Each window takes 16 bytes of device memory for each rail and rank.
     /// `WARPVERBS_WINDOWS`. Default 16.
     pub windows: u32,
-    /// Device memory for the contexts, rings and flags of each rail's QPs, in bytes; 0 takes what they need.
+    /// Bytes of device memory for the contexts, rings and flags of each rail's QPs; 0 takes as much as they need.
     /// `WARPVERBS_CONTROL_BYTES`. Default 0.
     pub control_bytes: u64,
-    /// How its QPs work, and where their memory and that of windows lies.
+    /// The modes of the team's QPs, and in which memory the QPs' queues and windows lie.
     pub modes: QpModes,
     /// How packets go to the peers.
     pub path: PathConfig,
 }
 
-/// Passes the setter, name and type of each setting to a macro, after what stands before.
+/// Passes the setter, name and type of each setting to a macro, after the tokens in `$before`.
 macro_rules! each_setting {
     ($macro:ident! { $($before:tt)* }) => {
         $crate::config::$macro! { $($before)* {
@@ -63,8 +62,8 @@ pub(crate) use each_setting;
 
 each_setting!(setters! { const TeamSettings });
 
-/// The setters of [`TeamSettings`] for a struct that holds them as `settings`, and its fields as if they were the struct's own. They
-/// are const where `const` stands before the type.
+/// Defines the setters of [`TeamSettings`] for a struct that holds them as `settings`, and lets the settings be used like fields of that
+/// struct. The setters are const if `const` stands before the type.
 macro_rules! holds_settings {
     (const $type:ident) => {
         holds_settings! { [const] $type }
@@ -98,7 +97,7 @@ macro_rules! holds_settings {
         #[doc = concat!("The same with this [`TeamSettings::", stringify!($field), "`](crate::config::TeamSettings::", stringify!($field), ").")]
         #[must_use]
         pub $($const)? fn $setter(self, $field: $value) -> Self {
-            // As in `setters!`.
+            // The reason is the same as in `setters!`: no `mut self`.
             let settings = self.settings.$setter($field);
             Self { settings, ..self }
         }
@@ -124,7 +123,7 @@ impl Default for TeamSettings {
 }
 
 impl TeamSettings {
-    /// Those of rank `rank` of `ranks`.
+    /// Returns the settings of rank `rank` of `ranks`.
     pub(super) fn read(source: &Source<'_>, rank: u32, ranks: u32) -> Result<Self, ConfigError> {
         Ok(Self {
             rank,
@@ -142,8 +141,8 @@ impl TeamSettings {
         })
     }
 
-    /// The first that is outside its limits; a rank that the team does not have is the caller's to find. A program may take shorter
-    /// queues than a variable allows.
+    /// Checks the settings. The error names the first one that is outside its limits. The caller finds a rank that the team does not have.
+    /// A program may take shorter queues than a variable allows.
     pub(crate) fn check(&self) -> Result<(), OutOfRange> {
         in_table("ranks", Some(self.ranks))?;
         in_table("qps_per_peer", Some(self.qps_per_peer))?;

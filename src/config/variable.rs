@@ -1,4 +1,4 @@
-//! What a variable is: its name, what it may be, what it means, what reads it.
+//! What a variable is: its name, its possible values, its meaning, and who reads it.
 
 use std::fmt;
 
@@ -10,15 +10,15 @@ use crate::config::error::ConfigError;
 pub struct Variable {
     /// `WARPVERBS_..`.
     pub name: &'static str,
-    /// What it may be.
+    /// The values that the variable may have.
     pub values: Values,
-    /// What it is where it is not set, in its own words; empty where the meaning says what happens then.
+    /// The value of a variable that is not set, as text. Empty if the meaning says what happens then.
     pub default: &'static str,
-    /// What it sets.
+    /// What the variable sets.
     pub meaning: &'static str,
 }
 
-/// What a variable may be.
+/// The values that a variable may have.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Values {
@@ -40,11 +40,11 @@ pub enum Values {
     },
     /// One of these words.
     Words(&'static [&'static str]),
-    /// Text; this says which.
+    /// A text. The string says what it must be.
     Text(&'static str),
 }
 
-/// What reads a variable.
+/// A reader of variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reader {
@@ -60,14 +60,14 @@ pub enum Reader {
 pub struct Group {
     /// The subject.
     pub title: &'static str,
-    /// What reads them: each reads all of them.
+    /// The readers of these variables. Each reads all of them.
     pub readers: &'static [Reader],
     /// The variables of the subject, in the order of the page.
     pub variables: &'static [Variable],
 }
 
 impl Variable {
-    /// Returns the field that it sets, as code and errors call it.
+    /// Returns the name of the field that the variable sets, as code and errors call it.
     #[must_use]
     pub fn field(&self) -> String {
         let name = self.name.trim_start_matches("WARPVERBS_");
@@ -75,7 +75,7 @@ impl Variable {
         name.trim_end_matches("_MS").to_lowercase()
     }
 
-    /// Returns the limits of a number; none of anything else.
+    /// Returns the limits of a number. Returns None if the variable is no number.
     #[must_use]
     pub fn limits(&self) -> Option<[u64; 2]> {
         match self.values {
@@ -86,7 +86,7 @@ impl Variable {
         }
     }
 
-    /// Returns the error of a value that it may not be.
+    /// Returns the error for a value that the variable may not have.
     pub(super) fn refuse(&self, value: String) -> ConfigError {
         let name = self.name.to_owned();
         let number = |word, least, most| ConfigError::Number {

@@ -1,6 +1,6 @@
-//! The table of variables: what each may be, its default, and what it means.
+//! The table of variables: for each its possible values, its default, and its meaning.
 //!
-//! Everything that reads a variable takes its range and its default from here. `wv config` prints the table with the values of a
+//! All code that reads a variable takes its range and its default from this table. `wv config` prints the table with the values of a
 //! process, and `docs/configuration.md` is rendered from it.
 
 use crate::config::choices::{
@@ -44,7 +44,7 @@ const fn zero_or(least: u64, most: u64) -> Values {
     }
 }
 
-/// The words of a table that says what each of them means.
+/// Returns the words of a table of words and meanings.
 const fn words<T: Copy, const N: usize>(meanings: &[(&'static str, T); N]) -> [&'static str; N] {
     let mut words = [""; N];
     let mut at = 0;
@@ -70,12 +70,12 @@ const ENGINE_PATH_WORDS: [&str; ENGINE_PATH.len()] = words(&ENGINE_PATH);
 const READ_DEPTH_WORDS: [&str; READ_DEPTH.len()] = words(&READ_DEPTH);
 
 const SWITCH: Values = Values::Words(&["0", "1"]);
-/// A day, ms.
+/// The longest time that a variable may have: a day, in ms.
 const LONGEST_MS: u64 = 86_400_000;
-/// Most bytes that a control heap may be given: more than any GPU of today has.
+/// The largest size of a control heap in bytes: more than the memory of any present GPU.
 const MOST_CONTROL_BYTES: u64 = 1 << 40;
 
-/// A slice of the host engine, bytes.
+/// The limits of the bytes of a host engine's slice.
 const SLICE: [u64; 2] = [1 << 12, 1 << 30];
 const RANK: &[Reader] = &[Reader::Rank];
 const BOTH: &[Reader] = &[Reader::Rank, Reader::Engine];
@@ -505,7 +505,7 @@ pub const GROUPS: [Group; 7] = [
     },
 ];
 
-/// All variables, in the order of their groups.
+/// Returns all variables, in the order of their groups.
 pub fn variables() -> impl Iterator<Item = &'static Variable> {
     GROUPS.iter().flat_map(|group| group.variables)
 }
@@ -578,7 +578,7 @@ mod tests {
         }
     }
 
-    /// Returns what a rank and an engine read.
+    /// Returns the configurations of a rank and of an engine if variable `name` has `value`.
     fn config(name: &str, value: &str) -> Result<(Config, EngineConfig), ConfigError> {
         let source = |asked: &str| match asked {
             _ if asked == name => Some(value.to_owned()),
@@ -598,10 +598,10 @@ mod tests {
         for name in names {
             let source = |asked: &str| match asked {
                 _ if asked == name => Some(not_text.clone()),
-                // Without the first, the second of a launcher means nothing.
+                // The second variable of a launcher means nothing without the first.
                 "RANK" if name == "WORLD_SIZE" => Some("0".into()),
                 "SLURM_PROCID" if name == "SLURM_NTASKS" => Some("0".into()),
-                // So that all variables of a store are read.
+                // This URL makes the configuration read all variables of a store.
                 "WARPVERBS_STORE" => Some("etcds://h:1/p".into()),
                 "WARPVERBS_RANK" if !launcher.contains(&name) => Some("0".into()),
                 "WARPVERBS_RANKS" if !launcher.contains(&name) => Some("2".into()),
@@ -628,7 +628,7 @@ mod tests {
                 assert!(config(name, wrong).is_err(), "{name}={wrong}");
             }
         }
-        // A network interface may have the other name.
+        // `+4` may be the name of a network interface, so only `04` is refused here.
         assert!(config("WARPVERBS_GID", "04").is_err());
     }
 
@@ -678,7 +678,7 @@ mod tests {
                 .iter()
                 .map(|word| config(row.name, word).unwrap())
                 .collect();
-            // The variables of a store mean something beside a store of their kind alone.
+            // The variables of a store mean something only with a store of their kind.
             if !row.name.starts_with("WARPVERBS_STORE") {
                 for (at, one) in means.iter().enumerate() {
                     assert!(!means[..at].contains(one), "{}: {}", row.name, words[at]);

@@ -1,4 +1,5 @@
-//! The ladders: what a rank does in the best way that its devices do not refuse, and what each lower step costs.
+//! The ladders: the ways in which a rank can do something, the best first, and what each lower step costs. A rank takes the best step that
+//! its devices do not refuse.
 
 use std::fmt;
 
@@ -11,11 +12,11 @@ use crate::verbs::Rung;
 pub enum Matter {
     /// How the HCA hears of work.
     Doorbells,
-    /// Which memory rings, doorbell records and CQEs lie in, and how the HCA reaches it.
+    /// In which memory rings, doorbell records and CQEs lie, and how the HCA reaches it.
     Queues,
-    /// Which memory windows lie in, and how the HCA reaches it.
+    /// In which memory windows lie, and how the HCA reaches it.
     Windows,
-    /// How a signal is kept after the data that it stands for.
+    /// How a signal is kept after the data that it announces.
     Signals,
 }
 
@@ -23,15 +24,15 @@ pub enum Matter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {
-    /// Of [`Matter::Doorbells`].
+    /// A step of [`Matter::Doorbells`].
     Doorbell(Doorbell),
-    /// Of [`Matter::Queues`] and [`Matter::Windows`].
+    /// A step of [`Matter::Queues`] or [`Matter::Windows`].
     Memory(Rung),
-    /// Of [`Matter::Signals`].
+    /// A step of [`Matter::Signals`].
     Signal(SignalOrder),
 }
 
-/// A line of the table: a step, what it costs against those above it, and what it takes that no device refuses it.
+/// A row of a ladder: a step, what it costs against the steps above it, and what a device needs so that it does not refuse it.
 type Row = (Step, &'static str, &'static str);
 
 const DOORBELLS: [Row; 3] = [
@@ -107,16 +108,16 @@ const PEERMEM: &str = "the kernel module nvidia_peermem, on a kernel with peer-m
 const LOCKED: &str = "pinned host memory that kernels and this process have at one address, within the limit of locked memory (ulimit -l)";
 
 impl Matter {
-    /// All of them.
+    /// All matters.
     pub const ALL: [Self; 4] = [Self::Doorbells, Self::Queues, Self::Windows, Self::Signals];
 
-    /// Its ladder, the best step first.
+    /// Returns the ladder of this matter, the best step first.
     #[must_use]
     pub fn ladder(self) -> Vec<Step> {
         self.rows().iter().map(|(step, ..)| *step).collect()
     }
 
-    /// Returns the variable that names a step of it.
+    /// Returns the variable that names a step of this matter.
     #[must_use]
     pub fn variable(self) -> &'static str {
         match self {
@@ -181,20 +182,20 @@ impl fmt::Display for RefusedStep {
     }
 }
 
-/// What a rank has chosen in one matter. Prints as one line.
+/// The step that a rank has chosen in one matter. Prints as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Choice {
-    /// What was chosen.
+    /// The matter.
     pub matter: Matter,
-    /// The step that is taken.
+    /// The step that the rank takes.
     pub step: Step,
-    /// The steps above it, each with the reason why it is not taken. Empty where the configuration names the step.
+    /// The steps above it, each with the reason why it is not taken. Empty if the configuration names the step.
     pub refused: Vec<RefusedStep>,
 }
 
 impl Choice {
-    /// Returns what the step costs against those above it; none where it costs nothing more.
+    /// Returns what the step costs against the steps above it. Returns None if it costs nothing more.
     #[must_use]
     pub fn price(&self) -> Option<&'static str> {
         let row = self.matter.row(self.step);
@@ -202,7 +203,7 @@ impl Choice {
             .filter(|price| !price.is_empty())
     }
 
-    /// Returns what it takes to have the next better step; none where the best one is taken.
+    /// Returns what the next better step needs. Returns None if the best step is taken.
     #[must_use]
     pub fn remedy(&self) -> Option<&'static str> {
         let better = self.refused.last()?;

@@ -1,4 +1,4 @@
-//! Which ports `auto` opens: those that the topology puts first, and what is said of the others. Teams and engines choose by this.
+//! Which ports `auto` opens: the ports that the topology puts first. Also what is said of the others. Teams and engines choose by this.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use crate::topology::{
 };
 use crate::verbs::{Context, DeviceInfo, DeviceSelector, VerbsError};
 
-/// What `auto` chooses from.
+/// The ports from which `auto` chooses, and the settings by which it does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ports<'a> {
     pub(crate) machine: &'a Machine,
-    /// What libibverbs lists.
+    /// The devices that libibverbs lists.
     pub(crate) list: &'a [DeviceInfo],
-    /// Which of them are left out.
+    /// The devices of the configuration, which leaves some of them out.
     pub(crate) devices: &'a DeviceChoice,
     pub(crate) gid: &'a GidChoice,
 }
@@ -22,29 +22,29 @@ pub(crate) struct Ports<'a> {
 /// What `auto` has opened, and the other ports of the machine.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// At least one.
+    /// The ports that are open, at least one.
     pub(crate) contexts: Vec<Arc<Context>>,
-    /// Ports that do not do, each with the reason.
+    /// The ports that cannot be used, each with the reason.
     pub(crate) passed_over: Vec<String>,
-    /// Ports that would do, after those that are open.
+    /// The ports that could be used, and come after the open ones.
     pub(crate) spare: Vec<Spare>,
 }
 
-/// A port that would do, and is not open.
+/// A port that could be used and is not open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spare {
     pub(crate) port: Candidate,
     pub(crate) behind: Behind,
 }
 
-/// Why a port comes after those that are open.
+/// Why a port comes after the open ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
-    /// It is as near and as fast, and no more are wanted.
+    /// The port is as near and as fast, and no more ports are wanted.
     Name,
-    /// It is farther.
+    /// The port is farther.
     Distance,
-    /// It is as near, and slower.
+    /// The port is as near, and slower.
     Rate,
 }
 
@@ -59,10 +59,11 @@ impl Behind {
 }
 
 impl Ports<'_> {
-    /// Opens the best port of this wish, and up to `most` that are as near and as fast as it. One that does not open is passed over.
+    /// Opens the best port for `wish`, and further ports that are as near and as fast, at most `most` in all. A port that does not open is
+    /// passed over.
     ///
     /// # Errors
-    /// [`VerbsError::NoDevice`] with every port and its reason, if none opens.
+    /// [`VerbsError::NoDevice`] with every port and its reason, if no port opens.
     pub(crate) fn open(&self, wish: &Wish<'_>, most: usize) -> Result<Opened, VerbsError> {
         let choice = wish.choose(self.machine, usable(self.list, self.devices));
         let passed_over = choice.passed_over.iter().map(PassedOver::to_string);
@@ -115,7 +116,7 @@ impl Ports<'_> {
 }
 
 impl Opened {
-    /// Returns whether it opens.
+    /// Tries to open a port. Returns whether it opens.
     fn try_port(&mut self, name: &PortName, gid: &GidChoice) -> bool {
         match open_port(name, gid) {
             Ok(context) => self.contexts.push(context),
@@ -135,7 +136,7 @@ fn wanted(devices: &DeviceChoice) -> String {
     }
 }
 
-/// Opens the devices of these names.
+/// Opens the devices with these names.
 pub(crate) fn open_named(
     names: &[PortName],
     gid: &GidChoice,
@@ -148,7 +149,7 @@ fn open_port(name: &PortName, gid: &GidChoice) -> Result<Arc<Context>, VerbsErro
     Context::open_with_gid(&selector, name.port, gid)
 }
 
-/// Says of each port that sysfs shows why `auto` must not use it, if so.
+/// Returns a function that says of a port in sysfs why `auto` must not use it, if so.
 pub(crate) fn usable(
     list: &[DeviceInfo],
     devices: &DeviceChoice,
@@ -164,7 +165,7 @@ pub(crate) fn usable(
     }
 }
 
-/// GPUs of the processes of this machine, as far as this one can tell, and its own place among them.
+/// Returns the GPUs of the processes of this machine, as far as this process can tell, and its own place among them.
 pub(crate) fn gpus_of_ranks(
     selector: GpuSelector,
     local_rank: u32,
@@ -183,7 +184,7 @@ pub(crate) fn gpus_of_ranks(
             ordinal as usize,
         );
     }
-    // Its only one: each of the others may have another one, or the same.
+    // This process sees one GPU only. Each of the other processes may have another GPU, or the same.
     let gpus: Vec<_> = machine.gpus().map(|gpu| gpu.address).collect();
     match gpus.iter().position(|gpu| *gpu == own) {
         Some(place) if gpus.len() > 1 => (gpus.into_iter().map(Some).collect(), place),

@@ -1,9 +1,9 @@
-//! The process, machine and device of a rank. They decide how kernels of other ranks reach its windows, and whether an earlier
-//! rank of this place still does.
+//! The process, machine and device of a rank. They decide how kernels of other ranks reach its windows, and whether an earlier rank of its
+//! slot can still reach theirs.
 //!
-//! Ranks of one process and device reach each other's windows by load and store at the owner's addresses. Ranks of one machine
-//! and user open them by a name that the owner publishes. Nothing fences such stores as a QP in Err and an ended key fence
-//! packets. So a generation that could make them is over only when its process is, or when that process says that the team is.
+//! Ranks of one process and device reach each other's windows by load and store at the owner's addresses. Ranks of one machine and user
+//! open the windows by a name that the owner publishes. A QP in Err and an ended key fence packets, but nothing fences such stores. So a
+//! generation that could make them is over only when its process is, or when that process says that the team is.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,19 +15,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::gpu::Gpu;
 
-/// The teams of this process that live.
+/// The living teams of this process.
 static LIVING: Mutex<BTreeMap<u64, Living>> = Mutex::new(BTreeMap::new());
 
-/// A team that lives.
+/// A living team.
 #[derive(Debug, Default)]
 struct Living {
-    /// The device of its kernels; empty until it was published.
+    /// The device of the team's kernels. Empty until the team has published it.
     device: String,
-    /// By number.
+    /// The windows of the team, by number.
     windows: BTreeMap<u32, Place>,
 }
 
-/// Where a window is, and its bytes.
+/// The address and the length of a window.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     base: u64,
@@ -37,19 +37,19 @@ struct Place {
 /// Process and device of a rank, as other ranks compare it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    /// It reaches others by load and store, and lets others.
+    /// The rank reaches others by load and store, and lets others do so.
     direct: bool,
     process: Process,
     user: u32,
     /// Two ranks of a process with the same value may load from and store to each other's device memory.
     device: String,
-    /// Drawn for each team that a process joins.
+    /// A number drawn for each team that a process joins.
     team: u64,
-    /// Teams of the process that lived when this was written.
+    /// The teams of the process that lived when this identity was written.
     living: Vec<u64>,
 }
 
-/// How kernels of one rank get at the windows of another.
+/// How kernels of one rank reach the windows of another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// By QPs only.
@@ -61,7 +61,7 @@ pub(crate) enum Reach {
     Machine,
 }
 
-/// A team of this process, while it lives.
+/// A team of this process. It counts as living until this is dropped.
 #[derive(Debug)]
 pub(crate) struct LiveTeam(u64);
 
@@ -72,7 +72,7 @@ impl LiveTeam {
         Self(team)
     }
 
-    /// Says where window `id` of the team is, for ranks of this process, which do not take that from a record.
+    /// Notes where window `id` of the team is. Ranks of this process use this, and not a record.
     pub(crate) fn register(&self, id: u32, base: u64, bytes: u64) -> RegisteredWindow {
         if let Some(team) = living().get_mut(&self.0) {
             team.windows.insert(id, Place { base, bytes });
@@ -80,7 +80,7 @@ impl LiveTeam {
         RegisteredWindow { team: self.0, id }
     }
 
-    /// Returns what it publishes to others, with kernels on `gpu`.
+    /// Returns the identity that the team publishes to others, with kernels on `gpu`.
     pub(crate) fn identity(&self, gpu: &dyn Gpu, direct: bool) -> Identity {
         let device = gpu.device_id();
         if let Some(team) = living().get_mut(&self.0) {
@@ -103,7 +103,7 @@ impl Drop for LiveTeam {
     }
 }
 
-/// A window of a team of this process, as long as its memory lives.
+/// The entry of a window among the living teams of this process. It stands as long as the window's memory.
 #[derive(Debug)]
 pub(crate) struct RegisteredWindow {
     team: u64,
@@ -119,7 +119,7 @@ impl Drop for RegisteredWindow {
 }
 
 impl Identity {
-    /// The same with those teams of this process that live now.
+    /// Returns this identity with the teams of this process that live now.
     pub(crate) fn renewed(&self) -> Self {
         Self {
             living: living().keys().copied().collect(),
@@ -127,7 +127,8 @@ impl Identity {
         }
     }
 
-    /// Where window `id` of this team is, if it is a team of this process that has published it and the window has `bytes` bytes.
+    /// Returns the address of window `id` of this team. Returns None if the team is not of this process, has not registered the window, or
+    /// the window does not have `bytes` bytes.
     pub(crate) fn window(&self, id: u32, bytes: u64) -> Option<u64> {
         if self.process != Process::this() {
             return None;
@@ -136,7 +137,7 @@ impl Identity {
         (place.bytes == bytes).then_some(place.base)
     }
 
-    /// Returns how kernels of this rank get at the windows of `other`.
+    /// Returns how kernels of this rank reach the windows of `other`.
     pub(crate) fn reach(&self, other: &Self) -> Reach {
         if !(self.direct && other.direct) {
             return Reach::Hca;
@@ -150,8 +151,7 @@ impl Identity {
         }
     }
 
-    /// Returns whether it is sure that nothing of this generation stores anything any more, as far as its successor and this process
-    /// know.
+    /// Returns whether this generation surely stores nothing any more, as far as its successor and this process know.
     pub(crate) fn is_over(&self, successor: &Self) -> bool {
         if self.process == successor.process {
             return !successor.living.contains(&self.team);
@@ -162,13 +162,13 @@ impl Identity {
         self.process.has_ended()
     }
 
-    /// Returns the process that this generation of the rank is.
+    /// Returns the process of this generation of the rank.
     pub(crate) fn process(&self) -> &Process {
         &self.process
     }
 }
 
-/// Teams of this process that live and run their kernels on `device`.
+/// Returns the number of living teams of this process that run their kernels on `device`.
 pub(crate) fn teams_on(device: &str) -> u32 {
     let teams = living();
     let count = teams.values().filter(|team| team.device == device).count();

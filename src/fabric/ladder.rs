@@ -1,19 +1,19 @@
-//! One ladder, as a rank goes down it.
+//! The walk of a rank down one ladder.
 
 use super::choice::{Choice, Matter, RefusedStep, Step};
 use super::error::FabricError;
 
-/// The step that a rank takes in one matter, and the steps that are left below it.
+/// The step that a rank takes in one matter, and the lower steps that are left.
 #[derive(Clone, Debug)]
 pub(crate) struct Ladder {
     choice: Choice,
     below: Vec<Step>,
-    /// Whether the configuration leaves more than one step.
+    /// True if the configuration leaves more than one step.
     free: bool,
 }
 
 impl Ladder {
-    /// At the best of the steps that `allowed` lets through: those that the configuration does not rule out.
+    /// Returns a ladder at the best step for which `allowed` holds: the steps that the configuration does not rule out.
     pub(crate) fn new(matter: Matter, allowed: impl Fn(Step) -> bool) -> Self {
         let ladder = matter.ladder().into_iter();
         let mut below: Vec<Step> = ladder.filter(|step| allowed(*step)).rev().collect();
@@ -44,10 +44,10 @@ impl Ladder {
         self.choice.step
     }
 
-    /// Goes one step down, because of `reason`.
+    /// Goes one step down. `reason`: why the step does not hold.
     ///
     /// # Errors
-    /// At the lowest step that is allowed: `reason` itself if it was the only one, else every step with its reason.
+    /// At the lowest allowed step: `reason` itself if that step was the only one; otherwise every step with its reason.
     pub(crate) fn leave(&mut self, reason: FabricError) -> Result<(), FabricError> {
         let refused = RefusedStep {
             step: self.choice.step,

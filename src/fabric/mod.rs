@@ -1,5 +1,5 @@
-//! What one rank has on its HCAs, for any use. It has the ports that `auto` takes, rails, ladders of ways to reach them, ways to
-//! offer memory, its identity among processes, packet numbers.
+//! What one rank has on its HCAs, for any use: the ports that `auto` takes, rails, ladders of ways to reach the HCAs, ways to offer memory,
+//! its identity among processes, and packet numbers.
 //!
 //! A team makes its QPs and windows on this. Nothing here knows other ranks.
 

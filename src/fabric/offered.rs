@@ -1,4 +1,4 @@
-//! How HCAs reach memory of this rank: on one step of the ladder, for all its registrations.
+//! How HCAs reach memory of this rank: by one step of the ladder, for all registrations of that memory.
 
 use std::os::fd::AsFd;
 
@@ -6,7 +6,7 @@ use super::error::FabricError;
 use crate::gpu::{DeviceMemory, Gpu, MemoryDmabuf};
 use crate::verbs::{Dmabuf, Rung};
 
-/// What stands for memory where it is registered.
+/// Memory as it is offered where it is registered.
 #[derive(Debug)]
 pub(crate) struct Offered {
     rung: Rung,
@@ -14,10 +14,10 @@ pub(crate) struct Offered {
 }
 
 impl Offered {
-    /// `memory` on this step.
+    /// Offers `memory` by the step `rung`.
     ///
     /// # Errors
-    /// [`FabricError::Step`] if its owner does not offer it so.
+    /// [`FabricError::Step`] if the owner of the memory does not offer it so.
     pub(crate) fn on(memory: &DeviceMemory, rung: Rung) -> Result<Self, FabricError> {
         let pcie = match rung {
             Rung::DmabufPcie => true,
@@ -42,7 +42,7 @@ impl Offered {
         self.rung
     }
 
-    /// Returns the DMA-BUF; none where the memory is registered by its address.
+    /// Returns the DMA-BUF. Returns None if the memory is registered by its address.
     pub(crate) fn dmabuf(&self) -> Option<Dmabuf<'_>> {
         let MemoryDmabuf { fd, offset, pcie } = self.dmabuf.as_ref()?;
         Some(Dmabuf {
@@ -53,10 +53,10 @@ impl Offered {
     }
 }
 
-/// Memory of `gpu` for this step: device memory, or pinned host memory in its place.
+/// Returns memory of `gpu` for the step `rung`: device memory, or pinned host memory in its place.
 ///
 /// # Errors
-/// The device's; without a step below, as [`FabricError::Step`].
+/// Errors of the device. If host memory is refused: [`FabricError::Step`].
 pub(crate) fn memory_on(
     gpu: &dyn Gpu,
     rung: Rung,

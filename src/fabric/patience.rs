@@ -1,16 +1,17 @@
-//! How long QPs try before they give a peer up.
+//! How long QPs try before they give up a peer.
 
 use std::time::Duration;
 
 use crate::config::PathConfig;
 use crate::verbs::SendAttr;
 
-/// Retransmission timeout on the software HCA, 4.096 us · 2^17 = 0.5 s: the process behind it may wait for a core.
+/// Retransmission timeout on the software HCA, 4.096 us · 2^17 = 0.5 s. It is long because the process of the HCA may have to wait for a
+/// core.
 const SOFT_ACK_TIMEOUT: u8 = 17;
-/// Least time of a round of the software HCA, whatever its timeout (`softhca::wire::timer`).
+/// The shortest round of the software HCA, whatever its timeout (`softhca::wire::timer`).
 const SOFT_ROUND: Duration = Duration::from_millis(500);
 
-/// Returns how long the QPs of a rail try, as `path` says, or as fits an HCA that is software if `soft`.
+/// Returns how long the QPs of a rail try: as `path` says, or else as fits a software HCA if `soft`.
 pub(crate) fn patience(path: &PathConfig, soft: bool) -> SendAttr {
     let default = SendAttr::new(0);
     let timeout = if soft {
@@ -26,8 +27,8 @@ pub(crate) fn patience(path: &PathConfig, soft: bool) -> SendAttr {
     }
 }
 
-/// Returns how long an HCA with this setting may try before it gives a peer up. The InfiniBand specification lets an HCA take up to four
-/// times the timeout. The software HCA keeps to it, but each of its rounds stands for half a second at least.
+/// Returns the longest time for which an HCA with the setting `send` may try before it gives up a peer. The InfiniBand specification lets
+/// an HCA take up to four times the timeout. The software HCA keeps to the timeout, but each of its rounds takes half a second at least.
 pub(crate) fn longest(send: &SendAttr, soft: bool) -> Duration {
     if soft {
         send.patience()

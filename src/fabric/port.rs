@@ -1,4 +1,4 @@
-//! What a rank publishes of its ports, whether two ports fit each other, and the way from one to the other.
+//! What a rank publishes of its ports, whether two ports fit each other, and the path between them.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,22 +13,22 @@ use crate::verbs::{
 #[serde(deny_unknown_fields)]
 pub(crate) struct PortRecord {
     link_layer: LinkLayer,
-    /// The one that the rank sends from, and that peers send to; 0 on Ethernet.
+    /// The LID that the rank sends from, and that peers send to; 0 on Ethernet.
     lid: u16,
     gid: [u8; 16],
-    /// Index of `gid` in the table of the port. Of no use to others.
+    /// Index of `gid` in the GID table of the port. Other ranks do not use it.
     gid_index: u32,
     /// Code of the port's MTU.
     mtu: u32,
     speed_mbps: u32,
     pkey: u16,
-    /// log2 of the reads and atomics that it takes at once.
+    /// log2 of the number of reads and atomics that the port takes at once.
     log_reads: u8,
-    /// It takes no packet without a GRH.
+    /// True if the port takes only packets with a GRH.
     grh_required: bool,
 }
 
-/// Two ports do not reach each other.
+/// Why two ports do not reach each other: what differs, with both values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unfit {
     pub(crate) what: &'static str,
@@ -37,10 +37,10 @@ pub(crate) struct Unfit {
 }
 
 impl PortRecord {
-    /// The port of `context`, from which paths go as `config` says.
+    /// Returns the record of the port of `context`. Paths from it go as `config` says.
     ///
     /// # Errors
-    /// No usable GID, or no such partition key.
+    /// If the port has no usable GID, or does not have the partition key.
     pub(crate) fn of(context: &Context, config: &PathConfig) -> Result<Self, VerbsError> {
         let port = context.port();
         let source = context.source_gid(config.gid_index)?;
@@ -57,22 +57,22 @@ impl PortRecord {
         })
     }
 
-    /// log2 of the reads and atomics that a QP on this way has under way at once.
+    /// Returns log2 of the number of reads and atomics that a QP between both ports may have under way at once.
     pub(crate) fn reads_with(&self, theirs: &Self) -> u8 {
         self.log_reads.min(theirs.log_reads)
     }
 
-    /// Returns whether it has the addresses of this one.
+    /// Returns whether both records have the same addresses.
     pub(crate) fn is_at(&self, other: &Self) -> bool {
         (self.link_layer, self.lid, self.gid) == (other.link_layer, other.lid, other.gid)
     }
 
-    /// Its speed in Mbit/s; 0: unknown.
+    /// Returns the speed of the port in Mbit/s, or 0 if it is unknown.
     pub(crate) const fn speed(&self) -> u32 {
         self.speed_mbps
     }
 
-    /// What of this record no rank can have written.
+    /// Checks that a rank can have written this record. The error says which value is wrong.
     pub(crate) fn check(&self) -> Result<(), String> {
         if Mtu::from_code(self.mtu).is_none() {
             return Err(format!("MTU code {}; it must be 1 to 5", self.mtu));
@@ -89,7 +89,7 @@ impl PortRecord {
         Ok(())
     }
 
-    /// Whether packets from this port reach `theirs`.
+    /// Checks whether packets from this port reach `theirs`.
     pub(crate) fn fits(&self, theirs: &Self, config: &PathConfig) -> Result<(), Unfit> {
         let unfit = |what, own: String, theirs: String| Err(Unfit { what, own, theirs });
         if self.link_layer != theirs.link_layer {
@@ -132,7 +132,7 @@ impl PortRecord {
         Ok(())
     }
 
-    /// Returns the way to `theirs`, which fits, on this rail; QP and packet numbers come later.
+    /// Returns the path to `theirs`, which fits, on this rail. QP and packet numbers are set later.
     pub(crate) fn path(&self, theirs: &Self, config: &PathConfig, class: u8, rail: u8) -> PathAttr {
         let gid = Gid(theirs.gid);
         let address: AddressVector = match self.link_layer {
@@ -175,7 +175,7 @@ impl PortRecord {
     }
 }
 
-/// Returns the port's MTU, or the smaller one that is asked for.
+/// Returns the port's MTU, or the smaller one that the configuration asks for.
 pub(crate) fn mtu_of(active: Mtu, config: &PathConfig) -> Result<Mtu, VerbsError> {
     let Some(bytes) = config.mtu else {
         return Ok(active);
@@ -191,7 +191,7 @@ pub(crate) fn mtu_of(active: Mtu, config: &PathConfig) -> Result<Mtu, VerbsError
     }
 }
 
-/// log2 of the reads that the device takes at once, or of the fewer that are asked for.
+/// Returns log2 of the reads that the device takes at once, or of the smaller number that the configuration asks for.
 fn log_reads_of(most: u8, config: &PathConfig) -> u8 {
     let asked = config.read_depth.and_then(u8::checked_ilog2);
     let asked = asked.and_then(|log| u8::try_from(log).ok());

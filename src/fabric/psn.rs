@@ -1,8 +1,8 @@
-//! Packet numbers (PSNs): those of two lives of a QP keep a distance, so that no packet of an earlier life meets a new window.
+//! Packet numbers (PSNs). The numbers of two lives of a QP keep a distance, so that no packet of an earlier life falls into a new window.
 
-/// Bits of a packet number.
+/// The number of bits of a packet number.
 pub(crate) const PSN_BITS: u32 = 24;
-/// Packet numbers of two lives are so far apart.
+/// The distance between the packet numbers of two lives of a QP.
 const PSN_DISTANCE: u32 = 1 << 22;
 
 /// Returns a random packet number.
@@ -16,8 +16,8 @@ pub(crate) fn far_from(used: u32) -> u32 {
     (used + PSN_DISTANCE + fastrand::u32(..range)) % (1 << PSN_BITS)
 }
 
-/// First packet number of the end that has published `psn`, to a QP at which packets near `far` may still arrive. Both ends find
-/// the same.
+/// Returns the first packet number of the end that has published `psn`. Packets near `far` may still arrive at the QP of the other end.
+/// Both ends get the same result.
 pub(crate) fn first_psn(psn: u32, far: Option<u32>) -> u32 {
     let near = |far: u32| {
         let ahead = psn.wrapping_sub(far) % (1 << PSN_BITS);

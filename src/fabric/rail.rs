@@ -1,4 +1,4 @@
-//! One rail: an HCA of this rank, with its protection domain, its control heap and what its modes of QPs need.
+//! One rail: an HCA of this rank, with its protection domain, its control heap and whatever the modes of its QPs need.
 
 // UNSAFETY: gives memory that the rail owns to heaps and to the thread that rings.
 #![expect(
@@ -17,44 +17,45 @@ use crate::verbs::{
     HeapRegion, MAILBOX_BYTES, Pd, QpConfig, QpPlaces, Queues, Rung, VerbsError,
 };
 
-/// What a rail has room for.
+/// The shape and the room of a rail.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RailConfig {
-    /// The shape of its QPs.
+    /// The shape of the rail's QPs.
     pub(crate) shape: QpConfig,
-    /// How the HCA reaches the memory of their queues.
+    /// How the HCA reaches the memory of the QPs' queues.
     pub(crate) rung: Rung,
-    /// QPs that a thread of the host rings for, where [`RailConfig::shape`] says so.
+    /// The number of QPs for which a thread of the host rings, if [`RailConfig::shape`] says so.
     pub(crate) qps: usize,
-    /// Device memory of its QPs.
+    /// Bytes of device memory for the rail's QPs.
     pub(crate) control_bytes: usize,
-    /// Host memory of its QPs; 0 if their queues lie in device memory.
+    /// Bytes of host memory for the rail's QPs; 0 if their queues lie in device memory.
     pub(crate) host_bytes: usize,
 }
 
-/// Everything on one HCA that QPs and registrations are made from.
+/// What QPs and registrations on one HCA are made from.
 #[derive(Debug)]
 pub(crate) struct Rail {
-    /// Where results of atomics go that no caller asked for; none if the device has no atomics. Before its heap.
+    /// Where the HCA writes results of atomics for which no caller asked; None if the device has no atomics. It is declared before its
+    /// heap, so that it is dropped first.
     sink: Option<AtomicSink>,
     shape: QpConfig,
-    /// The thread that rings, with mailboxes.
+    /// The thread that rings, with its mailboxes.
     proxy: Option<Arc<DoorbellProxy>>,
-    /// Queues in host memory.
+    /// The heap of queues in host memory.
     host: Option<Arc<ControlHeap>>,
-    /// Events that the HCA reports by itself; none if it reports none.
+    /// Events that the HCA reports by itself. None if it reports none.
     events: Option<Events>,
-    /// That it does not tell of its QPs has been said.
+    /// True if a warning has said that the HCA does not tell of failed QPs.
     silent: AtomicBool,
     pd: Arc<Pd>,
     control: Control,
 }
 
 impl Rail {
-    /// A rail on the device `context`, in `domain` or one of its own, which reports no events yet.
+    /// Makes a rail on the device `context`, in `domain` or a domain of its own. It reports no events yet.
     ///
     /// # Errors
-    /// What the HCA refuses, or the device that runs kernels; [`FabricError::Step`] where that is how it reaches the memory of queues.
+    /// What the HCA or the device that runs kernels refuses. [`FabricError::Step`] if that is how the HCA reaches the memory of queues.
     pub(crate) fn new(
         context: &Arc<Context>,
         domain: Option<&Arc<Pd>>,
@@ -92,7 +93,7 @@ impl Rail {
         })
     }
 
-    /// As `new`, which reports the port and failures where the HCA does.
+    /// Returns the rail with events: it reports the state of the port and failures, if the HCA does.
     pub(crate) fn with_events(self) -> Self {
         let events = Events::open(self.context()).inspect_err(|error| {
             tracing::warn!("failures are found by completions and deadlines only: {error}");
@@ -111,17 +112,17 @@ impl Rail {
         &self.pd
     }
 
-    /// Whether the threads of the rail run.
+    /// Checks that the threads of the rail run.
     pub(crate) fn check(&self) -> Result<(), VerbsError> {
         self.proxy.as_ref().map_or(Ok(()), |proxy| proxy.check())
     }
 
-    /// Events that the HCA reports by itself.
+    /// Returns the events that the HCA reports by itself.
     pub(crate) fn events(&self) -> Option<&Events> {
         self.events.as_ref()
     }
 
-    /// Says once if the HCA does not tell when QPs fail.
+    /// Warns once if the HCA does not tell when QPs fail.
     pub(crate) fn told_of_failures(&self, subscribed: Result<(), VerbsError>) {
         if let Err(error) = subscribed
             && !self.silent.swap(true, Relaxed)
@@ -134,29 +135,29 @@ impl Rail {
         self.control.heap()
     }
 
-    /// Returns how the HCA reaches the memory of its queues.
+    /// Returns how the HCA reaches the memory of the rail's queues.
     pub(crate) fn export(&self) -> Option<&Export> {
         self.host.as_ref().unwrap_or(self.heap()).export()
     }
 
-    /// Bytes that are taken of its heaps, in device and host memory.
+    /// Returns how many bytes of the rail's heaps are in use, in device and host memory.
     pub(crate) fn heap_bytes(&self) -> u64 {
         let host = self.host.as_ref().map_or(0, |heap| heap.stats().live_bytes);
         self.heap().stats().live_bytes + host
     }
 
-    /// Its heaps by name: the control heap, and the heap of queues in host memory if the rail has one.
+    /// Returns the rail's heaps by name: the control heap, and the heap of queues in host memory if there is one.
     pub(crate) fn heaps(&self) -> impl Iterator<Item = (&'static str, &ControlHeap)> {
         let host = self.host.iter().map(|heap| ("host heap", heap.as_ref()));
         std::iter::once(("control heap", self.heap().as_ref())).chain(host)
     }
 
-    /// Returns the shape of its QPs.
+    /// Returns the shape of the rail's QPs.
     pub(crate) fn shape(&self) -> &QpConfig {
         &self.shape
     }
 
-    /// Where its QPs take their memory from.
+    /// Returns where the rail's QPs take their memory from.
     pub(crate) fn places(&self) -> QpPlaces<'_> {
         QpPlaces {
             control: self.control.heap(),
@@ -165,7 +166,7 @@ impl Rail {
         }
     }
 
-    /// Address and lkey of the sink; zeros without a sink.
+    /// Returns address and lkey of the sink, or zeros if there is no sink.
     pub(crate) fn sink(&self) -> (u64, u32) {
         let sink = self.sink.as_ref();
         sink.map_or((0, 0), |sink| (sink.addr(), sink.lkey()))
@@ -185,7 +186,7 @@ fn host_heap(
     heap.map_err(of_memory)
 }
 
-/// Returns what the HCA says of memory that it is to reach: it may reach other memory.
+/// Returns the error of an HCA that refuses memory. It is the error of a step, because the HCA may reach other memory.
 fn of_memory(error: VerbsError) -> FabricError {
     if error.is_refusal() {
         FabricError::of_step(error)
@@ -194,7 +195,7 @@ fn of_memory(error: VerbsError) -> FabricError {
     }
 }
 
-/// Returns a thread that rings for `qps` QPs.
+/// Starts a thread that rings for `qps` QPs.
 fn proxy(gpu: &dyn Gpu, qps: usize) -> Result<Arc<DoorbellProxy>, FabricError> {
     let mailbox = usize::try_from(MAILBOX_BYTES).expect("a cache line");
     let bytes = qps.max(1) * mailbox;
@@ -205,7 +206,7 @@ fn proxy(gpu: &dyn Gpu, qps: usize) -> Result<Arc<DoorbellProxy>, FabricError> {
     Ok(unsafe { DoorbellProxy::start(addr, host_addr, bytes, None, owner) }?)
 }
 
-/// The control heap and the memory it lies in.
+/// The control heap, and the memory in which it lies.
 #[derive(Debug)]
 struct Control {
     heap: Option<Arc<ControlHeap>>,
@@ -213,7 +214,7 @@ struct Control {
 }
 
 impl Control {
-    /// With host queues it holds contexts and flags alone, and the HCA does not reach it.
+    /// Makes the control heap. If the queues are in host memory, it holds contexts and flags only, and the HCA does not reach it.
     fn new(
         context: &Arc<Context>,
         gpu: &dyn Gpu,

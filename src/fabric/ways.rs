@@ -1,5 +1,5 @@
-//! The step of each ladder that holds on the devices of a rank. Each step is tried with one QP and one page on each device,
-//! before anything else is made.
+//! Finds the step of each ladder that holds on the devices of a rank. Each step is tried with one QP and one page on each device, before
+//! anything else is made.
 
 // UNSAFETY: registers memory of its own with the HCA.
 #![expect(unsafe_code, reason = "registration of memory that the trial owns")]
@@ -15,23 +15,23 @@ use crate::config::{Doorbell, Memory, Queues};
 use crate::gpu::{Gpu, GpuError};
 use crate::verbs::{Access, Caps, Context, Mr, Pd, Qp, QpConfig, Rung, VerbsError};
 
-/// Bytes of a page of doorbell registers, and of a window that is tried.
+/// Bytes of a page of doorbell registers, and of a window for a trial.
 const PAGE_BYTES: usize = 4096;
-/// Room in a heap for what is not a QP's, and for alignment.
+/// Bytes of a heap for what does not belong to a QP, and for alignment.
 const SPARE: u64 = 4096;
 
-/// What a configuration rules out: a step that it names is the only one.
+/// The steps that a configuration names. A step that it names is the only one that is tried.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Allowed {
     pub(crate) doorbell: Option<Doorbell>,
     pub(crate) queues: Option<Queues>,
     pub(crate) windows: Option<Memory>,
-    /// How HCAs reach device memory, in place of the first way that holds.
+    /// How HCAs reach device memory, in place of the first step that holds.
     pub(crate) rung: Option<Rung>,
 }
 
-/// How the HCAs of a rank hear of work and reach its memory. Each step is left once, for all rails. If a GPU does not map the
-/// registers of one HCA, the rank maps those of none. If one HCA does not reach device memory, the rank registers it with none.
+/// How the HCAs of a rank hear of work and reach its memory. A step is left for all rails at once: if a GPU does not map the registers of
+/// one HCA, the rank maps those of none; if one HCA does not reach device memory, the rank registers it with none.
 #[derive(Clone, Debug)]
 pub(crate) struct Ways {
     doorbells: Ladder,
@@ -40,10 +40,10 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    /// The best that hold with a QP of `shape`.
+    /// Returns the best steps that hold with a QP of `shape`.
     ///
     /// # Errors
-    /// What is no matter of a step; where no step holds, all reasons.
+    /// Errors that are not of a step; if no step holds, all reasons.
     pub(crate) fn settle(
         allowed: &Allowed,
         shape: &QpConfig,
@@ -89,7 +89,7 @@ impl Ways {
         }
     }
 
-    /// Where no HCA does without records, none is asked to.
+    /// Leaves the best doorbell step if no HCA can do without records.
     fn leave_no_record(&mut self, contexts: &[Arc<Context>]) -> Result<(), FabricError> {
         let can = |context: &Arc<Context>| Self::does_without(context.caps());
         let is_best = self.doorbells.step() == Step::Doorbell(Doorbell::NoRecord);
@@ -112,10 +112,10 @@ impl Ways {
         Doorbell::by_capability(caps) == Doorbell::NoRecord
     }
 
-    /// Leaves the step that `refusal` is one of.
+    /// Leaves the step to which `refusal` belongs.
     ///
     /// # Errors
-    /// `refusal` itself if it is of no step, or of the only one that the configuration allows; else all steps with their reasons.
+    /// `refusal` itself if it belongs to no step, or to the only one that the configuration allows; otherwise all steps with their reasons.
     pub(crate) fn leave(&mut self, refusal: FabricError) -> Result<(), FabricError> {
         let doorbell = self.doorbells.step();
         match refusal {
@@ -127,7 +127,7 @@ impl Ways {
                     return Err(refusal);
                 };
                 self.doorbells.leave(FabricError::Gpu(reason.clone()))?;
-                // The register is the same with a record.
+                // A QP with a record uses the same register, so that step is left too.
                 if self.doorbells.step() == Step::Doorbell(Doorbell::Record) {
                     self.doorbells.leave(FabricError::Gpu(reason))
                 } else {
@@ -143,7 +143,7 @@ impl Ways {
         }
     }
 
-    /// Leaves the step of windows.
+    /// Leaves the present step of windows.
     ///
     /// # Errors
     /// As [`Ways::leave`].
@@ -154,10 +154,11 @@ impl Ways {
         }
     }
 
-    /// Returns how QPs on a device with `caps` are rung.
+    /// Returns how QPs on a device with `caps` ring.
     pub(crate) fn doorbell(&self, caps: &Caps) -> Doorbell {
         match self.doorbells.step() {
-            // Named, it is refused by name where the device does not have it.
+            // A device without this capability takes a record instead. If the configuration names the step, such a device refuses it by
+            // name.
             Step::Doorbell(Doorbell::NoRecord)
                 if self.doorbells.is_free() && !Self::does_without(caps) =>
             {
@@ -168,7 +169,7 @@ impl Ways {
         }
     }
 
-    /// Returns which memory queues lie in.
+    /// Returns in which memory queues lie.
     pub(crate) fn queues(&self) -> Queues {
         match rung_of(&self.queues) {
             Rung::Host => Queues::Host,
@@ -186,12 +187,12 @@ impl Ways {
         rung_of(&self.windows)
     }
 
-    /// Returns what has been chosen.
+    /// Returns the choices of doorbells, queues and windows.
     pub(crate) fn choices(&self) -> [&Choice; 3] {
         [&self.doorbells, &self.queues, &self.windows].map(Ladder::choice)
     }
 
-    /// Makes a QP on the present steps, and takes it down again.
+    /// Makes a QP with the present steps, and takes it down again.
     fn try_qp(
         &self,
         shape: &QpConfig,
@@ -230,7 +231,7 @@ impl Ways {
         Ok(())
     }
 
-    /// Registers a page on the present step, and takes it back.
+    /// Registers a page with the present step, and deregisters it again.
     fn try_window(&self, context: &Arc<Context>, gpu: &dyn Gpu) -> Result<(), FabricError> {
         let rung = self.window_rung();
         let memory = memory_on(gpu, rung, PAGE_BYTES, PAGE_BYTES, false)?;

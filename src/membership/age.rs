@@ -1,4 +1,4 @@
-//! First calls that stay behind while calls go on: they are kept where they compare with calls, however long a view stands.
+//! Keeps the first call of each view comparable with the numbers of later calls, however long the view stands.
 //!
 //! Calls compare by the signed difference of their 32-bit numbers, so a call that is 2^31 calls old looks new. A view may stand for
 //! longer. So at each look a rank goes through all first calls that it holds. It moves each one that is 2^30 calls old to half that
@@ -13,11 +13,11 @@ use membership_rules::record::Record;
 
 use super::rank::Rank;
 
-/// A first call that is so many calls old is moved up.
+/// The age, in calls, from which on a first call is moved up.
 const MOST: u32 = 1 << 30;
 
-/// The first call `first` of a view, where all calls up to `finished` have ended; a later one if it is old. A call that is to come
-/// is less than 2^30 ahead.
+/// Returns the first call `first` of a view, or a later call if `first` is old. All calls up to `finished` have ended. A first call that is
+/// still to come is less than 2^30 ahead of `finished`.
 fn kept_near(first: u32, finished: u32) -> u32 {
     if (MOST..3 * MOST).contains(&finished.wrapping_sub(first)) {
         finished.wrapping_sub(MOST / 2)
@@ -37,7 +37,7 @@ pub(super) fn can_be_last(last: u32, finished: u32) -> bool {
 pub(super) fn keep_near(rank: &mut Rank, record: Arc<Record>) -> Arc<Record> {
     let finished = rank.shared.layer.finished();
     rank.first = kept_near(rank.first, finished);
-    // A rank that leaves later waits until the other ranks have written their last calls anew.
+    // A last call that is too old to compare is forgotten. A rank that leaves later waits until the others have written a newer one.
     rank.through = rank
         .through
         .filter(|last| kept_near(*last, finished) == *last);
@@ -86,7 +86,7 @@ mod tests {
                 let mut finished = begin.wrapping_sub(1);
                 assert_eq!(kept_near(first, finished), begin);
                 let mut calls = 0;
-                // Two laps.
+                // The numbers of calls wrap twice.
                 while calls < 2u64 << 32 {
                     finished = finished.wrapping_add(step);
                     calls += u64::from(step);
@@ -95,7 +95,7 @@ mod tests {
                     assert!(finished.wrapping_sub(first) < MOST);
                 }
             }
-            // One that calls have not come to stays.
+            // A first call that is still to come is not moved.
             for ahead in [1, 2, 1000] {
                 let to_come = first.wrapping_add(ahead);
                 assert_eq!(kept_near(to_come, first), to_come);

@@ -1,5 +1,5 @@
-//! A rank whose store has lost the group's record: it says what it had, and one rank writes the newest of that anew. Crate
-//! `membership-rules` has the rules.
+//! What ranks do when the store has lost the group's record. Each rank says which record it had, and one rank writes the newest of these
+//! anew. Crate `membership-rules` has the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -16,26 +16,27 @@ use super::outcome::TurnOutcome;
 use super::rank::Rank;
 use super::stored::Had;
 
-/// Leases for which the record may be gone before an event says why no rank writes it.
+/// The number of leases for which the record may be lost before an event says why no rank writes it.
 const PATIENCE: u32 = 3;
-/// What the operator can do where the ranks cannot.
+/// What the operator can do when no rank can write the record anew.
 const MENDS: &str =
     "Calls go on. If those ranks are gone for good, start all ranks anew with another store";
 
 /// What this rank has said and heard about a record that the store has lost.
 #[derive(Debug, Default)]
 pub(super) struct LostRecord {
-    /// A member had the name of this newcomer before it, in another process.
+    /// An earlier process had the slot and generation of this newcomer, and was a member.
     namesake: bool,
-    /// This newcomer has told that the store has no record.
+    /// This newcomer has told its user that the store has no record.
     told: bool,
-    /// When this newcomer first heard that the record is lost.
+    /// When a rank first told this newcomer that the record is lost.
     heard: Option<Instant>,
 }
 
 impl LostRecord {
-    /// A newcomer whose generation is that of a member, and which has promised nothing: another process had its name before the store
-    /// lost what it held.
+    /// Returns whether this rank is a newcomer whose slot and generation another process has, and if so tells that. Another process has
+    /// them if the record names them as a member and this rank has promised nothing, or if the store says so. The store must have lost what
+    /// it held.
     pub(super) fn is_namesake(&mut self, rank: &Rank, record: &Record) -> bool {
         let own = rank.own();
         let joins = rank.own.applied == 0;
@@ -58,11 +59,12 @@ impl LostRecord {
         self.namesake
     }
 
-    /// Returns whether ranks say that they had a record which the store has lost. A newcomer that finds none for long tells that once.
+    /// Returns whether ranks say that they had a record which the store has lost. If no rank writes that record for long, this call tells
+    /// it once.
     pub(super) fn hears_of_lost(&mut self, rank: &mut Rank) -> Result<bool, GroupError> {
         let ttl = rank.shared.bounds.lease_ttl;
         let said = rank.store.reader.kept.words.living();
-        // The one that knows it for the longest time.
+        // The word of the rank that has known of the loss for the longest time.
         let longest = said.values().max_by_key(|had| had.lost_ms);
         let (since, reason) = match longest {
             Some(had) => {
@@ -97,7 +99,7 @@ impl LostRecord {
                 reason,
             });
         }
-        // It may stand in a proposal that it has not seen, if it has held a lease in the store of before.
+        // A newcomer that held a lease in the store before the loss may stand in a proposal that it has not seen.
         if hears && rank.own.applied == 0 && rank.store.takings() > 1 {
             rank.store.reader.say_had(&had)?;
         }
@@ -105,7 +107,7 @@ impl LostRecord {
     }
 }
 
-/// One turn of a rank that has a record which the store has not.
+/// Makes one turn of a rank that has a record which the store has lost.
 pub(super) fn write_anew(rank: &mut Rank, record: &Record) -> Result<TurnOutcome, GroupError> {
     let (now, ttl) = (Instant::now(), rank.shared.bounds.lease_ttl);
     let touched = now.duration_since(rank.since.touched) + ttl <= rank.shared.bounds.found;
@@ -153,7 +155,7 @@ pub(super) fn write_anew(rank: &mut Rank, record: &Record) -> Result<TurnOutcome
     Ok(TurnOutcome::Wait(ttl / 4))
 }
 
-/// Returns what the rules say of what this rank has read.
+/// Returns what the rules conclude from the words that this rank has read.
 fn judge_lost(rank: &mut Rank, record: &Record) -> Anew {
     let (own, ttl) = (rank.own(), rank.shared.bounds.lease_ttl);
     let ended = ended_for_certain(rank, record);
@@ -187,7 +189,7 @@ fn judge_lost(rank: &mut Rank, record: &Record) -> Anew {
     anew(&(), &situation)
 }
 
-/// Ranks that have ended for certain: as this rank has seen, or as the machine of another has.
+/// Returns the ranks that have ended for certain: those that this rank has seen end, and those that the words of other ranks name.
 fn ended_for_certain(rank: &Rank, record: &Record) -> BTreeSet<RankGeneration> {
     let seen = rank.ended(record);
     let takes = record.open.iter().flat_map(|open| open.takes.iter());
@@ -218,7 +220,7 @@ fn say_had(rank: &mut Rank, record: &Record, waits: &str) -> Result<(), GroupErr
     Ok(())
 }
 
-/// One event says why no rank writes the record, if that takes long.
+/// Tells once, after [`PATIENCE`] leases, why no rank writes the record.
 fn tell_lost(rank: &mut Rank, verdict: &Anew, waits: String) {
     let ttl = rank.shared.bounds.lease_ttl;
     let hopeless = matches!(verdict, Anew::Misses(_) | Anew::Untouched);
@@ -237,13 +239,13 @@ fn tell_lost(rank: &mut Rank, verdict: &Anew, waits: String) {
     });
 }
 
-/// The record is in the store again.
+/// Notes that the record is in the store again, if a look has found that.
 pub(super) fn find_again(rank: &mut Rank, record: &Record) -> Result<(), GroupError> {
     if !std::mem::take(&mut rank.store.reader.kept.found_again) {
         return Ok(());
     }
     rank.store.reader.forget_had()?;
-    // A store that is new to this rank has no goodbye of it.
+    // A store that is new to this rank holds no goodbye of this rank.
     if rank.own.leaving == Leaving::Said {
         rank.own.leaving = Leaving::Wants;
     }
@@ -255,7 +257,7 @@ pub(super) fn find_again(rank: &mut Rank, record: &Record) -> Result<(), GroupEr
     Ok(())
 }
 
-/// Returns what the ranks wait for, in words; nothing if they only wait for a moment.
+/// Returns, in words, what the ranks wait for. Returns an empty string if they wait for a moment only.
 fn waits(verdict: &Anew) -> String {
     match verdict {
         Anew::Misses(ranks) => format!(

@@ -1,4 +1,4 @@
-//! When a rank looks into the store, and for what: a state machine that reads no clock and makes no call.
+//! Decides when a rank looks into the store, and for what: a state machine that reads no clock and makes no call.
 //!
 //! In peace a rank counts leases, and in one look of four it asks for keys. Once its turn to act has come it asks for all keys.
 
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 pub(super) const BUSY: Duration = Duration::from_millis(2);
 /// Pause between two looks of a rank whose turn it is, while ranks want to come in or have left.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
-/// In peace one look in this many asks for changes, because the watch of the record may have missed one. The others count leases.
+/// In peace one look in this many asks for changes, because the watch of the record may have missed a change. The other looks count leases.
 const PEACE: u32 = 4;
 
-/// What has woken the rank.
+/// What has woken the thread that follows the rules.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Woken {
     /// The record has changed, or another rank has rung by it.
@@ -20,16 +20,16 @@ pub(super) struct Woken {
     pub(super) news: bool,
 }
 
-/// What a turn begins with.
+/// What kind of look a turn begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looks {
     /// No look. The store does not hold what this rank's own threads have found, so the rank concludes from what it has read.
     Nothing,
-    /// It counts the leases, and asks for keys if another lease was taken or has gone.
+    /// The rank counts the leases. If a lease was taken or has gone, it asks for keys as well.
     Leases,
-    /// It asks for keys.
+    /// The rank asks for keys.
     Keys,
-    /// It counts the leases, then asks for keys.
+    /// The rank counts the leases, then asks for keys.
     LeasesAndKeys,
 }
 
@@ -43,12 +43,12 @@ impl Looks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keys {
     None,
-    /// Those that a rank asks for although it does not act.
+    /// The keys that a rank asks for even when it does not act.
     Named,
     All,
 }
 
-/// What a rank has looked at, and what it has to look at next.
+/// What a rank has looked at, and what its next look is for.
 #[derive(Debug)]
 pub(super) struct Attention {
     /// A quarter of a lease: the longest time between two looks.
@@ -59,7 +59,8 @@ pub(super) struct Attention {
     whole: bool,
     /// The next turn begins with a look, whatever has woken this rank.
     due: bool,
-    /// Looks in a row that have found nothing to do; this turn has set it to 0, and found `before`.
+    /// Looks in a row that have found nothing to do. `begin` sets `peace` to 0 and keeps its value in `before`; `rest` counts on from
+    /// there.
     peace: u32,
     before: u32,
     looked: Option<Instant>,
@@ -67,7 +68,7 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    /// Of a rank whose lease lives for four times a `quarter`; `reads`: it looks at all keys from the beginning.
+    /// Returns the state of a rank whose lease lives for four times `quarter`. `reads`: the rank looks at all keys from the beginning.
     pub(super) fn new(quarter: Duration, reads: bool) -> Self {
         Self {
             quarter,
@@ -81,7 +82,8 @@ impl Attention {
         }
     }
 
-    /// A turn begins. Whatever follows from its look, the next one asks for keys unless nothing does.
+    /// Begins a turn, and returns the look that it begins with. The next turn asks for keys unless [`Attention::rest`] says that this one
+    /// found nothing to do.
     pub(super) fn begin(&mut self, woken: Woken, now: Instant) -> Looks {
         let Woken { rang, news } = woken;
         let is_due = |of: Option<Instant>| {
@@ -103,7 +105,7 @@ impl Attention {
         }
         let asks = rang || news || self.before.is_multiple_of(PEACE);
         if self.reads || self.before == 0 {
-            // It asks for keys in any case, and counts leases when that is due.
+            // This turn asks for keys in any case. It counts leases only when that is due.
             return if counts_due {
                 Looks::LeasesAndKeys
             } else {
@@ -113,7 +115,7 @@ impl Attention {
         if asks { Looks::Keys } else { Looks::Leases }
     }
 
-    /// Returns the keys that this turn asks for. `changed`: a lease was taken or has gone, as the count shows.
+    /// Returns the keys that this turn asks for. `changed`: the count of leases shows that a lease was taken or has gone.
     pub(super) fn keys(&mut self, looks: Looks, changed: bool) -> Keys {
         let asks = match looks {
             Looks::Nothing => false,
@@ -128,18 +130,18 @@ impl Attention {
         }
     }
 
-    /// The leases were counted.
+    /// Notes that the leases were counted.
     pub(super) fn counted_at(&mut self, now: Instant) {
         self.counted = Some(now);
     }
 
-    /// A look has ended. Returns the time since the look before.
+    /// Notes the end of a look. Returns the time since the end of the look before.
     pub(super) fn looked_at(&mut self, now: Instant) -> Duration {
         let before = self.looked.replace(now);
         before.map_or(Duration::ZERO, |before| now.duration_since(before))
     }
 
-    /// When the last look has ended.
+    /// Returns when the last look has ended.
     pub(super) fn looked(&self) -> Option<Instant> {
         self.looked
     }
@@ -155,17 +157,17 @@ impl Attention {
         self.reads
     }
 
-    /// From now on this rank looks at all keys, or at those that concern it.
+    /// Sets whether this rank looks at all keys from now on, or only at those that concern it.
     pub(super) fn read_all(&mut self, reads: bool) {
         self.reads = reads;
     }
 
-    /// Returns whether the next turn begins with a look, whatever wakes this rank.
+    /// Sets whether the next turn begins with a look, whatever wakes this rank.
     pub(super) fn set_due(&mut self, due: bool) {
         self.due = due;
     }
 
-    /// This turn has found nothing to do. Returns whether a lease of peace has passed, in which no rank has acted here.
+    /// Notes that this turn has found nothing to do. Returns whether a whole lease has now passed in peace, at a rank that does not act.
     pub(super) fn rest(&mut self, looks: Looks) -> bool {
         let looked = u32::from(looks != Looks::Nothing);
         self.peace = self.before.wrapping_add(looked).max(1);
@@ -183,7 +185,7 @@ mod tests {
         news: false,
     };
 
-    /// Returns what `turns` turns in peace begin with, each a quarter of a lease after the one before.
+    /// Returns the looks with which `turns` turns in peace begin. Each turn comes a quarter of a lease after the one before.
     fn in_peace(attention: &mut Attention, turns: u32) -> Vec<Looks> {
         let start = Instant::now();
         let turn = |number| {

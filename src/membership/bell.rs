@@ -1,5 +1,5 @@
-//! The thread that watches the record, so that the thread which follows the rules goes on at once. A store that delivers the new
-//! record passes it on by the watch. With a store that only signals a change, the thread of the rules looks.
+//! The thread that watches the record, so that the thread which follows the rules hears of a change at once. If the store delivers the new
+//! record, this thread passes it on. If the store only signals a change, this thread wakes the other one, which looks.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,18 +8,18 @@ use rendezvous::{KeyChange, KeyWatch, Store};
 
 use super::shared::Shared;
 
-/// Longest wait for one change.
+/// Longest wait for one change of the record.
 const WAIT: Duration = Duration::from_secs(10);
-/// Pause after the store could not be asked.
+/// Pause after a call of the store has failed.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Waits until the group is gone. Meanwhile this thread holds no reference to the group, so dropping the group need not wait for
-/// this thread.
+/// Watches the record until the group is dropped. While this thread waits, it holds no reference to the group, so dropping the group need
+/// not wait for this thread.
 pub(super) fn run(shared: &Weak<Shared>, store: &Arc<dyn Store>, key: &str) {
     let mut watch = KeyWatch::new(key);
     let (mut known, mut before) = (0, 0);
     while let Some(seen) = shared.upgrade().and_then(|shared| seen(&shared)) {
-        // The store has lost what it held, and its revisions begin anew.
+        // A smaller revision shows that the store has lost what it held. Its revisions begin anew.
         if seen < before {
             (watch, known) = (KeyWatch::new(key), 0);
         }
@@ -46,12 +46,12 @@ pub(super) fn run(shared: &Weak<Shared>, store: &Arc<dyn Store>, key: &str) {
     }
 }
 
-/// The store's revision of the last look; none when the group has stopped.
+/// Returns the store's revision of the last look. Returns None when the group has stopped.
 fn seen(shared: &Shared) -> Option<u64> {
     (!shared.is_stopped()).then(|| shared.lock().seen)
 }
 
-/// Rings, and waits until the thread that follows the rules has looked after `since`.
+/// Wakes the thread that follows the rules, and waits until that thread has looked at a revision after `since`.
 fn ring(shared: &Shared, since: u64) {
     let mut inner = shared.lock();
     inner.rang = true;

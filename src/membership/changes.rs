@@ -1,4 +1,4 @@
-//! The number of changes that a program acts on, and an eventfd that wakes its event loop.
+//! The number of changes of a group that a program acts on, and an eventfd that wakes the program's event loop.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,19 +15,19 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Changes so far.
+    /// Returns the number of changes so far.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Something is different.
+    /// Counts one change, and makes the eventfd readable.
     pub(super) fn add(&mut self) {
         self.number += 1;
         let Some(eventfd) = &self.eventfd else {
             return;
         };
         match write(eventfd, &1u64.to_ne_bytes()) {
-            // No room for one more: it is readable.
+            // The eventfd's counter is at its maximum, so the eventfd is readable already.
             Ok(_) | Err(Errno::AGAIN) => {}
             Err(error) => tracing::error!("a change is not signalled by its descriptor: {error}"),
         }
@@ -44,7 +44,7 @@ impl Changes {
         Ok(made)
     }
 
-    /// Nothing is new any more; the changes so far.
+    /// Makes the eventfd unreadable, and returns the number of changes so far.
     pub(super) fn clear(&self) -> u64 {
         if let Some(eventfd) = &self.eventfd {
             let mut count = [0; size_of::<u64>()];
@@ -95,7 +95,7 @@ mod tests {
     fn a_descriptor_that_is_not_cleared_stays_readable() {
         let mut changes = Changes::default();
         let eventfd = changes.eventfd().unwrap();
-        // As full as it can be.
+        // Sets the eventfd's counter almost to its maximum.
         write(&eventfd, &(u64::MAX - 2).to_ne_bytes()).unwrap();
         changes.add();
         assert!(readable(&eventfd));

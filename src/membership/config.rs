@@ -1,4 +1,4 @@
-//! How patient a group is.
+//! The bounds of a group: how long ranks wait for each other.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::GroupError;
 use crate::config::setters;
 use crate::team::LEASE_TTL;
 
-/// Bounds of a group. All ranks say the same.
+/// Bounds of a group. All ranks must have the same bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupConfig {
@@ -22,11 +22,11 @@ pub struct GroupConfig {
     /// How long a QP to a rank is in error before the pair parts. No call of the next view sends between the two ranks, and their
     /// QPs are connected anew. Neither rank is expelled for that. Default the team's deadline.
     pub error_bound: Option<Duration>,
-    /// How long a living rank may leave a proposal unanswered before another member makes a smaller one without it. At least two
-    /// leases. Default 5 times the team's deadline, and two leases at least.
+    /// How long a living rank may leave a proposal unanswered before another member makes a smaller proposal without that rank. At least
+    /// two leases. Default 5 times the team's deadline, and two leases at least.
     pub promise_bound: Option<Duration>,
-    /// Longest wait of the founders for each other. Also the longest time in which joining ranks hear of no member before they
-    /// found the group anew. Default the team's timeout.
+    /// Longest wait of the founders for each other. Also how long joining ranks must have heard of no member before they found the group
+    /// anew. Default the team's timeout.
     pub found_bound: Option<Duration>,
 }
 
@@ -47,7 +47,7 @@ impl Default for GroupConfig {
 }
 
 impl GroupConfig {
-    /// All defaults.
+    /// Returns a configuration in which each bound has its default.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -96,7 +96,7 @@ impl Bounds {
             "promise_bound ",
             "found_bound ",
         ];
-        // Every unit of time ends so.
+        // Every unit in which `Duration` is written ends with an `s`.
         let is_time = |time: &str| {
             time.starts_with(|first: char| first.is_ascii_digit()) && time.ends_with('s')
         };
@@ -117,7 +117,7 @@ impl Bounds {
         round >= self.stall
     }
 
-    /// Returns the bounds of clocks before a call of the store was made.
+    /// Returns the bounds of clocks before any call of the store was measured.
     pub(super) fn clocks(&self) -> clocks::Bounds<Duration> {
         let configured = clocks::Bounds {
             between: Duration::ZERO,
@@ -132,7 +132,7 @@ impl Bounds {
 }
 
 impl GroupConfig {
-    /// In a team whose device calls wait for `deadline`, and its collective calls for `timeout`.
+    /// Returns the bounds in a team whose device calls wait for `deadline`, and whose collective calls wait for `timeout`.
     pub(super) fn bounds(
         &self,
         deadline: Duration,
@@ -155,8 +155,8 @@ impl GroupConfig {
             promise: self.promise_bound.unwrap_or(long),
             found: self.found_bound.unwrap_or(timeout),
         };
-        // A rank that waits for another that waits is late by one deadline and a quarter without being ill. One that stood still for
-        // less than a lease, or after four gaps of half a lease, is not ill either.
+        // Why these limits: a rank that waits for another waiting rank is late by one deadline and a quarter without being ill. A rank that
+        // stood still for less than a lease, or after four gaps of half a lease, is not ill either.
         for (what, value, least) in [
             ("stall_bound", bounds.stall, deadline.saturating_mul(2)),
             ("stall_bound", bounds.stall, two_leases),

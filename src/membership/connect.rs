@@ -12,73 +12,73 @@ use super::shared::{Inner, Shared, Traces};
 use super::transport::Meeting;
 use crate::team::TeamError;
 
-/// Time between two looks at calls that have to end first, and at a parted pair whose other end has not come. Also the time before
-/// the first look at a newcomer that has not come. Looks at a newcomer come at intervals that double, because all ranks of a group
-/// wait for the same newcomer.
+/// Time between two looks at calls that have to end first, and at a parted pair whose other end has not come. Also the time before the
+/// first look at a newcomer that has not come. The intervals between looks at a newcomer double, because all ranks of a group wait for the
+/// same newcomer.
 const LOOK: Duration = Duration::from_millis(2);
-/// The longest of those intervals, in looks.
+/// The longest interval between two looks at a newcomer that has not come, in units of [`LOOK`].
 const MOST_LOOKS: u32 = 16;
-/// Time before the first look at a newcomer whose QPs are being proven. The longest time between two looks is [`MOST_LOOKS`] times
-/// that.
+/// Time before the first look at a newcomer whose QPs are being proven. The longest time between two such looks is [`MOST_LOOKS`] times
+/// this.
 const PROVE: Duration = Duration::from_millis(2);
-/// Time between two looks at a newcomer that is connected and is no member yet: the other end may have begun anew.
+/// Time between two looks at a newcomer that is connected and is no member yet. The newcomer may have begun anew.
 const FOLLOW: Duration = Duration::from_secs(1);
-/// A newcomer counts as not reached when its QPs have carried nothing for so many times as long as an HCA tries.
+/// A newcomer counts as not reached when its QPs have carried nothing for this many times the patience of an HCA.
 const PATIENCES: u32 = 2;
-/// Time before a connection to a newcomer that failed is tried again.
+/// Time before this rank tries again to connect with a newcomer after a failure.
 const AGAIN: Duration = Duration::from_millis(50);
-/// Time between two looks at a parted pair that is connected: the other end may have begun anew.
+/// Time between two looks at a parted pair that is connected. The other end may have begun anew.
 const CHECK: Duration = Duration::from_millis(20);
-/// Longest wait for something to do.
+/// Longest wait of this thread for something to do.
 const IDLE: Duration = Duration::from_millis(200);
-/// Time before this rank first looks at the records that it wrote for ranks with which it connects. The longest time between two
-/// looks is [`MOST_RETELLS`] times that.
+/// Time before this rank first looks at the records that it wrote for ranks with which it connects. The longest time between two looks is
+/// [`MOST_RETELLS`] times this.
 const RETELL: Duration = Duration::from_secs(1);
 const MOST_RETELLS: u32 = 8;
-/// A newcomer and a rank that have not met for so long are reported with what each of them has told the other: at this time, and
-/// when twice the time of the report before has passed.
+/// Time after which a newcomer and a rank that have not met are reported, with what each of them has told the other. Further reports come
+/// each time the wait has doubled.
 pub(super) const MEET: Duration = Duration::from_secs(10);
-/// P7: a parted pair waits for at most so many error bounds.
+/// P7: the longest wait of a parted pair between two tries, in error bounds.
 const MOST_BOUNDS: u32 = 32;
 
-/// When each rank is to be tried next.
+/// When each rank is tried next, and how often tries have come to nothing.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     next: BTreeMap<RankGeneration, Instant>,
-    /// Connections of a parted pair that failed.
+    /// How often the connection of each parted pair, or newcomer, has failed.
     failures: BTreeMap<RankGeneration, u32>,
     /// Looks in a row that have not found the newcomer.
     waits: BTreeMap<RankGeneration, u32>,
     /// Looks in a row that have not found the newcomer's QPs proven.
     proofs: BTreeMap<RankGeneration, u32>,
-    /// Newcomers that have not answered in time, and that were reported.
+    /// Newcomers that have not answered in time, and that were reported for it.
     late: BTreeSet<RankGeneration>,
-    /// Newcomers that this rank has not met, and for how long it had tried at the last report.
+    /// Newcomers that this rank has not met, with the time for which it had tried at the last report.
     unmet: BTreeMap<RankGeneration, Duration>,
-    /// A rank that cannot be connected to does not keep the others waiting.
+    /// The rank that was tried last. The search for the next rank begins after it, so that one rank that cannot be reached delays no other.
     last: RankGeneration,
     retell: Retell,
     /// Records of other ranks that count as missing, and that were reported.
     odd: BTreeSet<String>,
 }
 
-/// When this rank looks at its own records, which another writer may have spoiled: while a pair is being connected.
+/// When this rank looks at its own records. Another writer may have spoiled them, so this rank looks while a pair is being connected.
 #[derive(Debug, Default)]
 struct Retell {
     next: Option<Instant>,
     times: u32,
     /// Ranks for which this rank still has to look at its own records in this round.
     left: Vec<RankGeneration>,
-    /// The next turn looks at no record.
+    /// The next turn of the thread looks at no record.
     rests: bool,
 }
 
-/// Why a try to connect has come to nothing.
+/// Why an attempt to connect has come to nothing.
 enum Trouble {
     /// A record of the other end cannot be read. The other end has not written it yet, or will write it again.
     Missing(String),
     Failed(String),
-    /// QPs to a newcomer carry nothing: the HCA has given one up.
+    /// The QPs to a newcomer carry nothing: the HCA has given a QP up.
     Unreached(String),
 }
 
@@ -94,7 +94,7 @@ impl From<TeamError> for Trouble {
 
 /// Connects until this rank has nothing to connect and nothing to close, or the group stops.
 ///
-/// It is long because it has one arm for each way in which an attempt can end.
+/// This function is long because it has one arm for each way in which an attempt can end.
 pub(super) fn run(shared: &Shared, schedule: &mut Schedule) {
     while !shared.is_stopped() {
         let mut inner = shared.lock();
@@ -172,7 +172,7 @@ pub(super) fn run(shared: &Shared, schedule: &mut Schedule) {
                     AGAIN
                 }
             }
-            // An HCA has given up. The next attempt has new QPs' numbers in the store, so it does not come at once.
+            // The HCA has given a QP up. The next attempt writes the numbers of new QPs into the store, so this rank waits before it.
             Err(Trouble::Unreached(error)) => {
                 schedule.tell_unmet(shared, who, Some(&error));
                 let unit = shared.bounds.error;
@@ -184,22 +184,21 @@ pub(super) fn run(shared: &Shared, schedule: &mut Schedule) {
 }
 
 impl Schedule {
-    /// Returns the next target whose time has come, in the order of slots after the last one.
+    /// Returns the next target whose time has come. The search goes in the order of slots and begins after the last target.
     fn due(&self, targets: &[RankGeneration], now: Instant) -> Option<RankGeneration> {
         let is_due = |who: &&RankGeneration| self.next.get(who).is_none_or(|next| *next <= now);
         let behind = targets.iter().find(|who| **who > self.last && is_due(who));
         behind.or_else(|| targets.iter().find(is_due)).copied()
     }
 
-    /// Returns how long none of `targets` is due.
+    /// Returns how long this thread may wait until one of `targets` is due.
     fn idle(&self, targets: &[RankGeneration], now: Instant) -> Duration {
         let next = targets.iter().filter_map(|who| self.next.get(who));
         let left = next.map(|next| next.saturating_duration_since(now));
         left.min().unwrap_or(IDLE).clamp(LOOK, IDLE)
     }
 
-    /// Reports, once, a newcomer that has not answered for as long as a member may leave a proposal unanswered. This rank goes on
-    /// looking for it.
+    /// Reports once that newcomer `who` has not answered for the promise bound. This rank goes on looking for the newcomer.
     fn tell_late(&mut self, shared: &Shared, who: RankGeneration) {
         let bound = shared.bounds.promise;
         let since = {
@@ -223,8 +222,8 @@ impl Schedule {
         });
     }
 
-    /// Reports, at [`MEET`] and at twice the time of each report, a pair that does not meet, with the words of both ends in the store.
-    /// `cause` is what this end has found in the last look, if that was an error.
+    /// Reports a pair that does not meet, with the words of both ends in the store: first after [`MEET`], then each time the wait has
+    /// doubled. `cause` is the error that this end has found in the last look, if any.
     fn tell_unmet(&mut self, shared: &Shared, who: RankGeneration, cause: Option<&str>) {
         let since = {
             let inner = shared.lock();
@@ -249,8 +248,8 @@ impl Schedule {
         });
     }
 
-    /// Ranks that are neither wanted nor parted from this one are no targets any more. A pair that was united and parts again has
-    /// failed once more.
+    /// Forgets ranks that are no targets any more: they are neither wanted nor parted from this one. Failures of a member are kept: if its
+    /// pair was united and parts again, that counts as one more failure.
     fn forget(&mut self, inner: &Inner) {
         let is_target =
             |who: &RankGeneration| inner.wanted.contains(who) || inner.parted.contains(who);
@@ -271,8 +270,8 @@ impl Schedule {
 }
 
 impl Retell {
-    /// Returns the rank for which this rank looks at its own records now. It is one with which this rank connects, or is connected as far
-    /// as it knows. Every second turn returns none, so that connecting goes on.
+    /// Returns the rank for which this rank looks at its own records now, if any. This rank connects with that rank, or has connected with
+    /// it. Every second call returns None, so that connecting goes on.
     fn due(&mut self, inner: &Inner, now: Instant) -> Option<RankGeneration> {
         if inner.wanted.is_empty() && inner.parted.is_empty() {
             *self = Self::default();
@@ -290,7 +289,7 @@ impl Retell {
         self.left.pop()
     }
 
-    /// The records for one rank were looked at. The next round begins some time after the end of this one.
+    /// Notes that the records for one rank were looked at. The next round begins some time after the end of this one.
     fn look_again(&mut self) {
         if self.left.is_empty() {
             self.next = Some(Instant::now() + back_off(RETELL, self.times, MOST_RETELLS));
@@ -298,7 +297,7 @@ impl Retell {
     }
 }
 
-/// Returns how long a connection to `who` waits after one more failure: `unit`, twice as long each time, at most `most` times `unit`.
+/// Returns how long `who` waits after one more failure: `unit` at first, twice as long each time, at most `most` times `unit`.
 fn wait_again(
     times: &mut BTreeMap<RankGeneration, u32>,
     who: RankGeneration,
@@ -310,12 +309,12 @@ fn wait_again(
     back_off(unit, *times, most)
 }
 
-/// Returns the ranks that nothing keeps from being connected to: newcomers that are not connected, and all from which this rank is parted.
+/// Returns the ranks with which this rank may try to connect now: wanted newcomers, and members from which this rank is parted.
 fn targets(shared: &Shared, inner: &Inner) -> Vec<RankGeneration> {
     let free = |(slot, _): &&RankGeneration| {
         !inner.suspects.members().contains_key(*slot) && !says_farewell(inner, *slot)
     };
-    // Those that are connected, too: the other end may begin anew before it is a member.
+    // Newcomers that are connected stay targets: the other end may begin anew before it is a member.
     let wanted = inner.wanted.iter().filter(free);
     let mut all: Vec<RankGeneration> = wanted.chain(&inner.parted).copied().collect();
     all.retain(|(slot, _)| is_cleared(shared, inner, *slot));
@@ -323,15 +322,15 @@ fn targets(shared: &Shared, inner: &Inner) -> Vec<RankGeneration> {
     all
 }
 
-/// Returns whether this rank has a target, and calls have to end before it connects. No event reports the end of a call. Traces in a slot
-/// that stays empty do not count.
+/// Returns whether this rank has a rank to connect with and some calls have to end first. No event reports the end of a call. Traces in a
+/// slot that stays empty do not count.
 fn waits_for_calls(shared: &Shared, inner: &Inner) -> bool {
     let missing = inner.wanted.difference(&inner.connected);
     let mut slots = missing.chain(&inner.parted).map(|who| who.0);
     slots.any(|slot| says_farewell(inner, slot) || !is_cleared(shared, inner, slot))
 }
 
-/// Grace: calls of the view before may still read what the last holder of `slot` has sent.
+/// Returns whether all calls have ended that may read what the last holder of `slot` has sent: the calls of the views that had this holder.
 fn is_cleared(shared: &Shared, inner: &Inner, slot: u32) -> bool {
     let ended = |first: u32| !newer(first.wrapping_sub(1), shared.layer.finished());
     inner
@@ -345,8 +344,8 @@ fn says_farewell(inner: &Inner, slot: u32) -> bool {
     inner.farewells.keys().any(|(leaver, _)| *leaver == slot)
 }
 
-/// Slots whose holder was dropped, and whose memory is open and no call needs it any more.
-/// With each the first call of the view that dropped it.
+/// Returns the slots whose holder was dropped, whose memory is still open, and whose memory no call needs any more. With each slot it
+/// returns the first call of the view that dropped the holder.
 fn over(shared: &Shared, inner: &Inner) -> Vec<(u32, u32)> {
     if inner.traces.values().all(|traces| traces.closed) {
         return Vec::new();
@@ -360,13 +359,13 @@ fn over(shared: &Shared, inner: &Inner) -> Vec<(u32, u32)> {
     over.map(|(slot, traces)| (*slot, traces.first)).collect()
 }
 
-/// Closes the memory of the peers that are gone.
+/// Closes the memory of the peers in `over`, which are gone.
 fn release(shared: &Shared, over: &[(u32, u32)]) {
     for &(slot, first) in over {
         match shared.transport.release_peer(slot) {
             Ok(true) => {
                 let mut inner = shared.lock();
-                // A later view may have dropped a later holder meanwhile.
+                // A later view may have dropped a later holder of the slot meanwhile. Its memory stays open.
                 let traces = inner.traces.get_mut(&slot);
                 let same = traces.filter(|traces| traces.first == first);
                 if let Some(traces) = same {
@@ -403,17 +402,17 @@ fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<Meeting
             }
         })
     } else {
-        // A generation that was connected before has lost its QPs now, if it came no further.
+        // An earlier generation of this slot that was connected and did not become a member has lost its QPs now.
         let other = |of: &RankGeneration| of.0 == rank && *of != who;
         shared.lock().forget_pairs(other);
-        // Read before the look that it judges.
+        // Read before the attempt whose result it judges.
         let late = is_late(shared, who);
         let connected = shared.transport.connect_peer(rank, generation);
         prove(shared, who, &connected, late);
         connected
     };
     let mut inner = shared.lock();
-    // The view may have changed meanwhile: the rank is gone, or the pair is parted for another time.
+    // The view may have changed meanwhile: the rank is gone, or the pair has parted once more.
     let is_target = if parted {
         inner.parted.contains(&who) && !inner.traces.contains_key(&rank)
     } else {
@@ -438,11 +437,11 @@ fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<Meeting
     Ok(Meeting::Proven)
 }
 
-/// Clears the words that this rank and an earlier generation in the slot of `who` have sent each other. Returns false if that
-/// generation may still write.
+/// Clears the words that this rank and an earlier generation in the slot of `who` have sent each other. Returns false if that generation
+/// may still write.
 fn clear_traces(shared: &Shared, who: RankGeneration, parted: bool) -> Result<bool, Trouble> {
     let (rank, generation) = who;
-    // Of a parted pair the other end lives, and nothing of it arrives, since the QPs here are in Err.
+    // If the pair is parted the other end lives. Nothing of it arrives, because the QPs at this end are in Err.
     if !parted && !shared.transport.is_silent(rank, generation)? {
         return Ok(false);
     }
@@ -456,7 +455,7 @@ fn clear_traces(shared: &Shared, who: RankGeneration, parted: bool) -> Result<bo
     Ok(true)
 }
 
-/// Notes that this rank is connected with `who`, which it has tried since `since`.
+/// Notes that this rank is connected with `who`. `since`: when the attempts began.
 fn note_connected(shared: &Shared, inner: &mut Inner, who: RankGeneration, since: Instant) {
     let (rank, generation) = who;
     inner.begun.remove(&who);
@@ -479,7 +478,7 @@ fn note_connected(shared: &Shared, inner: &mut Inner, who: RankGeneration, since
     shared.notify();
 }
 
-/// Returns whether the QPs to a newcomer have been tried for twice as long as an HCA does.
+/// Returns whether the QPs to a newcomer have been tried for [`PATIENCES`] times the patience of an HCA.
 fn is_late(shared: &Shared, who: RankGeneration) -> bool {
     let bound = shared.transport.patience().saturating_mul(PATIENCES);
     let inner = shared.lock();
@@ -487,14 +486,14 @@ fn is_late(shared: &Shared, who: RankGeneration) -> bool {
     since.is_some_and(|since| since.elapsed() >= bound)
 }
 
-/// A newcomer whose QPs are made and have carried nothing counts as not reached when they are `late`, until they carry.
+/// Notes whether the QPs to a newcomer are made and carry nothing. If they are `late`, the newcomer counts as not reached until they carry.
 fn prove(shared: &Shared, who: RankGeneration, connected: &Result<Meeting, TeamError>, late: bool) {
     let is_made = match connected {
         Ok(Meeting::Unproven) | Err(TeamError::Unreached { .. }) => true,
         Ok(Meeting::Absent | Meeting::Proven) | Err(_) => false,
     };
     let mut inner = shared.lock();
-    // Of a member of the view the view says how the pair is; it may have taken the newcomer in during this try.
+    // For a member the view says how the pair is. A view may have taken the newcomer in during this attempt.
     let is_member = inner.suspects.members().get(who.0) == Some(who.1);
     if !is_made || is_member || !inner.wanted.contains(&who) {
         return;

@@ -1,5 +1,5 @@
-//! The thread `group connect` runs only while this rank has QPs to connect, or memory of a dropped rank to close. In peace a rank does
-//! without its stack, which among a thousand simulated ranks of one process counts.
+//! Starts the thread `group connect` only while this rank has QPs to connect, or memory of a dropped rank to close. At other times the
+//! process saves the stack of the thread, which counts when one process simulates a thousand ranks.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,11 +9,11 @@ use super::shared::Shared;
 use super::threads::spawn;
 use crate::error::OwnThread;
 
-/// That thread, and what outlives it.
+/// The thread `group connect`, and the state that outlives it.
 #[derive(Debug, Default)]
 pub(super) struct Connector {
     thread: Mutex<Option<OwnThread>>,
-    /// A pair that parts again has failed once more, also for a later thread.
+    /// When each rank is tried next. It outlives the thread, so that a pair that parts again has failed once more.
     schedule: Arc<Mutex<Schedule>>,
 }
 
@@ -31,7 +31,7 @@ impl Connector {
             }
             inner.connects = true;
         }
-        // It has given its work up under the lock, and only its exit is left.
+        // The last thread has given its work up under the lock, and only its exit is left.
         if let Some(ended) = thread.take() {
             ended.join();
         }

@@ -1,38 +1,38 @@
-//! How often things have happened to one generation of a rank in its group.
+//! Counts how often things have happened to one generation of a rank in its group.
 
 use membership_rules::members::Members;
 
 use super::event::{GroupEventKind, GroupView};
 
-/// How often each of these has happened since the group was started, and how many pairs are parted now.
+/// How often things have happened since the group was started, and how many pairs are parted now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupCounters {
-    /// Views that the kernels of this rank were given.
+    /// Number of views that the kernels of this rank were given.
     pub views: u64,
-    /// Proposals that this rank has put into the store.
+    /// Number of proposals that this rank has put into the store.
     pub proposals: u64,
-    /// Proposals that it has promised.
+    /// Number of proposals that this rank has promised.
     pub promises: u64,
-    /// Times that it has begun to suspect a rank.
+    /// How often this rank has begun to suspect another.
     pub suspicions: u64,
-    /// Times that the QPs to a rank were connected: to newcomers, and to ranks from which it was parted.
+    /// How often QPs to a rank were connected: to newcomers, and to ranks from which this one was parted.
     pub connections: u64,
-    /// Times that the store was lost.
+    /// How often the store stopped answering.
     pub store_losses: u64,
-    /// Pairs of members that the newest view parts.
+    /// Number of pairs of members that the newest view parts.
     pub parted: u64,
-    /// Pairs that a view has parted and the view before had not.
+    /// Number of pairs that a view has parted and the view before had not.
     pub partings: u64,
-    /// Parted pairs that a later view has united.
+    /// Number of parted pairs that a later view has united.
     pub unions: u64,
 }
 
-/// What the counters are made of.
+/// The counters of a group, and the part of the newest view from which they follow.
 #[derive(Debug, Default)]
 pub(super) struct Counting {
     counters: GroupCounters,
-    /// Of the newest view.
+    /// The pairs that the newest view parts.
     parted: Vec<(u32, u32)>,
     members: Members,
 }
@@ -58,7 +58,7 @@ impl Counting {
     fn view(&mut self, view: &GroupView) {
         let parted = std::mem::replace(&mut self.parted, view.parted.clone());
         let members = std::mem::replace(&mut self.members, view.members.clone());
-        // Not so where another generation has the slot: a rank that is behind goes through some views only.
+        // A slot with another generation does not stay. A rank that is late sees only some of the views, so both can be in one step.
         let stays = |slot: u32| view.members.get(slot) == members.get(slot);
         let both_stay = |pair: &(u32, u32)| stays(pair.0) && stays(pair.1);
         let new = view.parted.iter();
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(view(&all, &[(0, 1), (1, 2)]), (3, 2, 3, 1));
         assert_eq!(view(&all[1..], &[(1, 2)]), (4, 1, 3, 1), "rank 0 has gone");
         assert_eq!(view(&all[1..], &[]), (5, 0, 3, 2));
-        // Of rank 1 this one has missed the view without it.
+        // This rank has missed the view without rank 1.
         assert_eq!(view(&all[1..], &[(1, 2), (1, 3)]), (6, 2, 5, 2));
         let again = [(1, 2), (2, 1), (3, 1)];
         assert_eq!(view(&again, &[(1, 3)]), (7, 1, 6, 2));

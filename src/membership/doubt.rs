@@ -1,10 +1,10 @@
-//! A rank proposes to drop or part ranks only when it has just heard a word of each rank that stays, after it would propose that.
+//! Delays a proposal that drops or parts ranks until this rank has just heard a word of each rank that stays.
 //!
 //! Of two ranks that die at once, one may be known to be dead seconds earlier. A proposal that keeps the other one waits for its promise,
-//! and holds calls meanwhile. Without a proposal calls go on, and a rank that is away costs them its own experts only. So the proposal
-//! waits for the words, until it drops that rank as well. The wait has an end, because a rank that sends nothing may live. A rank that
-//! makes no calls awaits no words, and no rank awaits those of a peer to which its QPs have failed. The model of the rules lets any rank
-//! lack words in any of its turns (`doubt`).
+//! and holds calls meanwhile. Without a proposal calls go on, and a dead rank costs them its own experts only. So the proposal waits for
+//! words until it can drop the second rank too. The wait has an end, because a rank that sends nothing may live. A rank that makes no calls
+//! awaits no words. No rank awaits words of a peer to which its QPs have failed. The model of the rules lets any rank lack words in any of
+//! its turns (`doubt`).
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,19 +17,19 @@ use super::GroupError;
 use super::heard::Heard;
 use super::rank::Rank;
 
-/// For this part of T a turn waits for words. A rank that makes calls is heard within a call.
+/// The part of the lease's time to live for which one turn waits for words. A rank that makes calls is heard within a call.
 const PART: u32 = 64;
 
-/// What this rank would propose, and what it had heard then.
+/// What this rank would propose, and what it had heard when it first would.
 #[derive(Debug)]
 struct Doubt {
-    /// In the record with this epoch and number.
+    /// The epoch and the number of the record to which the proposal belongs.
     epoch: u32,
     number: u64,
     since: Instant,
     keep: Slots,
-    /// By slot: what the layer said when it was read. That is not longer ago than a quarter of T and one turn, since a rank that was
-    /// heard long ago may be dead.
+    /// What the layer said of each slot when it was read. That was not longer ago than a quarter of a lease and one turn, because a rank
+    /// that was heard long ago may be dead.
     words: Vec<u64>,
     read: Instant,
 }
@@ -39,7 +39,7 @@ struct Doubt {
 pub(super) struct Doubts(Option<Doubt>);
 
 impl Doubts {
-    /// Returns whether a rank that `new` keeps may be dead as well.
+    /// Returns whether a rank that `new` keeps may be dead as well, so that the proposal has to wait.
     pub(super) fn is_in_doubt(
         &mut self,
         rank: &Rank,
@@ -69,7 +69,7 @@ impl Doubts {
                 read: now,
             },
         };
-        // Their words do not come to this rank, and the pair is known to have failed.
+        // The QPs between these ranks and this one are known to have failed, so no words of these ranks arrive here.
         let failed = new.parts.of(rank.own.slot).with(&rank.own.broken);
         for left in Looks::within(rank.shared.bounds.lease_ttl / PART) {
             let mut silent = new.keep.without(&doubt.heard(&words(rank)?));
@@ -88,7 +88,7 @@ impl Doubts {
 }
 
 impl Doubt {
-    /// Returns the slots of which the layer says another thing than when this began.
+    /// Returns the slots of which the layer says another thing than when this doubt began.
     fn heard(&self, words: &[u64]) -> Slots {
         let both = self.words.iter().zip(words);
         let new = (0u32..)

@@ -36,16 +36,16 @@ use super::turns::{Turns, waits_more};
 
 mod steps;
 
-/// Pause after a step has failed. After turns that the store has failed, one after the other, it is twice as long each time.
+/// Pause after a step has failed. While the store fails turn after turn, the pause doubles each time.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// One rank's way through the rules.
+/// One rank, with the parts of a turn, as it follows the rules.
 pub(super) struct Driver {
     pub(super) rank: Rank,
     sight: Sight,
     attention: Attention,
     turns: Turns,
-    /// What it would propose, but for ranks of which it has heard nothing since.
+    /// The proposal that this rank would make, but for ranks of which it has heard nothing since.
     doubts: Doubts,
     reports: Reports,
     row: OwnRow,
@@ -54,9 +54,9 @@ pub(super) struct Driver {
     founders: Vec<u32>,
     preparing: Option<Slots>,
     said_hello: bool,
-    /// The store has failed in this turn.
+    /// A call of the store has failed in this turn.
     store_refused: bool,
-    /// Turns in a row that the store has failed.
+    /// The number of turns in a row in which the store has failed.
     store_failures: u32,
 }
 
@@ -123,7 +123,8 @@ impl Driver {
             if let Err(GroupError::Store(error)) = &turned {
                 self.store_failed(error);
             }
-            // A store may answer questions and refuse changes, as an etcd without space does: that is not yet an answer.
+            // The store counts as back only if no call has failed in this turn. A store may answer reads and refuse changes, as an etcd
+            // without space does.
             if !self.store_refused {
                 self.store_answered();
             }
@@ -141,7 +142,7 @@ impl Driver {
                     true
                 }
                 Err(error) => {
-                    // A layer or an HCA that refuses: this rank does not promise meanwhile, so the others go on without it.
+                    // A layer or an HCA refuses. This rank does not promise meanwhile, so the others go on without it.
                     let error = error.to_string();
                     self.rank.shared.tell(GroupEventKind::Failed { error });
                     self.pause(AGAIN);
@@ -166,17 +167,17 @@ impl Driver {
             woken.news = true;
             woken.rang |= !take_down(&mut self.rank, &entry);
         }
-        // Before the store is asked, which may not answer.
+        // This comes before any call of the store, because the store may not answer.
         self.end_qps_of_ended()?;
         let looks = self.look(woken)?;
-        // No clock runs where this rank has not looked.
+        // Clocks run only from look to look, so none runs in a turn without a look.
         let (mut passed, mut call) = (Duration::ZERO, Duration::ZERO);
         if looks != Looks::Nothing {
             passed = self.attention.looked_at(Instant::now());
             call = self.rank.store.take_slowest();
         }
         self.rank.store.mend_bounds()?;
-        // L4: no step asks for the own lease.
+        // L4: keeping the lease is no step of the rules.
         if let Err(error) = self.rank.store.keep_lease(self.rank.own.applied == 0) {
             self.store_failed(&error);
         }
@@ -195,7 +196,7 @@ impl Driver {
             return Ok(TurnOutcome::Over(GroupState::Expelled));
         }
         if self.rank.store.reader.kept.lost.is_some() {
-            // It looks at all keys, and as long as the record is lost at nothing else.
+            // While the record is lost this rank looks at all keys, and does nothing else.
             self.attention.read_all(true);
             return write_anew(&mut self.rank, &record);
         }
@@ -205,7 +206,7 @@ impl Driver {
         self.conclude(&record, look, looks)
     }
 
-    /// Looks into the store for what is due.
+    /// Looks into the store for what is due. Returns the kind of the look.
     fn look(&mut self, woken: Woken) -> Result<Looks, StoreError> {
         let looks = self.attention.begin(woken, Instant::now());
         let mut odd = Vec::new();
@@ -222,7 +223,7 @@ impl Driver {
             Keys::All => odd.extend(self.rank.store.reader.look(&LookAt::All)?),
         }
         self.rank.shared.looked(self.rank.store.reader.kept.since());
-        // A look shows no removal.
+        // A look does not show that a key was removed.
         if woken.rang && place == self.rank.store.reader.kept.place() {
             self.rank.store.reader.doubt();
         }
@@ -232,7 +233,8 @@ impl Driver {
         Ok(looks)
     }
 
-    /// Returns what follows from `look`: words to others and to the user, then steps. The turn has begun with `looks`.
+    /// Does what follows from `look`: tells other ranks and the user, then follows the rules. `looks`: the kind of look with which the turn
+    /// began.
     fn conclude(
         &mut self,
         record: &Arc<Record>,
@@ -271,7 +273,8 @@ impl Driver {
         Ok(TurnOutcome::Wait(time))
     }
 
-    /// Returns whether this rank has nothing to say and nothing to do: any other rank that has acts by itself, and rings by the record.
+    /// Returns whether this rank has nothing to say and nothing to do. Any other rank that has something to do acts by itself, and wakes
+    /// this one by the record.
     fn is_quiet(&self, record: &Record, look: &Look<Duration>, row: &Row) -> bool {
         let inner = self.rank.shared.lock();
         let own = self.rank.own.is_member(record) && self.rank.own.is_current(record);
@@ -290,7 +293,7 @@ impl Driver {
             && self.rank.since.away.is_none()
     }
 
-    /// A newcomer that finds the promises of all newcomers wakes the members, which wait for them.
+    /// Wakes the members, which wait for newcomers, if this rank is a newcomer and finds that all newcomers of the proposal have promised.
     fn ring(&mut self, record: &Arc<Record>, look: &Look<Duration>) -> Result<(), GroupError> {
         let Some(open) = record.open.as_ref().filter(|_| self.rank.own.applied == 0) else {
             return Ok(());
@@ -301,12 +304,12 @@ impl Driver {
             return Ok(());
         }
         self.rank.store.wake(record)?;
-        // If another was faster it has woken them.
+        // If `wake` found the record changed, another rank has woken the members.
         self.rank.rung = record.number;
         Ok(())
     }
 
-    /// Does what the rules say, as long as that follows from one look.
+    /// Does the steps that the rules say, as long as they follow from one look.
     fn follow(
         &mut self,
         record: &Arc<Record>,
@@ -328,7 +331,7 @@ impl Driver {
                         .doubts
                         .is_in_doubt(&self.rank, &self.sight.heard, record, new)?
                 {
-                    // Words wake no thread.
+                    // The words of other ranks wake no thread, so this rank looks again soon.
                     return Ok(TurnOutcome::Wait(self.rank.shared.bounds.lease_ttl / 8));
                 }
             }
@@ -340,7 +343,7 @@ impl Driver {
             let again = matches!(step, Step::Limit(_) | Step::View);
             let outcome = match step {
                 Step::Wait => TurnOutcome::Wait(self.longest_wait(record, &look)),
-                // The record rings when all have promised.
+                // A change of the record wakes this rank when all have promised.
                 step @ Step::Promise(_) => {
                     self.take(record, step)?;
                     TurnOutcome::Wait(self.longest_wait(record, &look))
@@ -360,10 +363,10 @@ impl Driver {
             .longest_wait(&self.rank, &self.attention, record, look)
     }
 
-    /// The first view is that of all founders, once all of them have come.
+    /// Founds the group: the first view has all founders, and is written when all of them have come or the found bound has passed.
     fn found(&mut self) -> Result<TurnOutcome, GroupError> {
         let quarter = self.rank.shared.bounds.lease_ttl / 4;
-        // A group that has lost its record is not founded over it.
+        // A group that has lost its record is not founded anew over it.
         if self.lost.hears_of_lost(&mut self.rank)? {
             return Ok(TurnOutcome::Wait(quarter));
         }
@@ -375,7 +378,7 @@ impl Driver {
         let kept = &self.rank.store.reader.kept.members;
         let here = |who: RankGeneration| kept.contains(who);
         let late = self.rank.since.begun.elapsed() >= self.rank.shared.bounds.found;
-        // One of them is enough; if it does not come, the others look now and then.
+        // The founder with the lowest slot founds the group. After a quarter of a lease the other founders may do it as well.
         let first = self.founders.iter().min() == Some(&self.rank.own.slot);
         let pause = if first { LOOK.min(quarter) } else { quarter };
         let is_turn = first || self.rank.since.begun.elapsed() >= quarter;
@@ -383,7 +386,7 @@ impl Driver {
         if !is_time {
             return Ok(TurnOutcome::Wait(pause));
         }
-        // A process of a founder that is started again finds what the members say.
+        // A founder's process that was started again may find words of members that have lost the record.
         if self.rank.store.reader.is_told_of_lost()? {
             self.attention.read_all(true);
             return Ok(TurnOutcome::Wait(quarter));
@@ -392,13 +395,13 @@ impl Driver {
         Ok(TurnOutcome::Again)
     }
 
-    /// Takes the first view down once it is founded, and what the newest record says of ranks that come and go.
+    /// Takes over what a record says: the first view once the group is founded, and which ranks come and go.
     fn begin(&mut self, record: &Record) {
         if self.rank.own.applied == record.epoch && self.rank.shared.lock().view.is_none() {
             self.viewed(record);
             self.rank.shared.set_state(GroupState::Serving);
         }
-        // A founder needs this list until the first record is in the store.
+        // Only a founder needs this list, and only until the first record is in the store.
         self.founders = Vec::new();
         let now = Instant::now();
         let newcomers = &mut self.sight.newcomers;
@@ -427,7 +430,7 @@ impl Driver {
         inner.processes.extend(watched);
     }
 
-    /// A rank that comes later tells what it is, once, and then wakes all by the record.
+    /// Writes the hello of a rank that comes later, once, and then wakes all ranks by the record.
     fn ask(&mut self, record: &Arc<Record>) -> Result<(), GroupError> {
         self.reports.tell_own_wait(&self.rank, record);
         let earlier = self.sight.earlier(&self.rank, record);
@@ -452,12 +455,12 @@ impl Driver {
         Ok(())
     }
 
-    /// While a change is prepared, the clocks against members that have promised it stand still.
+    /// Tells the layer which members have promised the open proposal: the clocks against them stand still while the change is prepared.
     fn tell_layer(&mut self, record: &Record, look: &Look<Duration>) -> Result<(), GroupError> {
         let concerns = self.rank.own.applied != 0 && self.rank.own.is_proposed(record);
         let preparing = concerns.then(|| {
             let mut held: Slots = look.promises.keys().copied().collect();
-            // A smaller proposal has replaced the one that they promised. Their calls are held all the same.
+            // A smaller proposal may have replaced the one that these members promised. Their calls are held all the same.
             if let (Some(before), Some(open)) = (&self.preparing, &record.open) {
                 held.add(&before.and(&open.keep));
             }
@@ -467,7 +470,7 @@ impl Driver {
         self.prepare(preparing)
     }
 
-    /// Clocks stand still against these ranks while a change is prepared; none: no change is.
+    /// Sets the ranks against which clocks stand still while a change is prepared. None: no change is being prepared.
     pub(super) fn prepare(&mut self, preparing: Option<Slots>) -> Result<(), GroupError> {
         if preparing != self.preparing {
             let ranks: Option<Vec<u32>> = preparing.as_ref().map(|set| set.iter().collect());
@@ -478,7 +481,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Waits for news, at most for `time`. Whether that has passed.
+    /// Waits for news, at most for `time`. Returns whether `time` has passed.
     fn wait(&self, time: Duration) -> bool {
         let start = Instant::now();
         let mut inner = self.rank.shared.lock();
@@ -492,7 +495,7 @@ impl Driver {
         false
     }
 
-    /// Waits for `time`, whatever news arrive: a failed step is tried again after that.
+    /// Waits for `time`, whatever news arrive. The caller then tries a failed step again.
     fn pause(&self, time: Duration) {
         let start = Instant::now();
         let mut inner = self.rank.shared.lock();
@@ -527,7 +530,7 @@ impl Driver {
 /// Moves the clocks of this rank on to `look`, and puts its row into it. Returns the row.
 fn observe(rank: &mut Rank, record: &Record, look: &mut Look<Duration>) -> Row {
     let meets = rank.rules.observe(&mut rank.own, record, look);
-    // After the look that they are asked for: a call that was slow does not excuse itself.
+    // This comes after the look that is measured by the old bounds: a slow call does not excuse itself.
     let clocks = rank.shared.bounds.clocks();
     let ttl = rank.shared.bounds.lease_ttl;
     let bounds = rank.store.pace().bounds(ttl, &clocks);

@@ -1,4 +1,4 @@
-//! What can be wrong with a group.
+//! Errors of a group.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use super::{GroupState, LayerError};
 use crate::error::ThreadPanicked;
 use crate::team::{StoreError, TeamError};
 
-/// What refuses or ends a group, with the rank, the value and the limit.
+/// Why a group refuses or ends, with the rank, the value and the limit.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// A bound outside its limits.
+    /// A bound is outside its limits.
     #[error("{what} is {value:?}; it must be {}", limits(*.least, *.most))]
     Bound {
         /// Name of the bound in `GroupConfig`.
@@ -24,7 +24,7 @@ pub enum GroupError {
         /// Greatest value allowed.
         most: Duration,
     },
-    /// This generation has, or had, its group.
+    /// This generation has its group already, or had one.
     #[error(
         "generation {generation} of rank {rank} has had its group: one group serves one layer, and a rank that has left comes \
          back with a new generation"
@@ -46,7 +46,7 @@ pub enum GroupError {
         /// The bounds in the store, in words.
         theirs: String,
     },
-    /// A record in the store that no group writes.
+    /// A record in the store is not one that a group writes.
     #[error(
         "invalid record '{}' of the group: {}",
         printable(key),
@@ -58,28 +58,28 @@ pub enum GroupError {
         /// The reason why it is invalid, in words.
         reason: String,
     },
-    /// The rank did not come to where it was awaited.
+    /// The rank has not come to the awaited state.
     #[error("the rank is {state:?} after {waited:.1?}, not {wanted:?}{}", said(.why))]
     State {
         /// The state of the rank.
         state: GroupState,
         /// The state for which the call waited.
         wanted: GroupState,
-        /// How long was waited.
+        /// How long the call waited.
         waited: Duration,
-        /// The newest event that holds the rank up, in words. None: nothing does but the time that it takes.
+        /// The newest event that holds the rank up, in words. None: no event does, and the rank only needs more time.
         why: Option<String>,
     },
-    /// A rank that the team does not have, or this one.
+    /// The caller suspects a rank that the team does not have, or this rank itself.
     #[error(
         "rank {rank} cannot be suspected here: the team has {ranks} slots, and this is rank {own}"
     )]
     Suspect {
         /// The rank that the caller gave.
         rank: u32,
-        /// Slots.
+        /// Number of slots of the team.
         ranks: u32,
-        /// This rank.
+        /// Slot of this rank.
         own: u32,
     },
     /// A thread could not be started.

@@ -8,19 +8,19 @@ use membership_rules::record::Record;
 
 use crate::error::ThreadPanicked;
 
-/// How a rank stands in its group.
+/// The state of a rank in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GroupState {
-    /// Not a member yet: it founds the group with others, or asks to be taken in. Its calls are held.
+    /// Not a member yet. The rank founds the group with others, or asks to be taken in. Its calls are held.
     Joining,
     /// A member whose calls start.
     Serving,
     /// A member whose calls are held for a moment, while the members agree on the next view.
     Changing,
-    /// Dropped by the others. Its calls end at once; it comes back with a new generation.
+    /// Dropped by the other ranks. Its calls end at once, and the rank comes back with a new generation.
     Expelled,
-    /// It left by [`Group::leave`](super::Group::leave).
+    /// Gone by its own wish, after [`Group::leave`](super::Group::leave).
     Left,
     /// A thread of the group has panicked. The QPs of this rank are ended, and the others go on without it; it comes back with a
     /// new generation.
@@ -35,18 +35,18 @@ impl GroupState {
     }
 }
 
-/// The members of a group from one call on.
+/// The members of a group, from one call on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupView {
-    /// Its number: 1 for the first view, one more for each later one.
+    /// Number of the view: 1 for the first view, one more for each later one.
     pub epoch: u32,
-    /// Number of the first call that runs in it; calls count modulo 2^32.
+    /// Number of the first call that runs in this view. Calls count modulo 2^32.
     pub first: u32,
     /// The generation of each member, by rank slot.
     pub members: Members,
-    /// Pairs of members between which no call of this view sends, the lower slot first. A QP between the two has failed, and their
-    /// QPs are being connected anew.
+    /// Pairs of members between which no call of this view sends, the lower slot first. A QP between the two ranks of a pair has failed,
+    /// and their QPs are being connected anew.
     pub parted: Vec<(u32, u32)>,
 }
 
@@ -78,27 +78,27 @@ impl From<&Record> for GroupView {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Kernels have waited for it up to the deadline of a call.
+    /// Kernels have waited for the rank up to the deadline of a call.
     Timeout,
-    /// A QP to it ended in error: vendor syndrome << 8 | syndrome.
+    /// A QP to the rank ended in error: vendor syndrome << 8 | syndrome.
     QpError(u32),
-    /// The HCA says that a QP to it has failed: the type of event.
+    /// The HCA says that a QP to the rank has failed: the type of event.
     QpEvent(u16),
-    /// A QP to it ended in error, and later flushes hid the first error. The cause is lost.
+    /// A QP to the rank ended in error, and later flushes hid the first error. The cause is lost.
     QpFlushed,
-    /// No sign of life came from it for one and a half leases, and its own lease has run out.
+    /// No sign of life came from the rank for one and a half leases, and its own lease has run out.
     Unheard,
-    /// Nothing has arrived from it, or could be sent to it, for the stall bound.
+    /// Nothing has arrived from the rank, or could be sent to it, for the stall bound.
     Overdue,
-    /// Its process, on this machine, has ended.
+    /// The process of the rank, on this machine, has ended.
     ProcessExit,
-    /// It says itself that it has ended.
+    /// The rank says itself that it has ended.
     Over,
-    /// It wants to leave.
+    /// The rank wants to leave.
     Leaves,
-    /// It has not promised a proposal in time.
+    /// The rank has not promised a proposal in time.
     Silent,
-    /// The caller says so.
+    /// The caller of [`Group::suspect`](super::Group::suspect) says so, or this rank itself, in words.
     Told(String),
 }
 
@@ -124,7 +124,7 @@ impl fmt::Display for Cause {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupEvent {
-    /// Time at which this rank saw it.
+    /// Time at which this rank saw the event.
     pub at: Instant,
     /// Kind and details of the event.
     pub what: GroupEventKind,
@@ -148,21 +148,21 @@ pub enum GroupEventKind {
     },
     /// The host wrote the words that name the ranks for which kernels do not wait.
     Masked {
-        /// All ranks that these words name.
+        /// All ranks that the words name.
         ranks: Vec<u32>,
     },
     /// This rank has put a proposal into the store.
     Proposed {
-        /// Number of the proposal; each later one is larger.
+        /// Number of the proposal. Each later proposal has a larger number.
         proposal: u64,
-        /// The members that it keeps and those that it takes in.
+        /// The members that the proposal keeps and the newcomers that it takes in.
         members: Members,
     },
     /// This rank has promised a proposal.
     Promised {
-        /// Number of the proposal; each later one is larger.
+        /// Number of the proposal. Each later proposal has a larger number.
         proposal: u64,
-        /// The last call that it starts in the old view; none if it joins.
+        /// The last call that this rank starts in the old view. None if this rank joins.
         last: Option<u32>,
     },
     /// The QPs to these ranks are in error.
@@ -179,12 +179,12 @@ pub enum GroupEventKind {
         /// Time for which calls were held.
         held: Duration,
     },
-    /// Nothing is left of an earlier holder of a slot.
+    /// The words that an earlier holder of a slot had written are cleared.
     Cleared {
         /// The slot.
         rank: u32,
     },
-    /// The QPs to a rank that wants to come in, or from which this rank is parted, are connected.
+    /// The QPs to another rank are connected. That rank wants to come in, or was parted from this one.
     Connected {
         /// Slot of the other rank.
         rank: u32,
@@ -201,7 +201,7 @@ pub enum GroupEventKind {
         /// The rails, in ascending order.
         rails: Vec<u32>,
     },
-    /// The QPs to a rank that wants to come in, or from which this rank is parted, could not be connected; it is tried again.
+    /// The QPs to another rank could not be connected; this rank tries again. The other rank wants to come in, or is parted from this one.
     NotConnected {
         /// Slot of the other rank.
         rank: u32,
@@ -210,12 +210,12 @@ pub enum GroupEventKind {
         /// The error, in words.
         error: String,
     },
-    /// A step of a change failed at this rank; it is tried again.
+    /// A step of a change failed at this rank; this rank tries it again.
     Failed {
         /// The step and its error, in words.
         error: String,
     },
-    /// The port of a rail carries nothing any more. That alone parts this rank from no member; QPs that fail through it do.
+    /// The port of a rail carries nothing any more. The port alone parts this rank from no member; QPs that fail because of it do.
     RailDown {
         /// Number of the rail, from 0 on.
         rail: usize,
@@ -225,7 +225,7 @@ pub enum GroupEventKind {
         /// Number of the rail, from 0 on.
         rail: usize,
     },
-    /// The HCA of a rail has failed for good. When those of all rails have, this rank goes, if two others meet.
+    /// The HCA of a rail has failed for good. When the HCAs of all rails have failed, this rank goes, if two other ranks meet each other.
     RailLost {
         /// Number of the rail, from 0 on.
         rail: usize,
@@ -233,27 +233,28 @@ pub enum GroupEventKind {
     /// At the start of the group, calls of the store took longer than a sixth of the time to live of a lease. A renewal that is lost
     /// may then cost the lease, and changes take long.
     SlowStore {
-        /// Time that 99 of 100 of these calls took at most.
+        /// Time within which 99 of 100 of these calls ended.
         p99: Duration,
         /// Time to live of the group's leases.
         lease_ttl: Duration,
     },
-    /// This rank wants to come in, and an earlier generation of its slot is a member still. It waits until that one is gone.
+    /// This rank wants to come in, and an earlier generation of its slot is still a member or asks as well. This rank waits until that
+    /// generation is gone.
     Waits {
-        /// The slot.
+        /// Slot of both generations.
         rank: u32,
         /// The earlier generation.
         generation: u32,
     },
-    /// Newcomers of a slot have come to nothing, one after the other: each was proposed, and dropped before it had served for ten
-    /// leases. Members take the next one in only after a wait, which is twice as long each time, at most 64 leases. A member says so
-    /// when it begins to wait, and a rank that wants to come in says so of its own slot.
+    /// Newcomers of a slot have come to nothing, one after the other: each was proposed, and dropped before it had served for ten leases.
+    /// Members take the next one in only after a wait, which is twice as long each time, at most 64 leases. A member reports this when it
+    /// begins to wait, and a rank that wants to come in reports it for its own slot.
     HeldBack {
         /// The slot.
         rank: u32,
-        /// Newcomers that came to nothing, one after the other.
+        /// Number of newcomers that came to nothing, one after the other.
         failures: u32,
-        /// Time from the end of the last one until the next may be taken in.
+        /// Time from the end of the last newcomer until members may take the next one in.
         wait: Duration,
     },
     /// The store does not answer: no view changes.
@@ -261,26 +262,26 @@ pub enum GroupEventKind {
         /// The error, in words.
         error: String,
     },
-    /// The store has lost the group's record, or does not have it. The ranks that have had it cannot write it anew, or this rank hears
-    /// of none that can.
+    /// The store has lost the group's record, or never had it. The ranks that have had the record cannot write it anew, or this rank hears
+    /// of no such rank.
     RecordLost {
-        /// The store, by its name.
+        /// Name of the store.
         store: String,
-        /// Time for which it is known to be without the record.
+        /// Time for which the store is known to be without the record.
         lost: Duration,
         /// What the ranks wait for, and what to do.
         reason: String,
     },
-    /// The group's record was lost from the store and stands there again: one rank has written what all of them had.
+    /// The group's record was lost from the store and stands there again: one rank has written it anew.
     RecordBack {
-        /// Number of its view.
+        /// Number of the record's view.
         epoch: u32,
-        /// Time for which the store was without it.
+        /// Time for which the store was without the record.
         lost: Duration,
     },
     /// The store answers again.
     StoreBack {
-        /// Time for which it did not answer.
+        /// Time for which the store did not answer.
         away: Duration,
     },
     /// A thread of the group has panicked: this generation has ended.
@@ -290,7 +291,7 @@ pub enum GroupEventKind {
 }
 
 impl GroupEventKind {
-    /// Returns whether it may keep the rank of slot `own` from serving, or from leaving.
+    /// Returns whether this event may keep the rank of slot `own` from serving, or from leaving.
     pub(super) fn holds_up(&self, own: u32) -> bool {
         match self {
             Self::Waits { .. } | Self::NotConnected { .. } | Self::Failed { .. } => true,
@@ -301,7 +302,7 @@ impl GroupEventKind {
         }
     }
 
-    /// Returns whether what `held` says is over by this.
+    /// Returns whether this event ends the hindrance of which event `held` tells.
     pub(super) fn ends(&self, held: &Self) -> bool {
         match (self, held) {
             (Self::Viewed(_) | Self::Ended(_), Self::RailLost { .. } | Self::Panicked(_)) => false,
@@ -322,7 +323,7 @@ impl GroupEventKind {
         }
     }
 
-    /// Returns a step of a change, which each change has.
+    /// Returns whether this event is a step that each change has.
     pub(super) fn is_step(&self) -> bool {
         matches!(
             self,
@@ -338,7 +339,7 @@ impl GroupEventKind {
 }
 
 impl GroupEventKind {
-    /// Returns the kind in plain words, which stay the same: those of docs/newcomer.md, and of Python.
+    /// Returns the name of the kind in plain words. The names stay the same; docs/newcomer.md and Python use them.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -373,7 +374,7 @@ impl GroupEventKind {
 
 /// Writes the event in words, without its kind.
 impl fmt::Display for GroupEventKind {
-    // It is long because each kind has its arm.
+    // The function is long because each kind has its arm.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Suspected { rank, cause } => write!(f, "rank {rank} is suspected: {cause}"),

@@ -1,4 +1,4 @@
-//! Generations of a slot: each is given once, so that two processes are never taken for one.
+//! Draws generations of a slot. Each generation is given once, so that two processes are never taken for one.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use rendezvous::{Store, StoreError, repeat};
 use super::GroupError;
 use super::stored::{RECORD, parse_any_record};
 
-/// A call before the group runs is repeated for this long: longer than an etcd needs to choose another leader.
+/// How long a call before the group runs is repeated: longer than an etcd needs to choose another leader.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 const GENERATIONS: &str = "generation";
-/// Keys below these are named by slot and generation. They exist from a generation's first record until the group dropped it.
+/// Keys below these are named by slot and generation. They exist from a generation's first record until the group dropped that generation.
 const TRACES: [&str; 4] = ["rank", "hello", "group/taken", "group/member"];
-/// The value under the key of a drawn generation. Only the name carries meaning.
+/// The value under the key of a drawn generation. Only the name of the key carries meaning.
 const DRAWN: &[u8] = b"1";
 
 /// Returns the next generation of `slot`; each call returns another number, also across processes. The number is one above the newest
@@ -23,7 +23,7 @@ const DRAWN: &[u8] = b"1";
 /// record.
 ///
 /// # Errors
-/// The store's; the generation 2^32 - 1 was drawn.
+/// [`GroupError::Store`]; [`GroupError::Record`] if the generation 2^32 - 1 was drawn, or if the record cannot be read.
 pub fn next_generation(store: &dyn Store, slot: u32) -> Result<u32, GroupError> {
     loop {
         let until = Instant::now() + PATIENCE;
@@ -45,11 +45,11 @@ fn newest_generation(store: &dyn Store, slot: u32, until: Instant) -> Result<u32
     }
 }
 
-/// Draws this generation, unless it was drawn before.
+/// Draws this generation. Returns whether it did; if not, the generation was drawn before.
 ///
-/// A rank that draws a generation removes the keys of all earlier ones, the earliest first. So the key may have been set and
-/// removed before. Then the store holds the key of a later generation. If the removal came between two names of a list, this key
-/// has gone before that.
+/// A rank that draws a generation removes the keys of all earlier ones, the earliest first. So the key of this generation may have been set
+/// and removed before. Then the store holds the key of a later generation. A list may be read while keys are removed, so this call lists
+/// twice, and the second list must still have the key.
 fn draw(
     store: &dyn Store,
     (slot, generation): RankGeneration,
@@ -81,7 +81,7 @@ pub(super) fn note_generation(store: &dyn Store, of: RankGeneration) -> Result<b
     store.compare_and_set(&generation_key(of), None, DRAWN)
 }
 
-/// The newest generation of `slot` that was a member of a group or has a record in the store. 0 if the store knows of none.
+/// Returns the newest generation of `slot` that was a member of a group or has a record in the store. Returns 0 if the store knows of none.
 fn newest_trace(store: &dyn Store, slot: u32, until: Instant) -> Result<u32, GroupError> {
     let mut newest = 0;
     if let Some(text) = repeat(until, || store.try_get(RECORD))? {
@@ -100,7 +100,7 @@ fn newest_trace(store: &dyn Store, slot: u32, until: Instant) -> Result<u32, Gro
     Ok(newest)
 }
 
-/// Returns the generation that `name` says, if it is of `slot`. A founder is named by its slot alone.
+/// Returns the generation that `name` says, if `name` is of `slot`. A founder is named by its slot alone.
 fn generation_of(name: &str, slot: u32) -> Option<u32> {
     let (of, generation) = name.split_once('.').unwrap_or((name, "1"));
     let generation = generation.parse().ok()?;
@@ -173,7 +173,7 @@ mod tests {
             for _ in 0..others {
                 next_generation(&store, 2).unwrap();
             }
-            // The wanted key may exist or not.
+            // The key that is drawn may exist or not.
             assert!(!draw(&store, (2, newest + 1), until).unwrap(), "{others}");
             assert_eq!(next_generation(&store, 2).unwrap(), others + 1);
         }
@@ -202,7 +202,7 @@ mod tests {
         store.put("generation/2/-1", b"1").unwrap();
         store.put("generation/2/4294967296", b"1").unwrap();
         assert_eq!(next(), 2);
-        // Each trace by itself, and others' say nothing.
+        // Each trace counts by itself, and traces of other slots do not count.
         store.put("hello/2.3", b"").unwrap();
         store.put("hello/12.9", b"").unwrap();
         store.put("hello/2.x", b"").unwrap();
@@ -220,7 +220,7 @@ mod tests {
         forget();
         assert_eq!(next(), 9);
         assert_eq!(next(), 10);
-        // What cannot be known is not guessed.
+        // If the record cannot be read, the generation is not guessed.
         store.put(RECORD, b"{").unwrap();
         assert_eq!(next(), 11, "the drawn ones are known");
         forget();

@@ -20,8 +20,8 @@ use super::{bell, watch};
 use crate::error::OwnThread;
 use crate::team::{StoreError, Team};
 
-/// One rank in its group, with the threads that keep it a member. Dropping it stops the threads and gives the lease back, so that
-/// the others go on without this rank. Calls that run are not ended.
+/// One rank in its group, with the threads that keep it a member. Dropping the `Group` stops the threads and gives the lease back, so that
+/// the others go on without this rank. It does not end calls that run.
 #[derive(Debug)]
 pub struct Group {
     pub(super) shared: Arc<Shared>,
@@ -33,11 +33,11 @@ impl Group {
     /// Puts `layer` of `team` under the rules of membership: its calls run in views that all members agree on. The founders of
     /// a team all start with the same first view; a rank that comes later asks to be taken in.
     ///
-    /// Returns after a few calls of the store; [`Group::wait`] says when the rank serves. A rank that joins makes no call before.
-    /// [`GroupEventKind::SlowStore`] is the first event where those calls have taken too long for leases of this time to live.
+    /// Returns after a few calls of the store; [`Group::wait`] says when the rank serves. A rank that joins must make no call before that.
+    /// If the calls of the store have taken too long for this time to live, [`GroupEventKind::SlowStore`] is the first event.
     ///
     /// # Errors
-    /// A store without leases; bounds that would drop healthy ranks; a second group of this generation; the store's.
+    /// If the store has no leases, if a bound would drop healthy ranks, or if this generation has a group already; errors of the store.
     pub fn start(
         team: &Arc<Team>,
         layer: Arc<dyn Layer>,
@@ -93,7 +93,7 @@ impl Group {
         };
         let (watched, record) = store.watched();
         let connector = Arc::clone(&group.connector);
-        // On the heap: each function that passes it on would keep a copy on the stack of its thread.
+        // The driver is on the heap: each function that passes it on would keep a copy on the stack of its thread.
         let mut driver = Box::new(Driver::new(Arc::clone(&shared), store, connector));
         let ringing = Arc::downgrade(&shared);
         group.spawn("group record", move || {
@@ -113,7 +113,7 @@ impl Group {
         Ok(())
     }
 
-    /// Whether the threads of the group run.
+    /// Checks that the threads of the group run.
     ///
     /// # Errors
     /// [`GroupError::Panicked`]: the rank is [`GroupState::Broken`].
@@ -121,32 +121,32 @@ impl Group {
         self.shared.lock().check()
     }
 
-    /// Returns how this rank stands.
+    /// Returns the state of this rank.
     #[must_use]
     pub fn state(&self) -> GroupState {
         self.shared.lock().state
     }
 
-    /// Returns the newest view that the kernels of this rank have; none before the first.
+    /// Returns the newest view that the kernels of this rank have. Returns None before the first view.
     #[must_use]
     pub fn view(&self) -> Option<GroupView> {
         self.shared.lock().view.clone()
     }
 
-    /// Returns how often things have happened so far, and how many pairs are parted now.
+    /// Returns how often things have happened so far, and how many pairs are parted now ([`GroupCounters`]).
     #[must_use]
     pub fn counters(&self) -> GroupCounters {
         self.shared.lock().counting.counters()
     }
 
-    /// Returns what has happened since the last call, oldest first. The newest 4,096 are kept.
+    /// Returns the events since the last call, the oldest first. The group keeps the newest 4,096.
     #[must_use]
     pub fn events(&self) -> Vec<GroupEvent> {
         self.shared.take_events()
     }
 
-    /// Returns the oldest event that has not been taken, waited for at most for `timeout`. None if nothing has happened; at once where
-    /// this generation is over and nothing will.
+    /// Returns the oldest event that has not been taken, and waits for one at most for `timeout`. Returns None if no event came. Once this
+    /// generation is over and no event is left, it returns None at once.
     #[must_use]
     pub fn next_event(&self, timeout: Duration) -> Option<GroupEvent> {
         self.shared.next_event(timeout)
@@ -164,7 +164,7 @@ impl Group {
     /// Waits until this rank serves in a view of at least `epoch`, at most for `timeout`, and returns its view.
     ///
     /// # Errors
-    /// [`GroupError::State`] if it does not, or cannot any more.
+    /// [`GroupError::State`] if the rank does not serve in such a view after `timeout`, or can no longer come to that.
     pub fn wait_view(&self, epoch: u32, timeout: Duration) -> Result<GroupView, GroupError> {
         self.wait_for(GroupState::Serving, timeout, |inner| {
             let newest = inner.view.as_ref().map_or(0, |view| view.epoch);
@@ -224,7 +224,7 @@ impl Group {
     /// the caller closes it.
     ///
     /// # Errors
-    /// The operating system's, which has no descriptor left.
+    /// [`io::Error`] of the operating system, if it has no descriptor left.
     pub fn eventfd(&self) -> io::Result<OwnedFd> {
         self.shared.lock().changes.eventfd()
     }
@@ -236,11 +236,11 @@ impl Group {
         self.shared.lock().changes.clear()
     }
 
-    /// Reports that the program cannot reach `rank`. Kernels do not wait for it from now on. After the error bound the pair parts:
-    /// the QPs between the two are ended and connected anew, and neither rank is expelled.
+    /// Reports that the program cannot reach `rank`. From now on kernels do not wait for that rank. After the error bound the pair parts:
+    /// the QPs between `rank` and this rank are ended and connected anew, and neither rank is expelled.
     ///
     /// # Errors
-    /// A rank that the team does not have, or this one.
+    /// [`GroupError::Suspect`] if the team does not have `rank`, or if `rank` is this one.
     pub fn suspect(&self, rank: u32, why: &str) -> Result<(), GroupError> {
         let (own, ranks) = (self.shared.transport.slot(), self.shared.transport.slots());
         if rank == own || rank >= ranks {
@@ -251,12 +251,12 @@ impl Group {
         Ok(())
     }
 
-    /// Asks the others to go on without this rank. Waits until they do and need it no more, at most for `timeout`. Another thread
-    /// must go on making calls meanwhile. Calls of which this rank is still part lose no token, and calls behind the last one end
-    /// at once. If no thread makes calls, the others wait for this rank in vain, once.
+    /// Asks the others to go on without this rank. Waits until they do and need this rank no more, at most for `timeout`. Another thread
+    /// must go on making calls meanwhile. Calls of which this rank is still part lose no token, and calls after the last of these end at
+    /// once. If no thread makes calls, the others wait for this rank in vain, once.
     ///
     /// # Errors
-    /// [`GroupError::State`] if they have not.
+    /// [`GroupError::State`] if the rank has not left after `timeout`; [`GroupError::Panicked`].
     pub fn leave(&self, timeout: Duration) -> Result<(), GroupError> {
         {
             let mut inner = self.shared.lock();
@@ -270,12 +270,12 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.shared.stop();
-        // The first waits for the record, and holds nothing of the group meanwhile.
+        // The first thread waits for the record and holds nothing of the group meanwhile, so it is not joined.
         for thread in self.threads.drain(..).skip(1) {
             thread.join();
         }
         self.connector.join();
-        // A loop that waits for the next change sees that none will come.
+        // A loop that waits for the next change sees that no further change will come.
         self.shared.lock().changes.add();
     }
 }

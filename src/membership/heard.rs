@@ -1,4 +1,4 @@
-//! What was heard of other ranks on the data plane, and what they have written into the store.
+//! What a rank has heard of other ranks on the data plane, and what they have written into the store.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -7,43 +7,43 @@ use std::time::{Duration, Instant};
 use membership_rules::record::RankGeneration;
 use membership_rules::slots::Slots;
 
-/// What was heard of others on the data plane, and in the store.
+/// What this rank has heard of others on the data plane, and in the store.
 #[derive(Debug)]
 pub(super) struct Heard {
-    /// A word is a sign of life for so long.
+    /// How long a word counts as a sign of life.
     window: Duration,
-    /// And contact for so long.
+    /// How long a word counts as contact.
     contact: Duration,
     begun: Instant,
     read: Option<Instant>,
-    /// By slot: what the layer said last. With `at` 12 bytes a rank, since every rank keeps every other.
+    /// What the layer said last of each slot. With `at` this takes 12 bytes a rank, because every rank keeps every other.
     words: Vec<u64>,
-    /// By slot: when the layer or the QPs said another thing than before, if that is not longer ago than contact lasts.
+    /// When the layer or the QPs last said something new of each slot. None if that is longer ago than contact lasts.
     at: Vec<Option<Moment>>,
-    /// What the QPs to ranks unheard said last.
+    /// What the QPs to ranks that are not heard said last.
     completed: BTreeMap<u32, u64>,
     /// The last call of this rank's device, and when it was under way.
     last: (u32, Option<Instant>),
     /// What each rank had written at the last look; None before the first look.
     written: Option<BTreeMap<RankGeneration, Written>>,
-    /// Proposals up to this one say nothing of ranks that are not in `written`.
+    /// The proposals up to this number say nothing of ranks that are not in `written`.
     forgotten: u64,
 }
 
 /// What a rank has written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Written {
-    /// How often it has taken its lease.
+    /// How often the rank has taken its lease.
     pub(super) takings: u32,
     /// The newest proposal that it has made or promised.
     pub(super) number: u64,
 }
 
-/// A time, in ms since a [`Heard`] began, modulo 2^32, and 1 more.
+/// A time: 1 + the milliseconds since a [`Heard`] began, modulo 2^32.
 type Moment = NonZeroU32;
 
 impl Heard {
-    /// Half a lease, or a call, is a moment; contact lasts for the stall bound.
+    /// Returns the state before the first look. A word is a sign of life for half of `ttl`, and contact for `stall`.
     pub(super) fn new(ttl: Duration, stall: Duration) -> Self {
         Self {
             window: ttl / 2,
@@ -65,7 +65,8 @@ impl Heard {
             .is_none_or(|read| now.duration_since(read) >= pause)
     }
 
-    /// A moment and how long it is ago do not depend on how long this rank runs: [`Heard::words`] forgets what is older than contact.
+    /// Returns `now` as a moment. Moments wrap, and that does no harm however long this rank runs: [`Heard::words`] forgets what is older
+    /// than contact.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "moments are counted modulo 2^32"
@@ -80,7 +81,7 @@ impl Heard {
         Duration::from_millis(ago.into()) <= window
     }
 
-    /// The first number says nothing: it may be old.
+    /// Takes the words that the layer says of each slot. The first words prove nothing, because they may be old.
     pub(super) fn words(&mut self, words: &[u64], now: Instant) {
         let first = self.read.replace(now).is_none();
         let ranks = words.len().max(self.words.len());
@@ -98,7 +99,7 @@ impl Heard {
         }
     }
 
-    /// QPs to ranks that are heard again are not asked any more.
+    /// Forgets what the QPs said of ranks that are heard again. Their QPs are not asked any more.
     pub(super) fn only_of<T>(&mut self, unheard: &BTreeMap<u32, T>) {
         self.completed.retain(|slot, _| unheard.contains_key(slot));
     }
@@ -113,7 +114,7 @@ impl Heard {
         }
     }
 
-    /// How far the calls of this rank are.
+    /// Notes how far the calls of this rank are.
     pub(super) fn called(&mut self, started: u32, finished: u32, now: Instant) {
         if started != finished || started != self.last.0 {
             self.last = (started, Some(now));
@@ -125,7 +126,7 @@ impl Heard {
         self.calls_within(self.contact, now)
     }
 
-    /// Returns whether one was under way a moment ago.
+    /// Returns whether a call of this rank was under way within half a lease.
     pub(super) fn calls_lately(&self, now: Instant) -> bool {
         self.calls_within(self.window, now)
     }
@@ -135,7 +136,7 @@ impl Heard {
         at.is_some_and(|at| now.duration_since(at) <= window)
     }
 
-    /// Returns the slots from which something was heard a moment ago.
+    /// Returns the slots of which something was heard within half a lease.
     pub(super) fn lately(&self, now: Instant) -> Slots {
         self.within(self.window, now)
     }
@@ -154,7 +155,8 @@ impl Heard {
             .collect()
     }
 
-    /// Returns the ranks that have written since the last look, `now` being what each has written so far. The first look says nothing.
+    /// Returns the slots of the ranks that have written since the last look. `now`: what each rank has written so far. The first look
+    /// proves nothing.
     pub(super) fn writes(&mut self, now: BTreeMap<RankGeneration, Written>) -> Slots {
         let Some(written) = &mut self.written else {
             self.written = Some(now);
@@ -162,7 +164,7 @@ impl Heard {
         };
         let mut wrote = Slots::default();
         for (who, now) in now {
-            // How often it had taken its lease before its row was read first says nothing.
+            // The number of times that a rank had taken its lease proves nothing when its row is read first.
             let unknown = Written {
                 takings: now.takings,
                 number: self.forgotten,
@@ -176,7 +178,7 @@ impl Heard {
         wrote
     }
 
-    /// Rows and promises are forgotten, those for the proposal of `number` among them: what is read of them again is old.
+    /// Notes that rows and promises were forgotten, those for the proposal of `number` included. When they are read again they are old.
     pub(super) fn forget_written(&mut self, number: u64) {
         self.forgotten = number;
         if let Some(written) = &mut self.written {
@@ -184,7 +186,7 @@ impl Heard {
         }
     }
 
-    /// Takes over a new view. `stays` says for which ranks earlier words still count.
+    /// Takes over a new view. Earlier words count only for ranks for which `stays` holds.
     pub(super) fn retain(&mut self, stays: impl Fn(RankGeneration) -> bool) {
         if let Some(written) = &mut self.written {
             written.retain(|who, _| stays(*who));
@@ -216,7 +218,7 @@ mod tests {
                 .within(TTL / 2, next + TTL / 2 + Duration::from_millis(1))
                 .is_empty()
         );
-        // The number may wrap: another one counts, not a greater one.
+        // The number may wrap: any other number counts, not only a greater one.
         heard.words(&[4, 8, 0], next);
         assert_eq!(heard.within(TTL / 2, next), [0, 1].into_iter().collect());
         heard.completed(2, 10, next);
@@ -246,7 +248,7 @@ mod tests {
         heard.called(5, 5, start + TTL);
         heard.called(5, 5, start + 2 * TTL);
         assert!(!heard.calls(start + 2 * TTL));
-        // Two were made between two looks.
+        // Two calls were made between two looks.
         heard.called(7, 7, start + 3 * TTL);
         assert!(heard.calls(start + 3 * TTL));
     }
@@ -299,11 +301,11 @@ mod tests {
         assert_eq!(heard.within(TTL / 4, now), [1].into_iter().collect());
         let both: Slots = [0, 1].into_iter().collect();
         assert_eq!(heard.within(TTL, now), both);
-        // Nothing was forgotten as long as it counts, and all of it after that.
+        // Nothing is forgotten while it counts, and all of it is forgotten after that.
         heard.words(&[2, 2], now + TTL);
         assert_eq!(heard.at[0], None);
         assert_eq!(heard.within(TTL, now + TTL), [1].into_iter().collect());
-        // A moment of the same name comes 2^32 ms later.
+        // The same moment comes again 2^32 ms later.
         heard.words(&[2, 2], now + 2 * TTL);
         let later = now + Duration::from_millis(1 << 32);
         assert!(heard.within(TTL, later).is_empty());

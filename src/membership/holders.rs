@@ -8,27 +8,27 @@ use membership_rules::record::RankGeneration;
 use membership_rules::slots::Slots;
 use rendezvous::Process;
 
-/// What this rank keeps of one that holds its lease.
+/// What this rank keeps of a rank that holds its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
-    /// It runs on the machine of this rank.
+    /// The rank runs on the machine of this rank.
     pub(super) beside: bool,
-    /// It wants to be taken in.
+    /// The rank wants to be taken in.
     pub(super) asks: bool,
 }
 
-/// All of them. Every rank keeps every other, so what most ranks have in common takes a bit of each.
+/// The ranks that hold their leases. Every rank keeps every other, so the facts that most ranks share take one bit for each rank.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
-    /// Of each slot the generation that was read first.
+    /// For each slot, the generation whose lease was read first.
     held: Members,
-    /// Those of `held` that run on the machine of this rank.
+    /// The slots of `held` whose rank runs on the machine of this rank.
     beside: Slots,
-    /// Those of `held` that want to be taken in.
+    /// The slots of `held` whose rank wants to be taken in.
     asks: Slots,
-    /// The others: a generation asks while an earlier one of its slot still holds its lease.
+    /// Further generations of a slot: a generation may ask while an earlier one of its slot still holds its lease.
     more: BTreeMap<RankGeneration, Holder>,
-    /// The processes that this rank can watch: others of its machine.
+    /// The processes that this rank can watch: those of other ranks on its machine.
     near: BTreeMap<RankGeneration, Arc<Process>>,
 }
 
@@ -63,7 +63,7 @@ impl Holders {
         self.get(who).is_some_and(|holder| holder.asks)
     }
 
-    /// Returns the slots of those that are in `members`.
+    /// Returns the slots of the members of `members` that hold their leases.
     pub(super) fn among(&self, members: &Members) -> Slots {
         let mut slots = self.held.common(members);
         let more = self.more.keys();
@@ -73,7 +73,7 @@ impl Holders {
         slots
     }
 
-    /// The slots of those that are in `members` and run on the machine of this rank.
+    /// Returns the slots of the members of `members` that hold their leases and run on the machine of this rank.
     pub(super) fn beside(&self, members: &Members) -> Slots {
         let mut slots = self.held.common(members).and(&self.beside);
         let more = self.more.iter().filter(|(_, holder)| holder.beside);
@@ -83,17 +83,17 @@ impl Holders {
         slots
     }
 
-    /// Returns the process of `who`, where this rank can watch it.
+    /// Returns the process of `who`, if this rank can watch it.
     pub(super) fn near(&self, who: RankGeneration) -> Option<&Arc<Process>> {
         self.near.get(&who)
     }
 
-    /// All processes that this rank can watch.
+    /// Returns all processes that this rank can watch.
     pub(super) fn all_near(&self) -> impl Iterator<Item = (RankGeneration, &Arc<Process>)> {
         self.near.iter().map(|(who, process)| (*who, process))
     }
 
-    /// All, in the order of their slots and generations.
+    /// Returns all holders, in the order of their slots and generations.
     pub(super) fn iter(&self) -> impl Iterator<Item = (RankGeneration, Holder)> {
         let held = self.held.iter().map(|who| (who, self.of_slot(who.0)));
         let mut held = held.peekable();
@@ -105,7 +105,7 @@ impl Holders {
         })
     }
 
-    /// `who` holds its lease; `near` is its process where this rank can watch it.
+    /// Notes that `who` holds its lease. `near` is its process, if this rank can watch it.
     pub(super) fn insert(&mut self, who: RankGeneration, holder: Holder, near: Option<Process>) {
         self.remove(who);
         let (slot, generation) = who;
@@ -176,10 +176,10 @@ mod tests {
         assert_eq!(names(&holders), [(0, 3), (0, 7), (2, 1)]);
         assert!(holders.asks((2, 1)) && !holders.asks((0, 7)) && !holders.asks((1, 1)));
         assert_eq!(holders.all_near().count(), 1);
-        // Read again, and not near any more.
+        // The lease of rank 0 is read again, now without a process that can be watched.
         holders.insert((0, 7), plain, None);
         assert!(holders.near((0, 7)).is_none() && holders.contains((0, 7)));
-        // The first of a slot goes before the second.
+        // The first generation of slot 0 goes before the second.
         let members = Members::from([(0, 3), (1, 1), (2, 1)]);
         let slots = |slots: &[u32]| slots.iter().copied().collect::<Slots>();
         assert_eq!(holders.among(&members), slots(&[0, 2]));

@@ -11,13 +11,13 @@ pub type LayerError = Box<dyn Error + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LayerView<'a> {
-    /// Its number.
+    /// Number of the view.
     pub epoch: u32,
-    /// First call that runs in it.
+    /// First call that runs in this view.
     pub first: u32,
-    /// All members, by rank slot: the same at every rank.
+    /// All members, by rank slot. The list is equal at every rank.
     pub members: &'a [u32],
-    /// The members with which this rank exchanges: itself, and all from which it is not parted.
+    /// The members with which this rank exchanges: itself, and all members from which it is not parted.
     pub reached: &'a [u32],
 }
 
@@ -34,63 +34,63 @@ pub trait Layer: Send + Sync + Debug {
     /// Returns the last call that has ended; all calls before it have ended as well.
     fn finished(&self) -> u32;
 
-    /// Returns whether the layer can take a view from `first` on. It can when no call needs the oldest view, whose place the new one takes.
-    /// A rank whose layer has no place promises no further view until its calls have made one.
+    /// Returns whether the layer can take a view from `first` on. It can when no call needs the oldest view any more, because the new view
+    /// takes its place. A rank whose layer has no place promises no further view until its calls have made a place.
     fn has_place(&self, first: u32) -> bool;
 
     /// Sets the view of all calls from `first` on. The group calls this only when the layer has a place for it.
     ///
     /// # Errors
-    /// The layer's.
+    /// [`LayerError`] of the layer.
     fn set_view(&self, view: &LayerView<'_>) -> Result<(), LayerError>;
 
-    /// As [`Layer::set_view`], for the first view of a rank that joins others; `first` is the number of its first call.
+    /// Sets the first view of a rank that joins others, as [`Layer::set_view`] does. `first` is the number of the rank's first call.
     ///
     /// # Errors
-    /// The layer's.
+    /// [`LayerError`] of the layer.
     fn begin(&self, view: &LayerView<'_>) -> Result<(), LayerError>;
 
-    /// Forgets the state of `peer` and clears all words that it has written. Another rank takes its slot, or the same rank is
-    /// connected anew. The QPs to it are in Err, and every call that exchanged with it has ended.
+    /// Forgets the state of `peer` and clears all words that it has written. Another rank takes its slot, or the same rank is connected
+    /// anew. The QPs to the peer are in Err, and every call that exchanged with it has ended.
     ///
     /// # Errors
-    /// The layer's.
+    /// [`LayerError`] of the layer.
     fn clear_peer(&self, peer: u32) -> Result<(), LayerError>;
 
     /// Returns the ranks for which kernels have waited in vain, and from which nothing has arrived since.
     fn suspected(&self) -> Vec<u32>;
 
-    /// Calls so far that found no free send buffer, and so sent nothing. It stands in what the rank tells the others. A layer without
-    /// such buffers has none.
+    /// Returns the number of calls so far that found no free send buffer, and so sent nothing. The row of the rank tells it to other ranks.
+    /// A layer without such buffers returns 0.
     fn unbuffered(&self) -> u32 {
         0
     }
 
-    /// One number for each rank slot. It differs from the last read if something of that rank has arrived since. The group reads
-    /// the numbers four times in each time to live of a lease.
+    /// Returns one number for each rank slot. A number differs from the last read if something of that rank has arrived since. The group
+    /// reads the numbers four times in each time to live of a lease.
     ///
     /// # Errors
-    /// The layer's.
+    /// [`LayerError`] of the layer.
     fn heard(&self) -> Result<Vec<u64>, LayerError>;
 
     /// Sets the ranks for which kernels do not wait, whatever arrives from them.
     ///
     /// # Errors
-    /// The layer's.
+    /// [`LayerError`] of the layer.
     fn set_suspects(&self, ranks: &[u32]) -> Result<(), LayerError>;
 
-    /// Sets whether this rank exchanges with no other member, whether or not members live. The results of such a rank's calls are
-    /// of no use to other ranks. The view that brings the rank back begins after all calls that it has made. So its calls wait for
-    /// their deadline, or until this changes.
+    /// Sets whether this rank exchanges with no other member, although other members may live. The results of such a rank's calls are of no
+    /// use to other ranks. The view that brings the rank back begins after all calls that the rank has made. So its calls wait for their
+    /// deadline, or until this changes.
     fn set_alone(&self, alone: bool);
 
-    /// Sets the ranks that have promised the change that is being prepared. The clocks against them stand still meanwhile. None: no
+    /// Sets the ranks that have promised the change that is being prepared. The clocks against these ranks stand still meanwhile. None: no
     /// change is being prepared.
     ///
     /// # Errors
-    /// The layer's.
+    /// [`LayerError`] of the layer.
     fn set_preparing(&self, promised: Option<&[u32]>) -> Result<(), LayerError>;
 
-    /// Sets whether calls that would be held end at once instead, `aborted`.
+    /// Sets whether calls that would be held end at once instead, marked `aborted`.
     fn set_refuse(&self, refuse: bool);
 }

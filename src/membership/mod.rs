@@ -1,4 +1,4 @@
-//! Which ranks belong to a team, agreed on through the store. Ranks die, leave and come back while the others go on.
+//! Agreement of the ranks of a team, through the store, on who is a member. Ranks die, leave and come back while the others go on.
 //!
 //! A member has a slot, a generation and a lease; each rank that takes the slot has another generation. A view is a set of members,
 //! the pairs of them that are parted, an epoch and the first call that runs in it. Views follow each other by compare-and-set on
@@ -9,8 +9,9 @@
 //! findings. Time in which the rank that looks, or the store, stood still does not count. If a QP between two members fails, the
 //! pair parts, and neither is expelled.
 //!
-//! Crate `membership-rules` says what a rank concludes from a look and what it does next, and a model runs these very functions in
-//! every order. `driver` looks (`see`), asks them, and does what they say (`steps`); `group_store` is what stands in the store.
+//! Crate `membership-rules` says what a rank concludes from a look and what it does next, and a model runs these very functions in every
+//! order. Module `driver` looks (`see`), asks the rules, and does what they say (`steps`). Module `group_store` reads and writes the keys
+//! in the store.
 //!
 //! ```
 //! use std::sync::Arc;

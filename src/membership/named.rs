@@ -1,4 +1,4 @@
-//! The keys that a rank asks for although it does not act, and whether a record that was delivered saves it that look.
+//! The keys that a rank asks for even when it does not act, and whether a record that a watch delivered makes that look unnecessary.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::group_store::LookAt;
 use super::rank::Rank;
 use super::stored::{GOODBYES, PROMISES, goodbye_key, over_key, promise_key, row_key};
 
-/// Takes down the record that the watch delivered. Returns whether this rank needs to know nothing else now.
+/// Keeps the record that the watch delivered. Returns whether this rank needs no other key now.
 pub(super) fn take_down(rank: &mut Rank, entry: &Entry) -> bool {
     let before = rank.store.reader.kept.record.clone();
     if let Some(error) = rank.store.reader.take_down(entry) {
@@ -19,19 +19,19 @@ pub(super) fn take_down(rank: &mut Rank, entry: &Entry) -> bool {
     let (Some(before), Some(now)) = (before, &rank.store.reader.kept.record) else {
         return false;
     };
-    // A rank has asked to be taken in, or the newcomers of a proposal have promised.
+    // The rank has to look if another rank has woken all ranks by the record, or if this rank is a newcomer.
     if before.asked != now.asked || rank.own.applied == 0 {
         return false;
     }
     let own = row_key(rank.own());
-    // A leaver wakes the members by the record, as newcomers do. So the look need not ask for these keys.
+    // Leavers and newcomers wake the members by the record when they have written. So no look need ask for these keys.
     let rings = |key: &String| key.starts_with(PROMISES) || key.starts_with(GOODBYES);
     named(rank).iter().all(|key| *key == own || rings(key))
 }
 
-/// Looks at the record, at the newcomers, and at [`named`]. A rank that misses many leases reads all keys, and may not
-/// have read them yet. Founders that find the record at their first look have not. The rank then reads them first, and names
-/// the rest after that.
+/// Looks at the record, at the newcomers, and at [`named`]. A rank that misses the leases of many members would read all keys. Its list of
+/// leases may only be old, as that of founders that find the record at their first look. So such a rank reads the leases first, and then
+/// decides again what it names.
 pub(super) fn look_at_named(rank: &mut Rank) -> Result<Vec<String>, StoreError> {
     let mut keys = named(rank);
     let mut odd = Vec::new();
@@ -44,7 +44,7 @@ pub(super) fn look_at_named(rank: &mut Rank) -> Result<Vec<String>, StoreError> 
     Ok(odd)
 }
 
-/// Keys that this rank asks for even when it does not act:
+/// Returns the keys that this rank asks for even when it does not act:
 ///
 /// - its own row, which another writer may have changed;
 /// - row, `over` and promise of each member whose lease it misses;
@@ -53,7 +53,7 @@ pub(super) fn look_at_named(rank: &mut Rank) -> Result<Vec<String>, StoreError> 
 /// - the promises of newcomers, which come first;
 /// - the goodbye of the rank that acts, which cannot take itself out.
 ///
-/// If these are too many for one look it returns some of them, as many as that: a look at all keys takes their place.
+/// If these are more than one look can ask for, it returns only some: then a look at all keys takes the place of this look.
 fn named(rank: &Rank) -> BTreeSet<String> {
     let own = rank.own();
     let mut named = BTreeSet::from([row_key(own)]);
@@ -73,7 +73,7 @@ fn named(rank: &Rank) -> BTreeSet<String> {
             named.insert(promise_key(record.number, who));
         }
     }
-    // Whether they have calls to make before the view.
+    // The row of a parted rank says whether that rank still has calls to make from before the view.
     let parted = record.parted.of(own.0);
     let parted = record.members.iter().filter(|who| parted.contains(who.0));
     named.extend(parted.map(row_key));

@@ -1,4 +1,4 @@
-//! P6: how often ranks have come into a slot and were gone before they had served, and how long such a slot waits.
+//! P6: how often newcomers of a slot have come to nothing, and how long such a slot waits for the next one.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,12 +7,12 @@ use membership_rules::clocks::back_off;
 use membership_rules::members::Members;
 use membership_rules::record::Record;
 
-/// A newcomer has served long enough when it has done so for this many times to live of a lease (P6).
+/// The number of leases after which a newcomer has served long enough (P6).
 const SERVED: u32 = 10;
-/// Most times to live that a slot waits whose newcomers come to nothing.
+/// The longest wait of a slot whose newcomers come to nothing, in leases.
 const MOST_LEASES: u32 = 64;
 
-/// P6: how often ranks have come into a slot and were gone before they had served.
+/// P6: how often newcomers of each slot were gone before they had served long enough.
 #[derive(Debug)]
 pub(super) struct Newcomers {
     ttl: Duration,
@@ -21,7 +21,7 @@ pub(super) struct Newcomers {
 
 #[derive(Debug, Default)]
 struct Tries {
-    /// The generation that is proposed, or that has come, and since when.
+    /// The generation that is proposed or that has come in, and since when.
     now: Option<(u32, Instant)>,
     failures: u32,
     not_before: Option<Instant>,
@@ -55,7 +55,7 @@ impl Newcomers {
         waits.map(|(slot, tries)| (*slot, tries.failures)).collect()
     }
 
-    /// Takes over what the newest record says of newcomers. The slots that begin to wait by that.
+    /// Takes over what the newest record says of newcomers. Returns the slots that begin to wait because of it.
     pub(super) fn learn(&mut self, record: &Record, now: Instant) -> Vec<u32> {
         let mut begin = Vec::new();
         let takes = record.open.as_ref().map(|open| &open.takes);
@@ -135,7 +135,7 @@ mod tests {
             waits.push(waited);
         }
         assert_eq!(waits, [0, 1, 2, 4, 8, 16, 32, 64, 64]);
-        // One that serves for ten leases ends that.
+        // A newcomer that serves for ten leases ends the wait.
         let mut served = alone.clone();
         newcomers.learn(&takes(10), now);
         served.members.insert(1, 10);

@@ -1,4 +1,4 @@
-//! A team as a group sees it.
+//! A team as the transport of a group.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl Transport for Team {
     fn is_silent(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
         match self.check_former(peer, generation) {
             Ok(()) => Ok(true),
-            // It has not written its hello yet.
+            // The peer has not written its hello yet.
             Err(TeamError::Absent { .. }) => Ok(false),
             Err(error) => Err(error),
         }
@@ -76,7 +76,7 @@ impl Transport for Team {
         if !self.is_introduced(peer, generation)? {
             match Self::connect_peer(self, peer, generation, PATIENCE) {
                 Ok(()) => {}
-                // The other end, or a kernel that has to leave first.
+                // The other end has not come, or a kernel has to leave first.
                 Err(TeamError::Absent { .. } | TeamError::Guarded { .. }) => {
                     return Ok(Meeting::Absent);
                 }
@@ -172,7 +172,7 @@ impl Transport for Team {
         let mut found = None;
         for word in self.error_words(peer)? {
             match cause_of(word) {
-                // Another QP may have kept what this one has lost.
+                // Another QP may have kept the cause that this QP has lost.
                 Some(Cause::QpFlushed) => found = Some(Cause::QpFlushed),
                 Some(cause) => return Ok(Some(cause)),
                 None => {}
@@ -182,7 +182,7 @@ impl Transport for Team {
     }
 }
 
-/// Returns what a QP's word of failure and syndrome says; nothing, if the host has written it itself.
+/// Returns the cause that a QP's word of failure and syndrome names. Returns None if the host has written the word itself.
 fn cause_of(word: u64) -> Option<Cause> {
     let half = |at: u32| u32::try_from(word >> at & u64::from(u32::MAX)).expect("32 bits");
     match Status(half(0)) {

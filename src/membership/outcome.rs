@@ -10,9 +10,9 @@ pub(super) const TURN_PART: u32 = 8;
 
 /// How a turn ends.
 pub(super) enum TurnOutcome {
-    /// A step was done, or failed because the record has changed: look again.
+    /// A step was done, or failed because the record has changed. The rank looks again at once.
     Again,
-    /// Look again after this time, or earlier if something changes.
+    /// The rank looks again after this time, or earlier if something changes.
     Wait(Duration),
     /// This generation has ended.
     Over(GroupState),

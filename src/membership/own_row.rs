@@ -1,4 +1,4 @@
-//! The row of this rank: it is written when it says something else than the store holds.
+//! Writes the row of this rank when it says something else than the store holds.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -65,7 +65,7 @@ impl OwnRow {
         if stands && !away && !row.accuses() && self.may_wait(rank, record, &stored) {
             return Ok(());
         }
-        // And a store that has refused a change is back when it takes one.
+        // The write also finds out whether a store that refused a change takes one again.
         if stored != *self.told || !stands || away {
             rank.store.tell(&stored)?;
             self.told = Arc::new(stored);
@@ -78,7 +78,7 @@ impl OwnRow {
         Ok(())
     }
 
-    /// Returns whether the row may wait for a moment after a view. It may if it accuses no rank, and only says less than before or which
+    /// Returns whether the row may wait, for a moment after a view. It may if it accuses no rank, and only says less than before or which
     /// ranks this one meets. What it said against others held in the view before, and no rank is expelled for want of contact yet.
     fn may_wait(&self, rank: &Rank, record: &Record, row: &StoredRow) -> bool {
         let told = &self.told;
@@ -96,7 +96,7 @@ impl OwnRow {
     }
 }
 
-/// Returns the slots that are held back, by the word of the member with the lowest slot: it takes newcomers in while it acts.
+/// Returns the slots that are held back, which only the member with the lowest slot says: it takes newcomers in while it acts.
 fn held(rank: &Rank, newcomers: &Newcomers, record: &Record) -> Members {
     if rank.is_lowest(record) {
         newcomers.held(Instant::now())

@@ -1,4 +1,4 @@
-//! The end of processes of this machine, as the kernel reports it by a pidfd.
+//! Watches for the end of processes of this machine, which the kernel reports by a pidfd.
 
 use std::os::fd::OwnedFd;
 
@@ -10,14 +10,15 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 #[derive(Debug)]
 pub(super) struct PidFd(OwnedFd);
 
-/// What can be said of a process.
+/// What this process can find out about another.
 #[derive(Debug)]
 pub(super) enum Watched {
-    /// It runs; the descriptor tells when it has ended.
+    /// The process runs. The descriptor tells when it has ended.
     Runs(PidFd),
-    /// It has ended.
+    /// The process has ended.
     Ended,
-    /// Its end cannot be seen: the process is elsewhere, is this one, or no descriptor is left. Only its lease shows its end.
+    /// The end of the process cannot be seen: it is on another machine, is this one, or no descriptor is left. Only its lease shows its
+    /// end.
     Unknown,
 }
 
@@ -29,7 +30,8 @@ impl PidFd {
         };
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let fd = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        // The number may have been another process's by then: that is seen afterwards, since the descriptor keeps it.
+        // Another process may have got the number before the descriptor was opened. `life` finds that out, because an open descriptor keeps
+        // its number.
         match (process.life(), fd) {
             (Life::Ended, _) => Watched::Ended,
             (Life::Runs, Some(fd)) => Watched::Runs(Self(fd)),
@@ -37,7 +39,7 @@ impl PidFd {
         }
     }
 
-    /// Returns whether it has ended. Does not wait.
+    /// Returns whether the process has ended. Does not wait.
     pub(super) fn has_ended(&self) -> bool {
         let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
         let ready = poll(&mut polled, Some(&Timespec::default()));

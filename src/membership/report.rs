@@ -1,4 +1,4 @@
-//! How a group stands by what its store holds, for a reader that is no rank.
+//! How a group stands by the keys in its store, for a reader that is no rank.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,87 +17,87 @@ use super::group_store::{GroupStore, LookAt};
 use super::newcomers::held_for;
 use super::stored::{RECORD, parse_any_record};
 
-/// A generation that no rank has: of the reader.
+/// The generation as which the reader looks. No rank has it.
 const READER: RankGeneration = (u32::MAX, 0);
 
 /// What the store says of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupReport {
-    /// Places of the team.
+    /// Number of slots of the team.
     pub slots: u32,
     /// The newest view.
     pub view: GroupView,
-    /// The proposal of the next one.
+    /// The proposal of the next view, if one is open.
     pub proposal: Option<OpenProposal>,
-    /// Members, and others that hold a lease.
+    /// The members, and other ranks that hold a lease.
     pub ranks: Vec<RankReport>,
-    /// Slots that members hold back, because newcomers of them came to nothing.
+    /// Slots that members hold back, because newcomers of these slots came to nothing.
     pub held_back: Vec<HeldBackReport>,
     /// Keys that count as missing, each with its name and the reason.
     pub odd: Vec<String>,
 }
 
-/// A slot whose next newcomer members take in later.
+/// A slot that waits before members take in its next newcomer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldBackReport {
     /// The slot.
     pub rank: u32,
-    /// Newcomers that came to nothing, one after the other.
+    /// Number of newcomers that came to nothing, one after the other.
     pub failures: u32,
-    /// Times to live of a lease for which members wait after the last of them.
+    /// How long members wait after the last of these newcomers, in leases.
     pub leases: u32,
 }
 
-/// A proposal that not all have promised yet.
+/// A proposal that not all ranks of it have promised yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenProposal {
     /// The number of the proposal, as its record has it.
     pub number: u64,
-    /// The rank that has made it.
+    /// The rank that has made the proposal.
     pub by: u32,
     /// Members that stay.
     pub keeps: Vec<u32>,
     /// The generation of each newcomer, by slot.
     pub takes: Members,
-    /// Members that leave by themselves.
+    /// Members that leave by their own wish.
     pub leaves: Vec<u32>,
     /// Pairs that the next view parts, the lower slot first.
     pub parts: Vec<(u32, u32)>,
 }
 
-/// One generation of a rank, and what it says against others in the newest view.
+/// One generation of a rank, and what the rank says against others in the newest view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RankReport {
     /// Slot of the rank.
     pub rank: u32,
-    /// Its generation, from 1 on.
+    /// Generation of the rank, from 1 on.
     pub generation: u32,
-    /// Whether the newest view has it.
+    /// True if the rank is a member of the newest view.
     pub is_member: bool,
-    /// Whether it holds its lease.
+    /// True if the rank holds its lease.
     pub holds_lease: bool,
-    /// Whether it wants to be taken in.
+    /// True if the rank wants to be taken in.
     pub asks: bool,
-    /// Ranks of which it hears nothing.
+    /// Ranks of which this rank hears nothing.
     pub unheard: Vec<u32>,
-    /// Ranks to which a QP is in error.
+    /// Ranks to which a QP of this rank is in error.
     pub broken: Vec<u32>,
-    /// Ranks with which it had no contact for the stall bound.
+    /// Ranks with which this rank had no contact for the stall bound.
     pub overdue: Vec<u32>,
-    /// Ranks whose processes it has seen to end.
+    /// Ranks whose processes this rank has seen to end.
     pub ended: Vec<u32>,
-    /// Its calls that found no free send buffer, and so sent nothing.
+    /// Number of calls of this rank that found no free send buffer, and so sent nothing.
     pub unbuffered: u32,
 }
 
-/// Reads how the group that meets in `store` stands; none before its founders have met. Changes nothing.
+/// Returns how the group that meets in `store` stands, or None before its founders have met. Changes nothing in the store.
 ///
 /// # Errors
-/// The store's; a record that cannot be.
+/// [`GroupError::Store`]; [`GroupError::Record`] if the record is not one that a group writes.
 pub fn read_group(store: &Arc<dyn Store>) -> Result<Option<GroupReport>, GroupError> {
     let until = Instant::now() + PATIENCE;
     let Some(text) = repeat(until, || store.try_get(RECORD))? else {
@@ -127,7 +127,7 @@ pub fn read_group(store: &Arc<dyn Store>) -> Result<Option<GroupReport>, GroupEr
     }))
 }
 
-/// Members of the record, and others that hold a lease, in the order of their slots.
+/// Returns the members of the record, and others that hold a lease, in the order of their slots.
 fn ranks(group: &GroupStore) -> Vec<RankReport> {
     let kept = &group.reader.kept;
     let record = kept.record.as_ref();
@@ -158,7 +158,7 @@ fn ranks(group: &GroupStore) -> Vec<RankReport> {
     all.into_iter().map(report).collect()
 }
 
-/// Returns what rows of members say of slots that wait.
+/// Returns the slots that wait, as the rows of members say.
 fn held_back(group: &GroupStore, record: &Record) -> Vec<HeldBackReport> {
     let mut all: BTreeMap<u32, u32> = BTreeMap::new();
     let rows = record

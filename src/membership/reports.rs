@@ -1,4 +1,4 @@
-//! What a rank tells its user of what it sees, once each: causes against members, and what a newcomer waits for.
+//! What a rank tells its user of what it sees, each thing once: causes against members, and what a newcomer waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -13,23 +13,24 @@ use super::newcomers::held_for;
 use super::rank::Rank;
 use super::shared::Shared;
 
-/// What was told so far.
+/// What this rank has told its user so far.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     /// The ranks reported last, for each cause that follows from looks.
     causes: BTreeMap<Cause, Slots>,
-    /// Members whose lease this newcomer does not see: since when, and whether it was reported.
+    /// Members whose lease this newcomer does not see. With each: since when, and whether that was reported.
     unseen: BTreeMap<RankGeneration, (Instant, bool)>,
-    /// How many newcomers of its own slot came to nothing before this rank.
+    /// The number of newcomers of this rank's slot that came to nothing before this rank, as told last.
     held_back: u32,
-    /// This newcomer reaches too few members.
+    /// This newcomer reaches too few members, and that was reported.
     waits_for_reach: bool,
-    /// The earlier generation of its slot for whose end this rank waits.
+    /// The earlier generation of its slot for whose end this rank waits, as told last.
     waits_for: Option<u32>,
 }
 
 impl Reports {
-    /// Tells what follows from this look of each member, where it is not as it was. `whole`: the look has asked for all keys.
+    /// Adds and withdraws the causes against members that follow from this look, if they have changed. `whole`: the look has asked for all
+    /// keys.
     pub(super) fn tell_causes(
         &mut self,
         rank: &Rank,
@@ -74,12 +75,12 @@ impl Reports {
         }
     }
 
-    /// A view begins without causes.
+    /// Forgets the causes, since a view begins without any.
     pub(super) fn forget_causes(&mut self) {
         self.causes.clear();
     }
 
-    /// Reports members with which this newcomer does not connect, because it has not seen their leases for [`MEET`], once each.
+    /// Reports, once each, members with which this newcomer does not connect, because it has not seen their leases for [`MEET`].
     pub(super) fn tell_unseen(&mut self, rank: &Rank, unseen: &BTreeSet<RankGeneration>) {
         let now = Instant::now();
         self.unseen.retain(|who, _| unseen.contains(who));
@@ -102,7 +103,7 @@ impl Reports {
         }
     }
 
-    /// A rank that comes says that members hold its slot back, once for each newcomer before it that came to nothing.
+    /// Reports that members hold back the slot of this newcomer, once for each newcomer before it that came to nothing.
     pub(super) fn tell_own_wait(&mut self, rank: &Rank, record: &Record) {
         let slot = rank.own.slot;
         let rows = record
@@ -118,7 +119,7 @@ impl Reports {
         }
     }
 
-    /// Tells that this newcomer waits for the end of an `earlier` generation of its slot.
+    /// Reports that this newcomer waits for the end of an `earlier` generation of its slot.
     pub(super) fn tell_earlier(&mut self, rank: &Rank, earlier: Option<u32>) {
         if earlier == self.waits_for {
             return;
@@ -150,7 +151,7 @@ impl Reports {
     }
 }
 
-/// Tells that the slot of `rank` waits, since `failures` newcomers of it came to nothing one after the other.
+/// Reports that slot `rank` waits, because `failures` newcomers of it came to nothing one after the other.
 pub(super) fn tell_held_back(shared: &Shared, rank: u32, failures: u32) {
     let wait = held_for(shared.bounds.lease_ttl, failures);
     shared.tell(GroupEventKind::HeldBack {

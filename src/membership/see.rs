@@ -1,4 +1,4 @@
-//! What a rank sees of its group: the look from which the rules conclude.
+//! What a rank sees of its group: fills the look from which the rules conclude.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use super::rank::Rank;
 use super::reports::Reports;
 use super::stored::StoredRow;
 
-/// How a rank looks at the others: what it has heard of them, and which newcomers it goes by.
+/// What a rank has heard of the others, and which newcomers it goes by.
 #[derive(Debug)]
 pub(super) struct Sight {
     pub(super) heard: Heard,
     pub(super) newcomers: Newcomers,
-    /// P6: of each slot for which ranks ask, the generation with which this rank connects.
+    /// P6: for each slot for which ranks ask, the generation with which this rank connects.
     successors: BTreeMap<u32, u32>,
 }
 
@@ -37,9 +37,10 @@ impl Sight {
         }
     }
 
-    /// Returns what the rules go by. `call` is the slowest call of the store since the last look, which was `passed` ago.
+    /// Returns the look from which the rules conclude. `call`: the time of the slowest call of the store since the last look. `passed`: the
+    /// time since that look.
     ///
-    /// It is long because it fills each field of a [`Look`], and reads all of them at one moment.
+    /// The function is long because it fills each field of a [`Look`], and reads all of them at one moment.
     pub(super) fn see(
         &mut self,
         rank: &mut Rank,
@@ -71,14 +72,14 @@ impl Sight {
         rank.own.unproven = unproven.map(|who| who.0).collect();
         drop(inner);
 
-        // By slot of the generation that the record names.
+        // The holders are slots, of the generations that the record names.
         let takes = record.open.as_ref().map(|open| &open.takes);
         let takes = takes.into_iter().flat_map(Members::iter);
         let takes = takes.filter(|who| !record.members.contains_key(who.0));
         let takes = takes.filter(|who| *who == own || kept.members.contains(*who));
         let mut holders = rank.holders(record);
         holders.add(&takes.map(|who| who.0).collect());
-        // A rank that does not act has the rows of few.
+        // A rank that does not act has read the rows of few ranks.
         let of_members = kept
             .rows
             .iter()
@@ -143,7 +144,7 @@ impl Sight {
         Ok(look)
     }
 
-    /// P6: of each slot for which ranks ask, the generation with which this rank connects.
+    /// P6: returns, for each slot for which ranks ask, the generation with which this rank connects.
     fn successors(&self, rank: &Rank, record: &Record) -> BTreeMap<u32, u32> {
         let members = &rank.store.reader.kept.members;
         let mut asks: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -172,7 +173,7 @@ impl Sight {
         asks.into_iter().filter_map(chosen).collect()
     }
 
-    /// Returns the earlier generation of its slot for which this newcomer waits: a member, or another that asks.
+    /// Returns the earlier generation of its slot for which this newcomer waits: a member, or another generation that asks.
     pub(super) fn earlier(&self, rank: &Rank, record: &Record) -> Option<u32> {
         let (slot, own) = rank.own();
         let first = || self.successors.get(&slot).copied();
@@ -180,7 +181,7 @@ impl Sight {
         earlier.filter(|generation| rank.own.applied == 0 && *generation != own)
     }
 
-    /// Returns the slots that have taken their lease again, proposed or promised since the last look.
+    /// Returns the slots whose rank has taken its lease again, proposed or promised since the last look.
     fn wrote(&mut self, rank: &Rank, record: &Record) -> Slots {
         let kept = &rank.store.reader.kept;
         let of_row = |row: &StoredRow| Written {
@@ -201,10 +202,10 @@ impl Sight {
         self.heard.writes(written)
     }
 
-    /// Three sets of slots:
+    /// Returns three sets of slots:
     ///
-    /// - those from which something has arrived, or to which something was sent, a moment ago;
-    /// - those with which this happened within the stall bound;
+    /// - those from which something has arrived, or to which something was sent, within half a lease;
+    /// - those from or to which that has happened within the stall bound;
     /// - those for which calls wait in vain.
     fn hear(&mut self, rank: &Rank, record: &Record) -> Result<(Slots, Slots, Slots), GroupError> {
         let now = Instant::now();
@@ -213,7 +214,7 @@ impl Sight {
             self.heard.words(&words, now);
             let (started, finished) = (rank.shared.layer.started(), rank.shared.layer.finished());
             self.heard.called(started, finished, now);
-            // The rank queries QPs only to those ranks from which it has heard nothing else.
+            // The HCA's commands are asked only of QPs to ranks of which nothing else was heard.
             self.heard.only_of(&rank.own.unheard);
             for &slot in rank
                 .own
@@ -280,13 +281,14 @@ impl Sight {
     }
 }
 
-/// Returns whether a row says that its rank has made all calls up to `last`.
+/// Returns whether `row` says that its rank has made all calls up to `last`.
 pub(super) fn says_through(row: Option<&StoredRow>, last: u32) -> bool {
     let through = row.and_then(|row| row.through);
     through.is_some_and(|through| !newer(last, through))
 }
 
-/// Promises of calls that no rank can have started count as missing: the view would begin where no rank ever comes to.
+/// Forgets promises of calls that no rank can have started. With such a promise the next view would begin at a call that no rank ever comes
+/// to.
 fn refuse_promises(rank: &mut Rank, record: &Record) {
     if rank.own.applied == 0 || record.open.is_none() {
         return;
@@ -307,7 +309,7 @@ fn refuse_promises(rank: &mut Rank, record: &Record) {
     }
 }
 
-/// P6: whether a member says that it is connected with a later generation of this newcomer's slot.
+/// P6: returns whether a member says that it is connected with a later generation of this newcomer's slot.
 fn is_overtaken(rank: &Rank, record: &Record) -> bool {
     let (slot, generation) = rank.own();
     let kept = &rank.store.reader.kept;
@@ -318,8 +320,8 @@ fn is_overtaken(rank: &Rank, record: &Record) -> bool {
     rank.own.applied == 0 && newcomers::is_overtaken(generation, theirs)
 }
 
-/// Returns whether this rank and all living members have made every call before the view of `record`. For a rank that has left, that is
-/// the view that dropped it. No rank waits for longer than its calls do.
+/// Returns whether this rank and all living members have made every call before the view of `record`. For a rank that has left, that view
+/// is the one that dropped it. The wait ends after the team's deadline.
 fn is_through(rank: &mut Rank, record: &Record, look: &Look<Duration>) -> bool {
     let own = rank.own();
     let left = record.left.get(&own.0).filter(|left| left.0 == own.1);

@@ -20,7 +20,7 @@ use super::suspects::{Added, Suspects};
 use super::transport::Transport;
 use crate::error::ThreadPanicked;
 
-/// Events kept for a program that does not fetch them.
+/// The largest number of events that are kept for a program that does not fetch them.
 const MOST_EVENTS: usize = 4096;
 
 #[derive(Debug)]
@@ -30,12 +30,12 @@ pub(super) struct Shared {
     pub(super) bounds: Bounds,
     inner: Mutex<Inner>,
     changed: Condvar,
-    /// Of the one thread that waits for a look, so that a look wakes no other.
+    /// Only the thread of `bell.rs` waits here, for a look. So a look wakes no other thread.
     looked: Condvar,
     stop: AtomicBool,
 }
 
-/// Whole after every operation, so a panic elsewhere under the lock breaks nothing.
+/// The state behind the lock. Each operation leaves it whole, so a panic elsewhere under the lock breaks nothing.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) state: GroupState,
@@ -44,19 +44,19 @@ pub(super) struct Inner {
     pub(super) suspects: Suspects,
     /// The HCAs of all rails have failed for good.
     pub(super) hca_lost: bool,
-    /// Something that the rules have to see has changed here.
+    /// Something has changed at this rank that the rules have to see.
     pub(super) news: bool,
-    /// The record has changed.
+    /// The record has changed in the store.
     pub(super) rang: bool,
     /// The newest record that the watch delivered and that the driver has not taken down yet.
     pub(super) told: Option<Entry>,
     /// The store's revision of the last look at changes.
     pub(super) seen: u64,
-    /// Processes of this machine that are watched, of members.
+    /// The members whose processes run on this machine and are watched.
     pub(super) processes: BTreeMap<RankGeneration, Arc<Process>>,
     /// Newcomers to connect with, and members from which this rank is parted.
     pub(super) wanted: BTreeSet<RankGeneration>,
-    /// This newcomer waits for an earlier generation of its slot, so ranks need not answer it.
+    /// True if this newcomer waits for an earlier generation of its slot. Then other ranks need not answer it.
     pub(super) waits: bool,
     /// Members from which the newest view parts this rank.
     pub(super) parted: BTreeSet<RankGeneration>,
@@ -64,24 +64,24 @@ pub(super) struct Inner {
     pub(super) connected: BTreeSet<RankGeneration>,
     /// The ranks to which the QPs are made and carry nothing, longer than it may take to prove them.
     pub(super) unproven: BTreeSet<RankGeneration>,
-    /// Since when QPs are being proven that have carried nothing yet.
+    /// Since when the QPs are being proven to ranks to which they have carried nothing yet.
     pub(super) proving: BTreeMap<RankGeneration, Instant>,
-    /// Since when connecting is tried.
+    /// Since when this rank tries to connect with each rank.
     pub(super) begun: BTreeMap<RankGeneration, Instant>,
-    /// Slots of which traces are left: its last holder was dropped, or is parted from this rank.
+    /// Slots in which traces are left: the last holder was dropped, or is parted from this rank.
     pub(super) traces: BTreeMap<u32, Traces>,
     /// The thread that connects runs (`connector.rs`).
     pub(super) connects: bool,
-    /// Leavers that are no members any more and whose QPs are not in error yet; the first call that runs without them.
+    /// Leavers that are no members any more and whose QPs are not in error yet. With each the first call that runs without the leaver.
     pub(super) farewells: BTreeMap<RankGeneration, u32>,
     events: VecDeque<GroupEvent>,
     own_slot: u32,
-    /// The newest event that holds this rank up, while it does.
+    /// The newest event that holds this rank up, as long as it does.
     hindrance: Option<GroupEventKind>,
     pub(super) counting: Counting,
     /// The number of changes of the state, of the view, and of the words that kernels read.
     pub(super) changes: Changes,
-    /// The ranks for which the words of kernels say not to wait.
+    /// The ranks for which the words of kernels now say not to wait.
     pub(super) masked: Option<Slots>,
     alone: bool,
     /// The first thread of the group that has panicked.
@@ -91,9 +91,9 @@ pub(super) struct Inner {
 /// What is left of the last holder of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traces {
-    /// The first call of the view that dropped or parted it.
+    /// The first call of the view that dropped or parted the holder.
     pub(super) first: u32,
-    /// This rank has closed its memory.
+    /// This rank has closed the memory of the holder.
     pub(super) closed: bool,
 }
 
@@ -172,7 +172,7 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// The thread that follows the rules has looked at what the store had at `revision`.
+    /// Notes that the thread that follows the rules has looked at what the store had at `revision`.
     pub(super) fn looked(&self, revision: u64) {
         self.lock().seen = revision;
         self.looked.notify_all();
@@ -190,7 +190,7 @@ impl Shared {
 
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Under the lock, so that no thread checks before this and sleeps after it.
+        // The lock is taken so that no thread checks before this and sleeps after it.
         drop(self.lock());
         self.notify();
         self.looked.notify_all();
@@ -210,8 +210,9 @@ impl Shared {
         self.notify();
     }
 
-    /// A thread of the group has panicked, so this rank follows the rules, or sees trouble, no more. It ends its QPs to all
-    /// peers. The thread that follows the rules ends, and with it the lease, so the other ranks go on without this rank.
+    /// Ends the work of this rank after a thread of the group has panicked: the rank no longer follows the rules, or no longer sees
+    /// trouble. It ends its QPs to all peers. The thread that follows the rules ends, and with it the lease, so the other ranks go on
+    /// without this rank.
     pub(super) fn break_down(&self, panicked: &ThreadPanicked) {
         {
             let mut inner = self.lock();
@@ -223,7 +224,7 @@ impl Shared {
             inner.tell(GroupEventKind::Panicked(panicked.clone()));
         }
         self.stop();
-        // The others need not wait for the lease to run out.
+        // With this word the others need not wait for the lease to run out.
         let who = (self.transport.slot(), self.transport.generation());
         let said = ThreadPanicked::catch(&panicked.thread, || {
             say_over(self.transport.store().as_ref(), who)
@@ -231,7 +232,7 @@ impl Shared {
         if !matches!(said, Ok(Ok(()))) {
             tracing::warn!("the others learn of the end of this rank by its lease: {said:?}");
         }
-        // It may be the layer, or the team, that has panicked.
+        // The layer or the team may itself be what has panicked, so a second panic is caught.
         let ended = ThreadPanicked::catch(&panicked.thread, || {
             self.layer.set_refuse(true);
             for peer in (0..self.transport.slots()).filter(|peer| *peer != self.transport.slot()) {
@@ -245,7 +246,7 @@ impl Shared {
         }
     }
 
-    /// Adds a cause against a member. Writes the words of kernels if the cause is one for which kernels do not wait.
+    /// Adds a cause against a member. If kernels do not wait for a rank with this cause, it writes their words.
     pub(super) fn suspect(&self, rank: u32, cause: Cause) {
         let mut inner = self.lock();
         let added = inner.suspects.add(rank, cause.clone(), Instant::now());
@@ -260,7 +261,7 @@ impl Shared {
         self.notify();
     }
 
-    /// Takes a cause back.
+    /// Takes a cause against a member back.
     pub(super) fn trust(&self, rank: u32, cause: &Cause) {
         let mut inner = self.lock();
         if inner.suspects.has(rank, cause) {
@@ -273,8 +274,8 @@ impl Shared {
         }
     }
 
-    /// Writes the words that name the ranks for which kernels do not wait. The host suspects these ranks, or they are no members
-    /// and calls of older views still name them. Also writes whether any rank is left to wait for.
+    /// Writes the words that name the ranks for which kernels do not wait: ranks that the host suspects, and ranks that are no members but
+    /// that calls of older views still name. Also writes whether any rank is left to wait for.
     pub(super) fn mask(&self, inner: &mut Inner) {
         let own = self.transport.slot();
         let alone = inner.is_alone(own);
@@ -305,18 +306,18 @@ impl Shared {
         }
     }
 
-    /// Returns what has happened since the last call.
+    /// Returns the events since the last call.
     pub(super) fn take_events(&self) -> Vec<GroupEvent> {
         self.lock().events.drain(..).collect()
     }
 
-    /// As `take_events`, which stay for the next call.
+    /// Returns the events as `take_events` does, and leaves them for the next call.
     #[cfg(test)]
     pub(super) fn events(&self) -> Vec<GroupEvent> {
         self.lock().events.iter().cloned().collect()
     }
 
-    /// Returns the oldest event that has not been taken, waited for at most for `timeout`, and not after the end.
+    /// Returns the oldest event that has not been taken, and waits for one at most for `timeout`, and not after the end of the group.
     pub(super) fn next_event(&self, timeout: Duration) -> Option<GroupEvent> {
         let start = Instant::now();
         let mut inner = self.lock();
@@ -331,7 +332,7 @@ impl Shared {
 }
 
 impl Inner {
-    /// Returns whether the view has others than `own`, and it exchanges with none of them.
+    /// Returns whether the view has members besides `own`, and `own` exchanges with none of them.
     fn is_alone(&self, own: u32) -> bool {
         let silent = self.suspects.silent();
         let members = self.suspects.members().iter();
@@ -340,7 +341,7 @@ impl Inner {
         others.peek().is_some() && others.all(lost)
     }
 
-    /// Returns what was said of the QPs to these ranks is over.
+    /// Forgets what was noted of the QPs to the ranks for which `which` holds.
     pub(super) fn forget_pairs(&mut self, which: impl Fn(&RankGeneration) -> bool) {
         self.connected.retain(|who| !which(who));
         self.unproven.retain(|who| !which(who));
@@ -353,12 +354,12 @@ impl Inner {
         !self.wanted.is_empty() || !self.parted.is_empty() || open()
     }
 
-    /// Returns whether the thread that follows the rules has something to conclude from.
+    /// Returns whether the thread that follows the rules has news to conclude from.
     pub(super) fn has_news(&self) -> bool {
         self.news || self.rang || self.told.is_some()
     }
 
-    /// A rank that is broken stays so.
+    /// Sets the state. A rank that is broken stays broken.
     pub(super) fn set_state(&mut self, state: GroupState) {
         if self.panicked.is_none() && self.state != state {
             self.state = state;
@@ -366,13 +367,13 @@ impl Inner {
         }
     }
 
-    /// The device has `view`.
+    /// Notes that the device has `view`.
     pub(super) fn set_view(&mut self, view: GroupView) {
         self.view = Some(view);
         self.changes.add();
     }
 
-    /// Whether the threads of the group run.
+    /// Checks that the threads of the group run.
     pub(super) fn check(&self) -> Result<(), GroupError> {
         match &self.panicked {
             Some(panicked) => Err(panicked.clone().into()),
@@ -380,7 +381,7 @@ impl Inner {
         }
     }
 
-    /// Returns what holds this rank up.
+    /// Returns the event that holds this rank up, if any.
     pub(super) fn hindrance(&self) -> Option<&GroupEventKind> {
         self.hindrance.as_ref()
     }
@@ -393,7 +394,7 @@ impl Inner {
         } else if self.hindrance.as_ref().is_some_and(|held| what.ends(held)) {
             self.hindrance = None;
         }
-        // The same failure again and again would drive out everything else.
+        // If one failure comes again and again, its events would drive out all others.
         let repeats = matches!(
             what,
             GroupEventKind::Failed { .. } | GroupEventKind::NotConnected { .. }

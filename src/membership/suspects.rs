@@ -1,4 +1,4 @@
-//! What this rank has against others, and since when: for events, for the kernels' masks, and for pairs that part.
+//! What this rank has against others, and since when. Events, the words that kernels read, and the parting of pairs follow from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -19,25 +19,25 @@ pub(super) struct Suspects {
 /// The causes against one member. A member without a cause is trusted and has no entry.
 #[derive(Debug, Default)]
 struct Causes {
-    /// Since when.
+    /// The causes that stand now, with the time since when each does.
     now: BTreeMap<Cause, Instant>,
-    /// All causes since the rank was trusted last. A timeout comes and goes with each call.
+    /// All causes that were reported since the rank was trusted last. A timeout comes and goes with each call, and is reported once.
     told: BTreeSet<Cause>,
 }
 
 /// What adding a cause has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Added {
-    /// It stood already, or the slot has no member.
+    /// Nothing: the cause stood already, or the slot has no member.
     Nothing,
-    /// It stands again, and was reported since the rank was trusted last.
+    /// The cause stands again, and was reported since the rank was trusted last.
     Again,
-    /// It is to be reported.
+    /// The cause stands now and is to be reported.
     New,
 }
 
 impl Cause {
-    /// Returns whether a QP to the rank is of no use any more. It stays so until the QPs are connected anew.
+    /// Returns whether this cause means that a QP to the rank is of no use any more. It stays so until the QPs are connected anew.
     fn breaks_pair(&self) -> bool {
         matches!(
             self,
@@ -45,20 +45,20 @@ impl Cause {
         )
     }
 
-    /// Returns whether a look into the store may follow from it: a timeout only runs clocks, at the pace of looks.
+    /// Returns whether a look into the store may follow from this cause. A timeout only runs clocks, at the pace of looks.
     pub(super) const fn is_news(&self) -> bool {
         !matches!(self, Self::Timeout)
     }
 
-    /// Returns whether the host makes kernels stop waiting for this cause. A timeout is a kernel's own finding, which a word from the rank
-    /// withdraws.
+    /// Returns whether the host makes kernels stop waiting for a rank with this cause. A timeout is the kernels' own finding, and a word
+    /// from the rank withdraws it.
     fn is_told(&self) -> bool {
         !matches!(self, Self::Timeout | Self::Leaves | Self::Overdue)
     }
 }
 
 impl Suspects {
-    /// The view has changed: causes against others than these say nothing any more.
+    /// Takes over the members of a new view. Causes against ranks that are no members any more are forgotten.
     pub(super) fn set_members(&mut self, members: &Members) {
         self.members.clone_from(members);
         self.found
@@ -86,12 +86,13 @@ impl Suspects {
         }
     }
 
-    /// Takes a cause back. Whether the rank was suspected because of it, and is no longer at all.
+    /// Takes a cause back. Returns whether the rank was suspected because of it, and no longer is suspected at all.
     pub(super) fn withdraw(&mut self, slot: u32, cause: &Cause) -> bool {
         self.retain(slot, |of| of != cause)
     }
 
-    /// The QPs to the member in `slot` were connected anew. Whether it was suspected because of them, and is no longer at all.
+    /// Notes that the QPs to the member in `slot` were connected anew. Returns whether it was suspected because of them, and no longer is
+    /// at all.
     pub(super) fn mend(&mut self, slot: u32) -> bool {
         self.retain(slot, |of| !of.breaks_pair())
     }
@@ -124,7 +125,7 @@ impl Suspects {
         self.those(|of, _| of == cause)
     }
 
-    /// The members for which kernels wait in vain, without a cause that says why: no QP to them is known to have failed, and they are not
+    /// Returns the members for which kernels wait in vain without a known reason: no QP to them is known to have failed, and they are not
     /// known to have ended.
     pub(super) fn unexplained(&self) -> Slots {
         let explains = |cause: &Cause| {
@@ -139,7 +140,8 @@ impl Suspects {
         self.those(|cause, since| cause.breaks_pair() && now.duration_since(since) >= bound)
     }
 
-    /// When the next of them will have been so for `bound`; none if no further one is.
+    /// Returns how long it takes until a QP to a further member will have been of no use for `bound`. Returns None if there is no such
+    /// member.
     pub(super) fn next_broken(&self, now: Instant, bound: Duration) -> Option<Duration> {
         let all = self.found.values().flat_map(|causes| &causes.now);
         let breaks = all.filter(|(cause, _)| cause.breaks_pair());
@@ -157,8 +159,7 @@ impl Suspects {
         self.those(|cause, _| cause.is_told())
     }
 
-    /// The members from which kernels have nothing to wait for: those that the host has named, and those that kernels have found
-    /// silent.
+    /// Returns the members for which kernels do not wait: those that the host has named, and those that kernels have found silent.
     pub(super) fn silent(&self) -> Slots {
         self.those(|cause, _| cause.is_told() || matches!(cause, Cause::Timeout))
     }

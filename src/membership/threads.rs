@@ -1,4 +1,4 @@
-//! How a thread of a group starts. Its panic breaks the rank down.
+//! Starts the threads of a group. A panic of one of them breaks the rank down.
 
 use std::sync::Arc;
 

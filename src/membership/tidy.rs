@@ -1,8 +1,8 @@
-//! Removing the records of dropped ranks from the store, which the member in the lowest slot does. If that member dies, the next
-//! view has another one.
+//! Removes the records of dropped ranks from the store. The member in the lowest slot does this. If that member dies, the next view has
+//! another lowest member.
 //!
-//! No rank waits for the removal. So the thread that follows the rules does it at the end of a turn, and for a part of a lease only.
-//! A member that took longer would be unheard meanwhile.
+//! No rank waits for the removal. So the thread that follows the rules does it at the end of a turn, and only for a part of a lease. A
+//! member that took longer would be unheard meanwhile.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,30 +15,30 @@ use super::rank::Rank;
 use super::stored::{PROMISES, all_words, words_of};
 use crate::team::Sweep;
 
-/// Of so many views one has the store searched for what ranks have left that are over; after the others it is removed by name.
+/// In one of this many views the store is searched for whatever dropped ranks have left. After other views it is removed by name.
 const SWEEP: u32 = 16;
 /// Pause between two turns of a rank that has something left to remove.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Most leases that it waits after a call that has failed.
+/// The longest wait after a call that has failed, in leases.
 const MOST_LEASES: u32 = 64;
 
 /// What the member in the lowest slot has removed, and has left to remove.
 #[derive(Debug, Default)]
 pub(super) struct Tidying {
     sweep: Sweep,
-    /// The record after which that was begun.
+    /// The record after which the present removal was begun.
     begun: Option<Arc<Record>>,
-    /// That after which all was removed.
+    /// The record after which everything was removed.
     done: Option<Arc<Record>>,
-    /// Calls in a row that have failed, and the time of the next one.
+    /// The number of calls in a row that have failed, and when the next one is due.
     failures: u32,
     next: Option<Instant>,
 }
 
 impl Tidying {
-    /// What is to be removed after `record`, of which this rank is the lowest member.
+    /// Decides what is to be removed after `record`. This rank is the lowest member of its view.
     fn begin(&mut self, record: &Arc<Record>, leftovers: Sweep) {
-        // A rank that was late may write after this. So all of it is looked for now and then.
+        // A late rank may write a key after its removal. So all keys are searched now and then.
         let all_gone = self.sweep.is_done() && !record.epoch.is_multiple_of(SWEEP);
         let before = self.done.take().filter(|_| all_gone);
         let mut sweep = promises(record, before.as_ref().map(|before| before.number));
@@ -58,7 +58,7 @@ impl Tidying {
         (self.sweep, self.begun) = (sweep, Some(Arc::clone(record)));
     }
 
-    /// The device has the view of `record`, and ranks may have left something behind.
+    /// Notes that the device has the view of `record`, and that ranks may have left something in the store.
     pub(super) fn tidy(&mut self, rank: &Rank, record: &Arc<Record>) {
         if rank.is_lowest(record) {
             self.begin(record, rank.shared.transport.leftovers());
@@ -67,13 +67,13 @@ impl Tidying {
         }
     }
 
-    /// `who` has left, and all are through with it.
+    /// Notes that `who` has left, and that all ranks have ended their calls with it.
     pub(super) fn leaver(&mut self, who: RankGeneration) {
         words_of(who).for_each(|key| self.sweep.add_key(key));
     }
 
-    /// Removes what is left, for as long as a turn may take and by one call at least. Returns how long this rank waits then: `time`
-    /// at most.
+    /// Removes what is left, for as long as a turn may take, and makes one call at least. Returns how long this rank waits after that: at
+    /// most `time`.
     pub(super) fn sweep(&mut self, rank: &mut Rank, record: &Record, time: Duration) -> Duration {
         let (now, ttl) = (Instant::now(), rank.shared.bounds.lease_ttl);
         let waits = self.next.is_some_and(|next| now < next);
@@ -106,11 +106,12 @@ impl Tidying {
     }
 }
 
-/// All promises up to the view of `record`, if no proposal is open. This rank has removed those up to `from`, if it has removed any.
+/// Returns the promises to remove: all up to the view of `record`, unless a proposal is open. This rank has removed the promises below the
+/// number `from`, if any.
 fn promises(record: &Record, from: Option<u64>) -> Sweep {
     let mut sweep = Sweep::default();
     let all = PROMISES.trim_end_matches('/');
-    // Most views come one proposal after the other, whose number says where its promises are.
+    // Most views come one proposal after the other. Then the number of the proposal says where its promises are.
     match from.filter(|from| from.checked_add(1) == Some(record.number)) {
         _ if record.open.is_some() => {}
         Some(_) => sweep.add_below(format!("{all}/{}", record.number)),
@@ -119,8 +120,8 @@ fn promises(record: &Record, from: Option<u64>) -> Sweep {
     sweep
 }
 
-/// Members of `before` that are over in `now`. None where others may have written something as well: those that asked in vain before
-/// a later generation of their slot came in.
+/// Returns the members of `before` that are over in `now`. Returns None if other generations may have written something as well: those that
+/// asked in vain before a later generation of their slot came in.
 fn dropped(before: &Record, now: &Record) -> Option<Vec<RankGeneration>> {
     let next = |(slot, generation): RankGeneration| {
         let earlier = before.admitted.get(slot).unwrap_or(0);
@@ -150,7 +151,7 @@ mod tests {
         };
         assert_eq!(dropped(&before, &after(&[0, 1], &[])), Some(vec![]));
         assert_eq!(dropped(&before, &after(&[0, 1], &[(2, 1)])), Some(vec![]));
-        // Its first generation has asked in vain.
+        // The first generation of slot 2 has asked in vain.
         assert_eq!(dropped(&before, &after(&[0, 1], &[(2, 2)])), None);
         assert_eq!(dropped(&before, &after(&[0], &[])), Some(vec![(1, 1)]));
         let without = after(&[0], &[]);

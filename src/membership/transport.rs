@@ -1,4 +1,4 @@
-//! What a group needs of a team: its place among the ranks, and QPs to one peer at a time.
+//! What a group needs of a team: the team's place among the ranks, and QPs to one peer at a time.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -11,7 +11,7 @@ use rendezvous::{Process, Store};
 use super::event::Cause;
 use crate::team::{Sweep, TeamError};
 
-/// Time between two looks of the thread that watches.
+/// Pause of the thread that watches, between two looks.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// An event that an HCA of this rank has reported.
@@ -19,15 +19,15 @@ const LOOK: Duration = Duration::from_millis(1);
 pub(super) enum Alarm {
     /// The port of this rail carries nothing any more.
     PortDown(usize),
-    /// It does again.
+    /// The port of this rail carries again.
     PortUp(usize),
     /// The HCA of this rail has failed for good.
     Fatal(usize),
-    /// A QP to this rank has failed, as this type of event says.
+    /// A QP to this rank has failed. The number is the type of the HCA's event.
     Qp(u32, u16),
 }
 
-/// How far a rank is with a newcomer.
+/// How far a rank is in connecting with a newcomer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meeting {
     /// The other end has not come yet.
@@ -40,38 +40,38 @@ pub(super) enum Meeting {
 
 /// The QPs of one rank, as a group sees them.
 pub(super) trait Transport: Send + Sync + Debug {
-    /// This rank's slot.
+    /// Returns this rank's slot.
     fn slot(&self) -> u32;
 
-    /// Returns the generation of the rank that this process is.
+    /// Returns this rank's generation.
     fn generation(&self) -> u32;
 
-    /// Slots of the team.
+    /// Returns the number of slots of the team.
     fn slots(&self) -> u32;
 
-    /// Returns the ranks that were connected when this one joined, all of generation 1; none: it joins others.
+    /// Returns the ranks that were connected when this one joined, all of generation 1. Returns none if this rank joins others.
     fn founders(&self) -> Vec<u32>;
 
     fn store(&self) -> Arc<dyn Store>;
 
-    /// Longest wait of a device call.
+    /// Returns the longest wait of a device call.
     fn deadline(&self) -> Duration;
 
-    /// Longest wait for other ranks in what all do together.
+    /// Returns the longest wait for other ranks in a collective call.
     fn timeout(&self) -> Duration;
 
-    /// Returns the process by whose end other ranks see that this one has ended.
+    /// Returns the process whose end shows other ranks that this one has ended.
     fn process(&self) -> Process {
         Process::this()
     }
 
-    /// Returns what the system says to one more thread of this name.
+    /// Returns an error if the system of a test gives no thread of this name.
     #[cfg(test)]
     fn may_start(&self, _thread: &str) -> std::io::Result<()> {
         Ok(())
     }
 
-    /// The pause of the thread that watches, between two looks.
+    /// Pauses the thread that watches, between two looks.
     fn rest(&self) {
         std::thread::sleep(LOOK);
     }
@@ -79,31 +79,31 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// Returns the record by which other ranks connect to this generation: key and value. None if this generation has written it before.
     fn hello(&self) -> Result<Option<(String, Vec<u8>)>, TeamError>;
 
-    /// Ends everything with `peer`, at once: its QPs are in Err.
+    /// Ends everything with `peer` at once: moves the QPs to it to Err.
     fn fail_peer(&self, peer: u32) -> Result<(), TeamError>;
 
-    /// Closes what this rank has opened of the memory of `peer`, whose calls have ended. `false` while a kernel uses it: call again.
+    /// Closes what this rank has opened of the memory of `peer`, whose calls have ended. Returns false while a kernel uses it: call again.
     fn release_peer(&self, _peer: u32) -> Result<bool, TeamError> {
         Ok(true)
     }
 
-    /// Returns whether nothing that the former generations of `peer` have posted can still arrive in the layer's memory. They must have
-    /// reported that their QPs are in Err. Only then its words are cleared. `false`: look again.
+    /// Returns whether nothing that earlier generations of `peer` have posted can still arrive in the layer's memory: they have reported
+    /// that their QPs are in Err. The words of `peer` may be cleared only after that. On `false` the caller asks again.
     fn is_silent(&self, _peer: u32, _generation: u32) -> Result<bool, TeamError> {
         Ok(true)
     }
 
-    /// Returns the newest generation of `peer` with which the QPs were ever connected; 0: none. Earlier ones are over for this rank.
+    /// Returns the newest generation of `peer` with which the QPs were ever connected, or 0. Earlier generations are over for this rank.
     fn newest(&self, peer: u32) -> u32;
 
     /// Connects the QPs to `peer` with those of that generation, whatever state they are in, and proves them by a write on each. Does
     /// not wait for long; called again, it goes on. No kernel gets a guard of the peer before [`Transport::open_peer`]. Until then
     /// this rank may call it again to see whether the other end has begun anew.
     ///
-    /// [`TeamError::Unreached`] is [`Meeting::Unproven`] too: the next call begins another attempt, and the caller waits before it.
+    /// [`TeamError::Unreached`] means [`Meeting::Unproven`] as well: the next call begins another attempt, and the caller waits before it.
     fn connect_peer(&self, peer: u32, generation: u32) -> Result<Meeting, TeamError>;
 
-    /// Returns the longest time for which an HCA tries before it gives a QP up.
+    /// Returns the longest time for which an HCA tries before it gives up a QP.
     fn patience(&self) -> Duration;
 
     /// Brings this rank and generation `generation` of `peer`, which was connected and has been failed, together again: on the same
@@ -129,7 +129,7 @@ pub(super) trait Transport: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Kernels may post to `peer`, which is connected.
+    /// Lets kernels post to `peer`, which is connected.
     fn open_peer(&self, peer: u32) -> Result<(), TeamError>;
 
     /// Returns the records to remove from the store: those by which generations that are over were connected.
@@ -138,29 +138,29 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// Returns the events of the HCAs since the last call.
     fn alarms(&self) -> Vec<Alarm>;
 
-    /// HCAs of this rank.
+    /// Returns the number of rails of this rank.
     fn rails(&self) -> usize;
 
-    /// Rails by which nothing goes to `peer`, whose QPs go round them.
+    /// Returns the rails that carry nothing to `peer`. What is posted to QPs of these rails goes by other rails.
     fn left_out(&self, _peer: u32) -> Vec<u32> {
         Vec::new()
     }
 
-    /// Returns what kernels have sent to `peer` and know to have completed: a number that grows with it.
+    /// Returns a number that grows with the completions that kernels have seen of what they sent to `peer`.
     fn completed(&self, peer: u32) -> Result<u64, TeamError>;
 
-    /// Generations that have ended, where the transport sees that by itself.
+    /// Returns the generations that have ended, if the transport sees that by itself.
     fn ended(&self) -> BTreeSet<RankGeneration> {
         BTreeSet::new()
     }
 
-    /// Returns whether the HCA has a QP to `peer` in error, whether or not a kernel has seen it: a command for each QP.
+    /// Returns whether the HCA has a QP to `peer` in error, seen by a kernel or not. This takes a command for each QP.
     fn has_failed(&self, peer: u32) -> Result<bool, TeamError>;
 
-    /// Peers of which kernels have found a QP in error since the last call, maybe among others: in peace none, whatever the number
-    /// of ranks.
+    /// Returns the peers of which kernels have found a QP in error since the last call. It may return other peers as well. In peace it
+    /// returns none, whatever the number of ranks.
     fn failing(&self) -> Vec<u32>;
 
-    /// Returns why kernels have found a QP to `peer` in error; none if they have not.
+    /// Returns why kernels have found a QP to `peer` in error. Returns None if they have not.
     fn failure(&self, peer: u32) -> Result<Option<Cause>, TeamError>;
 }

@@ -1,4 +1,4 @@
-//! P9: whose turn it is to do what any rank may do, and how long a rank waits until its own has come.
+//! P9: decides whose turn it is to do what any rank may do, and how long a rank waits until its own turn has come.
 
 use std::time::{Duration, Instant};
 
@@ -8,29 +8,29 @@ use membership_rules::record::{Proposal, Record};
 use super::attention::{Attention, BUSY, LOOK};
 use super::rank::Rank;
 
-/// It pauses for this part of the time that it has waited, if that is longer.
+/// A rank that waits in a change pauses for this part of the time that it has waited, if that is longer than [`BUSY`].
 const BUSY_PART: u32 = 4;
 
-/// After a pair that was connected anew, the rank waits for more pairs for this long. When ports or a switch come back many pairs
-/// do, and each view costs every rank a change.
+/// How long a rank waits for more pairs after a pair was connected anew. When ports or a switch come back many pairs do, and each view
+/// costs every rank a change.
 const UNITE: Duration = Duration::from_millis(40);
 
-/// Since when something is to be done, in the record with this epoch and number.
+/// The epoch and number of a record, and since when something is to be done in it.
 type Since = Option<((u32, u64), Instant)>;
 
-/// What this rank waits for others to do.
+/// What this rank waits for other ranks to do.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// This rank would do a step that any rank may do.
+    /// Since when this rank would do a step that any rank may do.
     turn: Since,
-    /// A step is to be done by some rank.
+    /// Since when a step is to be done by some rank.
     busy: Since,
 }
 
 impl Turns {
-    /// P9: whether this rank looks at all keys. The rank that acts does, and a rank that comes or goes. Another rank does so only
-    /// when its turn has passed without a change, and not before its next regular look. What this rank has against others it
-    /// follows by itself.
+    /// P9: returns whether this rank looks at all keys. The rank that acts does, and so does a rank that comes or goes. Another rank does
+    /// so only when its turn has passed without a change, and not before its next regular look. If this rank has something against others,
+    /// it follows that by itself, at its turn.
     pub(super) fn reads_all(
         &mut self,
         rank: &Rank,
@@ -60,7 +60,7 @@ impl Turns {
         since.elapsed() >= reading_turn(rank, record, accuses, place)
     }
 
-    /// P9: how long this rank still leaves to others what any of them may do; all of them wait for `more`.
+    /// P9: returns how long this rank still leaves a step to others that may do it as well. All of them wait for `more`.
     pub(super) fn turn_left(
         &mut self,
         rank: &Rank,
@@ -80,15 +80,15 @@ impl Turns {
             .saturating_sub(now.duration_since(since))
     }
 
-    /// Pause between two looks of a rank that waits for others in a change: a quarter of the time that it has waited already. So
-    /// the number of looks in a change grows only slowly with the time that other ranks take.
+    /// Returns the pause between two looks of a rank that waits for others in a change: a quarter of the time that it has waited already.
+    /// So the number of looks in a change grows only slowly with the time that other ranks take.
     fn busy_pause(&self, rank: &Rank) -> Duration {
         let waited = self.busy.map(|(_, since)| since.elapsed() / BUSY_PART);
         let shortest = BUSY.max(rank.store.pace().slowest());
         shortest.max(waited.unwrap_or_default())
     }
 
-    /// When the next look is due if nothing changes before.
+    /// Returns how long the rank waits for its next look if nothing changes before.
     pub(super) fn longest_wait(
         &self,
         rank: &Rank,
@@ -101,11 +101,12 @@ impl Turns {
         let place = place(rank, record, look);
         let row = look.rows.get(&rank.own.slot);
         let accuses = row.is_some_and(Row::accuses) || !look.ended.is_empty();
-        // A newcomer that has woken the members waits for the record. So does the rank that acts, until then.
+        // `rung`: all newcomers of the proposal have promised, so they have woken the members. Before that the rank that acts waits for the
+        // record.
         let rung = |open: &Proposal| open.takes.keys().all(|it| look.promises.contains_key(&it));
         let device = !look.has_place || rank.since.left.is_some();
         let comes = match rank.own.applied {
-            // It founds the group anew with others that ask.
+            // This newcomer founds the group anew with others that ask.
             0 => look.holders.and(&record.slots()).is_empty(),
             _ => !look.asks.is_empty(),
         };

@@ -1,5 +1,5 @@
-//! The thread that looks at what tells of trouble without asking the store: words of kernels, words of QPs, events of HCAs, ends
-//! of processes.
+//! The thread that looks for signs of trouble that need no call of the store: words of kernels, words of QPs, events of HCAs, and ends of
+//! processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use super::pidfd::{PidFd, Watched};
 use super::shared::{Inner, Shared};
 use super::transport::Alarm;
 
-/// The QPs to a peer that may have failed are looked at once in so many looks.
+/// The QPs to a peer that may have failed are looked at once in this many looks.
 const ROUND: u32 = 4;
-/// The HCA is asked about the QPs to a rank for which kernels wait in vain once in so many looks.
+/// The HCA is asked, once in this many looks, about the QPs to each rank for which kernels wait in vain.
 const ASK: u32 = 128;
-/// A process that could not be watched, as when no descriptor was left, is tried again once in so many looks.
+/// A process that could not be watched, as when no descriptor was left, is tried again once in this many looks.
 const WATCH_AGAIN: u32 = 1024;
 
-/// What was seen so far.
+/// What the thread that watches has seen so far.
 #[derive(Debug)]
 struct Watch {
     shared: Arc<Shared>,
     processes: BTreeMap<RankGeneration, Watched>,
     turn: u32,
-    /// Peers to which QPs may have failed. One stays as long as a QP to it is in error, whether or not it is a member: it may become
-    /// one.
+    /// Peers to which QPs may have failed. A peer stays here as long as a QP to it is in error. It need not be a member, because it may
+    /// become one.
     failing: BTreeSet<u32>,
     /// Rails whose HCA has failed for good.
     failed: BTreeSet<usize>,
@@ -115,14 +115,14 @@ impl Watch {
         }
     }
 
-    /// Returns whether `slot` has another member of the newest view, which does not part it from this rank.
+    /// Returns whether `slot` has another member of the newest view from which this rank is not parted.
     fn reaches(&self, inner: &Inner, slot: u32) -> bool {
         let generation = inner.suspects.members().get(slot);
         let is_parted = |generation: u32| inner.parted.contains(&(slot, generation));
         slot != self.shared.transport.slot() && generation.is_some_and(|it| !is_parted(it))
     }
 
-    /// A port that is down says nothing of any rank: what goes through it fails by its QPs, pair by pair.
+    /// Reports what HCAs have told. A port that is down says nothing of any rank: what goes through it fails by its QPs, pair by pair.
     fn look_at_hcas(&mut self) {
         for alarm in self.shared.transport.alarms() {
             match alarm {
@@ -148,8 +148,8 @@ impl Watch {
         }
     }
 
-    /// Asks whether the QPs to `slot` have failed, for kernels that have given the slot up. Those kernels look at the QPs no more,
-    /// so they do not see the failure. What they posted holds memory that the next calls need, until the QPs are in error.
+    /// Asks the HCA whether the QPs to `slot` have failed, after kernels have given the slot up. Those kernels look at the QPs no more, so
+    /// they do not see the failure. What they posted holds memory that the next calls need, until the QPs are in error.
     fn ask(&self, slot: u32) {
         if matches!(self.shared.transport.has_failed(slot), Ok(true)) {
             self.shared.suspect(slot, Cause::QpFlushed);

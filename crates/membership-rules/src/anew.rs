@@ -1,26 +1,26 @@
-//! A store that has lost the record, or is back with an earlier one: when a rank writes its newest record anew.
+//! When a rank writes its newest record anew into a store that has lost the record or is back with an earlier one.
 //!
-//! Only a compare-and-set of the record makes a view, so the record that the last change has left counts, and no rank may know it.
-//! A rank that writes a record of before makes a second group. The rules that keep it from that:
+//! Only a compare-and-set of the record makes a view. So the record that the last change has left counts, and it may be that no rank knows
+//! it. A rank that writes an earlier record makes a second group. These rules keep it from that:
 //!
-//! - Each member of the record that it would write, and each newcomer of the proposal in it, has said in this store what the newest
-//!   record is that it has had. A rank counts as ended only by certain evidence. Each view needs a promise of each of its members. So a
-//!   later view has no living member of this one, or one of them has said so.
-//! - The newest of all that was said is written. A rank says its whole record, and others take it over if theirs is earlier: the one that
-//!   had it may end before the record is written.
-//! - One of these ranks was in touch with the store not longer ago than the group takes to be founded anew. So it was not left out by
-//!   a group of newcomers.
-//! - No rank has said anything new for a lease. So a rank that reaches the store has spoken.
-//! - The number is new. What was on its way to the store before does not replace it, and promises of before are none for it.
+//! - Each member of the record to be written, and each newcomer of its proposal, has said in this store which is the newest record that it
+//!   has had, or has ended by certain evidence. Each view needs a promise of each of its members. So no living member of this record has
+//!   been in a later view without saying so.
+//! - The newest record that was named is written. A rank says its whole record, and others take it over if theirs is earlier, because the
+//!   rank that had it may end before the record is written.
+//! - One of these ranks was in touch with the store not longer ago than the group takes to be founded anew. So a group of newcomers cannot
+//!   have left these ranks out.
+//! - No rank has said anything new for a lease. So each rank that reaches the store has spoken.
+//! - The number is new. A write that was on its way to the store before does not replace the record, and no earlier promise counts for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::record::{RankGeneration, Record};
 
-/// So many numbers are left out by a record that is written anew: more than there can be proposals of which none of its ranks has heard.
+/// How many numbers a record that is written anew leaves out. No more proposals can exist of which none of its ranks has heard.
 const LEFT_OUT: u64 = 1 << 16;
 
-/// Which of two records is the later one: view, then proposal.
+/// The place of a record among others. The later record has the later view, or the later proposal of one view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// Number of the view.
@@ -30,7 +30,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// That of `record`.
+    /// Returns the place of `record`.
     pub fn of(record: &Record) -> Self {
         Self {
             epoch: record.epoch,
@@ -39,61 +39,61 @@ impl Place {
     }
 }
 
-/// What a rank says in a store that has lost the record.
+/// What a rank says when the store has lost the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// The newest record that it has had.
+    /// The place of the newest record that the rank has had.
     pub place: Place,
-    /// Whether it was in touch with the store not longer ago than the group takes to be founded anew.
+    /// True if the rank was in touch with the store, not longer ago than the group takes to be founded anew.
     pub touched: bool,
 }
 
-/// What a rank does about the record.
+/// What a rank does about a lost record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Anew {
-    /// It is no rank of its newest record: another one writes it.
+    /// Nothing: the rank is no rank of its newest record, so another rank writes it.
     Other,
-    /// This rank has had a later record: all take that over from its word.
+    /// Takes over a later record from the word of this rank.
     Later(RankGeneration),
-    /// These have not said what they have had.
+    /// Waits for these ranks, which have not said what they have had.
     Misses(Vec<RankGeneration>),
-    /// None of those that have spoken was in touch: newcomers may have founded the group anew.
+    /// Nothing: no rank that has spoken was in touch, so newcomers may have founded the group anew.
     Untouched,
-    /// It waits for a lease in which no rank says anything new.
+    /// Waits until no rank has said anything new for a lease.
     Hushes,
-    /// It writes this record, in the place of what stands there.
+    /// Writes this record in the place of what the store holds.
     Write(Record),
 }
 
-/// The rules above, one method each. `()` follows all of them; a model may leave some out.
+/// The rules of this module, one method each. `()` follows all of them; a model may leave some out.
 pub trait AnewRules {
-    /// The ranks that must have spoken before `record` is written: its members, and each newcomer of the open proposal.
+    /// Returns the ranks that must have spoken before `record` is written: its members, and each newcomer of the open proposal.
     fn needed(&self, record: &Record) -> BTreeSet<RankGeneration> {
         let takes = record.open.iter().flat_map(|open| open.takes.iter());
         record.members.iter().chain(takes).collect()
     }
 
-    /// The newest of all is written. Returns whether that of another, `word`, is taken over in the place of the `own` one.
+    /// The newest record is written. Returns whether the record at `word`, of another rank, takes the place of the one at `own`.
     fn is_later(&self, word: Place, own: Place) -> bool {
         word > own
     }
 
-    /// Each of the `needed` ranks has spoken or has ended for certain, so none is missed.
+    /// Each of the `needed` ranks has spoken or has ended for certain. Returns whether that holds when `misses` of them have not.
     fn have_spoken(&self, misses: usize, _needed: usize) -> bool {
         misses == 0
     }
 
-    /// One rank was in touch.
+    /// Returns whether one of the ranks that have spoken was in touch.
     fn was_touched<'a>(&self, mut spoken: impl Iterator<Item = &'a Word>) -> bool {
         spoken.any(|word| word.touched)
     }
 
-    /// No rank has said anything new for a lease.
+    /// Returns whether no rank has said anything new for a lease, which is `hushed`.
     fn is_hushed(&self, hushed: bool) -> bool {
         hushed
     }
 
-    /// The number is new: what it had, and what `stands` in the store, are below it.
+    /// Returns the number of the new record. It is above `had`, the number of this rank's record, and `stands`, the number in the store.
     fn number(&self, had: u64, stands: u64) -> u64 {
         had.max(stands).saturating_add(LEFT_OUT)
     }
@@ -101,24 +101,24 @@ pub trait AnewRules {
 
 impl AnewRules for () {}
 
-/// What a rank knows whose newest record the store has lost.
+/// What a rank knows when the store has lost its newest record.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
-    /// This rank.
+    /// Slot and generation of this rank.
     pub own: RankGeneration,
-    /// The newest record that it has had.
+    /// The newest record that this rank has had.
     pub record: &'a Record,
-    /// What the store holds, the default if it holds none.
+    /// The place of the record that the store holds. The default if it holds none.
     pub stands: Place,
-    /// What ranks have said, this one among them.
+    /// What each rank has said, this one included.
     pub words: &'a BTreeMap<RankGeneration, Word>,
     /// Ranks that have ended for certain.
     pub ended: &'a BTreeSet<RankGeneration>,
-    /// No rank has said anything new for a lease.
+    /// True if no rank has said anything new for a lease.
     pub hushed: bool,
 }
 
-/// Returns what a rank does in this situation.
+/// Returns what a rank does in the situation `at`.
 pub fn anew(rules: &impl AnewRules, at: &Situation<'_>) -> Anew {
     let (record, words) = (at.record, at.words);
     let place = Place::of(record);
@@ -145,7 +145,7 @@ pub fn anew(rules: &impl AnewRules, at: &Situation<'_>) -> Anew {
     new.number = rules.number(record.number, at.stands.number);
     match new.check() {
         Ok(()) => Anew::Write(new),
-        // Its number is at the end of all numbers.
+        // The number is the largest possible one, so the record cannot be written with a new number.
         Err(_) => Anew::Other,
     }
 }

@@ -1,8 +1,8 @@
-//! The choice: the group expels members that the larger side does not reach, and no other member for want of contact.
+//! Decides which members the group expels for want of contact: only members that the larger side does not reach.
 //!
-//! Members are a graph with an edge where both rows say that they meet. The largest component stays, if it has two ranks or
-//! more; of several the one with the lowest slot. A rank outside goes when its pair with every rank of that component is
-//! overdue. Each row is read a few times, as words of 64 slots: linear in N²/64.
+//! The members are a graph. It has an edge between two members whose rows both say that they meet. The largest component stays if it has
+//! two ranks or more; of several largest ones, the one with the lowest slot. A rank outside goes when its pair with every rank of that
+//! component is overdue. Each row is read a few times, as words of 64 slots: linear in N²/64.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::look::Row;
 use crate::rulebook::{End, Rulebook};
 use crate::slots::Slots;
 
-/// Returns the ranks of `living` that are expelled. `rows` are those of members that hold a lease.
+/// Returns the ranks of `living` that are expelled. `rows`: the rows of members that hold a lease.
 pub fn choice(book: &impl Rulebook, living: &Slots, rows: &BTreeMap<u32, Row>) -> Slots {
-    // In peace no member has another overdue.
+    // In peace no row calls a member overdue.
     if rows.values().all(|row| row.overdue.is_empty()) {
         return Slots::default();
     }
@@ -30,7 +30,7 @@ pub fn choice(book: &impl Rulebook, living: &Slots, rows: &BTreeMap<u32, Row>) -
     if best.len() < book.smallest_side() {
         return Slots::default();
     }
-    // A rank that one of the component meets stays. A rank that all of the component call overdue may go.
+    // A rank that a rank of the component meets stays. A rank that all ranks of the component call overdue may go.
     let mut met = Slots::default();
     let mut by_all = living.clone();
     for inside in best.iter() {
@@ -50,7 +50,7 @@ pub fn choice(book: &impl Rulebook, living: &Slots, rows: &BTreeMap<u32, Row>) -
     book.expels(living.without(&best).iter().filter(goes).collect())
 }
 
-/// Those of `left` that `first` is joined with.
+/// Returns the ranks of `left` that edges connect with `first`, directly or through others.
 fn component<'a>(
     book: &impl Rulebook,
     first: u32,
@@ -121,10 +121,10 @@ mod tests {
         let mut rows = rows(3, |a, b| a != 2 && b != 2);
         rows.get_mut(&2).unwrap().meets.insert(0);
         assert!(choice(&(), &set(&[0, 1, 2]), &rows).is_empty());
-        // A rank without a row goes by the rows of the others.
+        // If a rank has no row, the rows of the others decide.
         rows.remove(&2);
         assert_eq!(choice(&(), &set(&[0, 1, 2]), &rows), set(&[2]));
-        // And only if all of them say so.
+        // They decide only if all of them call the rank overdue.
         rows.get_mut(&1).unwrap().overdue = Slots::default();
         assert!(choice(&(), &set(&[0, 1, 2]), &rows).is_empty());
     }

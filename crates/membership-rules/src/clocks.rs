@@ -1,11 +1,11 @@
-//! Observed time: clocks against others run only while this rank looks and the store answers.
+//! Observed time: clocks against other ranks run only while this rank looks and the store answers.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 /// A length of time: a [`Duration`] for a group, ticks for the model.
 pub trait Span: Copy + Ord + Default + Debug {
-    /// The sum.
+    /// Returns the sum of both.
     #[must_use]
     fn plus(self, other: Self) -> Self;
 }
@@ -16,20 +16,20 @@ impl Span for Duration {
     }
 }
 
-/// How long each clock runs, and what is a gap.
+/// How long each clock runs, and which pauses count as gaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds<S> {
-    /// Longer between the ends of two looks: a gap.
+    /// The longest time between the ends of two looks that is no gap.
     pub between: S,
-    /// A store call that takes longer: a gap.
+    /// The longest time of a store call that is no gap.
     pub call: S,
-    /// U: observed time after the first look that finds nothing new of a rank.
+    /// U: the observed time after which a rank of which nothing is heard is unheard. It starts at the first look that finds nothing new.
     pub unheard: S,
-    /// Observed time without contact of a pair.
+    /// The observed time after which a pair without contact is overdue.
     pub stalled: S,
-    /// Observed time of a proposal without an answer.
+    /// The observed time after which a proposal without an answer is late.
     pub unanswered: S,
-    /// Observed time in which a newcomer hears no member of the view.
+    /// The observed time without any member of the view after which a newcomer founds the group anew.
     pub found: S,
 }
 
@@ -45,20 +45,20 @@ pub fn rescale(time: Duration, before: Duration, now: Duration) -> Duration {
     }
 }
 
-/// So many looks must find nothing new of a rank, the first included.
+/// How many looks, the first included, must find nothing new of a rank before the rank is unheard.
 pub const LOOKS: u8 = 4;
 
 /// A clock against one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock<S> {
-    /// Observed time.
+    /// The observed time so far.
     pub time: S,
-    /// Looks, the first included, at different times; at most [`LOOKS`].
+    /// The number of looks at different times, the first included; at most [`LOOKS`].
     pub looks: u8,
 }
 
 impl<S: Span> Clock<S> {
-    /// The first look that misses a rank.
+    /// Returns the clock at the first look that misses a rank.
     #[must_use]
     pub fn first() -> Self {
         Self {
@@ -67,7 +67,7 @@ impl<S: Span> Clock<S> {
         }
     }
 
-    /// The next look, `passed` after the one before; no clock runs beyond `bound`.
+    /// Counts the next look, which ends `passed` after the one before. No clock runs beyond `bound`.
     pub fn look(&mut self, passed: S, bound: S) {
         self.time = self.time.plus(passed).min(bound);
         if passed > S::default() {
@@ -76,39 +76,39 @@ impl<S: Span> Clock<S> {
     }
 }
 
-/// How fast the store answers this rank: the slowest of its last eight calls, those without an answer included.
+/// The pace of the store as this rank sees it: the times of the last eight calls, with and without an answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     last: [Duration; 8],
     at: usize,
 }
 
-/// No store call waits longer, however slow the store is.
+/// The longest time that a store call may wait, however slow the store is.
 const LONGEST_CALL: Duration = Duration::from_secs(5);
-/// So many turns of P9 are each twice as long as the one before.
+/// In P9, each of the first places waits twice as long as the one before. This is the number of these places.
 const DOUBLED: u32 = 6;
-/// A turn of P9 is at least as long.
+/// The shortest turn of P9.
 const SHORTEST_TURN: Duration = Duration::from_millis(20);
 
 impl Pace {
-    /// A call has ended, with or without an answer.
+    /// Notes the time of a call that has ended, with or without an answer.
     pub fn took(&mut self, call: Duration) {
         self.last[self.at] = call;
         self.at = (self.at + 1) % self.last.len();
     }
 
-    /// The slowest of the last calls.
+    /// Returns the time of the slowest of the last calls.
     pub fn slowest(&self) -> Duration {
         self.last.into_iter().max().unwrap_or_default()
     }
 
-    /// By when a call returns with what it knows.
+    /// Returns the bound of the next call.
     pub fn call_ends(&self, lease: Duration) -> Duration {
         (lease / 3).max(2 * self.slowest()).min(LONGEST_CALL)
     }
 
-    /// Returns the bounds after the calls so far, for a lease that lives for `lease`. `configured` has the lower bounds of the three that
-    /// are configured.
+    /// Returns the bounds at the present pace of the store, for a lease that lives for `lease`. `configured` has the lower limits of the
+    /// three bounds that can be configured.
     pub fn bounds(&self, lease: Duration, configured: &Bounds<Duration>) -> Bounds<Duration> {
         let pace = self.slowest();
         Bounds {
@@ -121,9 +121,9 @@ impl Pace {
         }
     }
 
-    /// P9: how long the living member at `place`, counted from the one that proposed, waits before it does what any member may do.
-    /// Each waits twice as long as the one before it, up to 64 turns more. A change may be slow because many ranks share few
-    /// processors; ranks that help then make it slower. Meanwhile the lease of a dead rank lapses, and the next rank has its place.
+    /// P9: returns how long the living member at `place` waits before it does what any member may do. Places are counted from the rank that
+    /// proposed. Each waits twice as long as the one before it, up to 64 turns more. A change may be slow because many ranks share few
+    /// processors, and ranks that help make it slower. During the wait the lease of a dead rank lapses, and the next rank gets its place.
     pub fn turn(&self, place: u32) -> Duration {
         let unit = SHORTEST_TURN.max(2 * self.slowest());
         let doubled: u32 = (1 << place.min(DOUBLED)) - 1;
@@ -132,8 +132,8 @@ impl Pace {
     }
 }
 
-/// Returns how long waits what has failed `failures` times: `unit` × 1, 2, 4 … `most`. P6: a slot whose newcomer was dropped before it
-/// served 10 leases, by leases, at most 64. P7: connecting anew, by error bounds, at most 32.
+/// Returns how long to wait after `failures` failures: `unit` × 1, 2, 4 … `most`. P6 waits so for a slot whose newcomer was dropped before
+/// it served 10 leases: in leases, at most 64. P7 waits so before it connects anew: in error bounds, at most 32.
 pub fn back_off(unit: Duration, failures: u32, most: u32) -> Duration {
     match failures {
         0 => Duration::ZERO,
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(slow.unanswered, 60_000 * MS);
         assert_eq!(slow.stalled, 40_000 * MS);
         assert_eq!(slow.found, configured.found);
-        // Eight quick calls later it is as before.
+        // After eight quick calls the bounds are as before.
         for _ in 0..8 {
             pace.took(MS);
         }

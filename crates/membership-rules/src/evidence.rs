@@ -1,6 +1,6 @@
-//! Evidence: what a rank concludes from a look: clocks, its row, and the ranks that are gone.
+//! Evidence: what a rank concludes from a look. These are its clocks, its row, and the ranks that are gone.
 //!
-//! No conclusion but the end of a process is final: a sign of life, contact or a gap withdraws it.
+//! Only the end of a process is a final conclusion. A sign of life, contact or a gap withdraws any other.
 
 use std::time::Duration;
 
@@ -13,30 +13,30 @@ use crate::slots::Slots;
 /// The rules, with their bounds.
 #[derive(Clone, Debug)]
 pub struct Rules<S, B = ()> {
-    /// How long clocks run.
+    /// The bounds of the clocks.
     pub bounds: Bounds<S>,
-    /// The rules that a model may leave out; a group follows all.
+    /// The rules that a model may leave out. A group follows all of them.
     pub book: B,
 }
 
 impl<S> Rules<S> {
-    /// All of them.
+    /// Returns all rules, with these bounds.
     pub const fn new(bounds: Bounds<S>) -> Self {
         Self { bounds, book: () }
     }
 }
 
 impl<S: Span, B: Rulebook> Rules<S, B> {
-    /// Returns whether this look lies after a gap: nothing is concluded from the time before it.
+    /// Returns whether this look comes after a gap. Nothing is concluded from the time before a gap.
     fn is_gap(&self, look: &Look<S>) -> bool {
         self.book.is_own_gap(look.passed, self.bounds.between)
             || self.book.is_store_gap(look.call, self.bounds.call)
     }
 
-    /// Sections 3 and 4: moves the clocks of `own` on to this look. Returns the slots that this rank meets.
+    /// Clocks, evidence: moves the clocks of `own` on to this look. Returns the slots that this rank meets.
     pub fn observe(&self, own: &mut Own<S>, record: &Record, look: &Look<S>) -> Slots {
         let gap = self.is_gap(look);
-        // A call without an answer takes time as any other.
+        // A call without an answer takes time like any other call.
         let raw = look.passed.max(look.call);
         let passed = if gap { S::default() } else { raw };
         if gap {
@@ -47,14 +47,14 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         let members = record.slots();
         let open = record.open.as_ref();
         let mut near = open.map_or_else(|| members.clone(), |open| members.with(&open.all()));
-        // Of a newcomer the slot may be that of a member, which has to be gone before the newcomer founds anew.
+        // A newcomer's slot may be that of a member, which has to be gone before the newcomer founds anew.
         if own.is_member(record) || !members.contains(own.slot) {
             near.remove(own.slot);
         }
         let parted = record.parted.of(own.slot);
         let still = open.is_some() || !own.is_current(record);
         let mut meets = Slots::default();
-        // A rank counts as met for the stall bound after its last word. While no word of any member arrives, that says nothing.
+        // A rank counts as met for the stall bound after its last word. While no word of any member arrives, a missing word says nothing.
         let others = members.without(&own.broken);
         let hears = self.book.is_fresh(&look.heard.and(&others));
         own.unheard.retain(|slot, _| near.contains(*slot));
@@ -87,7 +87,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         meets
     }
 
-    /// The clock of the open proposal: it starts anew with each, with this rank's promise, and after a gap.
+    /// Moves the clock of the open proposal on. The clock starts anew with each proposal, with this rank's promise, and after a gap.
     fn observe_proposal(&self, own: &mut Own<S>, record: &Record, passed: Option<S>, raw: S) {
         let (of, time) = own.unanswered;
         own.unanswered = match (&record.open, passed) {
@@ -110,7 +110,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         if look.holders.contains(slot) || self.book.is_heard(look, slot) {
             own.unheard.remove(&slot);
         } else if self.book.has_written(look, slot) {
-            // It lived since the last look, and this one misses it.
+            // The rank lived after the last look, but this look misses it.
             own.unheard.insert(slot, Clock::first());
         } else {
             let clock = self.book.missed(before, passed, bound);
@@ -118,7 +118,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         }
     }
 
-    /// A newcomer founds anew only after `found`.
+    /// Returns how long a rank must not be heard to be unheard. A newcomer founds the group anew only after `found`.
     fn unheard_bound(&self, own: &Own<S>) -> S {
         if own.applied == 0 {
             self.bounds.found
@@ -127,7 +127,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         }
     }
 
-    /// Returns what this rank tells the others, `meets` being what [`Rules::observe`] has returned.
+    /// Returns what this rank tells the others. `meets`: the result of [`Rules::observe`].
     pub fn row(&self, own: &Own<S>, record: &Record, look: &Look<S>, meets: Slots) -> Row {
         let bound = self.unheard_bound(own);
         let unheard = own.unheard.iter();
@@ -139,7 +139,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         }
         let mut ended = Slots::default();
         if self.tells_ends(own, record, look) {
-            // Of a newcomer the next look may show another.
+            // For a newcomer's slot, the next look may show another generation.
             ended = look.ended.and(&record.slots());
         }
         Row {
@@ -160,16 +160,16 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         }
     }
 
-    /// Evidence: whether this rank reports ends of processes of its machine, which the lowest living rank of the machine does. The
-    /// others go by what they see themselves.
+    /// Evidence: returns whether this rank reports ends of processes of its machine. The lowest living rank of the machine does. The other
+    /// ranks conclude only from what they see themselves.
     fn tells_ends(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> bool {
         let beside = look.beside.and(&look.holders).and(&record.slots());
         let lowest = beside.without(&look.ended).first();
         lowest.is_none_or(|lowest| own.slot <= lowest)
     }
 
-    /// Returns the slots with which this rank connects anew now: newcomers (if it is one itself, all ranks), and those from which the view
-    /// parts it.
+    /// Returns the slots with which this rank connects anew now: newcomers, all members if this rank is itself a newcomer, and the ranks
+    /// from which the view parts it.
     pub fn to_connect(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Slots {
         let mut all: Slots = self.book.newcomers(look, record).into_keys().collect();
         if own.applied == 0 {
@@ -182,14 +182,14 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         all
     }
 
-    /// Evidence: the slots that are gone. A member is gone if its process has ended, or if this rank and every other member with a
-    /// lease have not heard of it. Members that this rank gives up itself do not count among the others. This rank never counts as
-    /// gone. For a newcomer, the member that had its slot may.
+    /// Evidence: returns the slots that are gone. A member is gone if its process has ended, or if this rank and every other member with a
+    /// lease have not heard of it. Members that this rank itself gives up do not count as others. This rank never counts as gone. If this
+    /// rank is a newcomer, the member that had its slot may count as gone.
     pub fn gone(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Slots {
         let empty = Row::default();
         let row = |slot: &u32| look.rows.get(slot).unwrap_or(&empty);
         let mut ended = look.ended.clone();
-        // A rank that does not act has the rows of few.
+        // A rank that does not act has read the rows of few ranks.
         for (slot, row) in &look.rows {
             if look.holders.contains(*slot) && record.members.contains_key(*slot) {
                 ended.add(&row.ended);
@@ -213,8 +213,8 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
 }
 
 impl<B> Rules<Duration, B> {
-    /// Follows the pace of the store. When the store has become faster, clocks have counted time in which others could not have
-    /// answered. So each clock keeps the part of its bound that it has run for.
+    /// Takes over the bounds of the store's present pace. When the store has become faster, clocks have counted time in which others could
+    /// not have answered. So each clock keeps the part of its bound that it has run for.
     pub fn keep_pace(&mut self, own: &mut Own<Duration>, bounds: Bounds<Duration>) {
         let before = std::mem::replace(&mut self.bounds, bounds);
         if own.applied != 0 {
@@ -230,7 +230,7 @@ impl<B> Rules<Duration, B> {
     }
 }
 
-/// Returns whether a rank counts as unheard: long enough, and in enough looks.
+/// Returns whether the clock has run long enough, and over enough looks, for its rank to count as unheard.
 fn counts<S: Span>(clock: &Clock<S>, bound: S) -> bool {
     clock.time >= bound && clock.looks >= LOOKS
 }
@@ -243,10 +243,10 @@ mod tests {
     use crate::record::Proposal;
 
     const LEASE: Duration = Duration::from_secs(2);
-    /// Less than any bound.
+    /// A time that is shorter than any bound.
     const QUICK: Duration = Duration::from_millis(10);
 
-    /// Rank 0 of three, whose store has taken `call` for each of its last calls.
+    /// Rank 0 of three, with the pace of a store.
     struct Watcher {
         rules: Rules<Duration>,
         pace: Pace,
@@ -275,7 +275,7 @@ mod tests {
             }
         }
 
-        /// A look that finds nothing of rank 1, after a call that has taken `call`, and what this rank says then.
+        /// Makes a look that finds nothing of rank 1, after a call that has taken `call`. Returns the row of this rank.
         fn look(&mut self, call: Duration) -> Row {
             self.pace.took(call);
             let rows = Row {
@@ -305,7 +305,7 @@ mod tests {
             self.rules.row(&self.own, &self.record, &look, meets)
         }
 
-        /// The store becomes slower step by step, so that no call is a gap, and stays so for some calls.
+        /// Makes the store slower step by step, so that no call is a gap, and keeps it slow for some calls.
         fn slow(&mut self) {
             for call in [600, 1100, 2100, 4100, 4900, 4900] {
                 let row = self.look(Duration::from_millis(call));
@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// Until the slow calls are forgotten, and for no longer than the shortest bound.
+    /// Makes quick looks until the slow calls are forgotten. They take less time than the shortest bound.
     fn quick(watcher: &mut Watcher) {
         for _ in 0..20 {
             let row = watcher.look(QUICK);

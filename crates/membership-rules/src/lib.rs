@@ -1,9 +1,9 @@
 //! The rules of membership on evidence: pure functions over what a rank has seen. A group does what they say, and a model runs these
 //! very functions in every order. Nothing here reads a clock, starts a thread, waits, or touches a store.
 //!
-//! No conclusion is final by one rank's word. A rank's clocks run only in time that it has observed. A rank that is expelled has
-//! ended, or another rank has seconded that. If two ranks do not reach each other, the pair parts and neither is expelled.
-//! Newcomers hold no call.
+//! No conclusion is final by one rank's word. A rank's clocks run only in time that it has observed. A rank that is expelled has ended, or
+//! another rank has seconded the finding. If two ranks do not reach each other, the pair parts and neither is expelled. Newcomers hold no
+//! call.
 //!
 //! One turn of a rank is: look ([`look::Look`]), renew the lease, [`observe`](evidence::Rules::observe), connect with
 //! [`to_connect`](evidence::Rules::to_connect), write [`row`](evidence::Rules::row) if it has changed, do

@@ -8,14 +8,14 @@ use crate::slots::Slots;
 
 /// The generation of each member, by slot. Clones share their memory until one of them changes.
 ///
-/// A rank keeps the members of its view at several places: in the record, in its events, for its kernels. So members are kept as
-/// runs of slots that follow each other with the same generation. Those of a new group are one run, and a rank that comes back
-/// adds two. A run takes 12 bytes.
+/// A rank keeps the members of its view at several places: in the record, in its events, and for its kernels. To save memory they are kept
+/// as runs of adjacent slots with one generation. The members of a new group are one run, and a rank that comes back adds two. A run takes
+/// 12 bytes.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Members(Arc<Vec<Run>>);
 
-/// Slots that follow each other, all of one generation. The runs of [`Members`] ascend, and each is as long as it can be: equal
-/// members have equal runs.
+/// Adjacent slots whose members have one generation. The runs of [`Members`] ascend, and each is as long as it can be, so equal members
+/// have equal runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Run {
     first: u32,
@@ -28,14 +28,14 @@ impl Run {
         self.first..=self.last
     }
 
-    /// Returns whether `next` goes on where this one ends.
+    /// Returns whether `next` begins where this run ends, with the same generation.
     fn goes_on(self, next: Self) -> bool {
         self.last.checked_add(1) == Some(next.first) && self.generation == next.generation
     }
 }
 
 impl Members {
-    /// The place of the run that has `slot`, or of the first one after it.
+    /// Returns the index of the run that has `slot`. As an error, returns the index of the first run after `slot`.
     fn find(&self, slot: u32) -> Result<usize, usize> {
         let at = self.0.partition_point(|run| run.last < slot);
         let run = self.0.get(at);
@@ -59,20 +59,20 @@ impl Members {
         self.find(slot).is_ok()
     }
 
-    /// Returns how many there are.
+    /// Returns the number of members.
     #[must_use]
     pub fn len(&self) -> usize {
         let slots = self.0.iter().map(|run| (run.last - run.first) as usize + 1);
         slots.sum()
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there is no member.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Slot and generation of each, in the order of the slots.
+    /// Returns slot and generation of each member, in the order of the slots.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> + Clone {
         let all = self.0.iter();
         all.flat_map(|run| run.slots().map(|slot| (slot, run.generation)))
@@ -94,7 +94,7 @@ impl Members {
         runs.into_iter().flat_map(Run::slots)
     }
 
-    /// `slot` has a member of `generation` from now on. Returns the generation that it had before.
+    /// Sets the member in `slot` to `generation`. Returns the generation that the slot had before.
     pub fn insert(&mut self, slot: u32, generation: u32) -> Option<u32> {
         let before = self.remove(slot);
         let at = self.0.partition_point(|run| run.last < slot);
@@ -119,7 +119,7 @@ impl Members {
         before
     }
 
-    /// `slot` has no member from now on. Returns the generation that it had.
+    /// Removes the member in `slot`. Returns the generation that the slot had.
     pub fn remove(&mut self, slot: u32) -> Option<u32> {
         let at = self.find(slot).ok()?;
         let runs = Arc::make_mut(&mut self.0);
@@ -136,7 +136,7 @@ impl Members {
         Some(run.generation)
     }
 
-    /// Leaves only the members, by slot and generation, of which `stays` says so.
+    /// Leaves only the members for whose slot and generation `stays` holds.
     pub fn retain(&mut self, stays: impl Fn(u32, u32) -> bool) {
         let goes = |&(slot, generation): &(u32, u32)| !stays(slot, generation);
         for (slot, _) in self.clone().iter().filter(goes) {
@@ -240,7 +240,7 @@ mod tests {
         let (mut map, mut members) = (BTreeMap::new(), Members::default());
         let mut other = members.clone();
         for step in 0..4000 {
-            // At both ends of what a slot may be.
+            // Slots lie at both ends of the numbers that a slot may have.
             let slot =
                 [random.u32(..24), u32::MAX - random.u32(..3)][usize::from(random.u8(..8) == 0)];
             let generation = random.u32(1..3);
@@ -278,7 +278,7 @@ mod tests {
                 map.iter().map(|it| (*it.0, *it.1)).collect(),
                 "step {step}"
             );
-            // A set takes as much memory as its highest slot asks for.
+            // The memory of a set grows with its highest slot.
             if map.last_key_value().is_none_or(|it| *it.0 < 1 << 16) {
                 let slots: Slots = map.keys().copied().collect();
                 assert_eq!(members.slots(), slots, "step {step}");

@@ -1,27 +1,27 @@
-//! P6: which of the generations of one slot that ask at once a rank connects with, and which of them ends.
+//! P6: decides with which of several generations of one slot that ask a rank connects, and which of them ends.
 //!
-//! A launcher may start two processes for the place of one dead rank. Each draws a generation, and both ask. The QPs of a rank to a
-//! slot are for one generation, and a generation with which they were connected never gets them back from a later one. So every
-//! rank keeps to the generation with which it is connected, and all others take the earliest. A generation that finds a rank
-//! connected with a later one cannot come in any more, and ends.
+//! A launcher may start two processes for the place of one dead rank. Each draws a generation, and both ask. The QPs of a rank to a slot
+//! are for one generation. When a later generation has been connected with these QPs, an earlier one never gets them back. So every rank
+//! keeps to the generation with which it is connected, and all others take the earliest. A generation that finds a rank connected with a
+//! later one cannot come in any more, and ends.
 
 /// What a rank knows of the generations of one slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OfSlot {
-    /// The one that the open proposal takes in.
+    /// The generation that the open proposal takes in.
     pub proposed: Option<u32>,
-    /// The one with which this rank says that it is connected.
+    /// The generation with which this rank says that it is connected.
     pub connected: Option<u32>,
-    /// The newest one with which this rank's QPs were ever connected; 0: none. Earlier ones are over for this rank.
+    /// The newest generation with which this rank's QPs were ever connected, or 0. Earlier generations are over for this rank.
     pub newest: u32,
 }
 
-/// Returns the generation with which a rank connects, of those that ask: `asks` in ascending order, all of which hold their leases and
-/// of which none was seen to end. The others wait.
+/// Returns the generation with which a rank connects. `asks`: the generations that ask, ascending. All of them hold their leases, and none
+/// was seen to end. The other generations wait.
 #[must_use]
 pub fn successor(asks: &[u32], of: OfSlot) -> Option<u32> {
     let asking = |generation: &u32| asks.contains(generation);
-    // No rank takes its QPs from a generation that a view may have at the next moment.
+    // A view may take in a proposed generation at any moment, so no rank takes its QPs from that generation.
     if of.proposed.is_some() {
         return of.proposed.filter(asking);
     }
@@ -51,10 +51,10 @@ mod tests {
         assert_eq!(successor(&[2, 3], of(None, None, 1)), Some(2));
         assert_eq!(successor(&[2, 3], of(None, Some(2), 2)), Some(2));
         assert_eq!(successor(&[2, 3], of(None, Some(3), 3)), Some(3));
-        // The lease of the one that it was connected with is gone.
+        // The generation that was connected has lost its lease.
         assert_eq!(successor(&[3], of(None, Some(2), 2)), Some(3));
         assert_eq!(successor(&[2], of(None, Some(3), 3)), None);
-        // A proposal holds the QPs until it is over.
+        // A proposal keeps the QPs for its generation until the proposal is over.
         assert_eq!(successor(&[2, 3], of(Some(3), Some(2), 2)), Some(3));
         assert_eq!(successor(&[3], of(Some(2), Some(2), 2)), None);
         assert!(is_overtaken(2, Some(3)));

@@ -1,4 +1,4 @@
-//! The record of a group, the one key that changes only by compare-and-set, and what ranks promise for it.
+//! The record of a group, which is the one key that changes only by compare-and-set, and what ranks promise for it.
 
 use std::collections::BTreeMap;
 
@@ -7,47 +7,47 @@ use serde::{Deserialize, Serialize};
 use crate::members::Members;
 use crate::slots::{Pairs, Slots};
 
-/// Slot and generation.
+/// Slot and generation of a rank.
 pub type RankGeneration = (u32, u32);
 
-/// The largest number that a proposal may have: a number above it is no number of ours.
+/// The limit of proposal numbers. Every proposal has a smaller number.
 pub const LARGEST_PROPOSAL: u64 = 1 << 63;
 
-/// The group.
+/// The state of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Number of the view; grows by one with each.
+    /// Number of the view. It grows by one with each view.
     pub epoch: u32,
     /// The generation of each member, by slot.
     pub members: Members,
     /// Pairs of members between which no call of this view sends.
     pub parted: Pairs,
-    /// First call that runs in it.
+    /// First call that runs in this view.
     pub first: u32,
-    /// The newest generation of each slot that ever was a member: it does not come back once it was dropped.
+    /// The newest generation of each slot that was ever a member. Once it is dropped it does not come back.
     pub admitted: Members,
-    /// Of the last of each slot that has left: its generation, and the first call that runs without it.
+    /// For each slot, the last generation that has left, and the first call that runs without it.
     pub left: BTreeMap<u32, (u32, u32)>,
-    /// Number of the newest proposal; grows for ever.
+    /// Number of the newest proposal. It only grows.
     pub number: u64,
     /// The proposal that is open.
     pub open: Option<Proposal>,
-    /// How often ranks have asked to be taken in: the record is the one key that is watched.
+    /// How often ranks have asked to be taken in. It stands here because only the record is watched.
     pub asked: u32,
 }
 
-/// The view to be.
+/// A proposal of the next view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proposal {
     /// The slot that proposed it. Turns are counted from that slot (P9).
     pub by: u32,
-    /// Members that stay.
+    /// Members that stay in the next view.
     pub keep: Slots,
-    /// Newcomers.
+    /// The generation of each newcomer, by slot.
     pub takes: Members,
-    /// Members that go by themselves, and the last call of each.
+    /// Members that leave by their own wish, and the last call of each.
     pub leaves: BTreeMap<u32, u32>,
-    /// Pairs between which no call of the new view sends: of members that stay, or of newcomers with them or with each other.
+    /// Pairs between which no call of the new view sends. Both ends are members that stay or newcomers.
     pub parts: Pairs,
 }
 
@@ -55,44 +55,44 @@ pub struct Proposal {
 /// from it are in error. A newcomer promises no call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
-    /// The last call that it has started.
+    /// The last call that the rank has started. None if it is a newcomer.
     pub last: Option<u32>,
 }
 
 /// Why a record or a proposal is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Its number is at the end of all numbers.
+    /// The number has reached its limit.
     #[error("proposal {0}; numbers are below {LARGEST_PROPOSAL}")]
     Number(u64),
-    /// It keeps a rank that is no member.
+    /// The proposal keeps a rank that is no member.
     #[error("it keeps rank {0}, which is no member")]
     KeepsStranger(u32),
-    /// It takes in a slot that a member has.
+    /// The proposal takes in a slot that a member has.
     #[error("it takes in slot {0}, which a member has")]
     TakesMember(u32),
-    /// It takes in a generation that was a member before.
+    /// The proposal takes in a generation that was a member before.
     #[error("it takes in generation {1} of slot {0}, which was a member before")]
     TakesDropped(u32, u32),
-    /// It parts or lets go ranks of which one does not stay or is no member.
+    /// A pair is parted, or a rank is let go, and a rank of it does not stay or is no member.
     #[error("it parts or lets go ranks {0} and {1}, of which one does not stay or is no member")]
     Strangers(u32, u32),
 }
 
 impl Proposal {
-    /// Slots of the newcomers.
+    /// Returns the slots of the newcomers.
     pub fn comes(&self) -> Slots {
         self.takes.slots()
     }
 
-    /// All of the view to be, by slot.
+    /// Returns the slots of all members of the next view.
     pub fn all(&self) -> Slots {
         self.keep.with(&self.comes())
     }
 }
 
 impl Record {
-    /// The first view of a group.
+    /// Returns the record of the first view of a group.
     pub fn founded(members: Members) -> Self {
         Self {
             epoch: 1,
@@ -107,7 +107,7 @@ impl Record {
         }
     }
 
-    /// Members, by slot.
+    /// Returns the slots of the members.
     pub fn slots(&self) -> Slots {
         self.members.slots()
     }
@@ -117,16 +117,16 @@ impl Record {
         self.members.get(slot) == Some(generation)
     }
 
-    /// Returns whether this generation was a member once, and is none any more.
+    /// Returns whether this generation was a member once, and is no member any more.
     pub fn was_dropped(&self, slot: u32, generation: u32) -> bool {
         let newest = self.admitted.get(slot);
         newest.is_some_and(|newest| newest >= generation) && !self.is_member(slot, generation)
     }
 
-    /// The record with `proposal` open in it.
+    /// Returns the record with `proposal` open in it.
     ///
     /// # Errors
-    /// One that no rank by these rules makes.
+    /// [`Refused`] if no rank makes this proposal by the rules.
     pub fn propose(&self, proposal: Proposal) -> Result<Self, Refused> {
         let number = self.number.checked_add(1);
         let number = number.filter(|number| *number < LARGEST_PROPOSAL);
@@ -142,7 +142,7 @@ impl Record {
     /// Checks a record that was read. A rank that reads a record calls this first, and changes no record that is refused.
     ///
     /// # Errors
-    /// What is wrong.
+    /// [`Refused`] says what is wrong.
     pub fn check(&self) -> Result<(), Refused> {
         if self.number >= LARGEST_PROPOSAL {
             return Err(Refused::Number(self.number));
@@ -158,7 +158,7 @@ impl Record {
             return Err(Refused::KeepsStranger(stranger));
         }
         for (slot, generation) in open.takes.iter() {
-            // When the proposal keeps no member of the view, its slots are free.
+            // If the proposal keeps no member of the view, all slots are free for newcomers.
             if members.contains(slot) && !open.keep.is_empty() {
                 return Err(Refused::TakesMember(slot));
             }
@@ -172,14 +172,14 @@ impl Record {
         if let Some(&stranger) = goes.into_iter().find(odd) {
             return Err(Refused::Strangers(stranger, stranger));
         }
-        // A newcomer may come parted from some.
+        // A newcomer may come in parted from other ranks.
         match open.parts.outside(&open.all()) {
             Some((a, b)) => Err(Refused::Strangers(a, b)),
             None => Ok(()),
         }
     }
 
-    /// P5: the view that `open` becomes, from call `first` on.
+    /// P5: returns the record of the view that `open` becomes, from call `first` on.
     pub fn commit(&self, open: &Proposal, first: u32) -> Self {
         let kept = self.members.iter().filter(|it| open.keep.contains(it.0));
         let mut members: Members = kept.collect();
@@ -203,7 +203,7 @@ impl Record {
     }
 }
 
-/// The later of two calls. Call numbers wrap.
+/// Returns the later of two calls. Call numbers wrap.
 pub fn later(a: u32, b: u32) -> u32 {
     if newer(b, a) { b } else { a }
 }

@@ -1,12 +1,12 @@
-//! Sets of ranks by slot, as bits, and of pairs of ranks.
+//! Sets of ranks as bits by slot, and sets of pairs of ranks.
 
 use std::cmp::Ordering;
 
-/// Ranks by slot. The first 64 need no memory of their own.
+/// A set of ranks, by slot. The first 64 slots need no memory of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slots {
     low: u64,
-    /// Slots from 64 on. The last word is not zero, so that equal sets are equal.
+    /// The words of the slots from 64 on. The last word is not zero, so that equal sets have equal words.
     high: Vec<u64>,
 }
 
@@ -28,19 +28,19 @@ impl Slots {
         }
     }
 
-    /// Returns the word of a slot, and its bit in it.
+    /// Returns the index of the word that has a slot, and the bit of the slot in that word.
     fn place(slot: u32) -> (usize, u64) {
         let (word, bit) = (slot / 64, slot % 64);
         (word as usize, 1 << bit)
     }
 
-    /// Returns whether it has `slot`.
+    /// Returns whether the set has `slot`.
     pub fn contains(&self, slot: u32) -> bool {
         let (at, bit) = Self::place(slot);
         self.word(at) & bit != 0
     }
 
-    /// Puts `slot` into it.
+    /// Puts `slot` into the set.
     pub fn insert(&mut self, slot: u32) {
         let (at, bit) = Self::place(slot);
         if at == 0 {
@@ -53,16 +53,16 @@ impl Slots {
         self.high[at - 1] |= bit;
     }
 
-    /// Puts the slots from `first` to `last` into it, both included; none if `last` is below `first`.
+    /// Puts the slots from `first` to `last`, both included, into the set. If `last` is below `first` it puts in none.
     pub fn insert_run(&mut self, first: u32, last: u32) {
-        // At once: each time that the words grow the allocator keeps those that were too few.
+        // The words grow only once: each time that they grow, the allocator keeps the smaller block.
         let (words, _) = Self::place(last);
         if first <= last && self.high.len() < words {
             self.high.resize(words, 0);
         }
         let mut slot = first;
         while slot <= last {
-            // Slots of one word at a time.
+            // Each step sets the slots of one word.
             let end = last.min(slot | 63);
             let (at, _) = Self::place(slot);
             let bits = u64::MAX >> (63 - (end - slot)) << (slot % 64);
@@ -77,7 +77,7 @@ impl Slots {
         }
     }
 
-    /// Its runs of slots that follow each other: first and last of each, ascending.
+    /// Returns the runs of adjacent slots in the set, ascending: the first and the last slot of each.
     pub fn runs(&self) -> impl Iterator<Item = (u32, u32)> {
         let mut from = 0;
         std::iter::from_fn(move || {
@@ -87,7 +87,7 @@ impl Slots {
         })
     }
 
-    /// Returns the lowest slot at or after `from` that is in it, or else the lowest that is not.
+    /// Returns the lowest slot from `from` on that is in the set if `is_in`, and otherwise the lowest slot that is not.
     fn next(&self, from: u32, is_in: bool) -> Option<u32> {
         let (first, bit) = Self::place(from);
         (first..=self.words()).find_map(|at| {
@@ -98,7 +98,7 @@ impl Slots {
         })
     }
 
-    /// Takes `slot` out of it.
+    /// Takes `slot` out of the set.
     pub fn remove(&mut self, slot: u32) {
         let (at, bit) = Self::place(slot);
         match at {
@@ -117,18 +117,18 @@ impl Slots {
         self.low == 0 && self.high.is_empty()
     }
 
-    /// Returns how many are in it.
+    /// Returns the number of slots in the set.
     pub fn len(&self) -> u32 {
         let high: u32 = self.high.iter().map(|word| word.count_ones()).sum();
         self.low.count_ones() + high
     }
 
-    /// Returns the lowest.
+    /// Returns the lowest slot of the set.
     pub fn first(&self) -> Option<u32> {
         self.iter().next()
     }
 
-    /// All, ascending.
+    /// Returns all slots, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         (0u32..).zip(0..self.words()).flat_map(|(number, at)| {
             let mut left = self.word(at);
@@ -140,7 +140,7 @@ impl Slots {
         })
     }
 
-    /// Adds those of `other`.
+    /// Adds the slots of `other`.
     pub fn add(&mut self, other: &Self) {
         self.low |= other.low;
         if self.high.len() < other.high.len() {
@@ -151,7 +151,7 @@ impl Slots {
         }
     }
 
-    /// Takes those of `other` away.
+    /// Removes the slots of `other`.
     pub fn take_away(&mut self, other: &Self) {
         self.low &= !other.low;
         for (own, word) in self.high.iter_mut().zip(&other.high) {
@@ -160,7 +160,7 @@ impl Slots {
         self.trim();
     }
 
-    /// Leaves only those that `other` has too.
+    /// Removes the slots that `other` does not have.
     pub fn retain(&mut self, other: &Self) {
         self.low &= other.low;
         self.high.truncate(other.high.len());
@@ -170,28 +170,28 @@ impl Slots {
         self.trim();
     }
 
-    /// Those of both.
+    /// Returns the slots of both sets together.
     pub fn with(&self, other: &Self) -> Self {
         let mut all = self.clone();
         all.add(other);
         all
     }
 
-    /// Those that are not in `other`.
+    /// Returns the slots that are not in `other`.
     pub fn without(&self, other: &Self) -> Self {
         let mut left = self.clone();
         left.take_away(other);
         left
     }
 
-    /// Those that are in `other` too.
+    /// Returns the slots that are in `other` too.
     pub fn and(&self, other: &Self) -> Self {
         let mut both = self.clone();
         both.retain(other);
         both
     }
 
-    /// Those after `slot`.
+    /// Returns the slots above `slot`.
     pub fn behind(&self, slot: u32) -> Self {
         let (at, bit) = Self::place(slot);
         let mut left = self.clone();
@@ -212,7 +212,7 @@ impl Slots {
         left
     }
 
-    /// Returns whether all are in `other` too.
+    /// Returns whether all slots are in `other` too.
     pub fn is_subset(&self, other: &Self) -> bool {
         (0..self.words()).all(|at| self.word(at) & !other.word(at) == 0)
     }
@@ -228,15 +228,15 @@ impl FromIterator<u32> for Slots {
     }
 }
 
-/// Pairs of ranks, by slot; a pair has no order.
+/// A set of pairs of ranks, by slot. A pair has no order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pairs {
-    /// By slot the other ends of its pairs. The last is not empty, so that equal sets of pairs are equal.
+    /// For each slot, the other ends of its pairs. The last entry is not empty, so that equal sets of pairs are equal.
     ends: Vec<Slots>,
 }
 
 impl Pairs {
-    /// Returns whether it has the pair.
+    /// Returns whether the set has the pair.
     pub fn contains(&self, a: u32, b: u32) -> bool {
         self.ends
             .get(a as usize)
@@ -257,7 +257,7 @@ impl Pairs {
         }
     }
 
-    /// Puts the pair into it. A rank and itself are none.
+    /// Puts the pair into the set. A rank makes no pair with itself.
     pub fn insert(&mut self, a: u32, b: u32) {
         if a != b {
             self.ends_mut(a.max(b)).insert(a.min(b));
@@ -265,7 +265,7 @@ impl Pairs {
         }
     }
 
-    /// Takes the pair out of it.
+    /// Takes the pair out of the set.
     pub fn remove(&mut self, a: u32, b: u32) {
         for (one, other) in [(a, b), (b, a)] {
             if let Some(ends) = self.ends.get_mut(one as usize) {
@@ -280,24 +280,25 @@ impl Pairs {
         self.ends.is_empty()
     }
 
-    /// All, the lower slot first.
+    /// Returns all pairs, the lower slot of each first.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
         let lower = (0u32..).zip(&self.ends);
         lower.flat_map(|(a, ends)| ends.iter().filter(move |b| a < *b).map(move |b| (a, b)))
     }
 
-    /// The other ends of the pairs of `rank`.
+    /// Returns the other ends of the pairs of `rank`.
     pub fn of(&self, rank: u32) -> Slots {
         self.ends.get(rank as usize).cloned().unwrap_or_default()
     }
 
-    /// The ranks that have a pair, ascending, and the other ends of each.
+    /// Returns the ranks that have a pair, ascending, with the other ends of each.
     pub fn rows(&self) -> impl Iterator<Item = (u32, &Slots)> {
         let all = (0u32..).zip(&self.ends);
         all.filter(|(_, ends)| !ends.is_empty())
     }
 
-    /// Returns what `choose` makes of the ends of each slot here and in `other`. It sees both ends of a pair alike.
+    /// Returns the pairs that `choose` makes of the ends of each slot in `self` and in `other`. `choose` must treat both ends of a pair
+    /// alike.
     fn zip(&self, other: &Self, choose: impl Fn(&Slots, &Slots) -> Slots) -> Self {
         let none = Slots::default();
         let all = 0..self.ends.len().max(other.ends.len());
@@ -312,19 +313,19 @@ impl Pairs {
         both
     }
 
-    /// Those of both.
+    /// Returns the pairs of both sets together.
     pub fn with(&self, other: &Self) -> Self {
         self.zip(other, Slots::with)
     }
 
-    /// Those that only one of both has.
+    /// Returns the pairs that are in only one of both sets.
     pub fn differing(&self, other: &Self) -> Self {
         self.zip(other, |own, theirs| {
             own.without(theirs).with(&theirs.without(own))
         })
     }
 
-    /// Those with both ends in `ranks`.
+    /// Returns the pairs with both ends in `ranks`.
     pub fn inside(&self, ranks: &Slots) -> Self {
         let mut inside = Self::default();
         for (rank, ends) in self.rows().filter(|(rank, _)| ranks.contains(*rank)) {
@@ -336,7 +337,7 @@ impl Pairs {
         inside
     }
 
-    /// Returns whether all are in `other` too.
+    /// Returns whether all pairs are in `other` too.
     pub fn is_subset(&self, other: &Self) -> bool {
         let none = Slots::default();
         self.rows().all(|(rank, ends)| {
@@ -345,7 +346,7 @@ impl Pairs {
         })
     }
 
-    /// One that has an end outside `ranks`.
+    /// Returns a pair that has an end outside `ranks`, if there is one.
     pub fn outside(&self, ranks: &Slots) -> Option<(u32, u32)> {
         let mut rows = self.rows();
         rows.find_map(|(rank, ends)| {

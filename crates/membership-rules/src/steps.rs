@@ -1,4 +1,4 @@
-//! What a rank does next, P1 to P10 and leaves, as one pure function over its look.
+//! Decides what a rank does next, by P1 to P10 and the rules of leaving: one pure function over its look.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,27 @@ use crate::record::{Proposal, Record, later, newer};
 use crate::rulebook::Rulebook;
 use crate::slots::{Pairs, Slots};
 
-/// What to do next.
+/// What a rank does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing, until something changes.
+    /// Waits until something changes.
     Wait,
-    /// Open this proposal in the record that was seen.
+    /// Opens this proposal in the record that was seen.
     Propose(Proposal),
-    /// P4: close, SeqCst fence, read what has started, limit; QPs to these ranks to Err; then write [`Own::promise`].
+    /// P4: closes the calls, executes a SeqCst fence, reads which call has started and sets that as the limit. Then moves the QPs to these
+    /// ranks to Err. Then writes [`Own::promise`].
     Promise(Slots),
-    /// Make the open proposal the view, from this call on.
+    /// Makes the open proposal the view, from this call on.
     Commit(u32),
-    /// Let the device start calls up to this one.
+    /// Lets the device start calls up to this one.
     Limit(u32),
-    /// Give the device the view of the record, then let it start any call.
+    /// Gives the device the view of the record, and then lets it start any call.
     View,
-    /// Say that this is the last call, and start none after it.
+    /// Says that this call is the rank's last one, and starts none after it.
     Goodbye(u32),
-    /// The view has not this rank, or it is the last and wants to go: its calls and QPs end.
+    /// Ends the calls and QPs: the view does not have this rank, or this rank is the last one and wants to leave.
     End,
-    /// P3: a proposal leaves this rank out again, and every rank in it is gone: this rank ends.
+    /// P3: ends, because a proposal leaves this rank out again and every rank in that proposal is gone.
     GiveUp,
 }
 
@@ -42,7 +43,7 @@ enum Wish {
 }
 
 impl<S: Span, B: Rulebook> Rules<S, B> {
-    /// Returns the next step. `look.rows` has this rank's own row, which [`Rules::row`] has made of this look.
+    /// Returns the next step. `look.rows` has this rank's own row, which [`Rules::row`] has made from this look.
     pub fn next(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Step {
         let member = own.is_member(record);
         // P10.
@@ -74,7 +75,8 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         self.commit(record, open, look)
     }
 
-    /// P10: a rank that the others dropped ends at once. A leaver makes the calls before the view with the others, and ends then.
+    /// P10: returns the next step of a rank that is not in the view. A rank that the others dropped ends at once. A leaver first makes the
+    /// calls before the view with the others.
     fn end(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Step {
         let left = record.left.get(&own.slot);
         let Some((_, first)) = left.filter(|left| left.0 == own.generation) else {
@@ -91,13 +93,14 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         }
     }
 
-    /// P4. It never waits for QPs: a pair that broke meanwhile is broken in the new view and is parted by the next.
+    /// P4: returns the promise, or a wait before it. It never waits for QPs: a pair that broke meanwhile is broken in the new view, and the
+    /// next view parts it.
     fn promise(&self, own: &Own<S>, record: &Record, open: &Proposal, look: &Look<S>) -> Step {
         if !own.is_member(record) {
-            // What it has not proven is made anew when the view stands.
+            // This newcomer makes the pairs that it has not proven anew when the view stands.
             return Step::Promise(open.parts.of(own.slot));
         }
-        // Newcomers first: no member closes before all of them have promised.
+        // Newcomers promise first: no member closes its calls before all newcomers have promised.
         if self.book.waits_for_newcomers(open, &look.promises)
             || self.book.waits_for_qps(own, record, open)
         {
@@ -106,7 +109,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         Step::Promise(self.book.fence(own.slot, record, open))
     }
 
-    /// P5: the view begins after every call that an old member has started or may still start.
+    /// P5: returns the commit if all have promised. The view begins after every call that an old member has started or may still start.
     fn commit(&self, record: &Record, open: &Proposal, look: &Look<S>) -> Step {
         let needed = open.all();
         let promised: Slots = look.promises.keys().copied().collect();
@@ -119,7 +122,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         Step::Commit(self.book.first_call(record.first, lasts))
     }
 
-    /// P1 to P3.
+    /// P1 to P3: returns what this rank would propose.
     fn wish(&self, own: &Own<S>, record: &Record, look: &Look<S>, gone: &Slots) -> Wish {
         if own.applied == 0 {
             return self.found(own, record, look, gone);
@@ -136,10 +139,10 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
             .map_or(Wish::Nothing, Wish::This)
     }
 
-    /// P6: this rank hears no member of the view any more, so the ranks that ask found the group anew. If a proposal names a rank
-    /// that lives, that rank goes on instead.
+    /// P6: returns the proposal of a newcomer that no longer hears any member of the view: the ranks that ask found the group anew. If an
+    /// open proposal takes in a newcomer that lives, that newcomer proposes instead.
     fn found(&self, own: &Own<S>, record: &Record, look: &Look<S>, gone: &Slots) -> Wish {
-        // A generation that lets an earlier one of its slot go first waits for it.
+        // A generation waits while an earlier one of its slot asks as well.
         let first = look
             .asks
             .keys()
@@ -155,7 +158,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
             })
         };
         if let Some(open) = &record.open {
-            // A newcomer may have the slot of a member, so its own lease counts, which it holds while it asks.
+            // A newcomer may have the slot of a member. So what counts is the newcomer's own lease, which it holds while it asks.
             let lives = |slot: u32, generation: u32| {
                 let ask = look.asks.get(&(slot, generation));
                 slot == own.slot || ask.is_some_and(|ask| ask.holds)
@@ -189,8 +192,9 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         only(takes)
     }
 
-    /// P3: it waits, unless every rank in the proposal is gone. Then it goes on alone, once in each view, because others that are
-    /// left out may have fenced it. A leaver does that too, and ends as the last of the view that it makes.
+    /// P3: returns what a rank does that the open proposal leaves out. It waits, unless every rank in the proposal is gone. Then it
+    /// proposes itself alone, once in each view, because others that are left out may have fenced it. A leaver does that too, and ends as
+    /// the last rank of the view that it makes.
     fn left_out(&self, own: &Own<S>, open: &Proposal, gone: &Slots) -> Wish {
         if !open.all().is_subset(gone) {
             return Wish::Nothing;
@@ -205,7 +209,8 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         })
     }
 
-    /// P2: an open proposal only loses ranks. If it does, it takes in no newcomer and unites no pair.
+    /// P2: returns a smaller proposal in the place of the open one, which only loses ranks. If members go, it takes in no newcomer and
+    /// unites no pair.
     fn smaller(
         &self,
         own: &Own<S>,
@@ -232,7 +237,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         let mut keep = open.keep.without(&drop);
         keep.take_away(&leaves.keys().copied().collect());
         if keep == open.keep {
-            // Newcomers that are gone or unanswered are taken out alone.
+            // If only newcomers are gone or have not answered, only they are taken out.
             if comes.and(&drop).is_empty() {
                 return None;
             }
@@ -258,7 +263,8 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         })
     }
 
-    /// P1: expels ranks first; else parts pairs; else takes in newcomers.
+    /// P1: returns the proposal of a rank when none is open. It expels ranks first; otherwise it parts pairs; otherwise it takes in
+    /// newcomers.
     fn first(
         &self,
         own: &Own<S>,
@@ -293,7 +299,8 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         self.comes(own, record, look, keep)
     }
 
-    /// P1, P6: newcomers that are connected with every member and they with them, and pairs that both ends call connected.
+    /// P1, P6: returns a proposal that takes in newcomers and unites pairs. A newcomer comes in if both ends of each of its pairs have said
+    /// how the pair is, and if more than half of its pairs are proven. A pair is united if both ends call it connected.
     fn comes(
         &self,
         own: &Own<S>,
@@ -334,8 +341,8 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         })
     }
 
-    /// P6: those of `all` from which the newcomer in `slot` comes parted, since its pair with them is not proven. None if the two ends
-    /// of some pair have not both said how it is.
+    /// P6: returns the ranks of `all` from which the newcomer in `slot` comes in parted, because its pair with them is not proven. Returns
+    /// None if the two ends of some pair have not both said how the pair is.
     fn apart(
         &self,
         slot: u32,
@@ -364,7 +371,7 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         Some(apart)
     }
 
-    /// P6: the members that this newcomer does not reach, if they are so many that it waits.
+    /// P6: returns the members that this newcomer does not reach, if they are so many that it waits.
     pub fn waits_for_reach(&self, own: &Own<S>, record: &Record) -> Option<Slots> {
         let all = record.slots();
         let apart = own.unproven.without(&own.connected).and(&all);
@@ -372,8 +379,8 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
         waits.then_some(apart)
     }
 
-    /// The ranks of `keep` that have said goodbye, hold their leases and are not expelled. This rank does not count its own
-    /// goodbye.
+    /// Returns the ranks of `keep` that have said goodbye, hold their leases and are not expelled, with their last calls. This rank does
+    /// not count its own goodbye.
     fn leavers(
         &self,
         own: &Own<S>,
@@ -392,7 +399,8 @@ impl<S: Span, B: Rulebook> Rules<S, B> {
     }
 }
 
-/// P7: calls before the view may go on, then the device gets the view, then all calls may.
+/// P7: returns the next step towards a new view. First calls before the view may go on, then the device gets the view, then all calls may
+/// start.
 fn apply<S: Span>(own: &Own<S>, record: &Record, look: &Look<S>) -> Step {
     let before = record.first.wrapping_sub(1);
     let held = match own.limit {
@@ -410,7 +418,7 @@ fn apply<S: Span>(own: &Own<S>, record: &Record, look: &Look<S>) -> Step {
     }
 }
 
-/// A member that wants to go says so in a view that is in force, or ends if it is the last.
+/// Returns the step of a member that wants to leave. It says so in a view that is in force, or ends if it is the last member.
 fn leave<S: Span>(own: &Own<S>, record: &Record, look: &Look<S>) -> Option<Step> {
     if !own.is_member(record) || own.leaving == Leaving::No {
         return None;
@@ -427,7 +435,7 @@ fn leave<S: Span>(own: &Own<S>, record: &Record, look: &Look<S>) -> Option<Step>
     }
 }
 
-/// Pairs of members of which one that holds a lease says that a QP is in Err.
+/// Returns the pairs of members of which one end, which holds a lease, says that a QP is in Err.
 fn broken<S>(members: &Slots, look: &Look<S>) -> Pairs {
     let mut all = Pairs::default();
     for (&slot, row) in &look.rows {
@@ -440,7 +448,7 @@ fn broken<S>(members: &Slots, look: &Look<S>) -> Pairs {
     all
 }
 
-/// Those of `members` that `slots` names.
+/// Returns the generations of the slots of `members` that are in `slots`.
 fn of_slots(members: &BTreeMap<u32, (u32, &Row)>, slots: &Slots) -> Members {
     let named = members.iter().filter(|it| slots.contains(*it.0));
     named
@@ -463,7 +471,7 @@ mod tests {
         slots.iter().copied().collect()
     }
 
-    /// Returns a lease of 2 s and a store that answers at once.
+    /// Returns the rules for a lease of 2 s and a store that answers at once.
     fn rules() -> Rules<Duration> {
         Rules::new(Bounds {
             between: S,
@@ -479,7 +487,7 @@ mod tests {
         Record::founded(Members::from([(0, 1), (1, 1), (2, 1)]))
     }
 
-    /// Member 0 of the view.
+    /// Returns the state of member 0 of the view.
     fn member() -> Own<Duration> {
         Own {
             applied: 1,
@@ -488,7 +496,7 @@ mod tests {
         }
     }
 
-    /// A look half a second after the one before, with the rows of ranks that hold a lease.
+    /// Returns a look half a second after the one before, with the rows of ranks that hold a lease.
     fn look(holders: &[u32], rows: &[(u32, Row)]) -> Look<Duration> {
         Look {
             passed: S / 2,
@@ -499,7 +507,7 @@ mod tests {
         }
     }
 
-    /// Returns what a turn comes to.
+    /// Makes a turn, and returns its step.
     fn turn(own: &mut Own<Duration>, record: &Record, mut look: Look<Duration>) -> Step {
         let rules = rules();
         let meets = rules.observe(own, record, &look);
@@ -528,7 +536,7 @@ mod tests {
             look.asks.insert((3, 1), Ask::default());
             assert_eq!(turn(&mut own, &record, look), Step::Wait);
         }
-        // A later generation with a lease is evidence of nothing either.
+        // A later generation that holds a lease proves nothing about the earlier one either.
         let mut look = look(&[0, 1, 2], &[(1, unheard(&[])), (2, unheard(&[]))]);
         let holds = true;
         let row = Row::default();
@@ -550,7 +558,7 @@ mod tests {
             ..Row::default()
         };
         look.asks.insert((3, 5), Ask { holds: true, row });
-        // Older and newer generations of its slot are dead.
+        // An older and a newer generation of the slot have no lease.
         look.asks.insert((3, 4), Ask::default());
         look.asks.insert((3, 6), Ask::default());
         assert_eq!(rules().to_connect(&own, &record, &look), set(&[3]));
@@ -565,24 +573,24 @@ mod tests {
     #[test]
     fn a_rank_that_goes_is_unheard_by_all_that_look() {
         let (mut own, record) = (member(), record());
-        // Six looks half a second apart after the first that misses it: three seconds.
+        // The first look misses the rank, and six more looks half a second apart make three seconds.
         for _ in 0..6 {
             let rows = [(1, unheard(&[2]))];
             assert_eq!(turn(&mut own, &record, look(&[0, 1], &rows)), Step::Wait);
         }
-        // The other has not said so.
+        // The other rank has not said so.
         let alone = look(&[0, 1], &[(1, unheard(&[]))]);
         assert_eq!(turn(&mut own, &record, alone), Step::Wait);
         let both = look(&[0, 1], &[(1, unheard(&[2]))]);
         assert!(keeps(&turn(&mut own, &record, both), &[0, 1]));
-        // A rank without a lease is not asked.
+        // A rank without a lease need not say so.
         let mut lonely = own.clone();
         for _ in 0..6 {
             let without = look(&[0], &[]);
             assert!(!keeps(&turn(&mut lonely, &record, without), &[0]));
         }
         assert!(keeps(&turn(&mut lonely, &record, look(&[0], &[])), &[0]));
-        // One word withdraws it all.
+        // One word of the rank withdraws all of that.
         let mut word = look(&[0, 1], &[(1, unheard(&[2]))]);
         word.heard = set(&[2]);
         assert_eq!(turn(&mut own, &record, word), Step::Wait);
@@ -596,7 +604,7 @@ mod tests {
         for _ in 0..7 {
             turn(&mut own, &record, look(&[0, 1], &rows));
         }
-        // The rank, or the store, stands still for an hour; after that no lease is left.
+        // The rank or the store stands still for an hour. After that no lease is left.
         for call in [false, true] {
             let mut stopped = own.clone();
             let mut after = look(&[0], &[]);
@@ -615,7 +623,7 @@ mod tests {
         let mut seen = look(&[0, 1, 2], &[]);
         seen.ended = set(&[2]);
         assert!(keeps(&turn(&mut own, &record, seen), &[0, 1]));
-        // Seen by another, on its machine.
+        // Another rank on the machine of rank 1 has seen the end.
         let row = Row {
             ended: set(&[1]),
             ..Row::default()
@@ -635,11 +643,11 @@ mod tests {
         };
         assert_eq!(tells(0, &[0, 1, 2], &[0, 1, 2], &[2]), set(&[2]));
         assert_eq!(tells(1, &[0, 1, 2], &[0, 1, 2], &[2]), set(&[]));
-        // The lower one has ended as well, has no lease, or runs elsewhere.
+        // The lower rank has ended as well, has no lease, or runs on another machine.
         assert_eq!(tells(1, &[0, 1, 2], &[0, 1, 2], &[0, 2]), set(&[0, 2]));
         assert_eq!(tells(1, &[1, 2], &[0, 1, 2], &[2]), set(&[2]));
         assert_eq!(tells(1, &[0, 1, 2], &[1, 2], &[2]), set(&[2]));
-        // A rank that does not tell goes by what it sees.
+        // A rank that does not report ends concludes from what it sees itself.
         let mut own = Own {
             slot: 1,
             ..member()
@@ -660,7 +668,7 @@ mod tests {
         assert_eq!(proposal.keep, set(&[0, 1, 2]));
         let pairs: Vec<_> = proposal.parts.iter().collect();
         assert_eq!(pairs, [(0, 1)]);
-        // Both ends fence, the third does not.
+        // Both ends of the pair fence, and the third rank does not.
         let open = record.propose(proposal).unwrap();
         let fences = |slot, of: &[u32]| {
             let mut own = Own { slot, ..member() };

@@ -1,4 +1,4 @@
-//! The steps of a change, done: words of the layer, states of QPs, keys of the store.
+//! Carries out the steps of a change: words of the layer, states of QPs, keys of the store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::membership::shared::Traces;
 use crate::membership::stored::Goodbye;
 
 impl Driver {
-    /// Does `step`, which was asked for after `record` was seen.
+    /// Does `step`, which the rules asked for after this rank had seen `record`.
     pub(super) fn take(
         &mut self,
         record: &Arc<Record>,
@@ -79,7 +79,8 @@ impl Driver {
         Ok(replaced)
     }
 
-    /// What is left to do after a record that was to be replaced. One that is gone, or spoiled, does not come back by looking at once.
+    /// Returns what is left to do after an attempt to replace the record. A record that is missing or spoiled does not come back at once,
+    /// so this rank waits.
     fn behind(&self, replaced: Replaced) -> TurnOutcome {
         match replaced {
             Replaced::Done | Replaced::Changed => TurnOutcome::Again,
@@ -89,13 +90,13 @@ impl Driver {
         }
     }
 
-    /// P4. A member closes its calls first, then ends its QPs, then writes.
+    /// P4. Promises the open proposal. A member closes its calls first, then ends its QPs to the slots of `fence`, then writes its promise.
     fn promise(&mut self, record: &Record, fence: &Slots) -> Result<(), GroupError> {
         let mut started = self.rank.shared.layer.started();
         if self.rank.own.is_member(record) && self.rank.own.limit == Limit::Open {
             self.rank.since.held.get_or_insert_with(Instant::now);
             self.rank.shared.set_state(GroupState::Changing);
-            // After the fence no call above this one starts.
+            // `set_limit` has a fence. No call above the one that it returns starts after it, so the second limit is exact.
             started = self.rank.shared.layer.set_limit(Some(started));
             self.rank.own.limit = Limit::UpTo(started);
             self.rank.shared.layer.set_limit(Some(started));
@@ -114,7 +115,7 @@ impl Driver {
         self.rank.promises = true;
         self.rank.store.promise(record.number, &promise)?;
         self.rank.own.promised = Some((record.number, promise));
-        // Its clock starts with the next look: what has passed since the last one is from before this.
+        // The clock against this proposal starts with the next look. The time before that look is from before the promise.
         self.rank.own.unanswered = (0, Duration::ZERO);
         self.rank.shared.tell(GroupEventKind::Promised {
             proposal: record.number,
@@ -123,8 +124,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Ends the QPs to members that have ended for certain, at once and before any promise. What the HCA still repeats to them binds
-    /// no memory any more, also while the store does not answer.
+    /// Moves the QPs to members that have ended for certain to Err, before any promise and also while the store does not answer. After that
+    /// the HCA repeats nothing to those members, so no memory is bound.
     pub(super) fn end_qps_of_ended(&mut self) -> Result<(), GroupError> {
         let Some(record) = self.rank.store.reader.kept.record.clone() else {
             return Ok(());
@@ -147,7 +148,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns the members of `record` among those to which the QPs have ended because they have.
+    /// Returns the slots of members of `record` whose QPs were ended because the member had ended for certain.
     fn slots_over(&self, record: &Record) -> Slots {
         let members = self
             .rank
@@ -157,8 +158,8 @@ impl Driver {
         members.map(|who| who.0).collect()
     }
 
-    /// Moves the QPs to these slots to Err, for as long as a turn may take and to one of them at least. Returns the slots to which
-    /// none is left. The lease is kept meanwhile: each peer takes a few commands.
+    /// Moves the QPs to `slots` to Err. Goes on for as long as a turn may take, and does one slot at least. Returns the slots that are
+    /// done. Each peer takes a few commands, so this rank renews its lease meanwhile.
     pub(super) fn end_qps(&mut self, slots: &Slots) -> Result<Slots, GroupError> {
         let mut ended = Slots::default();
         let begun = Instant::now();
@@ -190,7 +191,7 @@ impl Driver {
         Ok(ended)
     }
 
-    /// P7: the device gets the view, then kernels may post to newcomers, then all calls may start.
+    /// P7. Takes over a new view: first the device gets the view, then kernels may post to newcomers, then all calls may start.
     fn view(&mut self, record: &Arc<Record>) -> Result<(), GroupError> {
         let own = self.rank.own();
         let members: Vec<u32> = record.members.keys().collect();
@@ -212,7 +213,7 @@ impl Driver {
         self.viewed(record);
         self.open(record, &parted);
         let joined = self.rank.own.applied == 0;
-        // Ranks that have promised a change of the view before have promised none of this one.
+        // Promises of a change of the view before do not count as promises of a change of this one.
         self.prepare(None)?;
         self.rank.shared.layer.set_limit(None);
         self.rank.own.limit = Limit::Open;
@@ -240,7 +241,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Lets kernels post to the members that this rank reaches. A pair whose QPs are of no use is parted by the next view.
+    /// Lets kernels post to the members that this rank reaches. If the QPs to one of them are of no use, this rank suspects it, and the
+    /// next view parts the pair.
     fn open(&mut self, record: &Record, parted: &Slots) {
         let own = self.rank.own();
         for who in record.members.iter().filter(|who| *who != own) {
@@ -272,7 +274,7 @@ impl Driver {
         inner.connected.retain(|who| !opened(who));
     }
 
-    /// The device has the view of `record`.
+    /// Notes that the device has the view of `record`.
     pub(super) fn viewed(&mut self, record: &Record) {
         let own = self.rank.own();
         let mut inner = self.rank.shared.lock();
@@ -280,7 +282,7 @@ impl Driver {
         let stays = |who: RankGeneration| record.is_member(who.0, who.1);
         for who in before.iter().filter(|who| !stays(*who) && *who != own) {
             inner.traces.insert(who.0, Traces::behind(record.first));
-            // Calls that begin before this view need one that has left.
+            // Calls that begin before this view still need a member that has left.
             if record.left.get(&who.0) == Some(&(who.1, record.first)) {
                 inner.farewells.insert(who, record.first);
             }
@@ -293,7 +295,7 @@ impl Driver {
             inner.connected.remove(who);
         }
         inner.parted = parted;
-        // From now on the view says how a pair with it is.
+        // From now on the view says how the pair with a newcomer of it is.
         inner.unproven.retain(|who| !stays(*who));
         inner.proving.retain(|who, _| !stays(*who));
         inner.suspects.set_members(&record.members);
@@ -312,11 +314,12 @@ impl Driver {
         self.rank.wake_connector();
     }
 
-    /// A member that wants to go starts no call after `last` and says so. Whenever a view has let it go on, it does so again.
+    /// Says goodbye for a member that wants to leave, and lets it start no call after `last`. If a view keeps the member after that, it
+    /// says goodbye anew.
     fn say_goodbye(&mut self, record: &Record, last: u32) -> Result<(), GroupError> {
         self.rank.since.held.get_or_insert_with(Instant::now);
         let layer = &self.rank.shared.layer;
-        // Closed first: what it has started is read after that.
+        // The limit is set first. What the rank has started is read after that.
         let started = layer.set_limit(Some(last));
         let last = later(last, started);
         layer.set_limit(Some(last));
@@ -326,12 +329,12 @@ impl Driver {
             last,
         })?;
         self.rank.own.leaving = Leaving::Said;
-        // Ranks that do not act look for the goodbye when the record wakes them.
+        // Ranks that do not act look for the goodbye when a change of the record wakes them.
         self.rank.store.wake(record)?;
         Ok(())
     }
 
-    /// Ends the QPs to ranks that have left, when both ends are through with their calls or when the leaver is gone.
+    /// Ends the QPs to each rank that has left, when both ends have made all calls that they share or when the leaver is gone.
     pub(super) fn see_off(&mut self, record: &Record) -> Result<(), GroupError> {
         let finished = self.rank.shared.layer.finished();
         let leavers: Vec<(RankGeneration, u32)> = {
@@ -358,7 +361,7 @@ impl Driver {
         let ended = self.end_qps(&over)?;
         let mut inner = self.rank.shared.lock();
         inner.farewells.retain(|who, _| !ended.contains(who.0));
-        // The next turn goes on.
+        // The next turn ends the QPs that are left.
         inner.news |= ended != over;
         self.rank.shared.mask(&mut inner);
         drop(inner);
@@ -371,7 +374,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns how this generation ends when it is not in the view.
+    /// Returns the state in which this generation ends when it is not in the view.
     fn over(&self) -> GroupState {
         if self.rank.shared.lock().leaving {
             GroupState::Left
@@ -380,11 +383,11 @@ impl Driver {
         }
     }
 
-    /// Ends this generation: its calls end at once, this rank waits for no other, and nothing that it sends arrives any more.
+    /// Ends this generation. Its calls end at once, this rank waits for no other, and nothing that it sends arrives any more.
     pub(super) fn end(&mut self, state: GroupState) {
         let layer = &self.rank.shared.layer;
         layer.set_refuse(true);
-        // A call that is held by another limit ends, too, and does not start.
+        // A call that another limit holds ends as well, and does not start.
         if self.rank.own.limit == Limit::Open {
             layer.set_limit(Some(layer.started()));
         }
@@ -396,7 +399,7 @@ impl Driver {
                 });
             }
         }
-        // A rank of another process has the name of a namesake.
+        // The lease's name, and the `over` key, belong to the other process. So this one says nothing of its end.
         if self.lost.has_namesake() {
             self.rank.store.end_lease();
         } else {
@@ -409,7 +412,7 @@ impl Driver {
         self.rank.shared.stop();
     }
 
-    /// Says that this generation has ended, so that the others need not wait for its lease to run out, and gives the lease back.
+    /// Writes that this generation has ended, so that the others need not wait for its lease to run out, and gives the lease back.
     pub(super) fn give_up(&mut self) {
         if let Err(error) = self.rank.store.say_over() {
             tracing::warn!("the others learn of the end of this rank by its lease: {error}");

@@ -1,4 +1,4 @@
-//! The calls of one rank to its store: each within the bound that the pace of the store gives it, and how long each took.
+//! Makes the calls of one rank to its store, each within the bound that the pace of the store gives, and measures how long each takes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,21 +6,21 @@ use std::time::Duration;
 use membership_rules::clocks::Pace;
 use rendezvous::{Store, StoreError, Timed};
 
-/// The way of one generation to the store.
+/// The calls of one generation to its store.
 #[derive(Debug)]
 pub(super) struct Calls {
     opened: Arc<dyn Store>,
-    /// As `opened`, with the bound that calls have now.
+    /// The store `opened`, with the bound that calls have now.
     store: Arc<dyn Store>,
     bound: Duration,
     ttl: Duration,
     pace: Pace,
-    /// The slowest call since the last look; the longest time of all if one has failed.
+    /// The time of the slowest call since the last look. [`Duration::MAX`] if a call has failed.
     slowest: Duration,
 }
 
 impl Calls {
-    /// Calls of a rank whose lease lives for `ttl`.
+    /// Returns the calls of a rank whose lease lives for `ttl`.
     pub(super) fn new(store: Arc<dyn Store>, ttl: Duration) -> Self {
         Self {
             store: Arc::clone(&store),
@@ -32,7 +32,7 @@ impl Calls {
         }
     }
 
-    /// Returns the store, without a bound of its own.
+    /// Returns the store as it was opened: without the bound of these calls.
     pub(super) fn opened(&self) -> &Arc<dyn Store> {
         &self.opened
     }
@@ -45,7 +45,7 @@ impl Calls {
         &self.pace
     }
 
-    /// Makes one call within the bound that the pace of the store gives it.
+    /// Makes one call within the bound that the pace of the store gives.
     pub(super) fn call<T>(
         &mut self,
         call: impl FnOnce(&dyn Store) -> Result<T, StoreError>,
@@ -64,12 +64,12 @@ impl Calls {
         timed.result
     }
 
-    /// No clock against another rank counts the time up to now: it counts as that of a call that has failed.
+    /// Counts the time up to now like that of a failed call: no clock against another rank counts it.
     pub(super) fn fail(&mut self) {
         self.slowest = Duration::MAX;
     }
 
-    /// Returns the slowest call since this was asked last; the longest time of all if one has failed.
+    /// Returns the time of the slowest call since the last time that this was asked. [`Duration::MAX`] if a call has failed.
     pub(super) fn take_slowest(&mut self) -> Duration {
         std::mem::take(&mut self.slowest)
     }

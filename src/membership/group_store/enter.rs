@@ -1,4 +1,4 @@
-//! The start of a generation: it takes its place in the group, and agrees on bounds.
+//! The start of a generation: the generation takes its place in the group, and agrees on bounds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use crate::membership::event::GroupView;
 use crate::membership::generations::{PATIENCE, note_generation};
 use crate::membership::stored::{CONFIG, MEMBERS, RECORD, key, parse_record};
 
-/// Calls of the store that a rank makes at its start beyond those that it needs, to measure how fast the store is.
+/// The number of calls of the store that a rank makes at its start only to measure how fast the store is.
 pub(super) const LOOKS: u32 = 4;
 
 impl GroupStore {
     /// Takes the place of this generation in a group with these bounds; a generation can do so once. A founder has not drawn its
-    /// generation, so this call notes it as the newest. Returns how long the calls of the store took.
+    /// generation, so this call notes that generation as the newest. Returns how long the calls of the store took.
     pub(in crate::membership) fn enter(&mut self, bounds: &Bounds) -> Result<Measured, GroupError> {
         let store = Patient::new(Arc::clone(self.reader.calls.opened()), PATIENCE);
         let mut times = Vec::new();
@@ -88,7 +88,7 @@ impl GroupStore {
         })
     }
 
-    /// Writes the bounds again where another has changed them: those that come compare theirs.
+    /// Writes the bounds again if another writer has changed them: ranks that come compare their bounds with these.
     pub(in crate::membership) fn mend_bounds(&mut self) -> Result<(), StoreError> {
         let reader = &mut self.reader;
         if std::mem::take(&mut reader.bounds_differ) && !reader.bounds.is_empty() {
@@ -99,7 +99,7 @@ impl GroupStore {
     }
 }
 
-/// Returns the newest view of the group of `slots` ranks that meets in `store`: the members that a rank finds when it wants to come in.
+/// Returns the newest view of the group of `slots` ranks that meets in `store`. A rank that wants to come in finds these members. Returns
 /// None before the founders have met.
 ///
 /// # Errors

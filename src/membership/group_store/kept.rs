@@ -20,7 +20,7 @@ pub(in crate::membership) struct Kept {
     /// The generations that hold their leases.
     pub(in crate::membership) members: Holders,
     pub(in crate::membership) rows: BTreeMap<RankGeneration, Arc<StoredRow>>,
-    /// By proposal and rank.
+    /// The promises, by proposal and rank.
     pub(in crate::membership) promises: BTreeMap<(u64, RankGeneration), Promise>,
     pub(in crate::membership) goodbyes: BTreeMap<RankGeneration, Goodbye>,
     pub(in crate::membership) over: BTreeSet<RankGeneration>,
@@ -30,12 +30,12 @@ pub(in crate::membership) struct Kept {
     pub(super) since_all: u64,
     /// The store's revision at the look before this rank first saw the open proposal. No promise for that proposal is older.
     pub(super) since_number: u64,
-    /// The keys beside the record that the last look has asked for.
+    /// The keys, besides the record, for which the last look has asked.
     pub(super) named: BTreeSet<String>,
     pub(super) count: Option<Count>,
-    /// Keys that cannot be read, and that were reported.
+    /// Keys whose value cannot be read, and that were reported for it.
     pub(super) told: BTreeSet<String>,
-    /// Keys were read, or a view came, and the driver has not called [`Reader::drop_kept`](super::look::Reader::drop_kept) since.
+    /// Keys were read, or a view came, since the driver last called [`Reader::drop_kept`](super::look::Reader::drop_kept).
     pub(in crate::membership) is_new: bool,
     /// The store does not hold the record that this rank keeps.
     pub(in crate::membership) lost: Option<Lost>,
@@ -45,23 +45,23 @@ pub(in crate::membership) struct Kept {
     pub(in crate::membership) words: Words,
     /// The record is in the store again, and the driver has not seen that yet.
     pub(in crate::membership) found_again: bool,
-    /// The newest generation of each slot that has shown itself and was no member.
+    /// The newest generation of each slot that this rank has seen and that was never a member.
     pub(super) seen: BTreeMap<u32, u32>,
 }
 
 impl Kept {
-    /// Returns which record this rank keeps, and how often ranks had asked in it.
+    /// Returns the place of the record that this rank keeps, and how often ranks had asked in that record.
     pub(in crate::membership) fn place(&self) -> Option<(Place, u32)> {
         let record = self.record.as_deref()?;
         Some((Place::of(record), record.asked))
     }
 
-    /// The store's revision of the last look at changes.
+    /// Returns the store's revision of the last look at changes.
     pub(in crate::membership) fn since(&self) -> u64 {
         self.since
     }
 
-    /// Keeps the record that was read from `text`, unless it is of an earlier view or proposal than one before.
+    /// Keeps the record that was read from `text`, unless this rank keeps one of a later view or proposal.
     pub(super) fn keep_record(
         &mut self,
         read: Result<Record, Unreadable>,
@@ -83,7 +83,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Promises for the proposal of `number`, in the order of their slots.
+    /// Returns the promises for the proposal of `number`, in the order of their slots.
     pub(in crate::membership) fn promises_for(
         &self,
         number: u64,
@@ -93,13 +93,13 @@ impl Kept {
         of_it.map(|((_, who), promise)| (*who, promise))
     }
 
-    /// Differs when a lease was taken or has gone.
+    /// Returns how many leases there are and when the newest was taken. The result changes when a lease is taken or goes.
     pub(in crate::membership) fn count(&self) -> Option<(u64, u64)> {
         self.count.map(|count| (count.keys, count.newest_created))
     }
 }
 
-/// What this rank has read of the words of others.
+/// What this rank has read of the `had` keys of others.
 #[derive(Debug, Default)]
 pub(in crate::membership) struct Words {
     /// The word of each rank, and whether it was written while this rank looked.
@@ -117,35 +117,35 @@ impl Words {
         self.all.retain(|who, _| stays(*who));
     }
 
-    /// Those of ranks that live, as far as this rank has seen.
+    /// Returns the words of ranks that live: those that were written while this rank looked.
     pub(in crate::membership) fn living(&self) -> BTreeMap<RankGeneration, &Had> {
         let living = self.all.iter().filter(|(_, (_, is_new))| *is_new);
         living.map(|(who, (had, _))| (*who, had)).collect()
     }
 }
 
-/// The record that this rank keeps is not in the store.
+/// What a rank knows of the loss while the store does not hold the record that the rank keeps.
 #[derive(Debug)]
 pub(in crate::membership) struct Lost {
     pub(in crate::membership) since: Instant,
-    /// This rank was in touch with the store shortly before.
+    /// This rank was in touch with the store shortly before the loss.
     pub(in crate::membership) touched: bool,
-    /// The earlier record that stands there.
+    /// The earlier record that stands in the store, with its bytes.
     pub(super) stands: Option<(Place, Vec<u8>)>,
-    /// An event has said that the record is gone.
+    /// An event has said that the record is lost.
     pub(in crate::membership) noticed: bool,
-    /// What this rank has written into the store to bring back its part of it.
+    /// This rank has written its part of the lost keys into the store again.
     pub(in crate::membership) restored: bool,
-    /// What was said last, and since when it is so; none after a gap.
+    /// What ranks said last, and since when they have said that. None after a gap.
     pub(in crate::membership) hush: Option<(BTreeMap<RankGeneration, Word>, Instant)>,
-    /// The last turn.
+    /// When this rank made its last turn.
     pub(in crate::membership) turned: Instant,
-    /// An event has said why the record cannot be written.
+    /// An event has said why no rank writes the record.
     pub(in crate::membership) told: bool,
 }
 
 impl Lost {
-    /// Returns the place of what stands in the store; the first of all if nothing does.
+    /// Returns the place of the record that stands in the store. Returns the first place of all if no record stands there.
     pub(in crate::membership) fn stands(&self) -> Place {
         self.stands.as_ref().map_or_else(Place::default, |it| it.0)
     }

@@ -1,4 +1,4 @@
-//! Looks: what a rank asks for, and what it makes of the answer.
+//! The looks of a rank: what it asks the store for, and what it makes of the answer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ const MENDS: &str = "Calls go on in the view that is, and no view changes until 
 /// What one look asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::membership) enum LookAt {
-    /// How many ranks hold their leases, and which if that has changed.
+    /// How many ranks hold their leases, and which ranks if that number has changed.
     Members,
-    /// The record, the newcomers, and these keys. A rank that only has to promise in a change reads these.
+    /// The record, the newcomers, and the keys of this set. A rank that only has to promise in a change reads these.
     Named(BTreeSet<String>),
-    /// All keys that have changed. A rank that proposes and commits reads these.
+    /// All keys that have changed. A rank that proposes and commits makes such looks.
     All,
 }
 
-/// What one generation reads of the store, and keeps of it.
+/// What one generation reads of the store, and what it keeps of that.
 #[derive(Debug)]
 pub(in crate::membership) struct Reader {
     pub(super) own: RankGeneration,
@@ -43,13 +43,13 @@ pub(in crate::membership) struct Reader {
     pub(super) notes: Vec<String>,
     /// The bounds of this rank, as text; all ranks write the same.
     pub(super) bounds: Vec<u8>,
-    /// Another value stands in the store.
+    /// The store holds other bounds than this rank.
     pub(super) bounds_differ: bool,
     /// Something has shown that the store may have lost the record.
     pub(super) doubts: bool,
-    /// The value of this rank's place: another process of the same name has another one.
+    /// The value under this rank's `taken` key. Another process with the same slot and generation has another value.
     pub(super) token: Vec<u8>,
-    /// Another process has the place.
+    /// Another process has the `taken` key of this rank.
     pub(super) namesake: bool,
 }
 
@@ -70,7 +70,7 @@ impl Reader {
         }
     }
 
-    /// Makes one call within the bound that the pace of the store gives it.
+    /// Makes one call within the bound that the pace of the store gives.
     pub(super) fn call<T>(
         &mut self,
         call: impl FnOnce(&dyn Store) -> Result<T, StoreError>,
@@ -105,14 +105,14 @@ impl Reader {
         Ok(())
     }
 
-    /// Asks for the record, for the names of newcomers, and for these keys.
+    /// Asks for the record, for the names of newcomers, and for the keys in `named`.
     fn look_at_named(
         &mut self,
         named: &BTreeSet<String>,
         odd: &mut Vec<String>,
     ) -> Result<(), StoreError> {
         let kept = &self.kept;
-        // The last look at all keys has asked for those that were not named since.
+        // A key that was not named at the last look is known as of the last look at all keys.
         let (new, known): (Vec<&str>, Vec<&str>) = named
             .iter()
             .map(String::as_str)
@@ -141,7 +141,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Keeps the result of a look at the record.
+    /// Keeps the answer to a look.
     fn learn(&mut self, found: Changed, odd: &mut Vec<String>) {
         let (since, number) = (self.kept.since, self.number());
         if found.revision < since {
@@ -161,7 +161,7 @@ impl Reader {
         }
     }
 
-    /// Takes down the record that a watch delivered, unless a look was faster. Returns a report if the record cannot be read.
+    /// Keeps the record that a watch delivered, unless a look was faster. Returns a report if the record cannot be read.
     pub(in crate::membership) fn take_down(&mut self, entry: &Entry) -> Option<String> {
         if entry.revision <= self.kept.since {
             return None;
@@ -187,7 +187,7 @@ impl Reader {
         odd.pop()
     }
 
-    /// Of the newest proposal.
+    /// Returns the number of the newest proposal.
     fn number(&self) -> u64 {
         self.kept.record.as_ref().map_or(0, |record| record.number)
     }
@@ -225,15 +225,16 @@ impl Reader {
             let held: BTreeSet<RankGeneration> = named.collect();
             self.kept.members.retain(|who| held.contains(&who));
             self.read_listed(&held, odd)?;
-            // What this rank keeps is that of the list. A lease that the list has missed for a moment makes the next count differ.
+            // This rank keeps the leases of the list. If the list has missed a lease for a moment, the next count differs from the kept
+            // one.
             count.keys = names.len() as u64;
         }
         self.kept.count = Some(count);
         Ok(())
     }
 
-    /// Reads the leases of a list that this rank does not keep, by their names. In a directory a lease whose holder was slow is gone
-    /// for one list, and stands there again with the revision that it had: no look for changes finds it.
+    /// Reads the leases that the list names and that this rank does not keep. In a directory a lease whose holder was slow may be missing
+    /// from one list, and then stand there again with the same revision. No look for changes finds such a lease.
     fn read_listed(
         &mut self,
         held: &BTreeSet<RankGeneration>,
@@ -250,8 +251,8 @@ impl Reader {
         Ok(())
     }
 
-    /// If as many leases are gone as dropped ranks are kept, the missing leases are those of the dropped ranks. Then no list of
-    /// names is needed. If a member's lease is missing instead, the count differs again when those of the dropped ranks go.
+    /// Forgets the leases of dropped ranks if `held` leases are left without them. Then no list of names is needed. If a member's lease is
+    /// missing instead, the count differs again when the leases of the dropped ranks go.
     fn forget_dropped(&mut self, held: u64) {
         let kept = &mut self.kept;
         let Some(record) = &kept.record else {
@@ -274,14 +275,14 @@ impl Reader {
         }
     }
 
-    /// Keeps what a key says. It is long because each kind of key has its arm.
+    /// Keeps the value of one key. The function is long because each kind of key has its arm.
     fn keep(&mut self, entry: &Entry) -> Result<(), String> {
         let names: Vec<&str> = entry.key.split('/').skip(1).collect();
         let kept = &mut self.kept;
         match names[..] {
             ["taken", _] => return Ok(()),
             ["config"] => {
-                // A reader that is no rank has none.
+                // A reader that is no rank has no bounds.
                 self.bounds_differ = if self.bounds.is_empty() {
                     !Bounds::are_in(&entry.value)
                 } else {
@@ -291,7 +292,7 @@ impl Reader {
                     return Err("they are not the bounds of this group".to_owned());
                 }
             }
-            // A watch may have delivered it before this look.
+            // A watch may have delivered this record before this look.
             ["record"] if kept.record.is_some() && entry.value == kept.text => self.find(),
             ["record"] => {
                 let read = parse_record(&entry.value, self.slots);

@@ -1,4 +1,4 @@
-//! A store that has lost the record, or is back with an earlier one: what a rank writes into it, and what it reads of the others.
+//! What a rank writes into a store that has lost the record, or is back with an earlier one, and what it reads of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -14,12 +14,12 @@ use crate::membership::stored::{
     CONFIG, HAD, Had, RECORD, had_key, key, parse_record, record_text, text,
 };
 
-/// Most ranks that a word names: it is for a reader.
+/// The largest number of ranks that a text names, since a person reads it.
 const MOST_NAMED: usize = 16;
 
 impl Reader {
-    /// The record is gone if the store has none, or one that is older than this rank's. Of what was read, only what this rank knows of
-    /// itself and of ranks that have ended counts from now on.
+    /// Notes that the record is lost: the store has none, or one that is older than this rank's record. From now on only what this rank
+    /// knows of itself and of ranks that have ended counts.
     fn lose(&mut self, stands: Option<(Place, Vec<u8>)>) {
         let kept = &mut self.kept;
         if let Some(lost) = &mut kept.lost {
@@ -41,17 +41,17 @@ impl Reader {
         kept.promises.clear();
         kept.goodbyes.clear();
         kept.named.clear();
-        // Words are read again, and count when they have changed meanwhile.
+        // The words are read again. A word counts when it has changed since its first reading.
         kept.words = Words::default();
         (kept.since_all, kept.since_number, kept.count) = (0, 0, None);
     }
 
-    /// What was read of the record tells that the store has lost a later one.
+    /// Notes that a look has found an earlier record, so the store has lost a later one.
     pub(super) fn stands_behind(&mut self, record: &Record, text: &[u8]) {
         self.lose(Some((Place::of(record), text.to_vec())));
     }
 
-    /// The record may be gone: another rank has removed something, or says that it is.
+    /// Notes that the record may be lost: another rank has removed something, or says that the record is lost.
     pub(in crate::membership) fn doubt(&mut self) {
         self.doubts |= self.kept.lost.is_none();
     }
@@ -68,7 +68,7 @@ impl Reader {
             return Ok(());
         }
         if self.kept.record.is_none() {
-            // A newcomer that has read nothing yet keeps its name in a store that has lost it.
+            // The store may have lost everything. A newcomer that has read nothing yet writes its generation and its place again.
             if again {
                 let own = self.own;
                 self.call(|store| note_generation(store, own))?;
@@ -79,7 +79,7 @@ impl Reader {
         }
         match self.call(|store| store.try_get(RECORD)) {
             Ok(None) => self.lose(None),
-            // A look says what is to be said of one that cannot be read.
+            // If the record cannot be read, a look reports that.
             Ok(Some(text)) => {
                 if let Ok(stands) = parse_record(&text, self.slots) {
                     self.take_over_newest(&stands, text);
@@ -92,13 +92,13 @@ impl Reader {
         Ok(())
     }
 
-    /// The record was to be replaced, and there is none.
+    /// Notes that this rank found no record when it was about to replace it.
     pub(super) fn is_missing(&mut self) {
         self.lose(None);
     }
 
-    /// Writes what only this rank, or any member, can bring back: bounds, its place, and the newest generation that it knows of each
-    /// slot, so that none is drawn twice.
+    /// Writes what only this rank, or any member, can bring back: the bounds, this rank's place, and the newest generation that it knows of
+    /// each slot, so that no generation is drawn twice.
     pub(in crate::membership) fn restore(&mut self) -> Result<(), StoreError> {
         let (own, bounds) = (self.own, self.bounds.clone());
         if !bounds.is_empty() {
@@ -120,7 +120,7 @@ impl Reader {
         self.take_place()
     }
 
-    /// Takes the place of this rank's name again. If another process has it, [`Reader::has_namesake`] says so.
+    /// Takes the `taken` key of this rank again. If another process has it, [`Reader::has_namesake`] says so.
     fn take_place(&mut self) -> Result<(), StoreError> {
         let (key, token) = (key("taken", self.own), self.token.clone());
         let taken = self.call(|store| store.compare_and_set(&key, None, &token))?;
@@ -133,7 +133,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Returns whether another process has drawn this rank's generation from a store that had lost it, and has its place.
+    /// Returns whether another process has drawn this rank's generation, from a store that had lost the generations drawn before, and has
+    /// its `taken` key.
     pub(in crate::membership) fn has_namesake(&self) -> bool {
         self.namesake
     }
@@ -143,7 +144,8 @@ impl Reader {
         String::from_utf8_lossy(&self.kept.text).into_owned()
     }
 
-    /// A rank says that it has had a later record than the one that stands in the store, which may be all that this rank has had.
+    /// Takes over the newest record that a rank says to have had. If the record that `stands` in the store is earlier than this rank's,
+    /// notes the loss.
     fn take_over_newest(&mut self, stands: &Record, text: Vec<u8>) {
         let newest = self.kept.words.all.iter();
         let newest = newest.max_by_key(|(_, (had, _))| had.word().place);
@@ -156,7 +158,7 @@ impl Reader {
         }
     }
 
-    /// Takes over the record that `who` says to have had, if it is later than this rank's. Returns whether it did.
+    /// Takes over the record that `who` says to have had, if that record is later than this rank's. Returns whether it was.
     pub(in crate::membership) fn take_over(&mut self, who: RankGeneration) -> bool {
         let Some((had, _)) = self.kept.words.all.get(&who) else {
             return false;
@@ -169,13 +171,14 @@ impl Reader {
         later.is_some_and(|later| self.kept.keep_record(Ok(later), &text).is_ok())
     }
 
-    /// Says what this rank has had.
+    /// Writes which record this rank has had.
     pub(in crate::membership) fn say_had(&mut self, had: &Had) -> Result<(), StoreError> {
         let (key, text) = (had_key(self.own), text(had));
         self.call(|store| store.put(&key, &text))
     }
 
-    /// Writes `new` where the store has nothing, or the earlier record that was read. Returns whether this rank did.
+    /// Writes `new` into the store if the record there is still missing, or still the earlier one that was read. Returns whether this rank
+    /// did.
     pub(in crate::membership) fn write_anew(&mut self, new: &Record) -> Result<bool, StoreError> {
         let text = record_text(new, self.slots);
         let stands = self.kept.lost.as_ref().and_then(|lost| lost.stands.clone());
@@ -183,7 +186,7 @@ impl Reader {
         self.call(|store| store.compare_and_set(RECORD, expected, &text))
     }
 
-    /// Reads what stands in the place of the record. A look does not show that a record was removed.
+    /// Reads the record that stands in the store. A look does not show that a record was removed.
     pub(in crate::membership) fn read_lost(&mut self) -> Result<(), StoreError> {
         let found = match self.call(|store| store.try_get(RECORD)) {
             Err(error) if error.is_unreadable() => return Ok(()),
@@ -196,7 +199,7 @@ impl Reader {
         let own = self.kept.record.as_deref().map(Place::of);
         match parse_record(&text, self.slots) {
             Ok(record) if Some(Place::of(&record)) >= own => {
-                // A reason not to keep it was told by a look.
+                // A look has reported why this record is not to be kept, if so.
                 let _ = self.kept.keep_record(Ok(record), &text);
                 self.kept.since_number = self.kept.since;
                 self.find();
@@ -207,7 +210,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A record that this rank follows is in the store again. All clocks against others start anew, as after a gap.
+    /// Notes that the record which this rank follows is in the store again. All clocks against others start anew, as after a gap.
     pub(super) fn find(&mut self) {
         if self.kept.lost.take().is_some() {
             self.calls.fail();
@@ -216,14 +219,14 @@ impl Reader {
         }
     }
 
-    /// The store needs this rank's word no more.
+    /// Removes the `had` key of this rank, which the store needs no more.
     pub(in crate::membership) fn forget_had(&mut self) -> Result<(), StoreError> {
         let key = had_key(self.own);
         self.kept.words = Words::default();
         self.call(|store| store.remove(&key)).map(drop)
     }
 
-    /// Keeps the newest generation of each slot that has shown itself and was never a member.
+    /// Keeps the generation if it is the newest of its slot that this rank has seen, and was never a member.
     pub(super) fn see_generation(&mut self, (slot, generation): RankGeneration) {
         let admitted = |record: &Record| record.admitted.get(slot).unwrap_or(0);
         let admitted = self.kept.record.as_deref().map_or(0, admitted);
@@ -234,7 +237,7 @@ impl Reader {
     }
 }
 
-/// The names of some ranks, for a reader.
+/// Returns the slots of `ranks` as text for a reader, at most [`MOST_NAMED`] of them.
 pub(in crate::membership) fn named(ranks: &[RankGeneration]) -> String {
     let some: BTreeSet<u32> = ranks.iter().map(|who| who.0).take(MOST_NAMED).collect();
     let some: Vec<String> = some.iter().map(u32::to_string).collect();

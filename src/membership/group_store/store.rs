@@ -1,4 +1,4 @@
-//! The lease of one generation, and what it writes.
+//! The lease of one generation, and the keys that the generation writes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,12 +41,12 @@ impl GroupStore {
         }
     }
 
-    /// Returns a store for the thread that waits for the record.
+    /// Returns the store and the key for the thread that waits for the record.
     pub(in crate::membership) fn watched(&self) -> (Arc<dyn Store>, &'static str) {
         (Arc::clone(self.reader.calls.opened()), RECORD)
     }
 
-    /// Returns how fast the store answers this rank.
+    /// Returns the measured pace of the store's answers to this rank.
     pub(in crate::membership) fn pace(&self) -> &Pace {
         self.reader.calls.pace()
     }
@@ -63,7 +63,7 @@ impl GroupStore {
         self.reader.call(call)
     }
 
-    /// Returns the slowest call since this was asked last; the longest time of all if one has failed.
+    /// Returns the time of the slowest call since the last time that this was asked. [`Duration::MAX`] if a call has failed.
     pub(in crate::membership) fn take_slowest(&mut self) -> Duration {
         self.reader.calls.take_slowest()
     }
@@ -89,10 +89,10 @@ impl GroupStore {
             let held = match changed {
                 true => self.call(|store| store.put_leased(&key, &value, id))?,
                 false if asked.duration_since(renewed) < ttl / 3 => return Ok(()),
-                // `false` also where another has changed the key: it is written again while the lease lives.
+                // `false` also if another writer has changed the key: while the lease lives, this rank writes the key again.
                 false => {
                     let stands = self.call(|store| store.renew_lease(&key, id))?;
-                    // A directory that was removed and is there again takes the key anew, and has lost the record.
+                    // If a directory was removed and is there again, it has lost the record. This rank then takes its key anew.
                     self.reader.doubts |= !stands;
                     stands || self.call(|store| store.put_leased(&key, &value, id))?
                 }
@@ -112,7 +112,7 @@ impl GroupStore {
                 self.lease = Some((id, asked));
                 self.value = value;
             }
-            // Only this rank writes this name. So the value is from another writer, or from a lease whose answer was lost.
+            // Only this rank writes this name. So the value is from another writer, or from a lease whose answer this rank did not get.
             None => {
                 if self
                     .reader
@@ -140,13 +140,14 @@ impl GroupStore {
         }
     }
 
-    /// Founds the group. Returns whether this rank did; if not, look again.
+    /// Writes the first record. Returns whether this rank did; if not, the caller looks again.
     pub(in crate::membership) fn found(&mut self, record: &Record) -> Result<bool, StoreError> {
         let text = record_text(record, self.reader.slots);
         self.call(|store| store.compare_and_set(RECORD, None, &text))
     }
 
-    /// Puts `new` in the place of the record that was read last. Unless it is done, look again, also after an error.
+    /// Puts `new` in the place of the record that was read last. If the result is not [`Replaced::Done`], or is an error, the caller looks
+    /// again.
     pub(in crate::membership) fn replace(&mut self, new: &Record) -> Result<Replaced, StoreError> {
         let text = record_text(new, self.reader.slots);
         let old = self.reader.kept.text.clone();
@@ -172,7 +173,7 @@ impl GroupStore {
         }
     }
 
-    /// Wakes all ranks by the record.
+    /// Wakes all ranks by a change of the record: one more has asked.
     pub(in crate::membership) fn wake(&mut self, record: &Record) -> Result<(), StoreError> {
         let woken = Record {
             asked: record.asked.wrapping_add(1),
@@ -190,7 +191,7 @@ impl GroupStore {
         self.call(|store| store.put(&key, &text))
     }
 
-    /// Sets a key that is none of a group.
+    /// Sets a key that is not of a group.
     pub(in crate::membership) fn put(&mut self, key: &str, value: &[u8]) -> Result<(), StoreError> {
         self.call(|store| store.put(key, value))
     }
@@ -205,7 +206,7 @@ impl GroupStore {
         self.call(|store| store.put(&key, &text))
     }
 
-    /// This generation has ended: the others need not wait for its lease to run out.
+    /// Writes that this generation has ended, so that the others need not wait for its lease to run out.
     pub(in crate::membership) fn say_over(&mut self) -> Result<(), StoreError> {
         let own = self.reader.own;
         self.call(|store| say_over(store, own))
@@ -229,6 +230,6 @@ pub(in crate::membership) enum Replaced {
     Changed,
     /// The store holds no record.
     Missing,
-    /// The record in the store cannot be read; looks report that.
+    /// The record in the store cannot be read. Looks report that.
     Unreadable,
 }

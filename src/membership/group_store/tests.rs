@@ -59,7 +59,7 @@ fn what_a_row_says_against_ranks_holds_in_its_view_only() {
         [&row.unheard, &row.broken, &row.overdue, &row.ended],
         [&set(0), &set(1), &set(2), &set(3)]
     );
-    // The next holder of slot 3 has not ended.
+    // The next holder of slot 3 has not ended. So slot 3 of another view is not in the row.
     for epoch in [2, 4] {
         let row = stored.row(epoch, named);
         let against = [&row.unheard, &row.broken, &row.overdue, &row.ended];
@@ -69,7 +69,7 @@ fn what_a_row_says_against_ranks_holds_in_its_view_only() {
 }
 
 impl GroupStore {
-    /// A look at all keys, and at the leases.
+    /// Looks at all keys, and then at the leases.
     fn look_whole(&mut self) -> Result<Vec<String>, StoreError> {
         let mut odd = self.reader.look(&LookAt::All)?;
         odd.extend(self.reader.look(&LookAt::Members)?);
@@ -146,7 +146,7 @@ fn garbage_in_any_key_counts_as_missing_and_is_named_once() {
     assert_eq!(looker.reader.kept.record, None);
     assert!(looker.reader.kept.rows.is_empty() && looker.reader.kept.promises.is_empty());
     assert!(looker.reader.kept.over.is_empty());
-    // A key that is mended counts.
+    // A key that holds a valid value again counts.
     assert_eq!(
         told(&store, &mut looker, "group/row/1.1", &row(2, &[0])),
         ""
@@ -214,7 +214,7 @@ fn a_look_finds_ended_leases_beside_that_of_a_dropped_rank() {
     assert_eq!(held(&mut looker), [0, 1, 2]);
     holders[3].end_lease();
     assert_eq!(held(&mut looker), [0, 2]);
-    // Two at once, and another that comes.
+    // Two leases go at once, and another one comes.
     holders[0].end_lease();
     holders[2].end_lease();
     holders[1].keep_lease(true).unwrap();
@@ -249,7 +249,7 @@ fn rows_that_were_forgotten_are_read_again_where_needed() {
     assert!(looker.reader.forget_rows() && !looker.reader.forget_rows());
     assert_eq!(takings(&looker), [1], "the own one stays");
     assert!(looker.reader.kept.promises.is_empty());
-    // A row that was written before, by its name.
+    // A row that was written before the look is read by its name.
     let named = LookAt::Named([row_key((2, 1))].into());
     looker.reader.look(&named).unwrap();
     assert_eq!(takings(&looker), [1, 3]);
@@ -278,7 +278,7 @@ fn a_look_at_named_keys_reads_those_that_were_not_asked_for_before() {
     store.put("group/over/2.1", OVER).unwrap();
     looker.reader.look(&named(&[])).unwrap();
     assert!(looker.reader.kept.rows.is_empty() && looker.reader.kept.over.is_empty());
-    // Written before the last look, which has not asked for them.
+    // These keys were written before the last look, which has not asked for them.
     looker
         .reader
         .look(&named(&[row_key((1, 1)), over_key((2, 1))]))
@@ -349,7 +349,7 @@ fn a_lease_is_taken_again_only_when_the_store_says_that_it_is_gone() {
     assert_eq!(own.takings(), 1, "what stands under it has changed");
     other.look_whole().unwrap();
     assert!(!other.reader.kept.members.asks((1, 2)));
-    // Not renewed in time.
+    // The lease was not renewed in time.
     let start = Instant::now();
     while other.reader.kept.members.contains((1, 2)) {
         assert!(
@@ -369,7 +369,7 @@ fn a_lease_is_taken_again_only_when_the_store_says_that_it_is_gone() {
 fn a_holder_whose_key_another_has_changed_writes_it_again() {
     let store = Arc::new(MemoryStore::new());
     let shared = Arc::clone(&store) as Arc<dyn Store>;
-    // Renewed after a third of this.
+    // A lease is renewed after a third of this time.
     let mut own = GroupStore::new(shared, (1, 2), 2, Duration::from_secs(1), Process::this());
     own.keep_lease(false).unwrap();
     store.put("group/member/1.2", b"7").unwrap();
@@ -417,7 +417,7 @@ fn a_member_key_that_another_has_set_first_is_named_and_removed() {
     let store = Arc::new(MemoryStore::new());
     let mut own = opened(&store, (1, 2), 2);
     for (round, value) in [(1, &b"7"[..]), (2, b"")] {
-        // With and without a lease of its own.
+        // The other writer has a lease in one round, and none in the other.
         let other = store.take_lease("other", b"", TTL).unwrap().unwrap();
         match round {
             1 => assert!(store.put_leased("group/member/1.2", value, other).unwrap()),
@@ -436,7 +436,7 @@ fn a_member_key_that_another_has_set_first_is_named_and_removed() {
             "{odd:?}"
         );
         assert!(own.reader.kept.members.contains((1, 2)));
-        // The next round.
+        // The state for the next round.
         own.end_lease();
         own.reader.kept.told.clear();
     }

@@ -1,4 +1,4 @@
-//! What a group asks of its store: calls, counted.
+//! Counts the calls that a group makes to its store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use crate::membership::sim::{Asked, Counted, World, WorldConfig};
 use crate::membership::{GroupConfig, GroupEventKind};
 
 const TTL: Duration = Duration::from_secs(2);
-/// Of a thousand ranks, which share the cores of this machine.
+/// Time to live of a lease in a group of a thousand ranks, which share the cores of this machine.
 const LONG_TTL: Duration = Duration::from_secs(4);
 const CONFIG: GroupConfig = PATIENT.with_lease_ttl(TTL);
 
-/// Most calls for a death and a join together, divided by the number of ranks. The calls of the rank that acts and of the newcomer
-/// count too. Renewals and the calls made in peace do not count.
+/// The largest number of calls for a death and a join together, divided by the number of ranks. The calls of the rank that acts and of the
+/// newcomer count too. Renewals and the calls made in peace do not count.
 const CHANGES: u64 = 22;
-/// Most bytes that are read in that, by the number of ranks.
+/// The largest number of bytes read for a death and a join together, divided by the number of ranks.
 const READ: u64 = 4096;
 
-/// Returns a group of `ranks`, and what its store counts.
+/// Returns a group of `ranks`, and the counts of its store.
 fn counted(ranks: u32) -> (World, Arc<Asked>) {
     let store = Counted::new(Arc::new(MemoryStore::new()));
     let asked = store.asked();
     let mut world = world_of(Arc::new(store), ranks, ranks, CONFIG);
     world.until_whole(1, "begin");
-    // They make no more calls: one that is late on a busy machine would be suspected for a moment, and its row be written.
+    // The ranks make no more calls: on a busy machine a late rank would be suspected for a moment, and its row would be written.
     let started = world.ranks.values().map(|rank| rank.layer.started());
     let last = started.max().unwrap_or(0) + 1;
     for rank in world.ranks.values() {
@@ -47,7 +47,7 @@ fn counted(ranks: u32) -> (World, Arc<Asked>) {
     (world, asked)
 }
 
-/// For each kind of call those of each of `ranks` since `before`.
+/// Returns, for each kind of call, how many calls each of `ranks` has made since `before`.
 fn since(asked: &Asked, before: &BTreeMap<&'static str, u64>, ranks: u32) -> String {
     let calls = asked.by_kind();
     let each = calls.iter().map(|(kind, count)| {
@@ -57,7 +57,7 @@ fn since(asked: &Asked, before: &BTreeMap<&'static str, u64>, ranks: u32) -> Str
     each.collect::<Vec<String>>().join(", ")
 }
 
-/// `ranks` that make no calls, with leases of `ttl`, and what their store counts.
+/// Returns a group of `ranks` that make no calls, with leases of `ttl`, and the counts of its store.
 fn idle(ranks: u32, ttl: Duration) -> (World, Arc<Asked>) {
     let store = Counted::new(Arc::new(MemoryStore::new()));
     let asked = store.asked();
@@ -72,8 +72,8 @@ fn idle(ranks: u32, ttl: Duration) -> (World, Arc<Asked>) {
     (world, asked)
 }
 
-/// Most calls besides renewals that `ranks` make in peace in `time`. Each rank makes four looks in each time to live `ttl`, one
-/// renewal of the watch in ten seconds, and one call that began before.
+/// Returns the largest number of calls, besides renewals, that `ranks` make in peace in `time`. Each rank makes four looks in each time to
+/// live `ttl`, one renewal of the watch in ten seconds, and one call that began before.
 fn in_peace(ranks: u32, time: Duration, ttl: Duration) -> u64 {
     let looks = 4.0 * time.as_secs_f64() / ttl.as_secs_f64();
     let watches = 2.0 * time.as_secs_f64() / 10.0;
@@ -88,7 +88,7 @@ fn in_peace(ranks: u32, time: Duration, ttl: Duration) -> u64 {
 
 /// Waits until the ranks whose store counts `asked` make no more calls than in peace.
 fn count_peace(asked: &Asked, ranks: u32, ttl: Duration) {
-    // What the begin has left to do is done some time.
+    // What is left to do after the start of the group ends at some time.
     let begun = Instant::now();
     loop {
         let before = [asked.calls(), asked.renewals()];
@@ -130,7 +130,7 @@ fn a_thousand_ranks_ask_as_much_as_few_in_peace_and_in_changes() {
     count_changes(world, &asked, (ranks, ttl));
 }
 
-/// What a death and a join together cost `ranks`, which make no calls meanwhile.
+/// Checks what a death and a join together cost `ranks`, which make no calls meanwhile.
 fn count_changes(mut world: World, asked: &Asked, (ranks, ttl): (u32, Duration)) {
     std::thread::sleep(ttl);
     let before = (asked.calls(), asked.read(), asked.by_kind());
@@ -141,7 +141,7 @@ fn count_changes(mut world: World, asked: &Asked, (ranks, ttl): (u32, Duration))
     world.join(1).unwrap();
     world.until_members("with another");
     let changed = start.elapsed();
-    // Until the lease of the dead rank has run out, and the ranks have written their last rows about it.
+    // This waits until the lease of the dead rank has run out, and the ranks have written their last rows about it.
     std::thread::sleep((2 * ttl).saturating_sub(changed));
     let time = start.elapsed();
     let (made, read) = (asked.calls() - before.0, asked.read() - before.1);
@@ -154,11 +154,11 @@ fn count_changes(mut world: World, asked: &Asked, (ranks, ttl): (u32, Duration))
         read / u64::from(ranks),
         since(asked, &before.2, ranks),
     );
-    // The newcomer takes its lease. If the machine stands still for longer than leases last, late ranks take theirs again and write
-    // that. Each of them may cost as much as the death.
+    // The newcomer takes its lease. If the machine stands still for longer than leases last, late ranks take their leases again and write
+    // that in their rows. Each of them may cost as much as the death.
     let disturbed = since_then("take").max(1);
     let most = disturbed * CHANGES * u64::from(ranks) + in_peace(ranks, time, ttl);
-    // Renewals, which take their time whatever happens, are not of a change.
+    // Renewals go on at their pace whatever happens, so they are not part of the cost of a change.
     let made = made - since_then("renew");
     assert!(
         made <= most,
@@ -186,12 +186,12 @@ fn a_record_that_cannot_be_read_is_reported_and_seldom_asked_for() {
     });
 }
 
-/// A rank dies after a loss of the record, which an event with these words reports.
+/// Checks what a group asks while its record is lost and a rank dies. `lose` loses the record, and an event with `words` reports the loss.
 fn without_a_record(words: &str, lose: impl FnOnce(&dyn Store)) {
     let (mut world, asked) = counted(4);
     lose(world.store.as_ref());
     drop(world.kill(1));
-    // The rank that finds it first reports it: the one whose turn it is.
+    // The rank whose turn it is finds the loss first and reports it.
     let told = |world: &World| {
         let events = world.ranks.values().flat_map(|rank| rank.group().events());
         let gone = |what: &GroupEventKind| matches!(what, GroupEventKind::Failed { error } if error.contains(words));
@@ -206,7 +206,7 @@ fn without_a_record(words: &str, lose: impl FnOnce(&dyn Store)) {
     let (before, start) = (made(), Instant::now());
     std::thread::sleep(TTL);
     let (made, time) = (made() - before, start.elapsed());
-    // In each quarter of a lease a rank looks, proposes, finds nothing, and waits again; once it writes its row.
+    // In each quarter of a lease a rank looks, proposes, finds no record, and waits again. It writes its row once.
     let quarters = time.as_millis().div_ceil((TTL / 4).as_millis()) + 1;
     eprintln!("4 ranks, no record: {made} calls in {time:.1?}");
     assert!(

@@ -1,5 +1,5 @@
-//! A rank that alone fails is expelled, and comes back by itself. It learns that the others have dropped it, and its program starts
-//! its next generation. The test prints how long that takes beside the bound, which depends on the machine.
+//! A rank that alone fails is expelled, and comes back by itself. It learns that the others have dropped it, and its program starts its
+//! next generation. Each test prints how long that takes beside the bound, because the time depends on the machine.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::membership::GroupState;
 use crate::membership::layer::Layer;
 use crate::membership::sim::{World, lock};
 
-/// Of `ranks` these `slots` are made ill, go, are made well, and come back.
+/// Makes `slots` of a group of `ranks` ill, waits until the others go on without them, makes them well, and waits until they are back.
 fn goes_and_comes_back(
     what: &str,
     (ranks, slots): (u32, &[u32]),
@@ -67,7 +67,7 @@ fn a_rank_whose_driver_thread_hangs_goes_and_comes_back() {
         (3, &[1]),
         |world| {
             let layer = &world.ranks[&1].layer;
-            // Its words would be signs of life.
+            // Words of this rank would be signs of life, so it makes no more calls.
             layer.last.store(layer.started(), Ordering::Relaxed);
             *lock(&layer.stands_on) = Some("group 1".to_owned());
         },

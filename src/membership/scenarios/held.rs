@@ -1,4 +1,4 @@
-//! A rank to which nothing is done stays, whatever happens to the store, to all ranks at once, or to what is between them.
+//! A rank that is not itself disturbed stays a member, whatever happens to the store, to all ranks at once, or to the paths between them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use crate::membership::layer::Layer;
 use crate::membership::sim::{LOOK, World, lock};
 use crate::membership::{GroupConfig, GroupEventKind, GroupState, read_group};
 
-/// A dead rank that no process sees to end is gone after two and a half of these.
+/// Time to live of a lease. A dead rank whose end no process sees is gone after two and a half of these.
 pub(super) const TTL: Duration = Duration::from_secs(2);
 pub(super) const CONFIG: GroupConfig = PATIENT
     .with_lease_ttl(TTL)
@@ -21,7 +21,7 @@ fn world(ranks: u32) -> World {
     world_over(Arc::new(MemoryStore::new()), ranks, ranks)
 }
 
-/// `founders` of `slots` ranks, which serve.
+/// Returns a group of `founders` in a team of `slots` ranks. All founders serve.
 pub(super) fn world_over(store: Arc<dyn Store>, slots: u32, founders: u32) -> World {
     let mut world = world_of(store, slots, founders, CONFIG);
     world.until_whole(3, "begin");
@@ -34,13 +34,13 @@ impl World {
         self.ranks.values().map(view).collect()
     }
 
-    /// Calls that each rank has made.
+    /// Returns how many calls each rank has made.
     fn calls(&self) -> Vec<usize> {
         let calls = |rank: &super::Rank| lock(&rank.layer.done).len();
         self.ranks.values().map(calls).collect()
     }
 
-    /// Waits until each rank has made `more` calls, whole or not.
+    /// Waits until each rank has made `more` calls. The calls need not be whole.
     pub(super) fn until_called(&self, more: usize, what: &str) {
         let (start, before) = (Instant::now(), self.calls());
         let made = |(now, before): (usize, &usize)| now >= before + more;
@@ -59,7 +59,7 @@ impl World {
         events.map(count).sum()
     }
 
-    /// No rank has gone, and no view has changed, and that stays so for a while.
+    /// Checks for a while that no rank goes and that no view changes.
     pub(super) fn check_undisturbed(&mut self, what: &str) {
         let rest = Instant::now();
         while rest.elapsed() < 3 * TTL {
@@ -123,7 +123,7 @@ fn all_stand_still_and_go_on() {
         let seed = fastrand::u64(..);
         println!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);
-        // 0.1 s to 30 s, each length as likely as twice that.
+        // Random lengths from 0.1 s to 30 s: each length is as likely as its double.
         let pause = |_| Duration::from_millis(100).mul_f64(300f64.powf(random.f64()));
         pauses = (0..50).map(pause).collect();
     }
@@ -131,7 +131,7 @@ fn all_stand_still_and_go_on() {
         let stands = |world: &World, stand: bool| {
             for rank in world.ranks.values() {
                 rank.layer.stands.store(stand, Ordering::Relaxed);
-                // They go on one after the other: the first and the last up to a lease apart.
+                // The ranks go on one after the other. The first and the last are up to a quarter of a lease apart.
                 let apart = TTL * u32::try_from(round % 4).unwrap() / 12;
                 std::thread::sleep(if stand { Duration::ZERO } else { apart });
             }
@@ -146,7 +146,7 @@ fn all_stand_still_and_go_on() {
 #[test]
 fn an_observer_that_was_stopped_takes_nothing_for_gone() {
     let mut world = world(3);
-    // For longer than the others' leases would last if they were not renewed meanwhile.
+    // This rank stands still for almost as long as the others' leases would last without renewals.
     let stopped = &world.ranks[&1].layer.stands;
     stopped.store(true, Ordering::Relaxed);
     std::thread::sleep(TTL * 9 / 10);
@@ -179,7 +179,7 @@ fn a_dead_rank_whose_end_no_process_sees_is_gone_by_its_lease() {
 #[test]
 fn no_call_is_held_for_the_promise_of_a_rank_that_died_with_another() {
     let mut world = world(5);
-    // Of the two that die at once no process sees the end of one.
+    // No process sees the end of rank 3, which dies at the same time as rank 4.
     lock(&world.wire.unseen).insert((3, 1));
     drop(world.kill(3));
     drop(world.kill(4));
@@ -206,7 +206,7 @@ fn a_rank_of_which_nothing_is_heard_delays_a_drop_and_does_not_stop_it() {
     world.check("a death beside a rank that is not heard");
 }
 
-/// Cuts these pairs of slots, or mends them.
+/// Cuts the paths between these pairs of slots, or mends them.
 pub(super) fn cut(world: &World, pairs: &[(u32, u32)], cut: bool) {
     let mut down = lock(&world.wire.links_down);
     for pair in pairs {
@@ -239,7 +239,7 @@ fn one_link_that_fails_parts_two_and_they_are_united_when_it_is_back() {
         assert!(start.elapsed() < LONG, "{}", world.ranks[&1].story());
         std::thread::sleep(Duration::from_millis(2));
     }
-    // For longer than the stall bound: neither goes.
+    // The pair stays cut for longer than the stall bound. Neither rank goes.
     world.until_called(3, "parted");
     std::thread::sleep(CONFIG.stall_bound.unwrap() + 2 * TTL);
     for rank in world.ranks.values() {
@@ -264,7 +264,7 @@ fn one_link_that_fails_parts_two_and_they_are_united_when_it_is_back() {
     world.check("one link");
 }
 
-/// All paths are down for `time`. QPs that do not survive that carry nothing after it either.
+/// Cuts all paths for `time`. If the QPs do not `survive`, they carry nothing after that either.
 fn all_ports_down(world: &mut World, time: Duration, survive: bool) {
     let what = format!("all paths down for {time:?}, QPs survive: {survive}");
     cut(world, &all_pairs(4), true);
@@ -351,7 +351,7 @@ fn garbage_in_any_key_stops_nothing() {
         }
         world.until_called(2, kind);
     }
-    // The holder of a key writes it again.
+    // The holder of each key writes the key again.
     for kind in ["row/1.1", "member/1.1"] {
         let whole = || {
             let value = world.store.try_get(&format!("group/{kind}")).unwrap();
@@ -364,10 +364,10 @@ fn garbage_in_any_key_stops_nothing() {
             std::thread::sleep(LOOK);
         }
     }
-    // And a change goes on after it.
+    // After that a change still takes place.
     drop(world.kill(2));
     world.until_whole(3, "without the dead one");
-    // Of a record that cannot be read the last one stays in force.
+    // If a record cannot be read, the last one that could be read stays in force.
     let record = world.store.try_get("group/record").unwrap().unwrap();
     world.store.put("group/record", b"{").unwrap();
     world.until_called(3, "the record cannot be read");
@@ -397,7 +397,7 @@ fn garbage_in_any_key_stops_nothing() {
 #[test]
 fn an_ask_without_a_lease_is_nothing() {
     let mut world = world(3);
-    // A later generation of a member asks, in a key that a writer without a lease put.
+    // A writer without a lease puts a member key in which a later generation of a member asks.
     let member = world.store.try_get("group/member/1.1").unwrap().unwrap();
     let asks = String::from_utf8(member).unwrap().replace("false", "true");
     world
@@ -488,7 +488,7 @@ fn a_rank_that_is_behind_by_several_views_stays() {
     world.check("behind by several views");
 }
 
-/// The ranks to which `rank` has ended its QPs since its events were last read, turn by turn.
+/// Returns the ranks to which `rank` has ended its QPs since its events were last read, with one list for each turn.
 fn fences(rank: &super::Rank) -> Vec<Vec<u32>> {
     let events = rank.group().events();
     let fenced = events.into_iter().filter_map(|event| match event.what {
@@ -498,7 +498,7 @@ fn fences(rank: &super::Rank) -> Vec<Vec<u32>> {
     fenced.collect()
 }
 
-/// What is in flight to a dead rank binds memory until its QPs end. That waits for no proposal and no store.
+/// What is in flight to a dead rank binds memory until the QPs to that rank end. The QPs end without a proposal and without the store.
 #[test]
 fn qps_to_a_dead_rank_end_while_the_store_is_away() {
     let mut world = world(4);
@@ -530,7 +530,7 @@ fn qps_to_a_dead_rank_end_while_the_store_is_away() {
 #[test]
 fn a_promise_of_an_impossible_call_counts_as_missing_and_is_named() {
     let mut world = world(3);
-    // What rank 1 promises does not come into the store before this ends.
+    // The promises of rank 1 do not come into the store before this test ends.
     world.ranks[&1].no_promise.store(true, Ordering::Relaxed);
     drop(world.kill(2));
     let mut events = Vec::new();
@@ -570,7 +570,7 @@ fn a_promise_of_an_impossible_call_counts_as_missing_and_is_named() {
 fn fences_of_many_peers_are_cut_into_turns() {
     let mut world = world_of(Arc::new(MemoryStore::new()), 16, 16, CONFIG);
     world.until_whole(1, "begin");
-    // The survivors learn of all deaths before one of them proposes.
+    // The survivors learn of all deaths before one of them can propose.
     for slot in 0..4 {
         world.ranks[&slot].cut.store(true, Ordering::Relaxed);
     }
@@ -582,7 +582,7 @@ fn fences_of_many_peers_are_cut_into_turns() {
     world.until_whole(3, "without 12 ranks");
     for rank in world.ranks.values() {
         let turns = fences(rank);
-        // 12 of them take 2 s, and a turn at least 0.25 s.
+        // Ending the QPs to 12 ranks takes 2 s, and a turn takes at least 0.25 s.
         assert!(turns.len() >= 4, "{turns:?}");
         assert_eq!(turns.concat(), (4..16).collect::<Vec<u32>>(), "{turns:?}");
     }

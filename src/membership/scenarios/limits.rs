@@ -13,7 +13,7 @@ use crate::membership::pidfd::{PidFd, Watched};
 use crate::membership::sim::{World, WorldConfig, lock};
 use crate::membership::{Cause, GroupError, GroupEvent, GroupEventKind, GroupState};
 
-/// Set in the environment of a test's child process, so that it takes that role.
+/// The variable by which a test's child process knows the role that it has to take.
 const ROLE: &str = "WV_TEST_LIMITS";
 
 #[test]
@@ -110,7 +110,7 @@ fn without_descriptors() {
         let maximum = before.maximum;
         setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
     };
-    // From now on nothing can be opened.
+    // From now on this process cannot open any descriptor.
     set(Some(0));
     let seen = PidFd::open(&process);
     let ended = process.has_ended();
@@ -161,7 +161,7 @@ fn without_descriptors_at_the_begin() {
     while !events.iter().any(|event: &GroupEvent| event.what == ended) {
         assert!(start.elapsed() < LONG, "{events:#?}");
         std::thread::sleep(Duration::from_millis(1));
-        // One of the two may drop the rank before the other looks.
+        // One of the two other ranks may drop the rank before the second one looks.
         events.extend(world.ranks[&0].group().events());
         events.extend(world.ranks[&2].group().events());
     }

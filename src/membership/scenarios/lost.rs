@@ -1,4 +1,4 @@
-//! Stores that lose the group's record, all that they hold, or what is newer than some moment; and stores that do not grow.
+//! Stores that lose the group's record, lose everything, or fall back to an earlier state; and stores that do not grow.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const CONFIG: GroupConfig = GroupConfig {
     ..PATIENT
 };
 
-/// All keys that ranks of this simulation write are gone from one moment to the next, as far as a store can do that.
+/// Removes all keys that ranks of this simulation write, as nearly at one moment as a store can do that.
 fn lose_all(store: &dyn Store) {
     for below in ["group", "generation"] {
         store.remove_below(below).unwrap();
@@ -27,7 +27,7 @@ fn lose_all(store: &dyn Store) {
 
 impl Rank {
     fn has_told(&self, wanted: impl Fn(&GroupEventKind) -> bool) -> bool {
-        // Kept for the next who asks, as it is for a program that does not fetch them.
+        // This leaves the events for the next caller, as a program that does not fetch them would.
         let events = self.group().shared.events();
         events.iter().any(|event| wanted(&event.what))
     }
@@ -60,7 +60,7 @@ fn until_back(world: &World, epoch: u32, what: &str) {
     }
 }
 
-/// A rank dies and its next generation, of that number, comes.
+/// Kills the rank in `slot`, and waits until its next generation, number `generation`, serves.
 fn dies_and_comes_back(world: &mut World, slot: u32, generation: u32, what: &str) {
     drop(world.kill(slot));
     world.until_whole(3, &format!("{what}: without rank {slot}"));
@@ -76,7 +76,7 @@ fn a_store_that_lost_all_gets_its_record_back_and_takes_a_newcomer_in() {
     dies_and_comes_back(&mut world, 1, 2, "before");
     lose_all(world.store.as_ref());
     until_back(&world, 3, "all is lost");
-    // Generation 2 was drawn before.
+    // Generation 2 was drawn before the loss, so the next one is 3.
     dies_and_comes_back(&mut world, 1, 3, "behind");
     world.check("all is lost");
 }
@@ -100,7 +100,7 @@ fn a_record_that_was_removed_is_written_again_although_a_rank_dies() {
 fn a_newcomer_with_the_name_of_a_dead_member_ends_and_a_later_one_serves() {
     let mut world = world_of(Arc::new(MemoryStore::new()), 4, 4, CONFIG);
     world.until_whole(3, "begin");
-    // No member notes anything before the newcomer has drawn.
+    // No member notes the death or the loss before the newcomer has drawn its generation.
     world.away.store(true, Ordering::Relaxed);
     drop(world.kill(2));
     lose_all(world.store.as_ref());
@@ -142,7 +142,7 @@ fn no_record_is_written_before_each_member_has_said_what_it_had() {
         }
         _ => false,
     };
-    // The newcomer is told as well, once.
+    // The newcomer reports the loss as well, once.
     until(&world, "it is told", || {
         [0, 1, 2, 4]
             .iter()
@@ -172,7 +172,7 @@ fn an_earlier_record_is_replaced_by_the_newest_that_its_members_have_had() {
         world.store.try_get("group/record").unwrap().unwrap(),
         member
     );
-    // Nor is a proposal of before one of now.
+    // A proposal from before the loss does not count after it either.
     dies_and_comes_back(&mut world, 3, 3, "behind");
     world.check("earlier");
 }
@@ -187,7 +187,8 @@ fn a_directory_that_was_removed_and_is_there_again_holds_the_group_again() {
     world.until_whole(3, "begin");
     for round in 0..2 {
         let what = format!("round {round}");
-        // In one step: a rank that is about to write would keep it from being empty.
+        // The directory is renamed in one step. While it is removed file by file, a rank that is about to write would keep it from being
+        // empty.
         let gone = directory.path().join(format!("gone {round}"));
         std::fs::rename(&path, gone).unwrap();
         std::thread::sleep(TTL / 4);
@@ -202,7 +203,7 @@ fn a_directory_that_was_removed_and_is_there_again_holds_the_group_again() {
     world.check("directory");
 }
 
-/// Files and directories below one, without scratch files of calls under way and with the beats of leases.
+/// Returns the files and directories below `directory`, with the beats of leases and without scratch files of calls under way.
 fn files_below(directory: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -219,7 +220,7 @@ fn files_below(directory: &Path) -> Vec<String> {
     found
 }
 
-/// So many files are there or not by the moment of the look: less than the 28 of a generation that is over.
+/// How many files may be missing or extra at the moment of a look. A generation that is over leaves 28, so this hides none.
 const BETWEEN_WRITES: usize = 2;
 
 #[test]
@@ -231,8 +232,9 @@ fn a_directory_does_not_grow_with_deaths_and_rejoins() {
     let mut counts: Vec<Vec<String>> = Vec::new();
     for round in 0..5 {
         dies_and_comes_back(&mut world, 1, 2 + round, &format!("round {round}"));
-        // Two versions of a key are kept, and what is over is removed in turns: the fewest within some leases are what stays. A later round
-        // has as long as it takes to come to about as few as the second one, which may have met a moment between two writes.
+        // The store keeps two versions of a key, and removes what is over in turns. So the smallest number of files within some leases is
+        // what stays. A later round may take as long as it needs to come to about as few files as the second round, which may have been
+        // counted between two writes.
         let few = counts.get(1).map_or(0, |it| it.len() + BETWEEN_WRITES);
         let start = Instant::now();
         let mut least = files_below(directory.path());

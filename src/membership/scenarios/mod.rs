@@ -1,4 +1,4 @@
-//! Groups of ranks without HCA and GPU, in every kind of trouble: fast enough for many orders of events.
+//! Groups of ranks without HCA and GPU, in every kind of trouble. They are fast enough for many orders of events.
 
 mod cost;
 mod gone;
@@ -22,9 +22,9 @@ use super::sim::{Rank, World, WorldConfig, lock};
 use super::transport::Alarm;
 use super::{GroupConfig, GroupEventKind, GroupState};
 
-/// Ends a hang.
+/// The longest wait of a test, after which it fails.
 const LONG: Duration = Duration::from_secs(100);
-/// So patient that no rank is dropped because the machine has no time for it.
+/// Bounds so long that no rank is dropped because the machine has no time for it.
 const PATIENT: GroupConfig = GroupConfig {
     lease_ttl: Duration::from_secs(4),
     stall_bound: Some(LONG),
@@ -32,7 +32,7 @@ const PATIENT: GroupConfig = GroupConfig {
     promise_bound: Some(Duration::from_secs(10)),
     found_bound: Some(LONG),
 };
-/// For many orders of events in little time. Ranks may be dropped by mistake, and come back as others do.
+/// Bounds for many orders of events in little time. Ranks may be dropped by mistake, and then come back like any dropped rank.
 const HASTY: GroupConfig = GroupConfig {
     lease_ttl: Duration::from_millis(600),
     stall_bound: None,
@@ -40,7 +40,7 @@ const HASTY: GroupConfig = GroupConfig {
     ..PATIENT
 };
 
-/// Returns whether the counts are those of `./x test full`.
+/// Returns whether the tests run with the counts of `./x test full`.
 fn full() -> bool {
     std::env::var_os("WV_TEST_FULL").is_some()
 }
@@ -49,7 +49,7 @@ fn memory(slots: u32, founders: u32) -> World {
     world_of(Arc::new(MemoryStore::new()), slots, founders, PATIENT)
 }
 
-/// `founders` of `slots` ranks, which make calls.
+/// Returns a group of `founders` in a team of `slots` ranks. The ranks make calls.
 fn world_of(store: Arc<dyn Store>, slots: u32, founders: u32, group: GroupConfig) -> World {
     let config = WorldConfig {
         founders,
@@ -59,12 +59,12 @@ fn world_of(store: Arc<dyn Store>, slots: u32, founders: u32, group: GroupConfig
 }
 
 impl World {
-    /// Waits until all living ranks serve in one view, that of exactly these slots, and have made `more` whole calls in it.
+    /// Waits until all living ranks serve in one view of exactly these ranks, and have made `more` whole calls in it.
     fn until_whole(&mut self, more: usize, what: &str) {
         self.until_replaced(more, what, |_| None);
     }
 
-    /// As `until_whole`; a rank that was dropped, or has lost its HCA, comes back as a new generation.
+    /// Waits as `until_whole` does. Meanwhile each rank that was dropped, or has lost its HCA, comes back as a new generation.
     fn until_whole_again(&mut self, more: usize, what: &str) {
         self.until_replaced(more, what, |world| {
             let cut = lock(&world.wire.cut);
@@ -73,14 +73,14 @@ impl World {
         });
     }
 
-    /// Returns whether `slot` serves, or no rank that lives has lost its NIC.
+    /// Returns whether `slot` serves or can come in, which it can if no living rank has lost its NIC.
     fn can_come_in(&self, slot: u32) -> bool {
         let cut = lock(&self.wire.cut);
         let serves = self.ranks[&slot].group().state() == GroupState::Serving;
         serves || !self.ranks.values().any(|rank| cut.contains(&rank.own))
     }
 
-    /// `replace` names the rank that comes back, if one does.
+    /// Waits as `until_whole` does. `replace` returns the slot of a rank to kill and start again, if there is one.
     fn until_replaced(&mut self, more: usize, what: &str, replace: impl Fn(&Self) -> Option<u32>) {
         let start = Instant::now();
         while !self.is_whole(more) {
@@ -111,7 +111,7 @@ impl World {
         })
     }
 
-    /// Every call ran in one view, at all ranks that still live.
+    /// Checks that all living ranks ran each call in the same view.
     fn check(&self, what: &str) {
         let mut epochs = std::collections::BTreeMap::new();
         for rank in self.ranks.values() {
@@ -200,7 +200,7 @@ fn window_e_a_survivor_that_fails_to_connect_serves_on_and_connects_later() {
         let place = events.iter().position(|event| wanted(&event.what));
         place.unwrap_or_else(|| panic!("{events:#?}"))
     };
-    // All five tries lie between these two. Calls are held from a promise on.
+    // All five tries lie between `first` and `connected`. Calls are held only after a promise.
     let first = place(|what| matches!(what, GroupEventKind::NotConnected { rank: 2, .. }));
     let connected = place(|what| matches!(what, GroupEventKind::Connected { rank: 2, .. }));
     let tries = &events[first..connected];
@@ -233,7 +233,7 @@ fn a_rank_cut_off_from_the_store_stays_until_a_change_needs_its_promise() {
     let mut world = memory(4, 4);
     world.until_whole(3, "begin");
     world.ranks[&0].cut.store(true, Ordering::Relaxed);
-    // Its lease has run out, and its words still arrive.
+    // The lease of rank 0 runs out, and its words still arrive.
     let store = Arc::clone(&world.store);
     let start = Instant::now();
     while store.try_get("group/member/0.1").unwrap().is_some() {
@@ -243,7 +243,7 @@ fn a_rank_cut_off_from_the_store_stays_until_a_change_needs_its_promise() {
     std::thread::sleep(2 * PATIENT.lease_ttl);
     world.until_whole(3, "as before");
     assert_eq!(world.ranks[&0].group().view().unwrap().epoch, 1);
-    // The others cannot go on without the dead one while it leaves their proposal unanswered.
+    // The others cannot go on without the dead rank while rank 0 leaves their proposal unanswered.
     drop(world.kill(3));
     let partitioned = world.ranks.remove(&0).unwrap();
     world.until_whole(3, "without both");
@@ -301,7 +301,7 @@ fn a_dying_joiner_and_its_successor_change_nothing_for_the_others() {
     world.check("joiners");
 }
 
-/// The rank that acts for all is the one that goes, and no call shows the others that it is silent.
+/// The rank that acts for all is the one that leaves. Without calls the others do not notice that it is silent.
 #[test]
 fn the_lowest_ranks_leave_a_group_that_makes_no_calls() {
     let config = WorldConfig {
@@ -332,7 +332,7 @@ fn the_lowest_ranks_leave_a_group_that_makes_no_calls() {
     last.group().leave(LONG).unwrap();
 }
 
-/// All others die while they agree on the view without it, since one of them does not promise.
+/// All others die while they agree on the view without the leaver. They do not finish because one of them does not promise.
 #[test]
 fn a_leaver_whose_group_dies_meanwhile_has_left() {
     let mut world = memory(4, 4);
@@ -359,11 +359,11 @@ fn a_leaver_whose_group_dies_meanwhile_has_left() {
 }
 
 impl World {
-    /// Waits until all living ranks have made `by` calls more at once, in the view that they have.
+    /// Makes all living ranks skip `by` call numbers at once, in the view that they have, and waits until they have done so.
     fn leap(&mut self, by: u32, what: &str) {
         self.until_whole(3, what);
         let started = |rank: &Rank| rank.layer.started();
-        // Far enough ahead that no rank has come to it.
+        // The leap begins so far ahead that no rank has come to it yet.
         let from = self.ranks.values().map(started).fold(0, later);
         let from = from.wrapping_add(300);
         lock(&self.wire.leaps).insert(from, from.wrapping_add(by));
@@ -379,13 +379,13 @@ impl World {
 
 #[test]
 fn a_view_that_stands_for_over_half_of_all_call_numbers_still_changes() {
-    // Three of them are more than a lap of the numbers.
+    // Three leaps are more than a lap of the numbers.
     let by = (1u32 << 31) - 1;
     let mut world = memory(4, 3);
     world.leap(by, "founders");
     drop(world.kill(2));
     world.until_whole(3, "without it");
-    // What is left of it is old when its successor comes.
+    // The traces of rank 2 are old when its successor comes.
     world.leap(by, "two ranks");
     world.leap(by, "two ranks, a lap");
     world.join(2).unwrap();
@@ -400,7 +400,7 @@ fn a_view_that_stands_for_over_half_of_all_call_numbers_still_changes() {
     world.check("leaps");
 }
 
-/// Random trouble from `seed`, then quiet.
+/// Makes random trouble from `seed`, and then leaves the group alone.
 fn trouble(seed: u64, store: Arc<dyn Store>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let slots = random.u32(3..6);
@@ -427,7 +427,7 @@ fn trouble(seed: u64, store: Arc<dyn Store>) {
                 std::thread::sleep(Duration::from_millis(random.u64(0..900)));
                 cut.store(false, Ordering::Relaxed);
             }
-            // A newcomer comes in before it leaves. One whose only members have lost their NICs waits until these are replaced, below.
+            // A newcomer comes in before it leaves. If all members have lost their NICs, it waits until these members are replaced, below.
             5 if world.can_come_in(slot) => {
                 let group = world.ranks[&slot].group();
                 let left = group.leave(LONG);

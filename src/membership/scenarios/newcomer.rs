@@ -1,4 +1,4 @@
-//! A newcomer that dies inside the proposal which takes it in.
+//! Newcomers that die, wait or are not reached while members take them in.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::membership::{
 };
 
 impl World {
-    /// Waits for a record of which `there` says so, and returns it.
+    /// Waits for a record for which `there` holds, and returns that record.
     fn until_record(&self, what: &str, there: impl Fn(&Record) -> bool) -> Record {
         let start = Instant::now();
         loop {
@@ -44,7 +44,7 @@ fn a_newcomer_that_dies_before_its_promise_is_taken_out_and_holds_no_call() {
     world.silent.insert((3, 1));
     world.join(3).unwrap();
     let open = world.until_record("it is proposed", takes);
-    // Members promise after it, so their calls go on while it keeps silent.
+    // Members promise only after the newcomer, so their calls go on while it keeps silent.
     let newcomer = world.ranks.remove(&3).unwrap();
     world.until_called(20, "while it keeps silent");
     for rank in world.ranks.values() {
@@ -65,7 +65,7 @@ fn a_newcomer_that_dies_before_its_promise_is_taken_out_and_holds_no_call() {
 fn a_newcomer_that_dies_behind_its_promise_is_taken_out_before_the_view() {
     let mut world = memory(4, 3);
     world.until_whole(3, "begin");
-    // All others have promised, and the view waits for this one.
+    // All others have promised, and the view waits for the promise of rank 1.
     let late = Arc::clone(&world.ranks[&1].no_promise);
     late.store(true, Ordering::Relaxed);
     world.join(3).unwrap();
@@ -88,8 +88,8 @@ fn a_newcomer_that_dies_behind_its_promise_is_taken_out_before_the_view() {
     world.check("a newcomer with a promise");
 }
 
-/// Two processes take the place of rank 1, generation 2 and generation 3, in this order and so long apart. One of them comes in and
-/// serves, and the other takes its place when it dies, unless it was the earlier one and had to end.
+/// Starts two processes for slot 1, with generations 2 and 3. Generation `first` starts first, and the other one follows after `apart`. One
+/// of them comes in and serves. The other takes its place when it dies, unless the other was the earlier generation and had to end.
 fn twice(first: u32, apart: Duration) {
     let mut world = memory(4, 4);
     world.until_whole(3, "begin");
@@ -110,7 +110,7 @@ fn twice(first: u32, apart: Duration) {
         if let Some(at) = both.iter().position(serves) {
             break at;
         }
-        // A story takes the events of its rank.
+        // `story` takes the events of its rank.
         let stories = || -> Vec<String> {
             let all = both.iter().chain(world.ranks.values());
             all.map(Rank::story).collect()
@@ -126,7 +126,7 @@ fn twice(first: u32, apart: Duration) {
     let (came, other) = (serving.own.1, both.remove(0));
     world.ranks.insert(1, serving);
     world.until_whole(20, "with one of the two");
-    // A pair whose QPs are for the other would be suspected by now, and the group would expel the rank later.
+    // If a member had QPs for the other process, it would suspect the pair by now, and the group would expel the rank later.
     let events = world.ranks.values().flat_map(|rank| rank.group().events());
     let against =
         events.filter(|event| matches!(event.what, GroupEventKind::Suspected { rank: 1, .. }));
@@ -167,7 +167,7 @@ fn of_two_processes_for_one_place_one_comes_in_and_the_other_waits() {
     }
 }
 
-/// Waits until `there` for all ranks that live.
+/// Waits until `there` holds for all living ranks.
 fn until(world: &World, what: &str, there: impl Fn(&Rank) -> bool) {
     let start = Instant::now();
     while !world.ranks.values().all(&there) {
@@ -216,7 +216,7 @@ fn a_newcomer_that_reaches_too_few_waits_and_comes_in_later() {
         assert!(start.elapsed() < LONG, "{}", newcomer.story());
         std::thread::sleep(Duration::from_millis(1));
     }
-    // Calls go on in the same view, and nothing is proposed.
+    // Calls go on in the same view, and no member proposes anything.
     world.until_whole(20, "while it waits");
     assert_eq!(world.whole_view(), Some(epoch));
     assert_eq!(newcomer.group().state(), GroupState::Joining);
@@ -232,13 +232,13 @@ fn a_lease_that_one_list_has_missed_keeps_no_newcomer_out() {
     world.until_whole(3, "begin");
     drop(world.kill(3));
     world.until_whole(3, "without it");
-    // It connects with no rank before its list has missed one.
+    // The newcomer connects with no rank before its list has missed a lease.
     lock(&world.wire.refuse).extend((0..5).map(|peer| ((3, peer), u32::MAX)));
     world.join(3).unwrap();
     let own = world.ranks[&3].own;
     let missed = (own, member_key((1, 1)));
     let newcomer = world.ranks.remove(&3).unwrap();
-    // It lists leases when one is missing that it has seen. It tries to connect with ranks whose leases it has seen.
+    // The newcomer lists leases when a lease that it has seen is missing. It tries to connect with the ranks whose leases it has seen.
     let start = Instant::now();
     while lock(&world.wire.refuse)[&(3, 2)] == u32::MAX {
         assert!(start.elapsed() < LONG, "the newcomer sees no lease");
@@ -248,7 +248,7 @@ fn a_lease_that_one_list_has_missed_keeps_no_newcomer_out() {
     let start = Instant::now();
     while lock(&world.wire.unlisted).contains(&missed) {
         assert!(start.elapsed() < LONG, "the newcomer lists no leases");
-        // Another writer removes a lease, which its holder takes again: the newcomer lists those that are left.
+        // The removal of a lease, which its holder takes again, makes the newcomer list the leases that are left.
         world.store.remove(&member_key((2, 1))).unwrap();
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -263,7 +263,7 @@ fn a_newcomer_that_never_answers_is_named_and_others_connect_before_that() {
     let mut world = memory(4, 2);
     world.until_whole(3, "begin");
     let start = Instant::now();
-    // It asks to come in, and makes no QP.
+    // Rank 3 asks to come in, and makes no QP.
     lock(&world.wire.refuse).extend((0..3).map(|peer| ((3, peer), u32::MAX)));
     world.join(3).unwrap();
     let mute = world.ranks.remove(&3).unwrap();
@@ -306,7 +306,7 @@ fn a_newcomer_that_never_answers_is_named_and_others_connect_before_that() {
         let views = lock(&rank.layer.views);
         assert!(views.iter().all(|view| !view.2.contains(3)));
     }
-    // What both ends have told each other, once they have not met for long.
+    // Once two ranks have not met for long, an event says what both ends have told each other.
     let has_words = |event: &GroupEvent| match &event.what {
         GroupEventKind::NotConnected { rank: 3, error, .. } => {
             error.ends_with("This end: it has made QPs. Rank 3: it has made no QPs")
@@ -346,7 +346,7 @@ fn a_slot_that_is_held_back_is_told_by_members_and_by_its_next_newcomer() {
         });
         told.next_back()
     };
-    // A member counts the newcomers of whose proposal it has seen a record. Rank 0 takes them in, so it sees those that it makes.
+    // A member counts a newcomer if it has seen a record that proposes it. Rank 0 makes these proposals, so it sees all of them.
     let mut found = None;
     for generation in 1..=6 {
         world.silent.insert((3, generation));

@@ -1,4 +1,4 @@
-//! Panics in threads of a group, in its layer, and in the thread that renews a lease.
+//! Panics in the threads of a group, in its layer, and in the thread that renews a lease.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,7 +24,7 @@ fn a_panicking_group_thread_gives_a_state_and_an_error_and_others_go_on() {
         let broken = world.ranks.remove(&1).unwrap();
         *lock(&broken.layer.panics) = Some(name.to_owned());
         if ["group connect 1", "group record 1"].contains(&name) {
-            // One asks the layer when a rank has gone, the other waits for the next change of the record.
+            // One of these threads asks the layer when a rank has gone. The other one waits for the next change of the record.
             drop(world.kill(2));
         }
         let group = broken.group();
@@ -74,7 +74,7 @@ fn a_lease_whose_thread_has_panicked_is_lost_at_once_and_says_why() {
         own: (0, 1),
         unlisted: Arc::default(),
     });
-    // So long that it does not run out by itself in this test.
+    // This lease lives so long that it does not run out by itself in this test.
     let ttl = Duration::from_secs(300);
     let short = Duration::from_millis(300);
     let held = Lease::take(&store, "held", b"", ttl).unwrap().unwrap();

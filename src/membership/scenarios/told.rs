@@ -1,4 +1,4 @@
-//! What a program hears of changes without asking again and again: a number to wait for, a descriptor for its event loop.
+//! How a program hears of changes without asking again and again: by a number to wait for, and by a descriptor for its event loop.
 
 use std::os::fd::OwnedFd;
 
@@ -13,7 +13,7 @@ fn serves_with(group: &Group, members: &[u32]) -> bool {
     there && group.state() == GroupState::Serving
 }
 
-/// Waits as an event loop does until the group serves in a view of `members`.
+/// Waits by the descriptor, as an event loop does, until the group serves in a view of `members`.
 fn hear(group: &Group, eventfd: &OwnedFd, members: &[u32]) {
     let longest = Timespec::try_from(LONG).unwrap();
     loop {
@@ -27,7 +27,7 @@ fn hear(group: &Group, eventfd: &OwnedFd, members: &[u32]) {
     }
 }
 
-/// As `hear`, as a thread that waits for the number.
+/// Waits by the number of changes, as a thread does, until the group serves in a view of `members`.
 fn wait(group: &Group, mut seen: u64, members: &[u32]) {
     while !serves_with(group, members) {
         let now = group.wait_change(seen, LONG);
@@ -40,7 +40,7 @@ fn wait(group: &Group, mut seen: u64, members: &[u32]) {
 fn a_rank_that_dies_and_comes_back_is_heard_of_by_descriptor_and_number() {
     let mut world = memory(3, 3);
     let eventfd = world.ranks[&0].group().eventfd().unwrap();
-    // All that has changed before it was asked for counts as news.
+    // All changes before the descriptor was made count as news.
     hear(world.ranks[&0].group(), &eventfd, &[0, 1, 2]);
     wait(world.ranks[&2].group(), 0, &[0, 1, 2]);
     let seen = world.ranks[&2].group().changes();
@@ -65,7 +65,7 @@ fn nobody_waits_for_a_change_of_a_generation_that_is_over() {
     group.leave(LONG).unwrap();
     let now = group.wait_change(before, LONG);
     assert_ne!(now, before);
-    // It would wait until the test is ended.
+    // If the end of the generation did not end the wait, this call would not return.
     let last = group.changes();
     assert_eq!(group.wait_change(last, std::time::Duration::MAX), last);
     let mut polled = [PollFd::new(&eventfd, PollFlags::IN)];

@@ -1,4 +1,4 @@
-//! A turn of the thread that follows the rules ends, however slow the store is and however much is left to be done.
+//! Each turn of the thread that follows the rules ends, however slow the store is and however much is left to be done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +18,13 @@ use crate::membership::stored::{Member, member_key, record_text};
 
 const TTL: Duration = Duration::from_millis(400);
 const CONFIG: GroupConfig = PATIENT.with_lease_ttl(TTL);
-/// More than any rank needs to come to an end.
+/// More turns than any rank needs until it has nothing left to do.
 const TURNS: usize = 1000;
 
-/// Rank 0 of a group of `ranks`, whose turns the test makes.
+/// The rank in slot 0 of a group. The test makes its turns.
 struct Turns {
     driver: Driver,
-    /// As `driver`, without delay, and not counted.
+    /// The store of `driver`, without delay, and without counting.
     store: Arc<dyn Store>,
     asked: Arc<Asked>,
     delay: Arc<std::sync::atomic::AtomicU64>,
@@ -75,11 +75,11 @@ impl Turns {
         }
     }
 
-    /// One turn, and the calls of the store that it has made.
+    /// Makes one turn, and returns how many calls of the store it has made.
     fn turn(&mut self) -> u64 {
         let made = |asked: &Asked| asked.calls() + asked.renewals();
         let before = made(&self.asked);
-        // A call that was too slow for its bound fails, and the next turn makes it again.
+        // A call that is too slow for its bound fails, and the next turn makes it again.
         drop(self.driver.turn());
         made(&self.asked) - before
     }
@@ -94,7 +94,7 @@ impl Turns {
 fn what_dead_ranks_have_left_is_removed_in_turns_that_end() {
     let ranks = 40;
     let mut turns = Turns::new(ranks);
-    // Each rank has a welcome record for the one that dies.
+    // Each rank has written a welcome record for the rank that dies.
     let told = |slot: u32| format!("welcome/{slot}.1/1.1");
     for slot in 2..ranks {
         turns.store.put(&told(slot), b"told").unwrap();
@@ -104,9 +104,9 @@ fn what_dead_ranks_have_left_is_removed_in_turns_that_end() {
         let is_left = |slot: &u32| turns.store.try_get(&told(*slot)).unwrap().is_some();
         (2..ranks).filter(is_left).count()
     };
-    // A part of a lease is over after the first call of those that remove.
+    // The first call that removes something uses up the part of a lease that a turn may take.
     turns.each_call_takes(TTL / 8);
-    // No rank but this one promises.
+    // The test writes the promises, because no rank but this one runs.
     for slot in 2..ranks {
         turns
             .store
@@ -121,7 +121,7 @@ fn what_dead_ranks_have_left_is_removed_in_turns_that_end() {
         most = most.max(turns.turn());
     }
     assert_eq!(left(&turns), 0, "removed in the end");
-    // Looks, its lease, its row, a proposal, a promise; removing takes two for each rank.
+    // A turn needs calls for its looks, its lease, its row, a proposal and a promise. Removing takes two calls for each rank.
     assert!(most <= 12, "{most} calls in one turn");
 }
 
@@ -141,7 +141,7 @@ fn a_proposal_is_not_late_because_the_promise_of_this_rank_was() {
     turns.each_call_takes(Duration::ZERO);
     turns.turn();
     assert_eq!(turns.driver.rank.own.unanswered, (1, Duration::ZERO));
-    // A turn that was slow is a gap, after which it starts anew.
+    // A slow turn is a gap, after which the clock of the proposal starts anew.
     let runs = (0..TURNS).any(|_| {
         turns.turn();
         !turns.driver.rank.own.unanswered.1.is_zero()

@@ -1,4 +1,4 @@
-//! A store that can be taken away, from one rank or from all, that can stand still or be slow, and that may panic.
+//! A store for simulations. It can be taken away from one rank or from all, can stand still or be slow, and may panic.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,31 +12,32 @@ use rendezvous::{
 
 use super::world::{LOOK, lock};
 
-/// The way of one rank to the store.
+/// The store as one rank reaches it.
 #[derive(Debug)]
 pub(in crate::membership) struct CutStore {
     pub(in crate::membership) store: Arc<dyn Store>,
     pub(in crate::membership) away: Arc<AtomicBool>,
     pub(in crate::membership) cut: Arc<AtomicBool>,
-    /// No call is answered before its bound.
+    /// True if no call is answered before its bound.
     pub(in crate::membership) held: Arc<AtomicBool>,
-    /// This rank's promises are not written, and fail after their bound.
+    /// True if this rank's promises are not written, and fail after their bound.
     pub(in crate::membership) no_promise: Arc<AtomicBool>,
-    /// Time that each call takes, us.
+    /// Time that each call takes, in microseconds.
     pub(in crate::membership) delay: Arc<AtomicU64>,
     pub(in crate::membership) bound: Duration,
-    /// A lease that is to be renewed panics.
+    /// The renewal of a lease panics.
     pub(in crate::membership) panics: AtomicBool,
-    /// The rank whose way it is.
+    /// The rank that reaches the store this way.
     pub(in crate::membership) own: RankGeneration,
-    /// Names that the next list of a rank leaves out, as a list of a directory does whose reader has seen a holder's beat stand still.
+    /// Names that the next list of a rank leaves out. A list of a directory does that when its reader has seen a holder's beat stand still.
     pub(in crate::membership) unlisted: Arc<Mutex<BTreeSet<(RankGeneration, String)>>>,
-    /// The thread of that name panics when it waits for a change, once.
+    /// The name of a thread that panics once, when it waits for a change.
     pub(in crate::membership) planted: Arc<Mutex<Option<String>>>,
 }
 
 impl CutStore {
-    /// Returns the store, at once or late; not before its bound while `held` says so.
+    /// Returns the store after the delay. While `held` returns true, the call waits until its bound, and then fails. If the store is away
+    /// the call fails at once.
     fn open_unless(&self, held: impl Fn() -> bool) -> Result<&dyn Store, StoreError> {
         let start = Instant::now();
         let away = || {

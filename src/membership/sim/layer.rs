@@ -1,4 +1,4 @@
-//! A layer without GPU: a call sends one word to each member and waits for one of each.
+//! A layer without GPU. In each call a rank sends one word to each member, and waits for one word from each.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -11,14 +11,14 @@ use membership_rules::slots::Slots;
 use super::world::{DEADLINE, LOOK, Wire, lock};
 use crate::membership::layer::{Layer, LayerError, LayerView};
 
-/// Views that it holds.
+/// The number of views that the layer holds.
 const VIEWS: usize = 8;
-/// What was sent so many calls ago is not read any more.
+/// Words of calls that are this many calls old are not read any more.
 const WORDS: u32 = 1 << 16;
-/// Longest hold of a call.
+/// The longest time for which a call is held.
 const CHANGE: Duration = Duration::from_secs(20);
 
-/// One call, as it went.
+/// What has become of one call.
 #[derive(Clone, Debug)]
 pub(in crate::membership) struct Done {
     #[cfg_attr(not(test), expect(dead_code, reason = "tests look at it"))]
@@ -29,7 +29,7 @@ pub(in crate::membership) struct Done {
     pub(in crate::membership) at: Instant,
 }
 
-/// A layer whose calls send one word to each member and wait for one of each.
+/// A layer in whose calls each rank sends one word to each member and waits for one word from each.
 #[derive(Debug)]
 pub(in crate::membership) struct FakeLayer {
     wire: Arc<Wire>,
@@ -40,22 +40,22 @@ pub(in crate::membership) struct FakeLayer {
     alone: AtomicBool,
     started: AtomicU32,
     finished: AtomicU32,
-    /// First call, epoch, members; the oldest first.
+    /// The first call, the epoch and the members of each view, the oldest view first.
     pub(in crate::membership) views: Mutex<Vec<(u32, u32, Slots)>>,
     suspects: Mutex<BTreeSet<u32>>,
     suspected: Mutex<BTreeSet<u32>>,
-    /// Words that have arrived, by slot.
+    /// The number of words that have arrived from each slot.
     arrived: Mutex<Vec<u64>>,
     promised: Mutex<Option<Vec<u32>>>,
     pub(in crate::membership) done: Mutex<Vec<Done>>,
     pub(in crate::membership) stop: AtomicBool,
-    /// Makes no call after this one.
+    /// The last call that this rank makes.
     pub(in crate::membership) last: AtomicU32,
-    /// Threads of the group and calls stand still here.
+    /// Threads of the group and calls of this rank stand still in this layer.
     pub(in crate::membership) stands: AtomicBool,
-    /// The name of a thread that is to panic here.
+    /// The name of a thread that panics in this layer.
     pub(in crate::membership) panics: Arc<Mutex<Option<String>>>,
-    /// The thread of that name stands still.
+    /// The name of a thread that stands still in this layer.
     pub(in crate::membership) stands_on: Mutex<Option<String>>,
 }
 
@@ -89,14 +89,14 @@ impl FakeLayer {
         }
     }
 
-    /// Stands still while the rank does, or this thread.
+    /// Waits while the rank, or this thread, is to stand still.
     fn stand_still(&self) {
         while (self.stands.load(Ordering::Relaxed) || self.stands_on_this()) && !self.ends() {
             std::thread::sleep(LOOK);
         }
     }
 
-    /// Stands still, or panics on the thread of that name, once.
+    /// Stands still as `stand_still` does. Then panics once if this thread is to panic.
     fn planted(&self) {
         self.stand_still();
         let mut panics = lock(&self.panics);
@@ -127,7 +127,7 @@ impl FakeLayer {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Waits until the call may start; whether it may.
+    /// Waits until the call may start. Returns whether it may.
     fn hold(&self, number: u32) -> bool {
         let start = Instant::now();
         loop {
@@ -145,7 +145,8 @@ impl FakeLayer {
         }
     }
 
-    /// The number of the next call. After a leap its views are such as have begun a moment ago, as the numbers of any layer are to it.
+    /// Returns the number of the next call. If the numbers leap there, the views get first calls that lie just before the new number, as in
+    /// a layer that has made all calls.
     fn next(&self) -> u32 {
         let last = self.started.load(Ordering::Relaxed);
         let to = lock(&self.wire.leaps).get(&last).copied();
@@ -208,7 +209,7 @@ impl FakeLayer {
         let mut waited = Duration::ZERO;
         let mut last = Instant::now();
         loop {
-            // Clocks go on meanwhile: after that it looks once more, and then its deadline may have passed.
+            // Clocks go on while the rank stands still. So the call looks once more after that, and then its deadline may have passed.
             self.stand_still();
             let link = self.wire.link(self.own, from);
             let there = link.map(|link| (from, link.generation));
@@ -345,7 +346,7 @@ mod tests {
         layer.stands.store(true, Ordering::Relaxed);
         std::thread::scope(|scope| {
             scope.spawn(|| layer.call());
-            // No rank sends: a call that ran would have ended by now.
+            // No rank sends any word: a call that ran would have ended by now.
             std::thread::sleep(2 * DEADLINE);
             assert_eq!(layer.started.load(Ordering::SeqCst), 0);
             assert!(lock(&layer.done).is_empty());

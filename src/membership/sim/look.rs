@@ -1,4 +1,4 @@
-//! How long one look of a rank takes: one turn of the thread that follows the rules, on the thread that asks.
+//! Measures how long one look of a rank takes: one turn of the thread that follows the rules, made on the caller's thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use crate::membership::shared::Shared;
 use crate::membership::stored::{Member, StoredRow, member_key, record_text, row_key, row_text};
 use crate::membership::{GroupConfig, GroupError};
 
-/// Returns the times of `rounds` turns of the rank in slot 0 of `ranks`, which looks at all keys, after a change of every row.
+/// Returns the times of `rounds` turns of the rank in slot 0 of `ranks`. The rank looks at all keys, after every row has changed.
 ///
 /// # Errors
-/// Bounds that would drop healthy ranks; the store's.
+/// [`GroupError::Bound`] if a bound would drop healthy ranks; errors of the store.
 pub fn looks(ranks: u32, rounds: u32, config: &GroupConfig) -> Result<Vec<Duration>, GroupError> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let (transport, layer) = world::founder(&store, ranks);
@@ -34,7 +34,7 @@ pub fn looks(ranks: u32, rounds: u32, config: &GroupConfig) -> Result<Vec<Durati
     };
     let member = serde_json::to_vec(&member).expect("plain words");
     for slot in 1..ranks {
-        // No lease runs out while this measures.
+        // No lease runs out during the measurement.
         store.put(&member_key((slot, 1)), &member)?;
     }
     let own = (0, 1);
@@ -61,7 +61,7 @@ pub fn looks(ranks: u32, rounds: u32, config: &GroupConfig) -> Result<Vec<Durati
         shared.lock().rang = true;
         let start = Instant::now();
         driver.turn()?;
-        // The first one reads what is read once.
+        // The first turn reads keys that are read only once.
         if round > 0 {
             times.push(start.elapsed());
         }

@@ -1,5 +1,5 @@
-//! Groups without HCA and GPU. The threads, rules and store are those of a real group. The QPs are entries of a table, and the
-//! layer's calls send one word to each member. Tests run them in every kind of trouble, and `wv bench group` counts what they cost.
+//! Groups without HCA and GPU. Their threads, rules and store are those of a real group. Their QPs are entries of a table, and the calls of
+//! their layer send one word to each member. Tests run them in every kind of trouble, and `wv bench group` counts what they cost.
 
 mod cut_store;
 mod layer;

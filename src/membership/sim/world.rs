@@ -1,4 +1,4 @@
-//! Ranks without HCA and GPU: QPs are entries of a table, calls are made by a thread.
+//! Ranks without HCA and GPU. Their QPs are entries of a table, and a thread makes their calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug};
@@ -32,11 +32,11 @@ pub(in crate::membership) struct Link {
     pub(in crate::membership) generation: u32,
     pub(in crate::membership) up: bool,
     open: bool,
-    /// How often either end has made it anew.
+    /// How often either end has made the QPs anew.
     life: u64,
 }
 
-/// The QPs of all ranks: those of founders are up from the beginning, and stand here only when that has changed.
+/// The QPs of all ranks. The QPs of founders are up from the beginning, and have an entry only when that has changed.
 #[derive(Debug, Default)]
 struct Links {
     founders: Slots,
@@ -56,7 +56,7 @@ impl Links {
         self.made.get_mut(&(from, to))
     }
 
-    /// The generation in the slot `to` with which the QPs of `from` are, or were, connected; 0: none.
+    /// Returns the generation in the slot `to` with which the QPs of `from` are, or were, connected, or 0 if there is none.
     fn newest(&self, from: RankGeneration, to: u32) -> u32 {
         let made = self.get(from, to).map_or(0, |link| link.generation);
         let there = self.get((to, made), from.0);
@@ -79,7 +79,7 @@ impl Links {
     }
 }
 
-/// What is between all ranks.
+/// What lies between the ranks: QPs, paths, words and alarms.
 #[derive(Debug, Default)]
 pub(in crate::membership) struct Wire {
     links: Mutex<Links>,
@@ -90,23 +90,23 @@ pub(in crate::membership) struct Wire {
     pub(in crate::membership) cut: Mutex<BTreeSet<RankGeneration>>,
     /// Generations whose process has ended, as every rank of the machine sees.
     pub(in crate::membership) dead: Mutex<BTreeSet<RankGeneration>>,
-    /// Generations whose end no process sees.
+    /// Generations whose end is not seen by any process.
     pub(in crate::membership) unseen: Mutex<BTreeSet<RankGeneration>>,
-    /// Slots whose words arrive, and are not counted.
+    /// Slots whose words arrive and are not counted as heard.
     pub(in crate::membership) uncounted: Mutex<BTreeSet<u32>>,
     /// Pairs of slots, the lower first, between which nothing arrives.
     pub(in crate::membership) links_down: Mutex<BTreeSet<(u32, u32)>>,
-    /// The words that were sent: by sender, call and receiving slot.
+    /// The words that were sent. Each entry has sender, call and receiving slot.
     pub(in crate::membership) sent: Mutex<BTreeSet<(RankGeneration, u32, u32)>>,
-    /// Calls after which all ranks go on with another number, as if they had made all calls between.
+    /// Call numbers after which all ranks go on with another number, as if they had made all calls between the two.
     pub(in crate::membership) leaps: Mutex<BTreeMap<u32, u32>>,
-    /// Alarms that HCAs have still to report.
+    /// Alarms that HCAs have not reported yet.
     pub(in crate::membership) alarms: Mutex<BTreeMap<RankGeneration, Vec<Alarm>>>,
-    /// How often a connection from one slot to another fails still.
+    /// How many more connections from one slot to another fail.
     pub(in crate::membership) refuse: Mutex<BTreeMap<(u32, u32), u32>>,
     /// Names that the next list of a rank leaves out (`cut_store.rs`).
     pub(in crate::membership) unlisted: Arc<Mutex<BTreeSet<(RankGeneration, String)>>>,
-    /// The thread that the system gives to no rank.
+    /// The name of a thread that the system does not start for any rank.
     #[cfg(test)]
     pub(in crate::membership) no_thread: Mutex<Option<String>>,
     /// How long an HCA takes to end the QPs to one peer.
@@ -122,7 +122,7 @@ impl Wire {
         lock(&self.links).get(from, to)
     }
 
-    /// Wakes the threads that watch.
+    /// Wakes the threads that watch for trouble.
     fn ring(&self) {
         *lock(&self.rung) += 1;
         self.bell.notify_all();
@@ -138,7 +138,7 @@ impl Wire {
         sends && takes && same_life && self.has_path(from, to)
     }
 
-    /// Returns whether packets between the two arrive.
+    /// Returns whether packets between `a` and `b` arrive.
     fn has_path(&self, a: RankGeneration, b: RankGeneration) -> bool {
         let pair = (a.0.min(b.0), a.0.max(b.0));
         let cut = lock(&self.cut);
@@ -157,9 +157,9 @@ pub(in crate::membership) struct FakeTransport {
     layer: Arc<FakeLayer>,
     process: Process,
     watch: Duration,
-    /// Whether the store may have records of QPs, which it has only if a test writes them.
+    /// True if the store may have records of QPs, which it has only if a test writes them.
     leaves_records: bool,
-    /// What had rung when the thread that watches looked last.
+    /// The value of `rung` when the thread that watches last looked.
     seen: AtomicU64,
 }
 
@@ -247,7 +247,7 @@ impl Transport for FakeTransport {
         let (link, newest) = (links.get(self.own, peer), links.newest(self.own, peer));
         match link {
             Some(link) if link.generation == generation && link.up => {}
-            // It has given up what it had not proven, and goes on by another life.
+            // This end has given up the QPs that it had not proven, and makes them anew.
             Some(link) if link.generation == generation && newest == generation => {
                 drop(links);
                 return Ok(if self.reunite_peer(peer, generation)? {
@@ -351,7 +351,7 @@ impl Transport for FakeTransport {
     }
 
     fn failing(&self) -> Vec<u32> {
-        // Only a rank that posts finds out.
+        // A rank learns of failed QPs only if it posts.
         let own = (self.own, 0, 0)..=(self.own, u32::MAX, u32::MAX);
         let posted = lock(&self.wire.sent).range(own).next().is_some();
         let slots = if posted { 0..self.slots } else { 0..0 };
@@ -365,7 +365,7 @@ impl Transport for FakeTransport {
 }
 
 impl FakeTransport {
-    /// Returns whether nothing arrives at `peer` of what this rank posts. The host's own doing is no failure.
+    /// Returns whether nothing that this rank posts arrives at `peer`. QPs that the host has ended itself do not count as failed.
     fn finds_failed(&self, peer: u32) -> bool {
         let link = self.wire.link(self.own, peer);
         let used = link.filter(|link| link.open && link.up);
@@ -373,7 +373,7 @@ impl FakeTransport {
     }
 }
 
-/// Returns a founder in slot 0 of `ranks`, whose thread of rules the caller is.
+/// Returns a founder in slot 0 of `ranks`. The caller makes the turns of the thread that follows the rules.
 pub(in crate::membership) fn founder(
     store: &Arc<dyn Store>,
     ranks: u32,
@@ -401,39 +401,39 @@ pub(in crate::membership) fn founder(
     (Arc::new(transport), layer)
 }
 
-/// One generation.
+/// One generation of a rank.
 #[derive(Debug)]
 pub struct Rank {
     pub(in crate::membership) own: RankGeneration,
     pub(in crate::membership) layer: Arc<FakeLayer>,
     pub(in crate::membership) group: Option<Group>,
     pub(in crate::membership) cut: Arc<AtomicBool>,
-    /// Its promises are not written.
+    /// The promises of this rank are not written.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests set it"))]
     pub(in crate::membership) no_promise: Arc<AtomicBool>,
     caller: Option<JoinHandle<()>>,
 }
 
-/// How the ranks of a world are.
+/// How a world and its ranks are made.
 pub struct WorldConfig {
-    /// Slots of the team.
+    /// Number of slots of the team.
     pub slots: u32,
-    /// Ranks that found it, from slot 0 on.
+    /// Number of ranks that found the team, from slot 0 on.
     pub founders: u32,
     /// Bounds of the group.
     pub group: GroupConfig,
-    /// Whether each rank makes calls all the time, which takes a thread more; without them no rank meets another.
+    /// True if each rank makes calls all the time. This takes one more thread for each rank. Without calls no rank meets another.
     pub calls: bool,
-    /// Longest time between two looks of the threads that watch. The end of a rank that all see rings before.
+    /// Longest time between two looks of the threads that watch. They look at once when the end of a rank is seen by all.
     pub watch: Duration,
-    /// Whether all ranks see the end of another by themselves. If not, its process or its lease has to tell.
+    /// True if all ranks see the end of another by themselves. If not, its process or its lease has to show it.
     pub seen: bool,
     /// The process that stands for a new generation of this slot.
     pub process: Box<dyn FnMut(u32) -> Process>,
 }
 
 impl WorldConfig {
-    /// All slots found the team, make calls and are threads of this process.
+    /// Returns a configuration in which all slots found the team, make calls and are threads of this process.
     #[must_use]
     pub fn new(slots: u32, group: GroupConfig) -> Self {
         Self {
@@ -466,20 +466,20 @@ pub struct World {
     pub(in crate::membership) away: Arc<AtomicBool>,
     /// The store answers no call, and fails none before its bound.
     pub(in crate::membership) held: Arc<AtomicBool>,
-    /// Time that each call takes, us.
+    /// Time that each call takes, in microseconds.
     pub(in crate::membership) delay: Arc<AtomicU64>,
-    /// Generations whose promises are not written from their start on.
+    /// Generations whose promises are never written.
     pub(in crate::membership) silent: BTreeSet<RankGeneration>,
     pub(in crate::membership) ranks: BTreeMap<u32, Rank>,
     config: WorldConfig,
 }
 
 impl World {
-    /// The founders that `config` says, which meet in `store`. Each has a call of the store more than ranks of a team: it draws
-    /// its generation.
+    /// Starts the founders that `config` names, which meet in `store`. Each founder makes one call of the store more than a rank of a team:
+    /// it draws its generation.
     ///
     /// # Errors
-    /// The store's; bounds that would drop healthy ranks.
+    /// [`GroupError::Bound`] if a bound would drop healthy ranks; errors of the store.
     pub fn new(store: Arc<dyn Store>, config: WorldConfig) -> Result<Self, GroupError> {
         let founders: Slots = (0..config.founders).collect();
         let mut world = Self {
@@ -501,16 +501,16 @@ impl World {
         Ok(world)
     }
 
-    /// A new generation of `slot` asks to be taken in.
+    /// Starts a new generation of `slot`, which asks to be taken in.
     ///
     /// # Errors
-    /// The store's; a thread that the system does not give.
+    /// [`GroupError::Thread`] if the system gives no thread; errors of the store.
     pub fn join(&mut self, slot: u32) -> Result<(), GroupError> {
         let generation = next_generation(self.store.as_ref(), slot)?;
         self.start((slot, generation), Slots::default())
     }
 
-    /// Starts this generation: a founder, or one that asks to be taken in.
+    /// Starts the generation `own`: a founder, or one that asks to be taken in.
     pub(in crate::membership) fn start(
         &mut self,
         own: RankGeneration,
@@ -573,12 +573,12 @@ impl World {
         Ok(())
     }
 
-    /// The process of `slot` is gone, from one moment to the next.
+    /// Ends the process of `slot`, from one moment to the next.
     pub fn kill(&mut self, slot: u32) -> Rank {
         self.kill_all([slot]).pop().expect("one was killed")
     }
 
-    /// The processes of `slots` are gone, all at one moment: none of them sees another die.
+    /// Ends the processes of `slots`, all at one moment, so that none of them sees another die.
     pub fn kill_all(&mut self, slots: impl IntoIterator<Item = u32>) -> Vec<Rank> {
         let remove = |slot| self.ranks.remove(&slot).expect("it lives");
         let mut killed: Vec<Rank> = slots.into_iter().map(remove).collect();
@@ -597,7 +597,7 @@ impl World {
         killed
     }
 
-    /// The QPs between the two carry nothing any more, with or without a path, until both ends have made them anew.
+    /// Makes the QPs between `a` and `b` carry nothing, with or without a path, until both ends have made them anew.
     #[cfg(test)]
     pub(in crate::membership) fn fail_qps(&self, a: u32, b: u32) {
         let own = self.ranks[&a].own;
@@ -616,7 +616,7 @@ impl World {
     /// Takes the events of all ranks.
     ///
     /// # Errors
-    /// No view of all living ranks within `bound`: the state of each rank.
+    /// The state of each rank, if no view of all living ranks came within `bound`.
     pub fn settle(&self, since: Instant, bound: Duration) -> Result<Duration, String> {
         let epoch = loop {
             match self.whole_view() {
@@ -641,7 +641,7 @@ impl World {
         Ok(last - since)
     }
 
-    /// Returns how many of the living ranks stand how, in words.
+    /// Returns how many of the living ranks are in each state, in words.
     fn states(&self) -> String {
         let mut states: BTreeMap<String, usize> = BTreeMap::new();
         for rank in self.ranks.values() {
@@ -657,21 +657,21 @@ impl World {
         states.collect::<Vec<String>>().join(", ")
     }
 
-    /// Living ranks that others have expelled, or whose group has failed.
+    /// Returns the number of living ranks that others have expelled, or whose group has failed.
     #[must_use]
     pub fn expelled(&self) -> usize {
         let over = |rank: &&Rank| rank.group().state().is_over();
         self.ranks.values().filter(over).count()
     }
 
-    /// Returns how often the calls of a living rank were held for a change, of the rank that was held most often.
+    /// Returns how often the calls of a living rank were held for a change. Of all ranks it takes the one that was held most often.
     #[must_use]
     pub fn standstills(&self) -> u64 {
         let promises = |rank: &Rank| rank.group().counters().promises;
         self.ranks.values().map(promises).max().unwrap_or(0)
     }
 
-    /// When the whole calls of each living rank have ended since this was asked last.
+    /// Returns when the whole calls of each living rank ended, since the last call of this function.
     #[must_use]
     pub fn take_calls(&self) -> BTreeMap<u32, Vec<Instant>> {
         let whole = |rank: &Rank| {
@@ -687,7 +687,7 @@ impl World {
             .collect()
     }
 
-    /// Returns the view in which all living ranks serve, if it has exactly these members and parts none of them.
+    /// Returns the view in which all living ranks serve, if its members are exactly these ranks and none of them is parted.
     #[must_use]
     pub fn whole_view(&self) -> Option<u32> {
         let serves = |rank: &Rank| {
@@ -712,14 +712,14 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // All ranks are asked to stop before the first is waited for.
+        // All ranks are asked to stop before the first one is waited for.
         self.ranks.values().for_each(Rank::stop);
         self.wire.ring();
     }
 }
 
 impl Rank {
-    /// Returns the group, of a rank that lives.
+    /// Returns the group of a rank that lives.
     pub fn group(&self) -> &Group {
         self.group.as_ref().expect("it lives")
     }

@@ -9,28 +9,28 @@ pub(in crate::membership) const MEMBERS: &str = "group/member";
 pub(in crate::membership) const CONFIG: &str = "group/config";
 pub(in crate::membership) const ROWS: &str = "group/row/";
 pub(in crate::membership) const PROMISES: &str = "group/promise/";
-/// Below it are the words of ranks that want to leave.
+/// The keys below this one hold the words of ranks that want to leave.
 pub(in crate::membership) const GOODBYES: &str = "group/leaves/";
-/// Kinds of keys that a generation writes under its own name.
+/// The kinds of keys that a generation writes under its own name.
 const WORDS: [&str; 5] = ["row", "leaves", "over", "taken", "member"];
 /// The value under the `over` key of a rank that has ended.
 pub(in crate::membership) const OVER: &[u8] = b"1";
 
-/// Below it are the words of ranks whose store has lost the record.
+/// The keys below this one hold the words of ranks whose store has lost the record.
 pub(in crate::membership) const HAD: &str = "group/had";
 
-/// The keys below which generations write under their own names. No rank reads those of generations that are over.
+/// Returns the keys below which generations write under their own names. No rank reads the keys of generations that are over.
 pub(in crate::membership) fn all_words() -> impl Iterator<Item = String> {
     let all = WORDS.into_iter().chain(["had"]);
     all.map(|kind| format!("{GROUP}/{kind}"))
 }
 
-/// Returns the keys that `who` writes below them.
+/// Returns the keys that `who` writes below those of [`all_words`], without `had`.
 pub(in crate::membership) fn words_of(who: RankGeneration) -> impl Iterator<Item = String> {
     WORDS.into_iter().map(move |kind| key(kind, who))
 }
 
-/// `who` has ended, and says so.
+/// Writes that `who` has ended.
 pub(in crate::membership) fn say_over(
     store: &dyn Store,
     who: RankGeneration,
@@ -38,7 +38,7 @@ pub(in crate::membership) fn say_over(
     store.put(&key("over", who), OVER)
 }
 
-/// Returns the lease of a rank.
+/// Returns the key of a rank's lease.
 pub(in crate::membership) fn member_key(who: RankGeneration) -> String {
     key("member", who)
 }
@@ -48,17 +48,17 @@ pub(in crate::membership) fn row_key(who: RankGeneration) -> String {
     key("row", who)
 }
 
-/// That a rank has ended, by its own word.
+/// Returns the key by which a rank says that it has ended.
 pub(in crate::membership) fn over_key(who: RankGeneration) -> String {
     key("over", who)
 }
 
-/// That a rank wants to leave.
+/// Returns the key by which a rank says that it wants to leave.
 pub(in crate::membership) fn goodbye_key(who: RankGeneration) -> String {
     key("leaves", who)
 }
 
-/// Returns what a rank has had of a record that the store has lost.
+/// Returns the key by which a rank says which record it has had, while the store has lost it.
 pub(in crate::membership) fn had_key(who: RankGeneration) -> String {
     key("had", who)
 }

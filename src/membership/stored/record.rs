@@ -8,7 +8,7 @@ use super::error::Unreadable;
 use super::sets::{Field, pairs_text, read, set_text, table_text, two_table_text};
 use crate::config::MAX_RANKS;
 
-/// The JSON object.
+/// The record as a JSON object.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -18,7 +18,7 @@ struct Text {
     number: u64,
     asked: u32,
     members: String,
-    /// Generations that were members and are none now: the newest of each slot that has no member.
+    /// The generations that were members and are none now: the newest of each slot that has no member.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     gone: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -39,12 +39,12 @@ struct OpenText {
     takes: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     leaves: String,
-    /// Pairs that it parts and the view does not, or the other way round: so that many parted pairs stand here once.
+    /// The pairs in which the proposal and the view differ. So a pair that both part stands in the text once.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     changes: String,
 }
 
-/// Returns the value of the key, in a team of `slots`.
+/// Returns the value of the record's key, in a team of `slots`.
 pub(in crate::membership) fn record_text(record: &Record, slots: u32) -> Vec<u8> {
     let Record {
         epoch,
@@ -90,7 +90,7 @@ pub(in crate::membership) fn record_text(record: &Record, slots: u32) -> Vec<u8>
     serde_json::to_vec(&text).expect("numbers and text")
 }
 
-/// Returns the record that `value` is, of a team of `slots`: one that a rank by these rules can have written.
+/// Returns the record that `value` holds, of a team of `slots`. It is an error if no rank can have written it by these rules.
 pub(in crate::membership) fn parse_record(value: &[u8], slots: u32) -> Result<Record, Unreadable> {
     let text = read(value, slots, |text: &Text| text.slots)?;
     let field = |name| Field { name, slots };
@@ -143,7 +143,7 @@ pub(in crate::membership) fn parse_record(value: &[u8], slots: u32) -> Result<Re
     Ok(record)
 }
 
-/// As `parse_record`, of a team of as many slots as `value` says, and how many these are.
+/// Returns the record that `value` holds, and the number of slots that it names: like `parse_record`, for a team of any size.
 pub(in crate::membership) fn parse_any_record(value: &[u8]) -> Result<(Record, u32), Unreadable> {
     #[derive(Deserialize)]
     struct Slots {
@@ -165,7 +165,7 @@ mod tests {
     use membership_rules::slots::Pairs;
     use rendezvous::MAX_VALUE;
 
-    /// All `slots` are members, some of a later generation.
+    /// Returns a record in which all `slots` are members, some of a later generation.
     fn group(slots: u32) -> Record {
         let generation = |slot: u32| if slot.is_multiple_of(100) { 2 } else { 1 };
         Record::founded((0..slots).map(|slot| (slot, generation(slot))).collect())
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(parse_record(&text, 9), Err(Unreadable::Refused(stranger)));
     }
 
-    /// What a group of some thousand ranks writes fits into a value of the store by far, with a proposal open.
+    /// A record of some thousand ranks with an open proposal is far smaller than the largest value of the store.
     #[test]
     fn records_of_4096_ranks_fit_into_a_value_whatever_pairs_are_parted() {
         for slots in [64, 1024, 4096] {

@@ -1,4 +1,4 @@
-//! What a rank says of the others, as it stands in the store.
+//! The row of a rank, which says what it knows of the others, as the store holds it.
 
 use membership_rules::look::Row;
 use membership_rules::members::Members;
@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 use super::error::Unreadable;
 use super::sets::{Field, read, set_text, table_text};
 
-/// What a rank says of the others.
+/// What a rank says of the others, as a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::membership) struct StoredRow {
-    /// Slots of the team.
+    /// Number of slots of the team.
     pub(in crate::membership) slots: u32,
-    /// The view in which `unheard`, `broken`, `overdue`, `ended` and `behind` hold; 0 if all of them are empty. In another view
-    /// they mean nothing, because its slots may have other holders.
+    /// The view in which `unheard`, `broken`, `overdue`, `ended` and `behind` hold; 0 if all of them are empty. In another view they mean
+    /// nothing, because its slots may have other holders.
     pub(in crate::membership) epoch: u32,
-    /// How often it took its lease.
+    /// How often the rank has taken its lease.
     pub(in crate::membership) takings: u32,
-    /// It has made all calls up to this one, which was the last of a leaver.
+    /// The last call of a leaver, if the rank has made all calls up to it.
     pub(in crate::membership) through: Option<u32>,
     pub(in crate::membership) unheard: Slots,
     pub(in crate::membership) broken: Slots,
@@ -27,19 +27,19 @@ pub(in crate::membership) struct StoredRow {
     pub(in crate::membership) meets: Slots,
     pub(in crate::membership) ended: Slots,
     pub(in crate::membership) behind: bool,
-    /// Calls of its layer that found no free send buffer. The rules do not look at it.
+    /// Number of calls of the rank's layer that found no free send buffer. The rules do not look at it.
     pub(in crate::membership) unbuffered: u32,
-    /// With their generations: the next holder of a slot is another one.
+    /// The ranks with which this one is connected, with their generations: the next holder of a slot is another rank.
     pub(in crate::membership) connected: Members,
-    /// By slot that members hold back: how many of its newcomers came to nothing, one after the other.
+    /// For each slot that members hold back, how many of its newcomers came to nothing one after the other.
     pub(in crate::membership) held: Members,
-    /// Ranks that came, or members that this newcomer found, to which it has QPs that carry nothing yet: no write was answered on
-    /// each of them for longer than HCAs try.
+    /// Ranks to which this one has QPs that carry nothing yet: newcomers for a member, and members for a newcomer. A write on some of these
+    /// QPs had no answer for longer than HCAs try.
     pub(in crate::membership) unproven: Members,
 }
 
 impl StoredRow {
-    /// As the rules see it in the view `epoch`, `named` saying which generation a slot stands for.
+    /// Returns the row as the rules see it in the view `epoch`. `named` says whether the record names a generation for its slot.
     pub(in crate::membership) fn row(
         &self,
         epoch: u32,
@@ -64,7 +64,7 @@ impl StoredRow {
     }
 }
 
-/// The JSON object.
+/// The row as a JSON object.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -104,7 +104,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Returns the value of the key.
+/// Returns the value of the row's key.
 pub(in crate::membership) fn row_text(row: &StoredRow) -> Vec<u8> {
     let slots = row.slots;
     let text = Text {
@@ -126,7 +126,7 @@ pub(in crate::membership) fn row_text(row: &StoredRow) -> Vec<u8> {
     serde_json::to_vec(&text).expect("numbers and text")
 }
 
-/// Returns the row that `value` is, of a team of `slots`.
+/// Returns the row that `value` holds, of a team of `slots`.
 pub(in crate::membership) fn parse_row(value: &[u8], slots: u32) -> Result<StoredRow, Unreadable> {
     let text = read(value, slots, |text: &Text| text.slots)?;
     let field = |name| Field { name, slots };

@@ -1,4 +1,4 @@
-//! Sets of slots, numbers of slots and pairs of slots as text.
+//! Writes and reads sets of slots, numbers of slots and pairs of slots as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::error::Unreadable;
 
-/// A writer of pairs looks among so many groups for one that a rank belongs to.
+/// A writer of pairs compares a rank with this many of the newest groups to find one that the rank belongs to.
 const GROUPS: usize = 8;
 
 /// Reads `value` as an object of a team of `slots` ranks. `slots_of` is the number of slots that its writer's team has.
@@ -26,15 +26,15 @@ pub(super) fn read<T: DeserializeOwned>(
     }
 }
 
-/// Text is read for one field of one team.
+/// The name of a field and the size of its team, for which text is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Field {
     pub(super) name: &'static str,
-    /// Slots of the team.
+    /// Number of slots of the team.
     pub(super) slots: u32,
 }
 
-/// A set of slots below `slots`.
+/// Returns the text of a set of slots below `slots`.
 pub(super) fn set_text(set: &Slots, slots: u32) -> String {
     let digits = slots.div_ceil(4) as usize;
     let mut text = String::new();
@@ -63,7 +63,7 @@ fn bits_text(set: &Slots, digits: usize) -> String {
         .collect()
 }
 
-/// Numbers of the slots of a set, in their order.
+/// Returns the text of the numbers of a set's slots, in the order of the slots.
 fn numbers_text(numbers: impl Iterator<Item = u32>) -> String {
     let mut text = String::new();
     let mut numbers = numbers.peekable();
@@ -81,7 +81,7 @@ fn numbers_text(numbers: impl Iterator<Item = u32>) -> String {
     text
 }
 
-/// Returns a number for each slot, in the order of the slots.
+/// Returns the text of a table with one number for each slot.
 pub(super) fn table_text(table: impl Iterator<Item = (u32, u32)> + Clone, slots: u32) -> String {
     let set: Slots = table.clone().map(|(slot, _)| slot).collect();
     if set.is_empty() {
@@ -91,7 +91,7 @@ pub(super) fn table_text(table: impl Iterator<Item = (u32, u32)> + Clone, slots:
     format!("{}={numbers}", set_text(&set, slots))
 }
 
-/// Two numbers for each slot.
+/// Returns the text of a table with two numbers for each slot.
 pub(super) fn two_table_text(table: &BTreeMap<u32, (u32, u32)>, slots: u32) -> String {
     if table.is_empty() {
         return String::new();
@@ -104,8 +104,8 @@ pub(super) fn two_table_text(table: &BTreeMap<u32, (u32, u32)>, slots: u32) -> S
     )
 }
 
-/// Pairs of slots below `slots`. Ranks that are parted from the same others stand together: two sides of a partition, or all ranks
-/// without a path, are one group.
+/// Returns the text of pairs of slots below `slots`. Ranks that are parted from the same others stand together: two sides of a partition,
+/// or all ranks without a path, are one group.
 pub(super) fn pairs_text(pairs: &Pairs, slots: u32) -> String {
     let mut groups: Vec<(Slots, Slots)> = Vec::new();
     for (rank, ends) in pairs.rows() {
@@ -144,7 +144,7 @@ impl Field {
         })
     }
 
-    /// Refuses a slot that the team has not.
+    /// Returns `slot`, or an error if the team does not have it.
     pub(super) fn slot(&self, slot: u32) -> Result<u32, Unreadable> {
         if slot < self.slots {
             Ok(slot)
@@ -246,7 +246,7 @@ impl Field {
         Ok(set.iter().zip(self.numbers(numbers, &set)?).collect())
     }
 
-    /// As `table`, where the numbers are generations.
+    /// Reads a table of generations. A generation of 0 is an error.
     pub(super) fn generations(&self, text: &str) -> Result<Members, Unreadable> {
         let all: Members = self.table(text)?;
         let odd = all.iter().find(|(_, generation)| *generation == 0);
@@ -277,7 +277,7 @@ impl Field {
 
     pub(super) fn pairs(&self, text: &str) -> Result<Pairs, Unreadable> {
         let mut pairs = Pairs::default();
-        // Bounds the work, too: a text of 1 MiB could name all pairs again and again.
+        // Each slot may be in one first set only. That bounds the work too: a text of 1 MiB could name all pairs again and again.
         let mut seen = Slots::default();
         for group in text.split(';').filter(|_| !text.is_empty()) {
             let sides = group.split_once('/');

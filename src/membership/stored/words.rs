@@ -1,4 +1,4 @@
-//! The values that ranks write under their own names, but for rows: JSON objects.
+//! The values, besides rows, that ranks write under their own names: JSON objects.
 
 use membership_rules::anew::{Place, Word};
 use membership_rules::record::RankGeneration;
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::membership) struct Member {
     pub(in crate::membership) process: Process,
-    /// It wants to be taken in.
+    /// The rank wants to be taken in.
     pub(in crate::membership) asks: bool,
-    /// The store does not hold the newest record that it has had: others look for what it says of that.
+    /// The store does not hold the newest record that this rank has had. Other ranks then look for the rank's `had` key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::membership) lost: bool,
 }
@@ -31,15 +31,15 @@ pub(in crate::membership) struct Goodbye {
 pub(in crate::membership) struct Had {
     pub(in crate::membership) epoch: u32,
     pub(in crate::membership) number: u64,
-    /// That record, as it stood in the store.
+    /// The record that the store has lost, as it stood in the store.
     pub(in crate::membership) record: String,
-    /// It was in touch with the store not longer ago than the group takes to be founded anew.
+    /// The rank was in touch with the store, not longer ago than the group takes to be founded anew.
     pub(in crate::membership) touched: bool,
-    /// Ranks that have ended for certain, as it has seen.
+    /// Ranks that have ended for certain, as this rank has seen.
     pub(in crate::membership) ended: Vec<RankGeneration>,
-    /// For how long the record is gone, ms.
+    /// Time for which the record has been lost, ms.
     pub(in crate::membership) lost_ms: u64,
-    /// What it waits for, for the reports of others.
+    /// What the rank waits for, in words, for the reports of others.
     pub(in crate::membership) waits: String,
 }
 

@@ -1,4 +1,4 @@
-//! The properties.
+//! Checks the properties.
 
 use super::{Leaving, Life, Limit, Model, Proposal, Record, State, Violation, bit, pair};
 
@@ -9,7 +9,7 @@ impl Model {
         world.up && world.paused | world.down | world.cut | world.far | world.behind == 0
     }
 
-    /// Returns whether all living ranks serve in one view, nothing parted, nothing broken.
+    /// Returns whether all living ranks serve in one view, with no pair parted and no QP broken.
     pub(super) fn is_good(&self, state: &State) -> bool {
         let record = &state.record;
         let lives = |slot: &u32| state.ranks[*slot as usize].life == Life::Alive;
@@ -32,10 +32,10 @@ impl Model {
             })
     }
 
-    /// Returns whether a rank that is disturbed for good is still a member, while others are well.
+    /// Returns whether a rank that is disturbed for good is still a member while others are well.
     pub(super) fn lingers(&self, state: &State) -> bool {
         let world = &state.world;
-        // A rank that is behind is parted, and holds up no other.
+        // A rank that is behind is parted, and delays no other rank.
         if !world.up || world.far | world.behind != 0 {
             return false;
         }
@@ -72,7 +72,8 @@ impl Model {
         ill & members != 0 && others.count() >= few
     }
 
-    /// N: a newcomer comes in whole with the members with which both ends have proven their QPs, and with more than half of all.
+    /// Checks N: a newcomer comes in whole with the members with which both ends have proven their QPs, and with more than half of all
+    /// members.
     pub(super) fn proven(&self, state: &State, proposal: &Proposal) -> Result<(), Violation> {
         for comes in proposal.takes.keys() {
             let mut whole = 0;
@@ -85,7 +86,7 @@ impl Model {
                     let rank = &state.ranks[a as usize];
                     rank.life != Life::Alive || state.rows[a as usize].connected.contains(b)
                 };
-                // A row that has just lapsed said so when the proposal was decided.
+                // A row that has just lapsed was there when the proposal was decided.
                 let lapsed = |a: u32| state.lease[a as usize] > super::LEASE;
                 if !(says(comes, kept) || lapsed(comes)) || !(says(kept, comes) || lapsed(kept)) {
                     let text =
@@ -104,7 +105,7 @@ impl Model {
         Ok(())
     }
 
-    /// E2, E6, A2: the view `new`, which `open` becomes.
+    /// Checks E2, E6 and A2 for the view `new`, which `open` becomes.
     pub(super) fn committed(
         &self,
         state: &State,
@@ -147,7 +148,7 @@ impl Model {
         Ok(())
     }
 
-    /// T.
+    /// Checks T.
     pub(super) fn lost(&self, state: &State) -> Result<(), Violation> {
         let all = || (0u32..).zip(&state.ranks);
         for (gone, leaver) in all().filter(|(_, rank)| rank.life == Life::Left) {
@@ -170,7 +171,7 @@ impl Model {
         Ok(())
     }
 
-    /// E3.
+    /// Checks E3.
     pub(super) fn same_view(&self, state: &State) -> Result<(), Violation> {
         let record = &state.record;
         for call in 1..=self.config.calls {

@@ -1,4 +1,4 @@
-//! States as bits.
+//! Writes states as bits, and reads them.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::explore::Codec;
 
-/// Writes or reads; what stood in a value that is read does not matter.
+/// Writes or reads a state. When a state is read, the values that stood in it before do not matter.
 pub(super) struct Coder<'a, C> {
     pub(super) slots: u32,
     pub(super) codec: &'a mut C,
@@ -221,7 +221,7 @@ impl<C: Codec> Coder<'_, C> {
         *limit = [Limit::Closed, Limit::UpTo(last), Limit::Open][usize::from(kind)];
     }
 
-    // ---- what all of it is made of ----
+    // ---- the parts of a state ----
 
     fn one_of<T: Copy + PartialEq>(&mut self, value: &mut T, all: &[T]) {
         let at = all.iter().position(|one| one == value).expect("one of all");
@@ -230,7 +230,7 @@ impl<C: Codec> Coder<'_, C> {
         *value = all[usize::from(at)];
     }
 
-    /// All are small.
+    /// Writes or reads a number, which must be small.
     fn number(&mut self, number: &mut u32) {
         let mut short = u8::try_from(*number).expect("small");
         self.codec.byte(&mut short, 5);
@@ -277,7 +277,7 @@ impl<C: Codec> Coder<'_, C> {
         *generation = short.into();
     }
 
-    /// By slot.
+    /// Writes or reads a map by slot.
     fn map<T: Copy>(
         &mut self,
         map: &mut BTreeMap<u32, T>,

@@ -1,4 +1,4 @@
-//! The rules by name, and what a rank does that leaves some of them out.
+//! The rules that a model may leave out, by name, and what a rank does if some of them are left out.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,27 @@ use membership_rules::record::{Promise, Proposal, Record, later};
 use membership_rules::rulebook::{End, Rulebook};
 use membership_rules::slots::Slots;
 
-/// A rule that can be left out. The last seven are kept by what looks, renews leases and writes, so the world of the model follows
-/// them or not.
+/// A rule that can be left out. The last seven are kept by code that looks, renews leases and writes. The world of the model follows those
+/// or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Own standing still is a gap.
+    /// A time in which this rank itself stood still is a gap.
     OwnGap,
     /// A store call that was slow or failed is a gap.
     StoreGap,
-    /// The clock of a rank unheard starts at the first look that misses it, and needs four looks.
+    /// The clock of a rank starts at the first look that misses the rank, and needs four looks.
     FirstLook,
-    /// Clocks: missing is not unheard before its clock says so.
+    /// Clocks: a rank that is missed is unheard only when its clock says so.
     Unheard,
-    /// Evidence: any sign of life withdraws it.
+    /// Evidence: any sign of life withdraws what a clock says.
     Withdrawn,
     /// L3: a lease that was taken again is a sign of life.
     Takings,
     /// Clocks: words that arrive are signs of life.
     Veto,
-    /// Evidence: all ranks that look say the same.
+    /// Evidence: a rank is gone only if all ranks that look say so.
     Seconded,
-    /// Evidence: a later generation that asks is evidence of nothing.
+    /// Evidence: a later generation that asks proves nothing.
     LaterIsNothing,
     /// The clock of a proposal starts anew after a gap.
     AnswerGap,
@@ -42,29 +42,29 @@ pub enum Rule {
     BehindSaysNothing,
     /// Evidence: the group expels a rank that the larger side does not reach.
     Choice,
-    /// Evidence: an edge is where both say that they meet; silence is none.
+    /// Evidence: two ranks have an edge if both say that they meet. Silence makes no edge.
     BothMeet,
-    /// Evidence: a side has two or more.
+    /// Evidence: a side has two ranks or more.
     TwoStay,
-    /// P2: an open proposal only loses.
+    /// P2: an open proposal only loses ranks.
     OnlyLoses,
-    /// P3: alone, once per view.
+    /// P3: a rank proposes itself alone once per view.
     SoloOnce,
     /// P4: newcomers promise first.
     NewcomersFirst,
     /// P4: a promise does not wait for QPs.
     PromiseAtOnce,
-    /// P4: a rank that promises has fenced.
+    /// P4: a rank fences before it promises.
     Fence,
-    /// P5: all have promised.
+    /// P5: all ranks of a proposal have promised.
     AllPromise,
     /// P5: the first call lies after all promises.
     FirstBehind,
-    /// P5: it lies after the last calls of leavers too.
+    /// P5: the first call lies after the last calls of leavers too.
     LeaversCount,
-    /// P10: a leaver ends when all are through with its last call.
+    /// P10: a leaver ends when all ranks have made its last call.
     LeaversWait,
-    /// P6: each generation by itself.
+    /// P6: each generation counts by itself.
     EachGeneration,
     /// P6: a pair of a newcomer counts as connected when a write each way was answered on each QP.
     Proven,
@@ -72,27 +72,27 @@ pub enum Rule {
     LargerPart,
     /// P6: a rank keeps to one of the generations that ask for a slot.
     OneSuccessor,
-    /// P6: it gives its QPs to no other while a proposal takes that one in.
+    /// P6: while a proposal takes in a generation, a rank gives the QPs of this generation to no other.
     ProposedKeeps,
     /// P6: a newcomer ends when a rank is connected with a later generation of its slot.
     Overtaken,
-    /// P6, kept by the team: a later generation that was never connected makes no earlier one over.
+    /// P6, kept by the team: a later generation that was never connected does not end an earlier one.
     GoesBack,
-    /// P8, kept by what writes the record: pairs that are fenced are parted.
+    /// P8, kept by code that writes the record: pairs that are fenced are parted.
     PartsStand,
-    /// L1, kept by what renews leases: no lease outlives the thread that follows the rules.
+    /// L1, kept by code that renews leases: no lease outlives the thread that follows the rules.
     RenewedByRules,
-    /// L2, kept by what renews leases: a stale lease is not revoked.
+    /// L2, kept by code that renews leases: a stale lease is not revoked.
     NotRevoked,
-    /// Keys, kept by what reads keys: a key that cannot be read counts as missing.
+    /// Keys, kept by code that reads keys: a key that cannot be read counts as missing.
     KeysOneByOne,
-    /// Evidence, kept by what watches ports: a port that is down says nothing.
+    /// Evidence, kept by code that watches ports: a port that is down proves nothing.
     PortsSayNothing,
-    /// Leases, kept by what reads them: a look of one that was stopped is not believed.
+    /// Leases, kept by code that reads them: the look of a rank that was stopped is not believed.
     ClockFirst,
 }
 
-/// All rules but these. Each method does what is wrong if its rule is left out, and else what `()` does.
+/// All rules without some that are left out. Each method does the wrong thing if its rule is left out, and otherwise what `()` does.
 #[derive(Clone, Copy, Debug)]
 pub struct LeftOut(pub &'static [Rule]);
 
@@ -280,7 +280,7 @@ impl Rulebook for LeftOut {
     ) -> BTreeMap<u32, (u32, &'a Row)> {
         let mut all = ().newcomers(look, record);
         if !self.follows(Rule::EachGeneration) {
-            // The newest asker counts, and it has no lease.
+            // The newest generation that asks counts, and it has no lease.
             let is_newest = |slot: u32, generation: u32| {
                 let mut later = look.asks.range((slot, generation)..=(slot, u32::MAX));
                 later.nth(1).is_none()
@@ -313,7 +313,7 @@ impl Rulebook for LeftOut {
     }
 }
 
-/// One end says so, and neither says contact.
+/// Returns whether one end calls the pair overdue, and neither end says that they meet.
 fn is_overdue(a: End<'_>, b: End<'_>) -> bool {
     let says = |of: fn(&Row) -> &Slots| of(a.row).contains(b.slot) || of(b.row).contains(a.slot);
     says(|row| &row.overdue) && !says(|row| &row.meets)

@@ -1,6 +1,5 @@
-//! The rules in every order, with bad evidence. Leases lapse while their holders live. The store is slow without failing. Hosts
-//! stand still, alone or all at once. Ports and paths go and come back. Ranks die and leave, a newcomer dies, and no rank can read
-//! some keys.
+//! Runs the rules in every order, with bad evidence. Leases lapse while their holders live. The store is slow without failing. Hosts stand
+//! still, alone or all at once. Ports and paths go and come back. Ranks die and leave, a newcomer dies, and no rank can read some keys.
 //!
 //! A tick is half a lease. A lease lapses 2 ticks after its renewal, and a rank that took no turn for a whole tick has a gap. A
 //! healthy rank that reaches the store takes at least one turn in each tick, and any number in any order. A turn renews the lease
@@ -13,7 +12,7 @@
 //! - E3: a call runs in one view.
 //! - E6: no fenced rank is kept whole.
 //! - VT: a device finds its view.
-//! - A1: once nothing is disturbed, each cycle has all living ranks serving in one view, with no pair parted and no QP broken.
+//! - A1: once nothing is disturbed, all living ranks serve in one view in every state of a cycle, with no pair parted and no QP broken.
 //! - A2: only a rank that was disturbed alone is expelled.
 //! - A3: no cycle holds a proposal.
 //! - A4: no member closes for a newcomer that has not promised.
@@ -21,23 +20,22 @@
 //! - N: a newcomer comes in whole with members only where both ends have proven their QPs, and with more than half of them.
 //! - T: a rank that has left was part of every call that another ran in a view with it, and of no other call.
 //!
-//! An earlier prototype in Python has the same worlds. Where neither leases nor calls differ, the numbers of states are the same:
-//! deaths 4,896, of 4 ranks 8,283; the store stands still twice 1,845. Five things differ here. A rank learns only by its own look
-//! of a lost lease, of a leaver that has died and of a newer proposal. A dropped newcomer does not come back. A leaver ends when
-//! all are through with its last call. The record names the ranks that have left. These differences move most numbers by up to a
-//! quarter. Where leases lapse one by one, each observer has one more state between the taking of a lease and the look that finds
-//! it. That makes up to 2.5 times the states.
+//! An earlier prototype in Python has the same worlds. If neither leases nor calls differ, the numbers of states are the same: deaths
+//! 4,896, of 4 ranks 8,283; the store stands still twice 1,845. Five things differ here. A rank learns only by its own look of a lost
+//! lease, of a leaver that has died and of a newer proposal. A dropped newcomer does not come back. A leaver ends when all ranks have made
+//! its last call. The record names the ranks that have left. These differences move most numbers by up to a quarter. If leases lapse one by
+//! one, each observer has one more state between the taking of a lease and the look that finds it. That makes up to 2.5 times the states.
 //!
-//! Left out:
+//! The model leaves out:
 //!
 //! - words across a pair that is parted and connected anew; `moe::parted` has them;
 //! - turns (P9) and waits after failures, which cost time and decide nothing;
 //! - how the pace of the store stretches bounds.
 //!
-//! `world` has time and disturbances, `turn` what a rank does, `check` the properties, `left_out` the rules that are left out.
-//! Configurations are in `tests/`. The numbers of epochs (without calls) and of proposals are kept small: only which is newer counts.
+//! Module `world` has time and disturbances, `turn` what a rank does, `check` the properties, `left_out` the rules that may be left out.
+//! Configurations are in `tests/`. The numbers of epochs (without calls) and of proposals are kept small, because only their order counts.
 //!
-//! Two smaller models stand by themselves: [`successors`], two processes that take one place, and [`anew`], a store that has lost the
+//! Two smaller models stand by themselves: [`successors`] has two processes that take one place, and [`anew`] a store that has lost the
 //! record.
 
 pub mod anew;
@@ -64,10 +62,10 @@ pub use left_out::{LeftOut, Rule};
 
 type Violation = Broken<&'static str>;
 
-/// Ticks in which a lease lapses.
+/// The number of ticks after which a lease lapses.
 const LEASE: u8 = 2;
 
-/// Time of the model: half a lease.
+/// A time of the model, in ticks of half a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Ticks(u8);
 
@@ -77,51 +75,51 @@ impl Span for Ticks {
     }
 }
 
-/// How often each disturbance comes, at any moment; it ends at any moment.
+/// How often each disturbance comes. A disturbance begins and ends at any moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Members and newcomers die.
+    /// Deaths of members and newcomers.
     pub die: u8,
-    /// One stands still.
+    /// Times that one rank stands still.
     pub pause1: u8,
-    /// All stand still.
+    /// Times that all ranks stand still.
     pub pauseall: u8,
-    /// Calls hang and none fails; leases age.
+    /// Times that all calls of the store hang and none fails, while leases age.
     pub stall: u8,
-    /// The store loses a lease.
+    /// Times that the store loses a lease.
     pub lose: u8,
-    /// One has its port down.
+    /// Times that the port of one rank is down.
     pub port1: u8,
-    /// All have.
+    /// Times that the ports of all ranks are down.
     pub portall: u8,
-    /// No path to one carries.
+    /// Times that no path to one rank carries.
     pub cut1: u8,
-    /// No path carries.
+    /// Times that no path carries.
     pub cutall: u8,
-    /// The path between 0 and another does not carry.
+    /// Times that the path between rank 0 and another does not carry.
     pub cutlink: u8,
-    /// Ranks 0 and 1 are cut off from 2 and 3.
+    /// Times that ranks 0 and 1 are cut off from 2 and 3.
     pub cuthalf: u8,
-    /// The store is far for one.
+    /// Times that one rank does not reach the store.
     pub xstall: u8,
-    /// A member wants to go.
+    /// Times that a member wants to leave.
     pub leave: u8,
-    /// The newcomer comes.
+    /// Times that the newcomer comes.
     pub join: u8,
-    /// A key cannot be read.
+    /// Times that a key cannot be read.
     pub junkrow: u8,
-    /// 1: a rank without a lease asks for the slot of a member; 2: for that of the newcomer.
+    /// 1: a rank without a lease asks for the slot of a member. 2: it asks for the slot of the newcomer.
     pub junkask: u8,
-    /// A rank that a view parts has calls to make before it.
+    /// Times that a rank that a view parts has calls to make from before that view.
     pub behind: u8,
-    /// A rank waits for words before it proposes that ranks go or part (`doubt.rs`). [`ENDLESS`]: as often as it likes.
+    /// Times that a rank waits for words before it proposes that ranks go or part (`doubt.rs`). [`ENDLESS`]: as often as it likes.
     pub doubt: u8,
 }
 
-/// This often is never spent.
+/// A budget that is never spent.
 pub const ENDLESS: u8 = 7;
 
-/// Nothing is disturbed.
+/// A budget without any disturbance.
 pub const NONE: Budget = Budget {
     die: 0,
     pause1: 0,
@@ -143,31 +141,31 @@ pub const NONE: Budget = Budget {
     doubt: 0,
 };
 
-/// One configuration.
+/// One configuration of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Members at the start.
+    /// Number of members at the start.
     pub ranks: u32,
-    /// Whether calls are made, so that words arrive.
+    /// True if calls are made, so that words arrive.
     pub traffic: bool,
-    /// Calls that devices run, for E3.
+    /// Number of calls that devices run, for E3.
     pub calls: u32,
-    /// Writes of record and promises land later than they were decided.
+    /// True if writes of record and promises land later than they were decided.
     pub split: bool,
-    /// Ends of processes are seen at once.
+    /// True if ends of processes are seen at once.
     pub witness: bool,
-    /// The stall bound.
+    /// The stall bound, in ticks.
     pub bound: u8,
-    /// QPs fail pair by pair.
+    /// True if QPs fail pair by pair.
     pub onebyone: bool,
-    /// Contact is old: a pair counts as one that exchanges for the stall bound after its last word, unless a QP of it has failed.
-    /// The QPs between 0 and 1 never fail.
+    /// True if contact is old. Then a pair counts as one that exchanges for the stall bound after its last word, unless a QP of it has
+    /// failed. The QPs between 0 and 1 never fail.
     pub stale: bool,
-    /// Properties that are looked at; none: all.
+    /// The properties that are checked; an empty list stands for all.
     pub only: &'static [&'static str],
-    /// What may happen.
+    /// How often each disturbance may happen.
     pub budget: Budget,
-    /// Rules that are not followed.
+    /// Rules that the ranks do not follow.
     pub left_out: &'static [Rule],
 }
 
@@ -180,7 +178,7 @@ enum Life {
     Left,
 }
 
-/// A write that was decided and has not landed.
+/// A write that a rank has decided, and that has not landed in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pending {
     Propose(Proposal),
@@ -192,59 +190,59 @@ enum Pending {
 struct Rank {
     life: Life,
     own: Own<Ticks>,
-    /// Device: its next call, its views (first call, epoch), and the epoch of each call that it ran.
+    /// The device: its next call, its views (first call, epoch), and the epoch of each call that it ran.
     next: u32,
     views: Vec<(u32, u32)>,
     ran: Vec<u32>,
     pending: Option<Pending>,
-    /// Ticks since its last turn.
+    /// Ticks since the rank's last turn.
     passed: u8,
-    /// Whether it stood still meanwhile, and whether the store did.
+    /// `stood`: the rank stood still since that turn. `waited`: the store did.
     stood: bool,
     waited: bool,
-    /// Ranks whose takings have grown since its last look.
+    /// Ranks whose takings have grown since the rank's last look.
     wrote: Slots,
-    /// Whether it has just revoked its lease.
+    /// True if the rank has just revoked its lease.
     revoked: bool,
-    /// By slot: ticks since something was heard, where contact is old.
+    /// By slot: ticks since something was heard of the rank, if contact is old.
     silence: Vec<u8>,
 }
 
-/// The world, ranks and pairs as bits.
+/// What disturbs the ranks. Sets of ranks and of pairs are bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct World {
     up: bool,
     paused: u8,
-    /// Ticks that one stands still for; below 0: it went on, and the others have not looked yet.
+    /// Ticks for which one rank stands still. Below 0 it went on, and the others have not looked yet.
     alone: i8,
     down: u8,
     cut: u8,
     far: u8,
-    /// Ranks that have calls to make before the view.
+    /// Ranks that have calls to make from before the view.
     behind: u8,
-    /// Ranks that were disturbed alone.
+    /// Ranks that were disturbed while the others were not.
     disturbed: u8,
     budget: Budget,
     junkrow: bool,
     junkask: bool,
 }
 
-/// Ranks, the store and the world.
+/// A state of the model: ranks, store and world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     ranks: Vec<Rank>,
-    /// Ticks since it was renewed.
+    /// By slot: ticks since the lease was renewed.
     lease: Vec<u8>,
     rows: Vec<Row>,
     promises: BTreeMap<u32, Promise>,
     said: BTreeMap<u32, u32>,
     record: Record,
-    /// Members of each view, for T; none without calls.
+    /// Members of each view, for T; empty without calls.
     history: Vec<u8>,
     world: World,
 }
 
-/// Names a step.
+/// The name of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Label {
     rank: Option<u32>,
@@ -261,12 +259,12 @@ impl fmt::Display for Label {
     }
 }
 
-/// A configuration, whose ranks follow the rules that are not left out.
+/// The model of a configuration, whose ranks follow the rules that are not left out.
 #[derive(Debug)]
 pub struct Model {
     config: Config,
     rules: Rules<Ticks, LeftOut>,
-    /// Slots, the newcomer's included.
+    /// Number of slots, with that of the newcomer.
     slots: u32,
 }
 
@@ -282,7 +280,7 @@ fn pair(a: u32, b: u32) -> u8 {
 }
 
 impl Model {
-    /// The model of `config`.
+    /// Returns the model of `config`.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let joins = config.budget.join > 0 || config.budget.junkask == 2;
@@ -316,7 +314,7 @@ impl Model {
         0..self.slots
     }
 
-    /// The violation of `property`, if it is looked at.
+    /// Returns the violation of `property`, if the configuration checks that property.
     fn fail(&self, property: &'static str, text: String) -> Result<(), Violation> {
         if self.config.only.is_empty() || self.config.only.contains(&property) {
             broken(property, text)
@@ -394,7 +392,7 @@ impl Model {
         state
     }
 
-    /// Keeps numbers small of which only the order counts.
+    /// Renumbers views and proposals, so that numbers stay small. Only their order counts.
     fn renumber(&self, state: &mut State) {
         let (number, epoch) = (state.record.number, state.record.epoch);
         for rank in &mut state.ranks {

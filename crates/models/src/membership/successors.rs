@@ -1,5 +1,5 @@
-//! Two processes that take one place, in every order: either takes its lease first, either dies at any moment, the store loses
-//! a lease for a while. Two members and both generations follow [`Rulebook::successor`] and [`Rulebook::is_overtaken`]; the model holds the
+//! Runs two processes that take one place in every order. Either takes its lease first, either dies at any moment, and the store loses a
+//! lease for a while. Two members and both generations follow [`Rulebook::successor`] and [`Rulebook::is_overtaken`]. The model holds the
 //! world, and what a team does with QPs and welcomes.
 //!
 //! - S1: in the view that takes a generation in, the QPs of every member are for it.
@@ -11,25 +11,25 @@ use membership_rules::rulebook::Rulebook;
 use super::{LeftOut, Rule};
 use crate::explore::{Broken, Codec, Edge, Model, broken};
 
-/// Members of the view.
+/// Number of members of the view.
 const MEMBERS: usize = 2;
-/// Generations that take the place: 1 and 2.
+/// Number of generations that take the place: 1 and 2.
 const GENERATIONS: usize = 2;
 const ALL: u8 = (1 << MEMBERS) - 1;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Member {
-    /// The generation to which its QPs were offered last; 0: none.
+    /// The generation to which the member's QPs were offered last, or 0.
     begun: u8,
-    /// The newest with which they were connected.
+    /// The newest generation with which the QPs were connected.
     newest: u8,
-    /// The one that its row names.
+    /// The generation that the member's row names.
     says: u8,
-    /// The generations for which its welcome stands, as bits.
+    /// The generations for which the member's welcome stands, as bits.
     welcomes: u8,
 }
 
-/// How a process is.
+/// The states of a process.
 const UNBORN: u8 = 0;
 const ASKS: u8 = 1;
 const WITHOUT_LEASE: u8 = 2;
@@ -39,7 +39,7 @@ const OVER: u8 = 4;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Process {
     life: u8,
-    /// Members with which its QPs are connected, as bits.
+    /// Members with which the QPs of the process are connected, as bits.
     connected: u8,
 }
 
@@ -48,17 +48,17 @@ struct Process {
 pub struct State {
     members: [Member; MEMBERS],
     processes: [Process; GENERATIONS],
-    /// The generation that the open proposal takes in, and who has promised: members as bits, above them the newcomer.
+    /// The generation that the open proposal takes in, and who has promised: members as bits, and above them the bit of the newcomer.
     open: u8,
     promised: u8,
-    /// The generation that is a member, and the newest that ever was.
+    /// The generation that is a member, and the newest one that ever was a member.
     member: u8,
     admitted: u8,
     deaths: u8,
     losses: u8,
 }
 
-/// Two processes that take one place.
+/// The model of two processes that take one place.
 #[derive(Debug)]
 pub struct Successors {
     book: LeftOut,
@@ -67,7 +67,7 @@ pub struct Successors {
 }
 
 impl Successors {
-    /// So many of them die, and so many times the store loses a lease for a while.
+    /// Returns a model in which at most `deaths` of the processes die, and the store loses a lease for a while at most `losses` times.
     #[must_use]
     pub fn new(deaths: u8, losses: u8, left_out: &'static [Rule]) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Successors {
         }
     }
 
-    /// Returns the generation that `member` connects with; 0: none.
+    /// Returns the generation with which `member` connects, or 0.
     fn chosen(&self, state: &State, member: &Member) -> u8 {
         if state.member != 0 {
             return 0;
@@ -102,7 +102,7 @@ impl Successors {
         u8::try_from(chosen).expect("two generations")
     }
 
-    /// A look of a member: it connects with the generation that it has chosen.
+    /// Makes a look of a member: it connects with the generation that it has chosen.
     fn look(&self, state: &mut State, at: usize) {
         let chosen = self.chosen(state, &state.members[at]);
         let member = &mut state.members[at];
@@ -110,7 +110,7 @@ impl Successors {
             return;
         }
         if member.begun != chosen {
-            // What it was connected with has lost its QPs.
+            // The generation that was connected has lost its QPs.
             member.begun = chosen;
             member.welcomes |= 1 << chosen;
             if member.says != chosen {
@@ -118,11 +118,11 @@ impl Successors {
             }
             return;
         }
-        // The newcomer's welcome stands since it came.
+        // The newcomer has written its welcome when it came.
         (member.newest, member.says) = (chosen, chosen);
     }
 
-    /// A look of a newcomer.
+    /// Makes a look of a newcomer.
     fn comes(&self, state: &mut State, at: usize) {
         let generation = u8::try_from(at + 1).expect("few");
         let theirs = state.members.iter().map(|member| member.says).max();
@@ -141,7 +141,7 @@ impl Successors {
         }
     }
 
-    /// Returns whether every end of every pair says that it is connected.
+    /// Returns whether every end of every pair says that the pair is connected.
     fn is_ready(&self, state: &State, at: usize) -> bool {
         let generation = u8::try_from(at + 1).expect("few");
         let says =
@@ -264,7 +264,7 @@ impl Model for Successors {
     fn at_rest(&self, state: &State) -> Result<(), Broken<&'static str>> {
         let lives = |process: &Process| matches!(process.life, ASKS | WITHOUT_LEASE);
         let serves = state.member != 0 && lives(&state.processes[state.member as usize - 1]);
-        // One that did not come yet need not.
+        // A process that has not come yet need not come in.
         if serves || !state.processes.iter().any(lives) {
             Ok(())
         } else {

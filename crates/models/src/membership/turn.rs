@@ -1,4 +1,4 @@
-//! What a rank does: a turn by the rules, writes that land, and its device.
+//! What a rank does: a turn by the rules, writes that land in the store, and calls of its device.
 
 use membership_rules::clocks::{Clock, LOOKS};
 use membership_rules::look::{Ask, Look};
@@ -10,7 +10,8 @@ use super::{
 };
 use crate::explore::Edge;
 
-/// Whether a rank that would propose that ranks go or part has heard each rank that stays (`doubt.rs`). The world decides.
+/// What a rank that would propose that ranks go or part has heard (`doubt.rs`): a word of each rank that stays, or not. The world decides
+/// that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Words {
     Come,
@@ -72,7 +73,7 @@ impl Model {
         }
     }
 
-    /// Returns whether the older of its device's two views is still needed.
+    /// Returns whether the older of the two views of the rank's device is still needed.
     fn needs_older(&self, state: &State, slot: u32) -> bool {
         let rank = &state.ranks[slot as usize];
         rank.views.len() == 2 && rank.next < rank.views[1].0
@@ -86,7 +87,7 @@ impl Model {
         all.all(|rank| rank.life != Life::Alive || rank.next > last)
     }
 
-    /// Returns whether a leaver waits for a device that may go on: devices are not slower than ticks then.
+    /// Returns whether a leaver waits for a device that may go on. Then devices are not slower than ticks.
     fn is_awaited(&self, state: &State, slot: u32) -> bool {
         let last = (state.record.first - 1).min(self.config.calls);
         let members = state.record.members.keys();
@@ -107,14 +108,14 @@ impl Model {
             silence.is_some_and(|ticks| *ticks <= self.config.bound)
         };
         let contact = heard.with(&others().filter(lately).collect());
-        // Where contact is old kernels say as late that they wait in vain.
+        // If contact is old, kernels say just as late that they wait in vain.
         let silent = if self.config.traffic {
             others().filter(|of| !contact.contains(*of)).collect()
         } else {
             Slots::default()
         };
         let dead = |of: &u32| state.ranks[*of as usize].life == Life::Dead;
-        // All of them run on one machine, or each on its own.
+        // With `witness` all ranks run on one machine; otherwise each runs on its own.
         let (ended, beside) = if self.config.witness {
             (self.all().filter(dead).collect(), self.all().collect())
         } else {
@@ -172,8 +173,8 @@ impl Model {
             next.lease[at] = LEASE + 1;
             return Ok((does(Some(slot), "revokes its lease"), next));
         }
-        // L3: a rank that takes its lease again reports that in a row that stays. Another rank that runs no clock for this one does
-        // not see the report. Its next look starts a clock or does not, as without the report.
+        // L3: a rank that takes its lease again reports that in its row, where it stays. Another rank that runs no clock for this one does
+        // not see the report. The next look of that rank starts a clock or does not, as without the report.
         if state.lease[at] > LEASE && self.follows(Rule::Takings) && self.follows(Rule::Withdrawn) {
             for other in &mut next.ranks {
                 if other.life == Life::Alive && other.own.unheard.contains_key(&slot) {
@@ -191,7 +192,7 @@ impl Model {
             if look.heard.contains(of) {
                 *ticks = 0;
             } else if rank.own.broken.contains(of) {
-                // What it said before does not count when the pair is connected anew.
+                // Words from before do not count after the pair is connected anew.
                 *ticks = self.config.bound + 1;
             }
         }
@@ -215,7 +216,7 @@ impl Model {
                 own.unproven.remove(other);
                 own.broken.remove(other);
             } else if answers && !carries && !record.parted.contains(slot, other) {
-                // The two have told each other of their QPs, and nothing arrives.
+                // The two ranks have told each other of their QPs, and nothing arrives.
                 own.unproven.insert(other);
             }
         }
@@ -306,7 +307,7 @@ impl Model {
             }
             Step::Propose(mut proposal) => {
                 own.solo |= record.open.is_some() && own.applied != 0 && !own.is_proposed(&record);
-                // Only turns are counted from it.
+                // `by` serves to count turns only, which the model does not have.
                 proposal.by = 0;
                 return self.write(next, slot, Pending::Propose(proposal));
             }
@@ -365,7 +366,7 @@ impl Model {
             }
             return Ok((does(Some(slot), "promises"), next));
         }
-        // Of all ranks that write the record at once, one succeeds. A promise for the record before it counts for the past.
+        // If several ranks would write the record at once, one succeeds. A promise for the record before no longer counts.
         for other in &mut next.ranks {
             if let Some(Pending::Promise(promise)) = other.pending.take() {
                 other.own.promised = Some((0, promise));
@@ -425,13 +426,13 @@ impl Model {
     }
 }
 
-/// Returns whether a proposal that is the first for its record lets ranks go, or parts some.
+/// Returns whether `new` is the first proposal for its record, and lets ranks go or parts some.
 fn takes_away(record: &Record, new: &Proposal) -> bool {
     let parts = !new.parts.is_subset(&record.parted);
     record.open.is_none() && (parts || new.keep != record.slots())
 }
 
-/// Returns a step that may be taken again.
+/// Returns the label of a step that may be taken again.
 fn does(rank: Option<u32>, what: &'static str) -> Label {
     Label {
         rank,

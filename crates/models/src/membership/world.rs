@@ -1,4 +1,4 @@
-//! Time, and what disturbs.
+//! Time, and what disturbs the ranks.
 
 use super::{Budget, LEASE, Label, Leaving, Life, Model, Rank, Row, Rule, State, bit, pair};
 use crate::explore::Edge;
@@ -67,7 +67,7 @@ impl Model {
             }
         }
         for slot in 0..next.lease.len() {
-            // A thread that renews while the rules hang.
+            // If the rule is left out, a thread renews the lease while the rules hang.
             let beside = !self.follows(Rule::RenewedByRules);
             if !beside || next.ranks[slot].life != Life::Dead {
                 next.lease[slot] = (next.lease[slot] + 1).min(LEASE + 1);
@@ -270,7 +270,7 @@ impl Model {
         }
     }
 
-    /// A view begins after calls that some have still to make.
+    /// Begins or ends a disturbance in which a rank has calls to make from before the view.
     fn fall_behind(&self, state: &State, emit: &mut impl FnMut(Label, State)) {
         let world = &state.world;
         if world.behind != 0 {
@@ -291,7 +291,7 @@ impl Model {
         }
     }
 
-    /// HCAs give up on what does not carry.
+    /// Lets HCAs give up QPs that do not carry.
     fn fail_qps(&self, state: &State, emit: &mut impl FnMut(Label, State)) {
         let has_view = |slot: u32| state.ranks[slot as usize].own.applied != 0;
         let hurt = |a: u32, b: u32| {
@@ -327,7 +327,7 @@ impl Model {
     }
 }
 
-/// Returns a disturbance.
+/// Returns the label of a disturbance.
 fn new(rank: Option<u32>, what: &'static str) -> Label {
     Label {
         rank,

@@ -1,34 +1,34 @@
-//! The rules of a record that is written anew, by name, and what a rank does that leaves some of them out.
+//! The rules for writing a record anew, by name, and what a rank does if some of them are left out.
 
 use std::collections::BTreeSet;
 
 use membership_rules::anew::{AnewRules, Place, Word};
 use membership_rules::record::{RankGeneration, Record};
 
-/// A rule that can be left out. The world of the model follows the last two or not.
+/// A rule that can be left out. For the last two, the world of the model follows them or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnewRule {
-    /// Each member has spoken.
+    /// Each member of the record has spoken.
     AllSpeak,
-    /// And each newcomer of the open proposal.
+    /// Each newcomer of the open proposal has spoken as well.
     NewcomersSpeak,
-    /// The newest of all is written.
+    /// The newest record that was named is written.
     Newest,
-    /// One rank was in touch.
+    /// One of the ranks that have spoken was in touch with the store.
     Touched,
     /// No rank has said anything new for a lease.
     Hush,
-    /// The number is new.
+    /// The number of the record is new.
     NewNumber,
-    /// A rank that is not heard has not ended.
+    /// Only certain evidence ends a rank, so a rank that is not heard has not ended.
     Certain,
     /// A rank that has never promised is no member, whatever its generation.
     Namesake,
-    /// The newest generations are noted before the record is there.
+    /// The newest generations are noted in the store before the record is there.
     Generations,
 }
 
-/// All rules but these.
+/// All rules without some that are left out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeftOut(pub(super) &'static [AnewRule]);
 

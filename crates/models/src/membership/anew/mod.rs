@@ -1,17 +1,18 @@
-//! The rules of [`membership_rules::anew`] in every order. The store loses all, or is back as it was at an earlier moment. Ranks die, are cut
-//! off from the store for a while or for long, and a newcomer draws its generation at any moment.
+//! Runs the rules of [`membership_rules::anew`] in every order. The store loses everything, or is back as it was at an earlier moment.
+//! Ranks die, or are cut off from the store for a while or for long. A newcomer draws its generation at any moment.
 //!
-//! Three members, 0 to 2, and a place 3 that is free. A rank that reaches the store looks, proposes, promises and commits as the record
-//! lets it: it may drop any rank that has ended or does not reach the store, as the rules of evidence might at worst. When a rank has said
-//! all it has to say and no rank that reaches the store has more, a lease without a new word may be over.
+//! There are three members, 0 to 2, and place 3, which is free. A rank that reaches the store looks, proposes, promises and commits as the
+//! record lets it. It may drop any rank that has ended or does not reach the store, as the rules of evidence might at worst. When every
+//! rank that reaches the store has said all that it has to say, a lease without a new word may be over.
 //!
 //! Checked properties:
 //!
 //! - V: two living ranks that have applied a view of one number have applied the same view.
 //! - N: two living ranks that have had a proposal of one number, in one view, have had the same proposal.
 //! - G: no two processes that live and have applied a view have one slot and generation.
-//! - R: the record can always be there again, and a proposal in it of ranks that live can become a view, unless ranks wait for one that
-//!   is cut off, or no living member of it was in touch, or one has ended whose name another process has drawn again.
+//! - R: the record can always be there again, and a proposal in it of ranks that live can become a view. Three cases are excepted: ranks
+//!   wait for a rank that is cut off; no living member of the record was in touch; or a process has ended whose name another process has
+//!   drawn again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,48 +28,48 @@ mod left_out;
 pub use left_out::AnewRule;
 use left_out::LeftOut;
 
-/// Processes: three founders, and two that come to place 3.
+/// Number of processes: three founders, and two that come to place 3.
 const PROCESSES: usize = 5;
 const FOUNDERS: usize = 3;
-/// No number of a view or proposal is larger in any run.
+/// Bits of the largest number of a view or proposal in any run.
 const BITS: u32 = 5;
-/// Numbers that are left out, here: more than there are proposals.
+/// How many numbers a record that is written anew leaves out in this model: more than there are proposals.
 const LEFT_OUT_HERE: u8 = 4;
 
 /// One configuration: how often each thing may happen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Config {
-    /// Founders that have ended at the beginning, from 0 on.
+    /// Number of founders that have ended at the beginning, from 0 on.
     pub gone: usize,
-    /// A process dies.
+    /// How often a process dies.
     pub dies: u8,
-    /// One is cut off from the store.
+    /// How often a process is cut off from the store.
     pub cuts: u8,
-    /// Of these, how many last long.
+    /// How many of these cuts last long.
     pub long: u8,
-    /// A rank proposes a change.
+    /// How often a rank proposes a change.
     pub changes: u8,
-    /// The store loses all.
+    /// How often the store loses everything.
     pub loses: u8,
-    /// The store is back as it was.
+    /// How often the store is back as it was at an earlier moment.
     pub returns: u8,
-    /// A newcomer draws a generation.
+    /// How often a newcomer draws a generation.
     pub joins: u8,
-    /// Rules that are not followed.
+    /// Rules that the ranks do not follow.
     pub left_out: &'static [AnewRule],
 }
 
-/// A record without what this model does not need; the default is none.
+/// A record with only the fields that this model needs. The default stands for no record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Rec {
     epoch: u8,
     number: u8,
     /// Members among the founders, as bits.
     members: u8,
-    /// Generation of place 3 that is a member, or was.
+    /// Generation of place 3 that is a member, or was one.
     third: u8,
     admitted: u8,
-    /// The proposal: is one open, what it keeps, and what it takes in at place 3.
+    /// The proposal: whether one is open, which places it keeps, and which generation it takes in at place 3.
     open: bool,
     keep: u8,
     takes: u8,
@@ -109,21 +110,21 @@ impl Rec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Process {
     alive: bool,
-    /// It reaches no store; for longer than the group takes to be founded anew.
+    /// The process does not reach the store; `long`: for longer than the group takes to be founded anew.
     cut: bool,
     long: bool,
-    /// Generation; 0 before it has drawn one.
+    /// Generation of the process; 0 before it has drawn one.
     generation: u8,
     had: Rec,
     applied: Rec,
-    /// It has promised the proposal of this number; 0: none.
+    /// The number of the proposal that the process has promised, or 0.
     promised: u8,
-    /// The last record that it had is not in the store, as it has seen.
+    /// The process has seen that the last record that it had is not in the store.
     lost: bool,
     touched: bool,
-    /// Its lease was gone, and it has not looked since for what else is.
+    /// The process's lease was gone, and the process has not looked since for what else is missing.
     doubts: bool,
-    /// It has drawn its generation before the store lost what it held last.
+    /// The process has drawn its generation before the store last lost what it held.
     old: bool,
 }
 
@@ -138,27 +139,27 @@ struct Said {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Store {
     record: Rec,
-    /// Processes whose promise for the number of the record stands.
+    /// The processes whose promise for the number of the record stands.
     promises: u8,
     /// The word of each process.
     words: [Said; PROCESSES],
-    /// The newest generation of place 3 that was drawn, or noted.
+    /// The newest generation of place 3 that was drawn or noted.
     drawn: u8,
-    /// The process that has the place of each generation, and 1 more.
+    /// For each generation, 1 + the process that has its `taken` key, or 0.
     taken: [u8; 4],
 }
 
-/// Processes and the store.
+/// A state of the model: processes and store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     processes: [Process; PROCESSES],
     store: Store,
-    /// What an earlier moment of the store was.
+    /// The store at an earlier moment.
     copy: Store,
     left: [u8; 7],
 }
 
-/// The world of a configuration.
+/// The model of a configuration.
 #[derive(Debug)]
 pub struct World(pub Config);
 
@@ -174,7 +175,7 @@ fn slot(process: usize) -> u32 {
     u32::try_from(process.min(FOUNDERS)).expect("few processes")
 }
 
-/// Returns the mark of a process at a generation that it has drawn: never 0, which is none.
+/// Returns the mark of a process in `taken`. It is never 0, which marks no process.
 fn mark(process: usize) -> u8 {
     u8::try_from(process + 1).expect("few processes")
 }
@@ -206,12 +207,12 @@ impl World {
         }
     }
 
-    /// What a process does that reaches the store: the steps that the record lets it make.
+    /// Emits the steps of a process that reaches the store, as the record lets it take them.
     fn acts(&self, state: &State, me: usize, emit: &mut impl FnMut(String, State)) {
         let own = state.processes[me];
         let stands = state.store.record;
         let mut looked = *state;
-        // A process of place 3 that comes back to a store in which it has no place takes that, or ends.
+        // A process of place 3 may come back to a store that lacks its `taken` key. It takes the key again, or ends.
         let holder = state.store.taken[usize::from(own.generation)];
         if me >= FOUNDERS && usize::from(holder) != me + 1 && self.follows(AnewRule::Namesake) {
             match holder {
@@ -240,7 +241,7 @@ impl World {
             self.writes(state, me, emit);
             return;
         }
-        // A rank may have had no more than what stands there, and hears of a later one.
+        // The store may hold the newest record that a rank has had, and another rank may name a later one.
         let newest = state
             .store
             .words
@@ -291,9 +292,10 @@ impl World {
             return;
         }
         if !stands.exists() {
-            // A newcomer that has had nothing says so when it hears that something is lost.
+            // A newcomer that has had no record says so when it hears that a record is lost.
             let hears = state.store.words.iter().any(|word| word.had.exists());
-            // Another process may have its name. Only one that held a lease of before can stand in a proposal of before.
+            // The word must not replace that of another process with the same name. Only a process that held a lease before the loss can
+            // stand in a proposal from before it.
             let free = (0..PROCESSES).all(|of| {
                 !state.store.words[of].is || Self::name(state, of) != Self::name(state, me)
             });
@@ -316,7 +318,7 @@ impl World {
                 return;
             }
             let all = (0..PROCESSES).filter(|of| Self::is_proposed(stands, state, *of));
-            // Two processes of one name are one for those that count promises.
+            // Code that counts promises cannot tell two processes of one name apart.
             let kept = (0..FOUNDERS).filter(|of| stands.keep >> of & 1 != 0);
             let mut needed: BTreeSet<u32> = kept.map(slot).collect();
             if stands.takes != 0 || stands.keep >> 3 & 1 != 0 {
@@ -345,14 +347,15 @@ impl World {
                 looked.store.promises = 0;
                 emit(format!("{me} commits"), looked);
             }
-            // What does not answer is left out.
+            // A rank that does not answer is left out of the next proposal.
             self.proposes(state, me, emit);
             return;
         }
         self.proposes(state, me, emit);
     }
 
-    /// Any proposal without ranks that do not reach the store; a newcomer that asks comes in where all others have gone, or with them.
+    /// Emits each possible proposal. It leaves out ranks that do not reach the store. A newcomer that asks comes in if all others have
+    /// gone, or with them.
     fn proposes(&self, state: &State, me: usize, emit: &mut impl FnMut(String, State)) {
         let stands = state.store.record;
         if state.left[CHANGES] == 0 {
@@ -406,7 +409,7 @@ impl World {
                 ..stands
             };
             next.store.promises = 0;
-            // It may not learn whether that was done.
+            // The rank may not learn whether its write was done.
             emit(
                 format!("{me} proposes {keep:b} and {takes}, without an answer"),
                 next,
@@ -414,7 +417,7 @@ impl World {
         }
     }
 
-    /// What a process does that has a record which the store has not.
+    /// Emits the steps of a process that has a record which the store has lost.
     fn writes(&self, state: &State, me: usize, emit: &mut impl FnMut(String, State)) {
         let own = state.processes[me];
         let mut next = *state;
@@ -454,7 +457,7 @@ impl World {
         }
         let dead = all().filter(|of| !state.processes[*of].alive);
         let mut ended: BTreeSet<RankGeneration> = dead.map(|of| Self::name(state, of)).collect();
-        // A process of the same name that lives is taken for it.
+        // A process of the same name that lives is taken for the one that has ended.
         for of in all().filter(|of| state.processes[*of].alive) {
             ended.remove(&Self::name(state, of));
         }
@@ -703,7 +706,7 @@ impl Model for World {
         Ok(())
     }
 
-    /// The record is there, or the ranks can say why not.
+    /// Checks that the record is there, or that the ranks can say why it is not.
     fn at_rest(&self, state: &State) -> Result<(), Broken<&'static str>> {
         let living = || {
             state
@@ -712,14 +715,14 @@ impl Model for World {
                 .filter(|it| it.alive && it.had.exists())
         };
         let there = living().all(|it| !it.lost && it.had.place() <= state.store.record.place());
-        // Newcomers that had the record do not write it: its members may have gone on without them.
+        // Newcomers that had the record do not write it, because its members may have gone on without them.
         let in_touch = (0..PROCESSES).any(|of| {
             let it = state.processes[of];
             it.alive && it.lost && it.touched && Self::is_in(it.had, state, of)
         });
         let untouched = living().any(|it| it.lost) && !in_touch;
         let waits = living().any(|it| it.cut);
-        // What one of two processes of a name has had, no other can tell when it has ended.
+        // If one of two processes of a name has ended, no process can tell what it has had.
         let one = (FOUNDERS..PROCESSES).map(|of| state.processes[of].generation);
         let names: BTreeSet<u8> = one.clone().filter(|name| *name != 0).collect();
         let renamed = names.len() < one.filter(|name| *name != 0).count();
