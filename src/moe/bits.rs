@@ -1,8 +1,8 @@
-//! A set of ranks as a bit for each, which host and kernels exchange.
+//! A set of ranks as bits, one for each rank, as host and kernels exchange it.
 
 use crate::team::MAX_RANKS;
 
-/// A bit for each rank that a team may have.
+/// A set of ranks: one bit for each rank that a team may have.
 pub(super) type RankBits = [u32; MAX_RANKS as usize / 32];
 
 /// Returns the ranks whose bits are set.

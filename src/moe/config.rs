@@ -10,19 +10,19 @@ use crate::abi::{
 };
 use crate::config::setters;
 
-/// What a token is made of on its way to the experts.
+/// The format of a token on its way to the experts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// BF16.
     #[default]
     Bf16,
-    /// FP8 (e4m3) with one scale for each 128 channels: cast in dispatch, or given so by the caller.
+    /// FP8 (e4m3) with one scale for each 128 channels. Dispatch casts BF16 to it, or the caller gives it.
     Fp8(Scales),
-    /// Bytes that the library does not look into, FP4 for example.
+    /// Bytes that the library does not interpret, FP4 for example.
     Opaque {
         /// Bytes of a token: a multiple of 16, 16 to 32,768.
         payload_bytes: u32,
-        /// Bytes of its scales: a multiple of 4, 0 to 4096.
+        /// Bytes of the token's scales: a multiple of 4, 0 to 4096.
         scale_bytes: u32,
     },
 }
@@ -45,7 +45,7 @@ impl Format {
     }
 }
 
-/// How the scales of FP8 are kept.
+/// The format of the scales of FP8.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scales {
     /// f32.
@@ -53,17 +53,17 @@ pub enum Scales {
     F32,
     /// f32, rounded up to a power of two.
     PowerOfTwo,
-    /// The exponent byte of such a power (UE8M0), four to a 32-bit word.
+    /// The exponent byte of a power of two (UE8M0), four of them in a 32-bit word.
     Ue8m0,
 }
 
-/// How dispatch lays out what it received.
+/// How dispatch lays out the rows that it received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RowLayout {
-    /// By local expert, `[local experts, ranks · max_tokens]`.
+    /// Rows by local expert, `[local experts, ranks · max_tokens]`.
     #[default]
     ExpertMajor,
-    /// By source, `[ranks, max_tokens]`: each token once.
+    /// Rows by source, `[ranks, max_tokens]`: each token once.
     RankMajor,
 }
 
@@ -76,7 +76,7 @@ impl RowLayout {
     }
 }
 
-/// What combine sends back for a token.
+/// The rows that combine sends back for a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Returns {
     /// One row for each rank: the sum over its experts.
@@ -95,40 +95,41 @@ impl Returns {
     }
 }
 
-/// The shape of one MoE layer; the same at every rank.
+/// The shape of one MoE layer. It is the same at every rank, except for `failing_links` and `grid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MoeConfig {
     /// BF16 elements of a token: a multiple of 8, of 128 for FP8, at most 16,384.
     pub hidden: u32,
-    /// Experts of all ranks together.
+    /// Number of experts of all ranks together.
     pub experts: u32,
-    /// Experts that a token may choose, 1 to 32.
+    /// Number of experts that a token may choose, 1 to 32.
     pub top_k: u32,
-    /// Most tokens that a rank dispatches in one call, 1 to 65,534.
+    /// The most tokens that a rank dispatches in one call, 1 to 65,534.
     pub max_tokens: u32,
-    /// What a token is made of.
+    /// The format of a token.
     pub format: Format,
-    /// How dispatch lays out what it received.
+    /// How dispatch lays out the rows that it received.
     pub layout: RowLayout,
-    /// What combine sends back.
+    /// The rows that combine sends back.
     pub returns: Returns,
     /// Expert slots that each rank has room for; 0: as many as the placement uses.
     pub local_experts: u32,
-    /// Links from this rank to peers that may fail one after the other within the patience of its HCA, while its calls with all
-    /// others go on, 0 to 14. Each takes two more send buffers of dispatch, of `max_tokens` slots. Ranks may have other numbers.
+    /// Number of links from this rank to peers that may fail one after the other within the patience of its HCA, while its calls
+    /// with all other peers go on, 0 to 14. Each takes two more send buffers of dispatch, of `max_tokens` slots. Ranks may have
+    /// different numbers.
     pub failing_links: u32,
-    /// Blocks and threads of the kernels at this rank; other ranks may have others. `None`: as many as the device runs at once,
-    /// shared evenly with the other ranks of this process on it.
+    /// Blocks and threads of the kernels at this rank; ranks may have different grids. `None`: as many blocks as the device runs at
+    /// once, shared evenly with the other ranks of this process on it.
     pub grid: Option<Grid>,
 }
 
 /// Blocks and threads of the MoE kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// Blocks; all of them must fit on the device at once.
+    /// Number of blocks; all of them must fit on the device at once.
     pub blocks: u32,
-    /// Threads of a block, a multiple of 32.
+    /// Number of threads of a block, a multiple of 32.
     pub threads: u32,
 }
 
@@ -148,7 +149,7 @@ setters! {
 }
 
 impl MoeConfig {
-    /// BF16, laid out by expert, sums sent back; the shape itself is still to be filled in.
+    /// A layer of BF16, laid out by expert, that sends sums back. The numbers of the shape are still to be filled in.
     pub const BF16: Self = Self {
         hidden: 0,
         experts: 0,
@@ -162,7 +163,7 @@ impl MoeConfig {
         grid: None,
     };
 
-    /// Refuses a shape beyond the limits, for a team of `ranks`.
+    /// Refuses a shape beyond the limits, for a team of `ranks` ranks.
     pub fn check(&self, ranks: u32) -> Result<(), MoeError> {
         let limits = [
             ("ranks", ranks, 1, MAX_RANKS),
@@ -220,7 +221,7 @@ impl MoeConfig {
         }
     }
 
-    /// Refuses zero-copy in a layer whose combine makes the rows itself that it sends back.
+    /// Refuses zero-copy in a layer whose combine itself makes the rows that it sends back.
     pub(super) fn check_zero_copy(&self) -> Result<(), MoeError> {
         if (self.layout, self.returns) != (RowLayout::ExpertMajor, Returns::Sums) {
             return Ok(());
@@ -231,12 +232,12 @@ impl MoeConfig {
         })
     }
 
-    /// Send buffers of dispatch: one for each set in peace, and as many again for each link that may fail.
+    /// Returns the number of send buffers of dispatch: one for each set, and one more for each set and link that may fail.
     pub(super) fn buffers(&self) -> u32 {
         SETS * (1 + self.failing_links)
     }
 
-    /// Expert slots that each of `ranks` has room for.
+    /// Returns the number of expert slots that each of `ranks` ranks has room for.
     #[must_use]
     pub fn room(&self, ranks: u32) -> u32 {
         match self.local_experts {

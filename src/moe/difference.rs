@@ -8,23 +8,23 @@ use crate::team::{TeamError, printable};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Difference {
-    /// Which argument.
+    /// The name of the argument.
     pub argument: String,
     /// A rank that has the first of the two values.
     pub first_rank: u32,
-    /// Its value.
+    /// The value of the rank `first_rank`.
     pub first: String,
-    /// Another rank.
+    /// A rank that has the second value.
     pub second_rank: u32,
-    /// Its value.
+    /// The value of the rank `second_rank`.
     pub second: String,
-    /// Number of the call in which it showed. None: no call had begun, the ranks were making the layer.
+    /// The number of the call in which the difference showed. None: no call had begun, the ranks were making the layer.
     pub call: Option<u32>,
-    /// Name of the layer of that call; empty without one.
+    /// The name of the layer of that call; empty without a call.
     pub layer: String,
-    /// Phase of the call in which it showed, 0 to 3; 0 without a call.
+    /// The phase of the call in which the difference showed, 0 to 3; 0 without a call.
     pub phase: u32,
-    /// Ranks of which something is missing here for this reason. They live.
+    /// Living ranks whose rows or words are missing here because of the difference.
     pub missed: Vec<u32>,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What a rank found when it met the others to make something; else the error as it was.
+/// Takes the difference out of an error of a meeting. Other errors come back as they were.
 impl TryFrom<TeamError> for Difference {
     type Error = TeamError;
 

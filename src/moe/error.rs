@@ -14,88 +14,88 @@ pub enum MoeError {
     /// A number of the shape is outside its limits.
     #[error("{name} is {value}; it must be {least} to {most}")]
     Shape {
-        /// Which number.
+        /// The name of the number.
         name: &'static str,
-        /// What it is.
+        /// Its value.
         value: u32,
-        /// Least value.
+        /// The least value.
         least: u32,
-        /// Greatest value.
+        /// The greatest value.
         most: u32,
     },
-    /// QPs that not every thread may use.
+    /// The QPs of the team are not for every thread.
     #[error(
         "the team's QPs are {sharing}; the MoE kernels need Shared ones (WARPVERBS_SHARING=shared)"
     )]
     Sharing {
-        /// How they are shared.
+        /// The way in which the QPs are shared.
         sharing: String,
     },
-    /// A number of the shape that must be a multiple of another.
+    /// A number of the shape is not a multiple of the number that it must be a multiple of.
     #[error("{name} is {value}, which is not a multiple of {of}")]
     Multiple {
-        /// Which number.
+        /// The name of the number.
         name: &'static str,
-        /// What it is.
+        /// Its value.
         value: u32,
-        /// What it must be a multiple of.
+        /// The number that it must be a multiple of.
         of: u32,
     },
-    /// A grid that the device cannot run at once beside those of the other ranks of this process on it. Kernels of ranks wait for
+    /// A grid that the device cannot run at once beside the grids of other ranks of this process on it. Kernels of ranks wait for
     /// each other, so all of them must run at once.
     #[error(
         "{blocks} blocks of {threads} threads do not fit: {device} runs {resident} such blocks of kernel {kernel} at once, for {ranks} ranks of this process: {each} for each. Set MoeConfig::grid to no more, or put fewer ranks on the device"
     )]
     Grid {
-        /// Blocks that were asked for; at least 1.
+        /// The number of blocks that was asked for; at least 1.
         blocks: u32,
-        /// Threads of a block.
+        /// The number of threads of a block.
         threads: u32,
-        /// Name of the device.
+        /// The name of the device.
         device: String,
         /// The kernel of which the fewest blocks fit.
         kernel: &'static str,
-        /// Its blocks that the device runs at once.
+        /// The number of blocks of that kernel that the device runs at once.
         resident: u32,
-        /// Ranks of this process on the device.
+        /// The number of ranks of this process on the device.
         ranks: u32,
-        /// Blocks for each of them.
+        /// The number of blocks for each of these ranks.
         each: u32,
     },
     /// An array has another length than its shape says.
     #[error("{what} has {got} elements; its shape needs {want}")]
     Length {
-        /// Which array.
+        /// The name of the array.
         what: &'static str,
-        /// Elements that it has.
+        /// The number of elements that the array has.
         got: usize,
-        /// Elements that it needs.
+        /// The number of elements that the array needs.
         want: usize,
     },
     /// A call with more tokens than the layer was made for.
     #[error("{tokens} tokens in a call; max_tokens is {max_tokens}")]
     Tokens {
-        /// Tokens of the call.
+        /// The number of tokens of the call.
         tokens: usize,
-        /// The limit.
+        /// The most tokens of a call.
         max_tokens: u32,
     },
     /// An expert that does not exist.
     #[error("token {token} chooses expert {expert}; expert ids are 0 to {last}, or -1 for none")]
     ExpertRange {
-        /// Row of the token.
+        /// The row of the token.
         token: usize,
-        /// The id.
+        /// The id that the token chooses.
         expert: i32,
-        /// Greatest id.
+        /// The greatest id.
         last: u32,
     },
-    /// A token that chooses one expert twice: its weight would be ambiguous.
+    /// A token chooses one expert twice: its weight would be ambiguous.
     #[error("token {token} chooses expert {expert} twice")]
     ExpertTwice {
-        /// Row of the token.
+        /// The row of the token.
         token: usize,
-        /// The id.
+        /// The id that the token chooses.
         expert: i32,
     },
     /// A placement that does not fit the shape.
@@ -103,26 +103,26 @@ pub enum MoeError {
         "the placement has {experts} experts on {ranks} ranks; the layer has {want_experts} on {want_ranks}"
     )]
     Placement {
-        /// Experts of the placement.
+        /// The number of experts of the placement.
         experts: usize,
-        /// Ranks of the placement.
+        /// The number of ranks of the placement.
         ranks: usize,
-        /// Experts of the layer.
+        /// The number of experts of the layer.
         want_experts: u32,
-        /// Ranks of the team.
+        /// The number of ranks of the team.
         want_ranks: u32,
     },
     /// A slot for an expert that does not exist.
     #[error("a slot of rank {rank} holds expert {expert}; the layer has {experts} experts")]
     SlotExpert {
-        /// Rank of the slot.
+        /// The rank of the slot.
         rank: usize,
         /// The id that the slot names.
         expert: u32,
-        /// Experts of the layer.
+        /// The number of experts of the layer.
         experts: u32,
     },
-    /// Two replicas of an expert at one rank, which would share their rows by chance.
+    /// Two replicas of an expert are at one rank, which would share their rows by chance.
     #[error("rank {rank} holds expert {expert} twice")]
     ReplicaTwice {
         /// The rank that holds both replicas.
@@ -133,7 +133,7 @@ pub enum MoeError {
     /// A placement policy that does not exist.
     #[error("there is no placement policy {name:?}; there are fixed and spread")]
     Policy {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
     },
     /// A call whose tokens do not fit into the slots of the layer.
@@ -143,27 +143,27 @@ pub enum MoeError {
     Slot {
         /// The format of the call.
         format: String,
-        /// Bytes of a slot that a token of it takes.
+        /// The number of bytes of a slot that a token of that format takes.
         bytes: u64,
-        /// Bytes of a slot.
+        /// The number of bytes of a slot.
         room: u64,
     },
     /// A device address of the caller is not aligned for its array, or is zero although the layer needs the array.
     #[error("{what} is at {address:#x}; it must be a device address that is a multiple of {align}")]
     Address {
-        /// Which buffer.
+        /// The name of the array.
         what: &'static str,
         /// The device address that the caller gave.
         address: u64,
-        /// What it must be a multiple of.
+        /// The number that the address must be a multiple of.
         align: u64,
     },
     /// An option of a call that the layer was not made for.
     #[error("{what}: needs {needs}")]
     Option {
-        /// Which option.
+        /// The name of the option.
         what: &'static str,
-        /// What it needs.
+        /// The layer that the option needs.
         needs: &'static str,
     },
     /// A second combine of one dispatch.
@@ -176,10 +176,10 @@ pub enum MoeError {
     Rank {
         /// The rank that the caller gave.
         rank: u32,
-        /// Ranks of the layer.
+        /// The number of ranks of the layer.
         ranks: u32,
     },
-    /// A view without the rank that sets it.
+    /// A view does not have the rank that sets it as a member.
     #[error("a view without rank {rank}, which sets it")]
     NotMember {
         /// The rank that sets the view.
@@ -188,94 +188,94 @@ pub enum MoeError {
     /// A view that does not begin after the newest one.
     #[error("a view from call {first} on; the newest one begins at call {newest}")]
     ViewOrder {
-        /// First call of the view.
+        /// The first call of the view.
         first: u32,
-        /// First call of the newest one.
+        /// The first call of the newest view.
         newest: u32,
     },
-    /// Calls need all views of the layer.
+    /// The oldest view cannot be replaced: all views of the layer are in use, and calls still need the oldest.
     #[error(
         "all {} views are in use: the oldest begins at call {first}, and call {needed} has not ended; the last one that has is {finished}",
         MOE_VIEWS
     )]
     ViewInUse {
-        /// First call of the oldest one.
+        /// The first call of the oldest view.
         first: u32,
-        /// The last call that runs in it.
+        /// The last call that runs in the oldest view.
         needed: u32,
         /// The last call that has ended.
         finished: u32,
     },
-    /// What is known of a member is not forgotten.
+    /// A rank cannot be cleared, since it is a member of the newest view.
     #[error("rank {peer} is a member from call {first} on")]
     PeerMember {
-        /// The rank.
+        /// The rank that was to be cleared.
         peer: u32,
-        /// First call of the newest view.
+        /// The first call of the newest view.
         first: u32,
     },
-    /// Calls may still use what is known of a rank.
+    /// A rank cannot be cleared, since calls that have not ended may need it.
     #[error("calls up to {needed} may need rank {peer}; the last one that has ended is {finished}")]
     PeerNeeded {
-        /// The rank.
+        /// The rank that was to be cleared.
         peer: u32,
-        /// The last call that may need it.
+        /// The last call that may need the rank.
         needed: u32,
         /// The last call that has ended.
         finished: u32,
     },
-    /// Kernels may post to a rank.
+    /// A rank cannot be cleared, since kernels may post to it.
     #[error(
         "kernels may post to rank {peer}: it is not closed, or they hold guards of it ({guards})"
     )]
     PeerOpen {
-        /// The rank.
+        /// The rank that was to be cleared.
         peer: u32,
-        /// Guards that kernels hold.
+        /// The number of guards of the rank that kernels hold.
         guards: u64,
     },
-    /// A part of a layer that this rank could not make. No rank has the layer then, and all can make it again.
+    /// This rank could not make a part of a layer. No rank has the layer then, and all can make it again.
     #[error(
         "{what} of a layer could not be made: {part} of its {bytes} bytes at each of {ranks} ranks, for hidden={hidden}, experts={experts}, top_k={top_k}, max_tokens={max_tokens} in {format}: {source}. A smaller max_tokens takes less; when there is room, all ranks can make the layer again"
     )]
     NotMade {
-        /// Which part.
+        /// The name of the part.
         what: &'static str,
-        /// Bytes of the part.
+        /// The number of bytes of the part.
         part: u64,
-        /// Bytes that the layer takes at each rank.
+        /// The number of bytes that the layer takes at each rank.
         bytes: u64,
-        /// Ranks of the layer.
+        /// The number of ranks of the layer.
         ranks: u32,
-        /// Elements of a token.
+        /// The number of elements of a token.
         hidden: u32,
-        /// Experts of the layer.
+        /// The number of experts of the layer.
         experts: u32,
-        /// Most choices of a token.
+        /// The most choices of a token.
         top_k: u32,
-        /// Most tokens of a rank in a call.
+        /// The most tokens of a rank in a call.
         max_tokens: u32,
-        /// The format of tokens.
+        /// The format of the tokens.
         format: String,
         /// The error of the team or the device.
         source: Box<MoeError>,
     },
-    /// A call that did not go through for all ranks.
+    /// A call did not succeed for all ranks.
     #[error("{0}")]
     Call(Box<CallReport>),
-    /// Ranks differ in an argument that all must give alike. None of them is gone.
+    /// Ranks differ in an argument that all must give alike. All of these ranks live.
     #[error("{0}")]
     Arguments(Box<Difference>),
     /// The team of the layer has failed.
     #[error(transparent)]
     Team(#[from] TeamError),
-    /// The device.
+    /// An error of the device.
     #[error(transparent)]
     Gpu(#[from] GpuError),
 }
 
 impl MoeError {
-    /// The error of a layer that could not be made.
+    /// Returns the error of a layer that could not be made, for an error of the team.
     pub(super) fn of_making(error: TeamError) -> Self {
         match Difference::try_from(error) {
             Ok(found) => Self::Arguments(Box::new(found)),

@@ -1,4 +1,4 @@
-//! The fault record of a call in words.
+//! The fault of a call, read from the record that a kernel wrote.
 
 use std::fmt;
 
@@ -13,31 +13,31 @@ pub(super) const PHASES: [&str; 4] = [
     "combine receive",
 ];
 
-/// Why a call is not complete: what showed first, and which ranks are suspects.
+/// The reason why a call is not complete: what showed first, and which ranks are suspects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fault {
-    /// Number of the call, modulo 2^32.
+    /// The number of the call, modulo 2^32.
     pub call: u32,
-    /// Its epoch, low 16 bits.
+    /// The epoch of the call, low 16 bits.
     pub epoch: u32,
     /// The cause of the fault.
     pub cause: MoeCause,
     /// The rank concerned; none if it is this rank itself.
     pub peer: Option<u32>,
-    /// Phase in which it showed: 0 to 3, dispatch send to combine receive.
+    /// The phase in which the fault showed: 0 to 3, dispatch send to combine receive.
     pub phase: u32,
-    /// Vendor syndrome << 8 | syndrome of the error CQE, if `cause` is `CQE_ERROR`. If it is `SHAPE`: the tag of the peer's shape
-    /// << 16 | that of this rank's. Else 0.
+    /// If `cause` is `CQE_ERROR`: vendor syndrome << 8 | syndrome of the error CQE. If `cause` is `SHAPE`: the tag of the peer's
+    /// shape << 16 | the tag of this rank's shape. Otherwise 0.
     pub syndrome: u32,
-    /// The expert concerned; none if all of the peer's.
+    /// The expert concerned; none if all experts of the peer are.
     pub expert: Option<u32>,
-    /// All ranks that were waited for in vain in the call.
+    /// The ranks that the call waited for in vain.
     pub suspects: Vec<u32>,
 }
 
 impl Fault {
-    /// Returns what a kernel has written; none if nothing is missing.
+    /// Returns the fault that a kernel has written; none if nothing is missing.
     pub(super) fn new(fault: &MoeFault) -> Option<Self> {
         let some = |value: u32| (value != NONE).then_some(value);
         (fault.cause != MoeCause::NONE).then(|| Self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::layer::Moe;
 use crate::membership::{Layer, LayerError, LayerView};
 
-/// The methods of the same name that [`Moe`] has are for programs without a group; their errors say which.
+/// [`Moe`] has methods of the same names for programs without a group. The comments there say what each method does.
 impl Layer for Moe {
     fn set_limit(&self, limit: Option<u32>) -> u32 {
         self.control().board().set_limit(limit)

@@ -31,16 +31,17 @@ use crate::abi::{AbandonParams, CombineParams, DevicePtr, DispatchParams, SETS, 
 use crate::gpu::{DeviceMemory, Event, Launch, Stream};
 use crate::team::{Maker, Team, TeamError};
 
-/// A MoE layer at one rank. Its phases run in the order in which they are launched; all ranks launch the same ones.
+/// A MoE layer at one rank. Its phases run in the order in which they are launched. All ranks launch the same phases.
 #[derive(Debug)]
 pub struct Moe {
-    /// Context, state per peer, views with their tables of experts. `control` writes into it. Goes before the board that it names.
+    /// The memory of the context, the state per peer, and the views with their tables of experts. `control` writes into it. It goes
+    /// before the board, whose address the context has.
     state: DeviceMemory,
-    /// Team, views, board.
+    /// The team, the views and the board.
     control: Control,
     config: MoeConfig,
     layout: Layout,
-    /// What the NIC sends from.
+    /// The window that the NIC sends from.
     staging: Window,
     grid: Grid,
     seed: AtomicU64,
@@ -50,19 +51,19 @@ pub struct Moe {
 /// A launch of phases.
 struct Phases<'a> {
     kernel: &'static str,
-    /// What the host takes down of it.
+    /// The kind of launch, for the host's record of the handle.
     what: Launching,
     params: &'a [u8],
-    /// The call's own, or zero.
+    /// The call's own deadline, or zero.
     deadline: Duration,
 }
 
 impl Moe {
-    /// Makes a layer with the experts in contiguous blocks. Collective: `name` is used once, and all ranks make their layers in
-    /// the same order. After an error no founder has the layer, and all can make it again by the same name, also of another shape.
+    /// Makes a layer with the experts in contiguous blocks. Collective: `name` is used once, and all ranks make their layers in the
+    /// same order. After an error no founder has the layer, and all can make it again by the same name, even with another shape.
     ///
     /// # Errors
-    /// A shape outside the limits or different at another rank; what team and device refuse, here or at another rank.
+    /// A shape outside the limits, or another one at another rank. An error of team or device, here or at another rank.
     pub fn new(team: &Arc<Team>, name: &str, config: MoeConfig) -> Result<Arc<Self>, MoeError> {
         let blocks = || Placement::blocks(config.experts, team.ranks());
         Self::made(team, name, config, blocks)
@@ -71,7 +72,7 @@ impl Moe {
     /// Makes a layer as [`Moe::new`] does, with any placement of the experts.
     ///
     /// # Errors
-    /// As [`Moe::new`]; a placement that does not fit shape and team.
+    /// As [`Moe::new`]. A placement that does not fit shape and team.
     pub fn with_placement(
         team: &Arc<Team>,
         name: &str,
@@ -81,14 +82,15 @@ impl Moe {
         Self::made(team, name, config, || placement)
     }
 
-    /// Makes a layer with the placement that `placement` returns. It is asked after the shape has been found inside its limits.
+    /// Makes a layer with the placement that `placement` returns. `placement` is called once the shape is known to be inside its
+    /// limits.
     fn made(
         team: &Arc<Team>,
         name: &str,
         config: MoeConfig,
         placement: impl FnOnce() -> Placement,
     ) -> Result<Arc<Self>, MoeError> {
-        // What does not fit is this rank's own error, also where the try has failed at another rank before.
+        // If the shape does not fit, this rank gets its own error, even if another rank has failed the try before.
         let mut fits = Some(fitting(team, &config, placement));
         let made = team.make_together(&format!("layer/{name}"), |maker| match fits.take() {
             Some(fits) => Self::make(team, name, config, fits?, maker),
@@ -105,7 +107,7 @@ impl Moe {
         Ok(Arc::new(made))
     }
 
-    /// Makes this rank's part of a layer. It is freed again where another rank cannot make its own.
+    /// Makes this rank's part of a layer. It is freed again if another rank cannot make its own part.
     fn make(
         team: &Arc<Team>,
         name: &str,
@@ -116,7 +118,7 @@ impl Moe {
         let config = with_room(config, &placement)?;
         let agreed = agreed(&config, &placement);
         if !team.config().joins() {
-            // A rank that joins meets none.
+            // A rank that joins later meets no other rank, so it publishes no arguments.
             team.wants(name, &agreed)?;
         }
         maker.agree(format!("moe-{name}"), agreed.clone());
@@ -171,60 +173,60 @@ impl Moe {
         self.control.team()
     }
 
-    /// Returns which ranks take part, and what kernels are told of it.
+    /// Returns the control of the layer: which ranks take part, and what kernels are told of that.
     #[doc(hidden)]
     pub fn control(&self) -> &Control {
         &self.control
     }
 
-    /// Returns the shape.
+    /// Returns the shape of the layer.
     #[must_use]
     pub fn config(&self) -> &MoeConfig {
         &self.config
     }
 
-    /// Where everything lies in its buffers.
+    /// Returns the bytes and offsets of the layer's buffers.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Blocks and threads of the kernels.
+    /// Returns the blocks and threads of the kernels.
     #[must_use]
     pub fn grid(&self) -> Grid {
         self.grid
     }
 
-    /// Seed of the schedule of the kernels that are launched from now on, where they run on simt.
+    /// Sets the seed of the schedule of kernels that are launched from now on, if they run on simt.
     #[doc(hidden)]
     pub fn set_schedule_seed(&self, seed: u64) {
         self.seed.store(seed, Ordering::Relaxed);
     }
 
-    /// Device address of the [`MoeContext`](crate::abi::MoeContext).
+    /// Returns the device address of the [`MoeContext`](crate::abi::MoeContext).
     #[must_use]
     #[doc(hidden)]
     pub fn context_addr(&self) -> u64 {
         self.state.addr()
     }
 
-    /// Returns a handle.
+    /// Makes a handle for calls of the layer.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn call(&self) -> Result<MoeCall, MoeError> {
         MoeCall::new(self.team(), &self.config, &self.arguments)
     }
 
-    /// Launches the send phase of dispatch in `stream`: takes the number of the call and sends the tokens.
+    /// Launches the send phase of dispatch in `stream`: it takes the number of the call and sends the tokens.
     ///
     /// # Errors
-    /// Too many tokens, an address that cannot be; the device's.
+    /// Too many tokens. An address that is not valid. Errors of the device.
     ///
     /// # Safety
-    /// The addresses are device memory of the size that the shape needs. Memory, handle and layer stay until the event is done,
-    /// and no code writes to the input before. Phases of one handle run in order: in one stream, or with events between them; so
-    /// do all phases of a layer that send. What a graph recorded is launched once for each of its replays.
+    /// The addresses are device memory of the size that the shape needs. Memory, handle and layer stay until the event is done, and
+    /// no code writes to the input before that. Phases of one handle run in order: in one stream, or with events between them. So
+    /// do all phases of a layer that send. A recorded graph is launched once for each of its replays.
     pub unsafe fn dispatch_send(
         &self,
         stream: &Stream,
@@ -245,10 +247,10 @@ impl Moe {
         Ok(event)
     }
 
-    /// Launches the receive phase of dispatch: waits for the tokens of every peer and lays them out.
+    /// Launches the receive phase of dispatch: it waits for the tokens of every peer and lays them out.
     ///
     /// # Errors
-    /// An address that cannot be; the device's.
+    /// An address that is not valid. Errors of the device.
     ///
     /// # Safety
     /// As [`Moe::dispatch_send`].
@@ -307,11 +309,12 @@ impl Moe {
         Ok(event)
     }
 
-    /// Launches the send phase of combine: adds up `y` (the experts' output, laid out as `recv_x` was) per token and returns it.
+    /// Launches the send phase of combine: it adds up `y` per token and returns the sums. `y` is the experts' output, laid out as
+    /// `recv_x` was.
     ///
     /// # Errors
-    /// [`MoeError::CombinedAlready`] where the host knows that the handle's dispatch has been combined. For a handle that was
-    /// recorded into a graph only the device knows it, and its report says `invalid`. An address that cannot be; the device's.
+    /// [`MoeError::CombinedAlready`] if the host knows that the handle's dispatch has been combined. For a handle that was recorded
+    /// into a graph only the device knows that, and its report says `invalid`. An address that is not valid. Errors of the device.
     ///
     /// # Safety
     /// As [`Moe::dispatch_send`].
@@ -334,10 +337,10 @@ impl Moe {
         unsafe { self.launch(stream, call, &phases) }
     }
 
-    /// Launches the receive phase of combine: waits for every peer and adds up what came back.
+    /// Launches the receive phase of combine: it waits for every peer and adds up the rows that came back.
     ///
     /// # Errors
-    /// An address that cannot be; the device's.
+    /// An address that is not valid. Errors of the device.
     ///
     /// # Safety
     /// As [`Moe::dispatch_send`].
@@ -388,14 +391,14 @@ impl Moe {
         unsafe { self.launch(stream, call, &phases) }
     }
 
-    /// Launches the end of a call that turns out to have no combine. With it the call has ended, as one of
-    /// [`DispatchInput::no_combine`](super::DispatchInput::no_combine) has with the receive phase of its dispatch. So a change of
-    /// membership does not wait for it. All ranks abandon the same calls, each after that receive phase. A rank that combines
-    /// waits for the others until its deadline. A combine of an abandoned call ends `invalid`; a call that has come to its
-    /// combine is not abandoned.
+    /// Launches the end of a call that turns out to have no combine. The call has then ended, so a change of membership does not
+    /// wait for it. A call with [`DispatchInput::no_combine`](super::DispatchInput::no_combine) ends in the receive phase of its
+    /// dispatch, without this. All ranks abandon the same calls, each after that receive phase. A rank that combines instead waits
+    /// for the others until its deadline. A combine of an abandoned call ends `invalid`. A call that has come to its combine is not
+    /// abandoned.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     ///
     /// # Safety
     /// As [`Moe::dispatch_send`]; no other phase of the layer runs meanwhile.
@@ -424,48 +427,48 @@ impl Moe {
         }
     }
 
-    /// A call was launched by `call`, or recorded.
+    /// Counts a dispatch that was launched with handle `call`, or notes one that was recorded into a graph.
     fn count(&self, call: &MoeCall) {
         let in_graph = call.stage() == Launched::InGraphs;
         self.control.launches().count(in_graph);
     }
 
-    /// Tells the other ranks the shape of calls that follow. The first dispatch of a shape does so, too; a program whose store may not
-    /// be asked in a launch makes this call before.
+    /// Tells the other ranks the shape of calls that follow. The first dispatch of a shape does so, too. A program that must not
+    /// use the store in a launch calls this before.
     ///
     /// # Errors
-    /// What the slots do not hold.
+    /// A shape that the slots of the layer do not hold.
     pub fn announce(&self, format: Option<Format>, max_tokens: u32) -> Result<(), MoeError> {
         let call = shape::of_call(&self.config, self.team().ranks(), format, max_tokens)?;
         self.arguments.announce(format, call.max_tokens);
         Ok(())
     }
 
-    /// Whether the newest fault is one of arguments in which ranks differ. Asks the store, once for each fault: so a caller asks
-    /// when [`Moe::faults`] has news. A rank that finds a difference tells it to the others in the store.
+    /// Returns the difference in arguments that caused the newest fault, if one did. It asks the store, once for each fault, so
+    /// call it when [`Moe::faults`] has news. A rank that finds a difference publishes it for the others.
     #[must_use]
     pub fn difference(&self) -> Option<Difference> {
         let fault = self.control.board().last_fault()?;
         self.arguments.explain(&fault)
     }
 
-    /// Where calls may write what their combine sends, by set. The set of a call is one of the two, and
-    /// [`DispatchOutput::staging`](super::DispatchOutput::staging) says to kernels which, without a word of the host. It says 0 for
-    /// a call that is offered neither, since an HCA still reads the rows of an earlier call.
+    /// Returns for each set the memory into which calls may write what their combine sends. A call has one of the two sets, and
+    /// [`DispatchOutput::staging`](super::DispatchOutput::staging) tells kernels which, without the host. It says 0 if the call may
+    /// use neither, since an HCA still reads the rows of an earlier call.
     ///
     /// # Errors
-    /// [`MoeError::Option`] in a layer that sends back sums, which it makes itself.
+    /// [`MoeError::Option`] in a layer that sends back sums, since the layer makes these itself.
     pub fn combine_stagings(&self) -> Result<[CombineStaging; SETS as usize], MoeError> {
         Ok([self.combine_staging(0)?, self.combine_staging(1)?])
     }
 
-    /// Where a call of `set` may write what its combine sends with `COMBINE_ZERO_COPY`. The set is its number modulo 2, which
-    /// kernels find in `MoeHandle::call` and the host in [`CallReport::call`](super::CallReport::call). The addresses stay the
-    /// same while the layer lives. Not of a call that has fewer tokens than the layer was made for
-    /// ([`DispatchInput::max_tokens`](super::DispatchInput::max_tokens)).
+    /// Returns the memory into which a call of `set` may write what its combine sends with `COMBINE_ZERO_COPY`. The set is the
+    /// number of the call modulo 2. Kernels find the number in `MoeHandle::call`, and the host in
+    /// [`CallReport::call`](super::CallReport::call). The addresses stay the same while the layer lives. They are not for a call
+    /// with fewer tokens than the layer was made for ([`DispatchInput::max_tokens`](super::DispatchInput::max_tokens)).
     ///
     /// # Errors
-    /// [`MoeError::Option`] in a layer that sends back sums, which it makes itself; a set that does not exist.
+    /// [`MoeError::Option`] in a layer that sends back sums, since the layer makes these itself. A set that does not exist.
     pub fn combine_staging(&self, set: u32) -> Result<CombineStaging, MoeError> {
         let (ranks, window) = (self.team().ranks(), self.staging.base);
         CombineStaging::new(&self.config, &self.layout, ranks, window, set)
@@ -485,7 +488,7 @@ impl Moe {
             cooperative: true,
             stream: Some(stream),
             seed: self.seed.load(Ordering::Relaxed),
-            // Every wait of a phase ends by itself; this only stops a kernel that does not.
+            // Every wait of a phase ends by itself. This deadline only stops a kernel whose wait does not.
             deadline: self.control.board().longest_launch(phases.deadline),
             ..Launch::new(phases.kernel, self.grid.blocks, self.grid.threads)
         };

@@ -1,11 +1,11 @@
 //! Where everything lies in the buffers of a MoE layer. Pure arithmetic; `sizes` adds it up.
 //!
 //! Slot window (peers write it): dispatch slots `[set][source rank][max_tokens]`, then combine rows `[set][rank that returns
-//! them][max_tokens][rows_each]`. A place always has the same writer, so a late rank writes over no other rank's rows.
+//! them][max_tokens][rows_each]`. Each place has one writer, so a late rank never overwrites another rank's rows.
 //!
 //! Staging window (the NIC reads it): dispatch slots `[set][max_tokens]`, one per token for any number of ranks. Then the rows that
-//! combine sends: `[set][source rank][max_tokens]`. If the row of every expert goes back, these are `[set][local experts][ranks *
-//! max_tokens]`.
+//! combine sends: `[set][source rank][max_tokens]`. If combine returns the row of every expert, these are `[set][local
+//! experts][ranks * max_tokens]`.
 //!
 //! Signal window: `[writer][kind, set]`.
 //!
@@ -19,7 +19,7 @@ use crate::abi::{
     MoeSource, MoeView, SCALE_CHANNELS, SETS, SIGNALS_PER_PEER, SLOT_ALIGN,
 };
 
-/// Bytes and offsets of one rank's buffers.
+/// The bytes and offsets of one rank's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Layout {
@@ -29,13 +29,13 @@ pub struct Layout {
     pub slot_bytes: u64,
     /// Bytes of the token in a slot.
     pub row_bytes: u64,
-    /// Bytes of its scales, which follow it at the next multiple of 16.
+    /// Bytes of the token's scales, which follow the token at the next multiple of 16.
     pub scale_bytes: u64,
     /// Offset of the scales in a slot.
     pub scales_at: u64,
     /// Bytes of a combine row: BF16.
     pub combine_row_bytes: u64,
-    /// Most combine rows of one received row.
+    /// Most combine rows that go back for one received row.
     pub rows_each: u64,
     /// Rows of one set that a caller may write into the staging window.
     pub staged_rows: u64,
@@ -45,8 +45,9 @@ pub struct Layout {
     pub slots: u64,
     /// Offset of the combine rows in the staging window.
     pub combine_staging: u64,
-    /// Offset there of the rows that a caller writes itself. Only rows of all experts have memory of their own for that: a caller
-    /// writes them by expert, and copies lie by the rank to which they go, like the others.
+    /// Offset in the staging window of the rows that a caller writes itself. If combine returns the row of every expert, these rows
+    /// have their own memory: the caller writes them by expert, and copies lie by the rank that they go to. Otherwise they lie
+    /// where copies would.
     pub zero_copy: u64,
     /// Bytes of the staging window.
     pub staging: u64,
@@ -54,7 +55,7 @@ pub struct Layout {
     pub signals: u64,
 }
 
-/// Nothing below overflows within the limits of a shape: the largest of the products, in u128.
+/// No product below overflows within the limits of a shape. The largest of them are checked in u128.
 const _: () = {
     let sets = SETS as u128;
     let (tokens, ranks) = (MAX_MOE_TOKENS as u128, MAX_MOE_RANKS as u128);
@@ -71,7 +72,7 @@ const _: () = {
 };
 
 impl Layout {
-    /// The layout of `config` (already checked) shared by so many ranks.
+    /// Returns the layout of `config`, which was checked, for a layer that `shared` ranks share.
     #[must_use]
     pub fn new(config: &MoeConfig, shared: u32) -> Self {
         let (tokens, ranks) = (u64::from(config.max_tokens), u64::from(shared));
@@ -117,7 +118,7 @@ impl Layout {
     }
 }
 
-/// Bytes of a token as it travels, and of its scales.
+/// Returns the bytes of a token as it travels, and the bytes of its scales.
 fn token_bytes(config: &MoeConfig) -> (u64, u64) {
     let hidden = u64::from(config.hidden);
     let groups = hidden.div_ceil(SCALE_CHANNELS.into());
@@ -132,13 +133,13 @@ fn token_bytes(config: &MoeConfig) -> (u64, u64) {
     }
 }
 
-/// Received rows of one source that are counted together: one for each lane of a warp.
+/// Received rows of one source that are counted together: a row for each lane of a warp.
 const TILE_ROWS: u32 = 32;
 
-/// Alignment of each array below.
+/// Alignment of each array in the blocks below.
 const ALIGN: u64 = 128;
 
-/// Places arrays one after another.
+/// A cursor that places arrays one after another.
 struct Cursor(u64);
 
 impl Cursor {
@@ -156,9 +157,9 @@ pub(super) struct StateLayout {
     pub(super) clock: u64,
     pub(super) active: u64,
     pub(super) views: u64,
-    /// By view: homes, experts, replicas.
+    /// Offsets of the tables of each view: homes, experts, replicas.
     pub(super) tables: [[u64; 3]; MOE_VIEWS as usize],
-    /// Counts of rows by local expert and tile; by expert only.
+    /// Offset of the counts of rows by local expert and tile. The array is empty in the rank-major layout.
     pub(super) tiles: u64,
     pub(super) bytes: u64,
 }

@@ -1,12 +1,12 @@
 //! Dispatch and combine of MoE tokens.
 //!
-//! A token goes once to each rank that holds an expert it chose, with the numbers and weights of its choices. That rank spreads
-//! it over its experts, adds up their results, and sends one row back. The source adds the rows of the ranks. Kernels do all of
+//! A token goes once to each rank that holds an expert it chose, with the numbers and weights of its choices. That rank spreads the
+//! token over its experts, adds up their results, and sends one row back. The source adds the rows of the ranks. Kernels do all of
 //! that, in four phases ([`Moe::dispatch_send`] to [`Moe::combine_receive`]) between which other work may run, or in two launches
 //! ([`Moe::dispatch`], [`Moe::combine`]). No launch waits for anything, and all state that changes is in device memory. So calls
 //! can be captured into graphs. The crate `moe-reference` says what the result is, bit for bit.
 //!
-//! The first page of this crate has a whole program. What a layer takes is known before it is made:
+//! The first page of this crate has a whole program. The memory of a layer can be computed before the layer is made:
 //!
 //! ```
 //! use warpverbs::moe::{MoeConfig, required_bytes};

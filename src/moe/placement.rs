@@ -8,16 +8,16 @@ use std::sync::Arc;
 use super::MoeError;
 use super::limits::MAX_EXPERT_SLOTS;
 
-/// Where an expert slot is.
+/// The place of an expert slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
     /// The rank that holds the slot.
     pub rank: u32,
-    /// Its place among the slots of that rank.
+    /// The place of the slot among the slots of that rank.
     pub local: u32,
 }
 
-/// What the tables of a layer have room for.
+/// The room in the tables of a layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     pub(super) experts: u32,
@@ -49,17 +49,17 @@ pub struct Placement(Arc<Tables>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Tables {
-    /// By slot.
+    /// The place of each slot.
     homes: Vec<Home>,
-    /// By expert: its slots in ascending order, which is that of their ranks.
+    /// The slots of each expert in ascending order, which is that of their ranks.
     slots: Vec<Vec<u32>>,
-    /// By rank and place: the expert.
+    /// `[rank][place]`: the expert in each slot.
     held: Vec<Vec<u32>>,
 }
 
 impl Placement {
-    /// One slot for each expert, in contiguous blocks; where `ranks` does not divide `experts`, the first `experts % ranks`
-    /// ranks hold one more.
+    /// Returns a placement with one slot for each expert, in contiguous blocks. If `ranks` does not divide `experts`, the first
+    /// `experts % ranks` ranks hold one more.
     #[must_use]
     pub fn blocks(experts: u32, ranks: u32) -> Self {
         let (each, more) = (experts / ranks, experts % ranks);
@@ -72,9 +72,9 @@ impl Placement {
         Self::index(experts, (0..ranks).map(block).collect())
     }
 
-    /// One slot for each expert, in contiguous blocks over `members` in ascending order. A rank outside `members` and a member
-    /// outside `0..ranks` hold nothing. Where the members are too few for `room` slots each, the experts after the last slot
-    /// have none.
+    /// Returns a placement with one slot for each expert, in contiguous blocks over `members` in ascending order. A rank outside
+    /// `members` and a member outside `0..ranks` hold nothing. If the members have fewer slots than there are experts, with `room`
+    /// slots each, the experts after the last slot have none.
     #[must_use]
     pub fn spread(experts: u32, ranks: u32, members: &[u32], room: u32) -> Self {
         let mut members: Vec<u32> = members.to_vec();
@@ -96,10 +96,11 @@ impl Placement {
         Self::index(experts, held)
     }
 
-    /// One slot for each expert: expert e lives at the e-th rank of `rank_of`, and a rank's experts are in ascending order.
+    /// Returns a placement with one slot for each expert: `rank_of` gives the rank of expert 0, 1, and so on. A rank's experts are
+    /// in ascending order.
     ///
     /// # Errors
-    /// A rank that is not below `ranks`; more slots than the limit.
+    /// A rank that is not below `ranks`. More slots than the limit.
     pub fn from_ranks(
         rank_of: impl IntoIterator<Item = u32>,
         ranks: u32,
@@ -121,10 +122,11 @@ impl Placement {
         Self::from_slots(experts, held)
     }
 
-    /// The experts that the slots of each rank hold, by rank and place. An expert may be at several ranks, or at none.
+    /// Returns a placement with the slots of `held`: the experts of each rank, by rank and place. An expert may be at several
+    /// ranks, or at none.
     ///
     /// # Errors
-    /// An expert that is not below `experts`, or twice at one rank; more slots than the limit.
+    /// An expert that is not below `experts`, or is twice at one rank. More slots than the limit.
     pub fn from_slots(experts: u32, held: Vec<Vec<u32>>) -> Result<Self, MoeError> {
         let slots: usize = held.iter().map(Vec::len).sum();
         if slots > MAX_EXPERT_SLOTS as usize {
@@ -154,7 +156,7 @@ impl Placement {
         Ok(Self::index(experts, held))
     }
 
-    /// The tables of `held`, whose experts are below `experts`.
+    /// Makes the tables of `held`, whose experts are below `experts`.
     fn index(experts: u32, held: Vec<Vec<u32>>) -> Self {
         let mut homes = Vec::new();
         let mut slots = vec![Vec::new(); experts as usize];
@@ -169,7 +171,7 @@ impl Placement {
         Self(Arc::new(Tables { homes, slots, held }))
     }
 
-    /// Experts of all ranks, those without a slot among them.
+    /// Returns the number of experts, those without a slot included.
     #[must_use]
     pub fn experts(&self) -> usize {
         self.0.slots.len()
@@ -181,13 +183,13 @@ impl Placement {
         self.0.held.len()
     }
 
-    /// Where every slot is, by number.
+    /// Returns the place of every slot, by number.
     #[must_use]
     pub fn homes(&self) -> &[Home] {
         &self.0.homes
     }
 
-    /// Numbers of the slots that hold `expert`, in ascending order; none for an expert that does not exist.
+    /// Returns the numbers of the slots that hold `expert`, in ascending order; none for an expert that does not exist.
     #[must_use]
     pub fn slots_of(&self, expert: i32) -> &[u32] {
         let index = usize::try_from(expert).ok();
@@ -202,15 +204,16 @@ impl Placement {
         self.0.held.get(rank as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Slots of the rank that has most.
+    /// Returns the number of slots of the rank that has most.
     #[must_use]
     pub fn most_local(&self) -> u32 {
         let most = self.0.held.iter().map(Vec::len).max().unwrap_or(0);
         u32::try_from(most).unwrap_or(u32::MAX)
     }
 
-    /// Returns the slot that a choice of `expert` by token `token` of `rank` goes to, of those at ranks that are `alive`. It is the
-    /// rank's own if it has one, else they take turns. `None`: no living rank holds the expert.
+    /// Returns the slot that serves a choice of `expert` by token `token` of `rank`, out of those at ranks that are `alive`. If the
+    /// rank itself has a slot of the expert, it is that one; otherwise the slots take turns. Returns `None` if no living rank holds
+    /// the expert.
     pub fn choose(
         &self,
         expert: i32,
@@ -226,7 +229,7 @@ impl Placement {
         own.or_else(|| turn().copied())
     }
 
-    /// Returns the table as text, the same for equal tables only: as it is if it is short, else by a digest.
+    /// Returns a text that is the same for equal tables only: the table itself if it is short, otherwise a digest.
     pub(super) fn fingerprint(&self) -> String {
         if self.0.homes.len() <= 64 {
             return format!("{:?}", self.0.held);

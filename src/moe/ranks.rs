@@ -12,46 +12,46 @@ use super::members::views::View;
 use super::placement::Placement;
 
 impl Moe {
-    /// Sets the waiting times of calls that begin from now on, and of holds and stops from now on.
+    /// Sets the waiting times of calls, holds and stops that begin from now on.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn set_deadlines(&self, deadlines: &Deadlines) -> Result<(), MoeError> {
         self.control().board().set_deadlines(deadlines)
     }
 
-    /// The ranks that take part in calls that begin from now on, as the caller sees it. The others get only a word that says so,
-    /// and no call waits for them. All take part at the begin. Other ranks need not agree.
+    /// Sets the ranks that take part in calls that begin from now on, as this rank sees it. Each other rank gets only a word that
+    /// says so, and no call waits for it. At the start of a layer all ranks take part. Ranks need not set the same.
     ///
     /// # Errors
-    /// An array whose length is not the number of ranks; the device's.
+    /// An array whose length is not the number of ranks. Errors of the device.
     pub fn set_active(&self, active: &[bool]) -> Result<(), MoeError> {
         self.control().board().set_active(active)
     }
 
-    /// `rank` was waited for in vain and lives, so later calls wait for it: for example where its arguments were others
-    /// ([`Difference::missed`](super::Difference::missed)). No kernel of the layer runs meanwhile.
+    /// Lets later calls wait for `rank` again: calls waited for it in vain, but it lives. Its arguments may have been others, for
+    /// example ([`Difference::missed`](super::Difference::missed)). No kernel of the layer runs meanwhile.
     ///
     /// # Errors
-    /// [`MoeError::Rank`]; the device's.
+    /// [`MoeError::Rank`]. Errors of the device.
     pub fn trust(&self, rank: u32) -> Result<(), MoeError> {
         self.control().board().trust(rank)
     }
 
-    /// This rank leaves out calls up to `call`, which the other ranks have made without it, and takes part in the next one. A call that
-    /// has begun here already is not left out. No kernel of the layer runs meanwhile.
+    /// Leaves out calls up to `call` at this rank, which the other ranks have made without it. This rank takes part in the next
+    /// call. A call that has begun here already is not left out. No kernel of the layer runs meanwhile.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn skip_to(&self, call: u32) -> Result<(), MoeError> {
         self.control().skip_to(call)
     }
 
-    /// `rank` is known dead: its QPs go to Err, which ends every wait for it, and no call waits for it any more. The next view
-    /// says which calls have it as a member.
+    /// Marks `rank` as dead: its QPs go to Err, which ends every wait for it, and no call waits for it any more. The next view
+    /// tells from which call on the rank is no member.
     ///
     /// # Errors
-    /// The team's.
+    /// Errors of the team.
     pub fn mark_dead(&self, rank: u32) -> Result<(), MoeError> {
         self.control().mark_dead(rank)
     }
@@ -62,48 +62,49 @@ impl Moe {
         self.control().board().started()
     }
 
-    /// Returns the last call that has ended, and all before it: its last phase has, or it is closed since a call two later has begun.
+    /// Returns the last call such that it and all calls before it have ended. A call ends with its last phase, or when a call two
+    /// later begins.
     #[must_use]
     pub fn finished(&self) -> u32 {
         self.control().board().finished()
     }
 
-    /// Lets no call start whose number is above `limit`; with none, every call may. A call above it waits for the change
-    /// deadline, then ends `aborted`. Until the limit changes, further ones end when another rank has begun them, or at that
-    /// deadline: this rank neither runs ahead of the others nor holds them up. Returns the last call that has started: no later
-    /// one starts, unless it is at most `limit`.
+    /// Lets no call start whose number is above `limit`; without a limit, every call may start. A call above the limit waits for
+    /// the change deadline, and then ends `aborted`. Until the limit changes, later calls above it end when another rank has begun
+    /// them, or at that deadline: this rank neither runs ahead of the others nor holds them up. Returns the last call that has
+    /// started: no later call starts, unless it is at most `limit`.
     pub fn set_limit(&self, limit: Option<u32>) -> u32 {
         self.control().board().set_limit(limit)
     }
 
-    /// Returns the ranks that kernels have waited for in vain, and that have said nothing new since.
+    /// Returns the ranks that kernels have waited for in vain, and that have sent nothing new since.
     #[must_use]
     pub fn suspected(&self) -> Vec<u32> {
         self.control().board().suspected()
     }
 
-    /// Returns how many records of faults kernels have written so far; wraps. It is one load of the host's own memory. A caller that
-    /// keeps the last answer knows before each launch whether [`Moe::last_fault`] has news, without waiting.
+    /// Returns how many records of faults kernels have written so far; wraps. It costs one load from the host's own memory. A
+    /// caller that keeps the last answer knows before each launch whether [`Moe::last_fault`] has news, without waiting.
     #[must_use]
     pub fn faults(&self) -> u32 {
         self.control().board().faults()
     }
 
-    /// Returns how many calls so far found no free send buffer, and so sent nothing: links to more ranks than the layer was made for
-    /// ([`MoeConfig::failing_links`](super::MoeConfig::failing_links)) failed within the patience of the HCA. Wraps. One load of
-    /// the host's own memory.
+    /// Returns how many calls so far found no free send buffer, and so sent nothing. That happens if links to more ranks than the
+    /// layer was made for ([`MoeConfig::failing_links`](super::MoeConfig::failing_links)) fail within the patience of the HCA.
+    /// Wraps. It costs one load from the host's own memory.
     #[must_use]
     pub fn unbuffered(&self) -> u32 {
         self.control().board().unbuffered()
     }
 
-    /// Returns the newest fault; none so far, or a kernel writes one all the time.
+    /// Returns the newest fault; none if there is none so far, or if kernels overwrite the record all the time.
     #[must_use]
     pub fn last_fault(&self) -> Option<Fault> {
         self.control().board().last_fault()
     }
 
-    /// Returns the newest view: that of all calls from `first` on.
+    /// Returns the newest view, which holds for all calls from `first` on.
     #[must_use]
     pub fn view(&self) -> Arc<View> {
         self.control().view()
@@ -121,41 +122,41 @@ impl Moe {
         self.view().placement.of_rank(self.team().rank()).to_vec()
     }
 
-    /// Makes `view` that of all calls from `view.first` on. Calls before it run, and end, in the view that they have. All
-    /// ranks set the same, and see to it that no call from `view.first` on starts before ([`Moe::set_limit`]).
+    /// Makes `view` the view of all calls from `view.first` on. Earlier calls run, and end, in the views that they have. All ranks
+    /// set the same view, and make sure that no call from `view.first` on starts before that ([`Moe::set_limit`]).
     ///
-    /// It takes the place of the oldest view, and waits up to `timeout` until no call needs that one. A view that begins at the
-    /// same call as the newest view replaces it at once if no call runs in the newest view. None runs in it if none has begun, or
-    /// if the limit holds calls back.
+    /// The new view takes the place of the oldest view, and the call waits up to `timeout` until no call needs the oldest. If it
+    /// begins at the same call as the newest view, it replaces that view at once, if no call runs in that view. No call runs in it
+    /// if none has begun, or if the limit holds calls back.
     ///
     /// # Errors
-    /// A view that does not begin after the newest one, or without this rank, or whose experts do not fit the layer;
-    /// [`MoeError::ViewInUse`]; the device's.
+    /// A view that does not begin after the newest view, or is without this rank, or whose experts do not fit the layer.
+    /// [`MoeError::ViewInUse`]. Errors of the device.
     pub fn set_view(&self, view: &View, timeout: Duration) -> Result<(), MoeError> {
         self.control().set_view(view, timeout)
     }
 
-    /// Gives the layer `rule`. It says, for the members of a view in ascending order, which rank holds which expert in it. It is a pure function, the
-    /// same at all ranks, whose results fit the shape of the layer. For the views that a group makes; call it before
-    /// [`Group::start`](crate::membership::Group::start). Without a rule the experts stay where they are, whichever ranks are
-    /// members. No rank serves those of a rank that is gone until it is back. The first view of founders has the placement with
-    /// which the layer was made, whatever the rule.
+    /// Gives the layer `rule` for the views that a group makes. The rule gets the members of a view in ascending order, and returns
+    /// which rank holds which expert in that view. It is a pure function, the same at all ranks, and its results fit the shape of
+    /// the layer. Call this before [`Group::start`](crate::membership::Group::start). Without a rule the experts stay where they
+    /// are when members change: no rank serves the experts of a rank that is gone until that rank is back. The first view of
+    /// founders always has the placement with which the layer was made.
     pub fn place_by(&self, rule: impl Fn(&[u32]) -> Placement + Send + Sync + 'static) {
         self.control().rule().set(rule);
     }
 
-    /// Gives the layer the rule of this name. It takes the place of a rule that was given before.
+    /// Gives the layer the rule of this name, in place of a rule that was given before.
     pub fn set_placement_policy(&self, policy: PlacementPolicy) {
         self.control().rule().set_policy(policy);
     }
 
-    /// The placement of the views whose members are `members`, in any order, whatever the rule says; `None` takes it back. Views
-    /// with other members go by the rule. Without a rule their experts stay where they were when the layer was made. All ranks make
-    /// the same call, before a view has these members. A view that exists already keeps its placement.
+    /// Sets the placement of the views whose members are `members`, in any order, instead of what the rule says; `None` removes it.
+    /// Views with other members go by the rule. If there is no rule, their experts are where they were when the layer was made. All
+    /// ranks make the same call, before a view has these members. A view that exists already keeps its placement.
     ///
     /// # Errors
-    /// [`MoeError::Placement`]: a table that does not fit the layer; [`MoeError::Rank`]: a member that the team does not have;
-    /// [`MoeError::Shape`]: no member.
+    /// [`MoeError::Placement`] for a table that does not fit the layer. [`MoeError::Rank`] for a member that the team does not
+    /// have. [`MoeError::Shape`] if there is no member.
     pub fn set_placement_of(
         &self,
         members: &[u32],

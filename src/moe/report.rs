@@ -1,4 +1,4 @@
-//! How a call went, as its handle says.
+//! How a call went, read from its handle.
 
 use std::fmt;
 
@@ -11,26 +11,26 @@ use crate::abi::{CallStage, MoeHandle, MoeHandlePeer, NONE, Outcome, Status};
 pub struct CallReport {
     /// The rank that made the call.
     pub rank: u32,
-    /// Number of the call.
+    /// The number of the call.
     pub call: u32,
-    /// Its epoch, low 16 bits.
+    /// The epoch of the call, low 16 bits.
     pub epoch: u32,
-    /// How far it is.
+    /// The stage of the call.
     pub stage: CallStage,
-    /// Dispatch send, dispatch receive, combine send, combine receive; only those up to `stage` have run.
+    /// The results of dispatch send, dispatch receive, combine send and combine receive. Only those up to `stage` have run.
     pub phases: [Status; 4],
-    /// The first choice that dispatch refused: token and expert id. For an id of 64 bits that 32 do not hold stands the nearest
-    /// that they do.
+    /// The first choice that dispatch refused: token and expert id. A 64-bit id that does not fit into 32 bits is replaced by the
+    /// nearest 32-bit number.
     pub refused: Option<(u32, i32)>,
-    /// Why it is not complete: what showed first.
+    /// The fault that showed first, if the call is not complete.
     pub fault: Option<Fault>,
-    /// Whether its dispatch has offered the staging memory for a combine with zero-copy.
+    /// The dispatch of the call has offered the staging memory for a combine with zero-copy.
     pub offered: bool,
-    /// Whether it found no free send buffer before its deadline, and so sent nothing.
+    /// The call found no free send buffer before its deadline, and so sent nothing.
     pub no_buffer: bool,
-    /// Calls of the layer at this rank, up to this one, of which that is so. Wraps.
+    /// The number of calls of the layer at this rank, up to this one, that found no free send buffer. Wraps.
     pub unbuffered: u32,
-    /// By rank.
+    /// The state of the call for each peer, by rank.
     pub peers: Vec<MoeHandlePeer>,
 }
 
@@ -58,8 +58,8 @@ impl CallReport {
         }
     }
 
-    /// Whether every phase that was called so far went through for every peer. A phase that did nothing, since the call was not at it
-    /// or a later call was received before, did not.
+    /// Returns whether every phase that was called so far succeeded for every peer. A phase did not succeed if it did nothing:
+    /// because the call was at another phase, or because a later call was received before.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let good = self.phases.iter().all(|status| *status == Status::OK);
@@ -67,13 +67,13 @@ impl CallReport {
         good && used && self.peers.iter().all(|peer| self.trouble(peer).is_none())
     }
 
-    /// Ranks with which a phase so far did not go through.
+    /// Returns the ranks with which a phase so far did not succeed.
     pub fn troubled(&self) -> impl Iterator<Item = u32> {
         let ranks = (0..).zip(&self.peers);
         ranks.filter_map(|(rank, peer)| self.trouble(peer).map(|_| rank))
     }
 
-    /// Returns what went wrong with one peer.
+    /// Returns in words what went wrong with one peer; none if nothing did.
     fn trouble(&self, peer: &MoeHandlePeer) -> Option<String> {
         if peer.active == 0 {
             return None;

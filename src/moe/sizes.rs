@@ -15,26 +15,27 @@ pub struct RequiredBytes {
     pub signals: u64,
     /// Context, state per peer, expert table.
     pub state: u64,
-    /// One handle; a program with two calls open at once has two.
+    /// One handle. A program with two calls open at once has two handles.
     pub handle: u64,
     /// The caller's output of one dispatch, `recv_x`: `[local experts, ranks · max_tokens]` or `[ranks, max_tokens]` rows.
     pub recv_x: u64,
-    /// Their scales, `recv_scales`.
+    /// The scales of that output, `recv_scales`.
     pub recv_scales: u64,
-    /// The caller's input of one combine, `y`: as many rows in BF16. None of it with zero-copy.
+    /// The caller's input of one combine, `y`: as many rows as `recv_x`, in BF16. Not needed with zero-copy.
     pub y: u64,
 }
 
 impl RequiredBytes {
-    /// Returns what the library allocates with `handles` handles. The last three are the caller's.
+    /// Returns the bytes that the library allocates with `handles` handles: all but `recv_x`, `recv_scales` and `y`, which are the
+    /// caller's.
     #[must_use]
     pub fn library(&self, handles: u64) -> u64 {
         self.slots + self.staging + self.signals + self.state + handles * self.handle
     }
 }
 
-/// Returns the device memory that a layer of this shape takes at each of `ranks`, without making anything. Where `local_experts` is 0,
-/// the experts are taken to be spread evenly.
+/// Returns the device memory that a layer of this shape takes at each of `ranks` ranks, without making anything. If `local_experts`
+/// is 0, the experts count as spread evenly.
 ///
 /// # Errors
 /// A shape beyond the limits.
@@ -54,7 +55,7 @@ pub fn required_bytes(config: &MoeConfig, ranks: u32) -> Result<RequiredBytes, M
     })
 }
 
-/// Rows that the output of dispatch has room for.
+/// Returns the number of rows that the output of dispatch has room for.
 pub(super) fn output_rows(config: &MoeConfig, ranks: u32) -> u64 {
     let received = u64::from(ranks) * u64::from(config.max_tokens);
     match config.layout {
@@ -63,7 +64,7 @@ pub(super) fn output_rows(config: &MoeConfig, ranks: u32) -> u64 {
     }
 }
 
-/// The error of a part of a layer that could not be made, with the shape of the layer; `error` has refused the `part` bytes of `what`.
+/// Returns the error of a layer that could not be made, with its shape: `error` has refused the `part` bytes of `what`.
 pub(super) fn not_made(
     error: MoeError,
     what: &'static str,

@@ -10,24 +10,26 @@ use crate::config::{
 use crate::fabric::{Allowed, RailConfig};
 use crate::verbs::{CqKind, Doorbell, QpConfig, Queues, Rung, Sharing};
 
-/// Bytes of a heap beside its QPs: the line that swallows results of atomics, and what alignment costs.
+/// Bytes of a heap besides its QPs: the line that swallows results of atomics, and the losses of alignment.
 const SPARE: u64 = 4096;
 
-/// How a rank joins: the settings of the team, which are fields of it, too (`config.rank` is `config.settings.rank`), and its part. A
-/// rank that joins later passes its `generation` and the `members` at that time.
+/// The configuration with which a rank joins: the settings of the team, and the part of this rank in it. The settings can be read
+/// as fields of this struct, too (`config.rank` is `config.settings.rank`). A rank that joins later passes its `generation` and the
+/// `members` at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TeamConfig {
-    /// What the ranks settle with each other.
+    /// The settings of the team. All ranks have the same, except for `rank` and `qps_per_peer`.
     pub settings: TeamSettings,
     /// The ranks that meet in [`Team::join`](super::Team::join). For a founder these are all founders, this rank among them. For
     /// a rank that joins a working team they are the members that it finds, without itself. Default `None`: all ranks.
     pub members: Option<RankSet>,
     /// Generation of this rank, from 1: another one for every process that takes the rank. Default 1.
     pub generation: u32,
-    /// Take [`QpModes::moe_order`](crate::config::QpModes::moe_order) even where the device does not keep it. For tests, which show that it breaks.
+    /// Takes [`QpModes::moe_order`](crate::config::QpModes::moe_order) even if the device does not keep it. For tests, which show
+    /// that it breaks.
     pub(crate) order_unchecked: bool,
-    /// How HCAs reach device memory, in place of the first way that holds. For the doctor, which tries each.
+    /// The way in which HCAs reach device memory, in place of the first way that works. For the doctor, which tries each way.
     pub(crate) rung: Option<Rung>,
 }
 
@@ -70,19 +72,19 @@ of_modes! {
 }
 
 impl TeamConfig {
-    /// Rank `rank` of `ranks`, with all defaults.
+    /// Returns the configuration of founder `rank` of `ranks`, with all defaults.
     #[must_use]
     pub fn new(rank: u32, ranks: u32) -> Self {
         Self::with(TeamSettings::default().with_rank(rank).with_ranks(ranks))
     }
 
-    /// That of a process that takes part as `config` says.
+    /// Returns the configuration of a founder with the settings of `config`.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         Self::with(config.settings)
     }
 
-    /// That of a founder.
+    /// Returns the configuration of a founder with `settings`.
     fn with(settings: TeamSettings) -> Self {
         Self {
             settings,
@@ -93,8 +95,8 @@ impl TeamConfig {
         }
     }
 
-    /// The configuration of a rank that joins a working team. `generation` is a generation of this rank that no process has had
-    /// before; `members` are the members that it finds.
+    /// Returns the configuration of a rank that joins a working team. `generation` is one that no process of this rank has had
+    /// before. `members` are the members that the rank finds.
     #[must_use]
     pub fn joining(self, generation: u32, members: RankSet) -> Self {
         Self {
@@ -104,39 +106,40 @@ impl TeamConfig {
         }
     }
 
-    /// Returns the ranks that meet in [`Team::join`](super::Team::join). For a rank that joins later: the members before it, and itself.
+    /// Returns the ranks that meet in [`Team::join`](super::Team::join). For a rank that joins later these are the members before
+    /// it, without itself.
     #[must_use]
     pub fn members(&self) -> RankSet {
         self.members.unwrap_or(RankSet::first(self.ranks))
     }
 
-    /// Returns whether it joins a team that works already: it is not one of the [`members`](Self::members) that were named. Where none
-    /// were, all ranks are founders; one that is unknown among them is a failure of all.
+    /// Returns whether this rank joins a team that works already: [`members`](Self::members) are named, and the rank is not one of
+    /// them. If none are named, all ranks are founders, and one that does not come fails the team.
     #[must_use]
     pub fn joins(&self) -> bool {
         self.members
             .is_some_and(|members| !members.contains(self.rank))
     }
 
-    /// Sets whether its `order` is taken even where the device does not keep it: tests show that it breaks.
+    /// Sets whether `order` is taken even if the device does not keep it. For tests, which show that it breaks.
     #[doc(hidden)]
     pub fn set_order_unchecked(&mut self, unchecked: bool) {
         self.order_unchecked = unchecked;
     }
 
-    /// Sets the way in which HCAs reach device memory, in place of the first one that holds.
+    /// Sets the way in which HCAs reach device memory, in place of the first way that works.
     #[doc(hidden)]
     pub fn set_rung(&mut self, rung: Option<Rung>) {
         self.rung = rung;
     }
 
-    /// This rank and its generation.
+    /// Returns this rank and its generation.
     pub(in crate::team) fn holder(&self) -> Holder {
         Holder::new(self.rank, self.generation)
     }
 
-    /// Returns of how many of `rails` rails all but one may be left out. A QP that has one user, or that counts what the peer writes,
-    /// is not used in the place of another. All ranks have the number alike.
+    /// Returns the number of rails, of `rails`, of which all but one may be left out; 1 if none may be. A QP that has one user, or
+    /// whose peer counts receives, cannot be used in place of another. All ranks have the same number.
     pub(in crate::team) fn rails_that_share(&self, rails: usize) -> u32 {
         let shares = self.modes.sharing == Sharing::Shared && self.modes.log_recv_depth.is_none();
         let rails = u32::try_from(rails).unwrap_or(u32::MAX);
@@ -147,7 +150,7 @@ impl TeamConfig {
         }
     }
 
-    /// Refuses what is outside the limits.
+    /// Refuses values outside the limits.
     pub(in crate::team) fn check(&self, rails: u32) -> Result<(), TeamError> {
         if !(1..=MAX_RAILS).contains(&rails) {
             let limit = format!("1 to {MAX_RAILS}");
@@ -175,36 +178,36 @@ impl TeamConfig {
         Ok(())
     }
 
-    /// QPs of this rank.
+    /// Returns the number of QPs of this rank.
     #[must_use]
     pub fn qps(&self) -> u64 {
         u64::from(self.ranks.saturating_sub(1)) * u64::from(self.qps_per_peer)
     }
 
-    /// QPs of this rank that run on `rail` of `rails`.
+    /// Returns the number of QPs of this rank on rail `rail` of `rails`.
     #[must_use]
     pub(crate) fn qps_of(&self, rail: u32, rails: u32) -> u64 {
         let each = self.qps_per_peer / rails + u32::from(rail < self.qps_per_peer % rails);
         u64::from(self.ranks.saturating_sub(1)) * u64::from(each)
     }
 
-    /// Device memory that the QPs take with one rail, rounded up to pages.
+    /// Returns the bytes of device memory that the QPs take with one rail, rounded up to pages.
     #[must_use]
     pub fn needed_control_bytes(&self) -> u64 {
         self.needed_control_bytes_of(0, 1)
     }
 
-    /// Device memory that the QPs of `rail` take.
+    /// Returns the bytes of device memory that the QPs of `rail` take.
     fn needed_control_bytes_of(&self, rail: u32, rails: u32) -> u64 {
         self.heap_bytes(rail, rails, self.any_shape().control_bytes())
     }
 
-    /// Returns what a heap for the QPs of `rail` takes, of which each takes `each` bytes.
+    /// Returns the bytes of a heap for the QPs of `rail`, each of which takes `each` bytes.
     fn heap_bytes(&self, rail: u32, rails: u32, each: u64) -> u64 {
         (self.qps_of(rail, rails) * each.next_multiple_of(128) + SPARE).next_multiple_of(4096)
     }
 
-    /// Returns what `rail` of `rails` has room for, with QPs of `shape` whose queues the HCA reaches as `rung` says.
+    /// Returns the room of rail `rail` of `rails`, with QPs of `shape` whose queues the HCA reaches as `rung` says.
     pub(in crate::team) fn rail(
         &self,
         rail: u32,
@@ -232,7 +235,7 @@ impl TeamConfig {
         })
     }
 
-    /// Returns what its words leave of each ladder.
+    /// Returns the steps that this configuration allows on each ladder.
     pub(in crate::team) fn allowed(&self) -> Allowed {
         Allowed {
             doorbell: self.modes.doorbell,
@@ -242,7 +245,8 @@ impl TeamConfig {
         }
     }
 
-    /// Returns the shape of its QPs on any device, with queues in device memory where that is open: how it is rung changes no length.
+    /// Returns the shape of the QPs on any device, with queues in device memory unless the configuration sets another place. The
+    /// kind of doorbell is left open: it changes no length.
     pub(in crate::team) fn any_shape(&self) -> QpConfig {
         QpConfig {
             log_depth: self.log_depth.min(15),
@@ -255,7 +259,7 @@ impl TeamConfig {
         }
     }
 
-    /// Returns what must agree between the ranks: name and value.
+    /// Returns the settings that all ranks must have alike: name and value.
     pub(in crate::team) fn agreed(&self, rails: u32) -> Vec<(String, String)> {
         let pairs = [
             ("number of ranks", u64::from(self.ranks)),

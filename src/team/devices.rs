@@ -16,38 +16,38 @@ use crate::gpu::{self, Gpu};
 use crate::topology::{LayerOffer, LinkLayer, Machine, Wish, layers_of};
 use crate::verbs::{Context, device_list};
 
-/// What errors call the number of a rank on its machine.
+/// The name that errors give to the number of a rank on its machine.
 const OF_MACHINE: &str = "number of this rank on its machine";
 
 /// The GPU and the HCAs of one rank, open.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RankDevices {
-    /// Where its kernels run.
+    /// The device that kernels of the rank run on.
     pub gpu: Arc<dyn Gpu>,
-    /// Its HCAs, one per rail.
+    /// The HCAs of the rank, one per rail.
     pub contexts: Vec<Arc<Context>>,
-    /// RDMA devices that `auto` has looked at and not taken, each with the reason. Empty where devices are named.
+    /// RDMA devices that `auto` has looked at and not taken, each with the reason. Empty if the configuration names devices.
     pub passed_over: Vec<String>,
 }
 
 impl RankDevices {
-    /// Finds and opens what `config` names. `auto` knows this machine alone.
+    /// Finds and opens the devices that `config` names. `auto` looks at this machine only.
     ///
     /// # Errors
-    /// A named device that does not exist or is not suitable. If no device is suitable: every RDMA device with its reason. A
-    /// local rank for which the machine has no GPU.
+    /// A named device does not exist or is not suitable. If no device is suitable, the error lists every RDMA device with its
+    /// reason. The machine has no GPU for the local rank.
     pub fn open(config: &Config) -> Result<Self, Error> {
         Self::open_with(config, |_| Ok(None))
     }
 
-    /// As [`RankDevices::open`], for a rank of `team`, which meets in `store`. If a machine has ports of several link layers,
-    /// `auto` takes a layer that all ranks have. Only a rank with such a choice waits for the other founders. A rank that joins
+    /// As [`RankDevices::open`], for a rank of `team`, which meets in `store`. If this machine has ports of several link layers,
+    /// `auto` takes a layer that all ranks have: this rank then waits for the other founders to tell theirs. A rank that joins
     /// later takes the layer of the team.
     ///
     /// # Errors
-    /// As [`RankDevices::open`]; [`TeamError::Mismatch`] of two ranks that have no link layer in common; ranks that do not come; the
-    /// store's.
+    /// As [`RankDevices::open`]. [`TeamError::Mismatch`] if two ranks have no link layer in common. Other founders do not come.
+    /// Errors of the store.
     pub fn open_in(
         config: &Config,
         team: &TeamConfig,
@@ -60,7 +60,7 @@ impl RankDevices {
         })
     }
 
-    /// `settle` chooses among the link layers that this machine offers, if it does.
+    /// Finds and opens the devices. `settle` gets the link layers that this machine offers, and may choose one.
     fn open_with(
         config: &Config,
         settle: impl FnOnce(&[LayerOffer]) -> Result<Option<LinkLayer>, TeamError>,
@@ -79,7 +79,7 @@ impl RankDevices {
         let (contexts, passed_over) = match &config.device {
             DeviceChoice::Named(names) => (open_named(names, &config.gid)?, Vec::new()),
             DeviceChoice::Auto { .. } => {
-                // Before sysfs is read: software HCAs come into being when a process looks for devices.
+                // The list is read before sysfs: software HCAs come into being when a process lists devices.
                 let list = device_list()?;
                 let machine = Machine::of_this_process();
                 let (gpus, place) = gpus_of_ranks(selector, local, &visible, &machine);
@@ -113,7 +113,8 @@ impl RankDevices {
     }
 }
 
-/// Returns what a program is told that gets the CPU beside a real HCA: it may have meant a GPU, which it would miss by its speed alone.
+/// Returns the warning for a program whose kernels run on the CPU beside a real HCA. The program may have meant a GPU, and would
+/// notice its lack by the speed only.
 fn on_the_cpu(hca: &str) -> String {
     format!(
         "this process sees no GPU (WARPVERBS_GPU=auto), so its kernels run on the CPU beside the HCA {hca}: look at CUDA_VISIBLE_DEVICES and \
@@ -121,7 +122,7 @@ fn on_the_cpu(hca: &str) -> String {
     )
 }
 
-/// Returns the number of the rank on its machine. A program may have set any.
+/// Returns the number of the rank on its machine, which a program sets. Refuses a number that no team can have.
 fn number_on_machine(config: &Config) -> Result<u32, TeamError> {
     let local = config.local_rank.unwrap_or(0);
     if local < MAX_RANKS {
@@ -131,7 +132,8 @@ fn number_on_machine(config: &Config) -> Result<u32, TeamError> {
     Err(TeamError::limit(OF_MACHINE, local, limit))
 }
 
-/// Returns the CUDA device of a rank with this number on its machine. A launcher may show each rank its own device alone.
+/// Returns the CUDA device of the rank with this number on its machine. If the process sees only one device, as with some
+/// launchers, the rank gets that device.
 fn ordinal_of(local_rank: u32, visible: usize) -> Result<u32, TeamError> {
     match local_rank {
         _ if visible == 1 => Ok(0),

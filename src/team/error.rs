@@ -10,7 +10,7 @@ use crate::fabric::{FabricError, Matter, RefusedStep, every};
 use crate::gpu::GpuError;
 use crate::verbs::VerbsError;
 
-/// What refuses or ends a team, with the rank, the value and the limit.
+/// An error that refuses or ends a team, with the rank, the value and the limit.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TeamError {
@@ -19,20 +19,20 @@ pub enum TeamError {
     UnknownRank {
         /// The rank that the caller gave.
         rank: u32,
-        /// Ranks of the team.
+        /// The number of ranks of the team.
         ranks: u32,
     },
     /// A value outside its limits.
     #[error("{what} is {value}; it must be {limit}")]
     Limit {
-        /// Which value.
+        /// The name of the value.
         what: &'static str,
         /// The value that was given, in words.
         value: String,
-        /// What is allowed.
+        /// The limit, in words.
         limit: String,
     },
-    /// A rank that is in the store already.
+    /// Another process has this rank already in the store.
     #[error(
         "rank {rank} has joined already: another process has this rank, or the store belongs to an earlier run. The other ranks do not hear of this start"
     )]
@@ -48,15 +48,15 @@ pub enum TeamError {
         printable(second)
     )]
     Mismatch {
-        /// Which setting.
+        /// The name of the setting.
         what: String,
         /// A rank that has the first of the two values.
         first_rank: u32,
-        /// Its value.
+        /// The value of the rank `first_rank`.
         first: String,
-        /// Another rank.
+        /// A rank that has the second value.
         second_rank: u32,
-        /// Its value.
+        /// The value of the rank `second_rank`.
         second: String,
     },
     /// The program of this rank makes something with the others, and another rank is in a call with other arguments.
@@ -67,30 +67,30 @@ pub enum TeamError {
         printable(second)
     )]
     Differs {
-        /// Which argument.
+        /// The name of the argument.
         argument: String,
         /// A rank that has the first of the two values.
         first_rank: u32,
-        /// Its value.
+        /// The value of the rank `first_rank`.
         first: String,
-        /// Another rank.
+        /// A rank that has the second value.
         second_rank: u32,
-        /// Its value.
+        /// The value of the rank `second_rank`.
         second: String,
-        /// Number of the call.
+        /// The number of the call.
         call: u32,
         /// The layer of the call.
         layer: String,
     },
-    /// Another rank gave up.
+    /// Another rank gave up, and has published its error.
     #[error("rank {rank} failed: {}", printable(message))]
     PeerFailed {
         /// The rank that gave up.
         rank: u32,
-        /// Its error.
+        /// The error of that rank.
         message: String,
     },
-    /// A process of this machine that has ended, which the other ranks have known as a founder of the team.
+    /// The process of a founder on this machine has ended, and it published no error.
     #[error(
         "rank {rank} has ended: its process {} is gone and left no reason",
         printable(process)
@@ -101,20 +101,20 @@ pub enum TeamError {
         /// The process that held that rank.
         process: String,
     },
-    /// A founder that has closed its team ([`Team::tell_closed`](super::Team::tell_closed)).
+    /// A founder has closed its team ([`Team::tell_closed`](super::Team::tell_closed)).
     #[error("rank {rank} has closed its team, and takes part in nothing any more")]
     PeerClosed {
-        /// The rank that has closed it.
+        /// The rank that has closed its team.
         rank: u32,
     },
-    /// Ranks that did not come.
+    /// Ranks did not come in time.
     #[error("{} within {waited:.1?} ({topic})", Self::absent(.missing))]
     Absent {
-        /// The ranks.
+        /// The ranks that did not come.
         missing: Vec<u32>,
         /// The topic of the records that are missing.
         topic: String,
-        /// Time that this rank waited.
+        /// The time that this rank waited.
         waited: Duration,
     },
     /// The others have agreed to go on without this rank.
@@ -125,7 +125,7 @@ pub enum TeamError {
         /// The ranks that go on.
         others: Vec<u32>,
     },
-    /// A record in the store that cannot be what a rank writes.
+    /// A record in the store holds a value that no rank writes.
     #[error(
         "invalid record '{}' from rank {rank}: {}",
         printable(topic),
@@ -139,7 +139,7 @@ pub enum TeamError {
         /// The reason why it is invalid, in words.
         reason: String,
     },
-    /// Kernels that do not leave.
+    /// Kernels do not drop their guards of a peer in time.
     #[error(
         "rank {peer} cannot be recovered: {readers} guards of it are still held after {waited:.1?}; a kernel does not drop \
          or refresh its guard"
@@ -147,24 +147,24 @@ pub enum TeamError {
     Guarded {
         /// The rank whose guards are held.
         peer: u32,
-        /// Guards held.
+        /// The number of guards that kernels still hold.
         readers: u64,
-        /// Time that this rank waited.
+        /// The time that this rank waited.
         waited: Duration,
     },
-    /// A generation of a peer that is over, or not the one that the QPs are for.
+    /// The generation of a peer is over, or the QPs are for another one.
     #[error(
         "rank {peer} of generation {generation} is over for this rank: it comes back as generation {least} or later"
     )]
     Generation {
-        /// The rank that is over or comes back.
+        /// The rank that the generation is of.
         peer: u32,
-        /// The generation asked for.
+        /// The generation that the caller asked for.
         generation: u32,
-        /// The first that is accepted.
+        /// The first generation that is accepted.
         least: u32,
     },
-    /// A generation that another would replace, and that may still store into memory of this rank.
+    /// A new generation would replace one that may still store into memory of this rank.
     #[error(
         "rank {peer} of generation {generation} may still store into windows of this rank: process {process} must end before \
          another takes its place"
@@ -172,12 +172,12 @@ pub enum TeamError {
     StillRuns {
         /// The rank whose old generation may still store.
         peer: u32,
-        /// Its former generation.
+        /// The former generation, which may still store.
         generation: u32,
-        /// The process of that generation.
+        /// The process of the former generation.
         process: String,
     },
-    /// A peer whose QPs have never been connected, or are being connected to another generation.
+    /// The QPs to a peer have never been connected, or are being connected to another generation.
     #[error(
         "rank {peer} is not connected: it has not joined, or a new generation of it is being connected"
     )]
@@ -185,21 +185,21 @@ pub enum TeamError {
         /// The rank without connected QPs.
         peer: u32,
     },
-    /// What founders do together, asked of a rank that joined later.
+    /// A rank that joined later asked for something that only founders do, together.
     #[error("{what} is for those who founded the team; rank {rank} joined later")]
     Late {
-        /// What was asked.
+        /// The thing that the rank asked for, in words.
         what: &'static str,
         /// The rank of this process.
         rank: u32,
     },
-    /// Two threads recover the same peer.
+    /// Another thread recovers the same peer now.
     #[error("rank {peer} is being recovered by another thread")]
     Recovering {
         /// The rank that the other thread recovers.
         peer: u32,
     },
-    /// Two generations that were to come together, and the first write of this one has failed.
+    /// Two ranks tried to come together, and the first write of this rank failed.
     #[error(
         "rank {peer} was not reached in attempt {attempt} to come together: QP {qp} has failed with vendor syndrome and \
          syndrome {syndrome:#06x}; try again"
@@ -207,14 +207,14 @@ pub enum TeamError {
     Unreached {
         /// The rank that was not reached.
         peer: u32,
-        /// The attempt, from 1; 0: the first proof of a newcomer.
+        /// The number of the attempt, from 1; 0 for the first proof of a newcomer.
         attempt: u64,
-        /// Place of the QP among those to that peer.
+        /// The place of the QP among the QPs to that peer.
         qp: u32,
         /// vendor_err_synd << 8 | syndrome of the error CQE.
         syndrome: u32,
     },
-    /// A kernel that never polls would wait for ring space, or overrun the ring if it did not.
+    /// A launch posts more than the ring has room for. A kernel that does not poll would wait for space, or overrun the ring.
     #[error(
         "QP {qp} to rank {peer} has room for {free} of its {depth} WQEBBs, and the launch posts {need}; a kernel that does \
          not poll would wait for space"
@@ -222,13 +222,13 @@ pub enum TeamError {
     RingSpace {
         /// The rank at the other end of the QP.
         peer: u32,
-        /// Place of the QP among those to that peer.
+        /// The place of the QP among the QPs to that peer.
         qp: u32,
         /// WQEBBs that the launch posts.
         need: u64,
         /// WQEBBs that are free, as kernels would find them.
         free: u64,
-        /// Ring length.
+        /// The length of the ring in WQEBBs.
         depth: u32,
     },
     /// One call posts more than a quarter of the ring.
@@ -236,31 +236,31 @@ pub enum TeamError {
         "one {op} on QP {qp} to rank {peer} takes {need} WQEBBs; a call may take {limit}, a quarter of the ring"
     )]
     Batch {
-        /// Which operation.
+        /// The operation of the device library.
         op: &'static str,
         /// The rank at the other end of the QP.
         peer: u32,
-        /// Place of the QP among those to that peer.
+        /// The place of the QP among the QPs to that peer.
         qp: u32,
-        /// WQEBBs of the call.
+        /// The number of WQEBBs of the call.
         need: u64,
-        /// Most WQEBBs of one call.
+        /// The most WQEBBs that one call may take.
         limit: u64,
     },
-    /// A way to signal that a device of this rank does not keep after data.
+    /// A device of this rank does not keep signals after data in the way that was asked for.
     #[error(
         "the order of signals is to be {asked}, but {reason}; the cheapest that works there is {best} \
          (WARPVERBS_MOE_ORDER)"
     )]
     Order {
-        /// What was asked for.
+        /// The order that was asked for.
         asked: SignalOrder,
-        /// What speaks against it.
+        /// The reason why the device does not keep the order.
         reason: String,
-        /// The best order that this device supports.
+        /// The cheapest order that the devices of this rank keep.
         best: SignalOrder,
     },
-    /// The way to a peer is not found.
+    /// No path to a peer is found.
     #[error("rank {peer} is not reached: {source}")]
     NoPath {
         /// The rank to which no path leads.
@@ -268,21 +268,21 @@ pub enum TeamError {
         /// The error of the HCA or the system.
         source: VerbsError,
     },
-    /// No step of a ladder holds on the devices of this rank.
+    /// The devices of this rank refuse every step of a ladder that was allowed.
     #[error("no way for {matter}: {}", every(.refused))]
     NoWay {
-        /// For what.
+        /// The matter that the ladder is about.
         matter: Matter,
-        /// Every step that was allowed, with the reason.
+        /// The steps that were allowed, each with the reason.
         refused: Vec<RefusedStep>,
     },
     /// The store that the ranks meet in has failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The HCA.
+    /// An error of the HCA.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
-    /// The device that runs kernels.
+    /// An error of the device that runs kernels.
     #[error(transparent)]
     Gpu(#[from] GpuError),
 }
@@ -302,7 +302,8 @@ impl TeamError {
         matches!(self, Self::PeerFailed { .. })
     }
 
-    /// Returns whether a record in the store cannot be what a rank writes. It counts as missing until its rank writes it again.
+    /// Returns whether the error is a record whose value no rank writes. Such a record counts as missing until its rank writes it
+    /// again.
     pub(crate) fn counts_as_missing(&self) -> bool {
         match self {
             Self::Record { .. } => true,

@@ -15,43 +15,44 @@ use super::windows::shown::{WindowOffer, WindowShape, check_handle};
 use crate::config::PathConfig;
 use crate::fabric::{Identity, PSN_BITS, PortRecord};
 
-/// One generation of a rank.
+/// The hello of one generation of a rank: the record in which it introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::team) struct Hello {
     pub(in crate::team) version: u32,
-    /// Its port on each rail.
+    /// The port of the rank on each rail.
     pub(in crate::team) rails: Vec<PortRecord>,
     pub(in crate::team) identity: Identity,
-    /// What all ranks have alike.
+    /// Settings that all ranks must have alike: name and value.
     pub(in crate::team) agreed: Vec<(String, String)>,
-    /// Choices of it that cost something, in words: other ranks of its machine need not tell them again.
+    /// Choices of the rank that cost something, in words. Other ranks of its machine need not tell them again.
     pub(in crate::team) costs: Vec<String>,
-    /// Its windows; `None` from a founder, which has made none yet.
+    /// The windows of the rank; `None` from a founder, which has made none yet.
     pub(in crate::team) windows: Option<Vec<WindowShape>>,
-    /// From a founder to the others; none in the hello of a rank that joins later.
+    /// The offers of a founder to the other founders; empty in the hello of a rank that joins later.
     pub(in crate::team) offers: Vec<Offer>,
 }
 
-/// What one generation offers one of another rank.
+/// The offer of one generation of a rank to one generation of another rank: QPs and keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::team) struct Offer {
     pub(in crate::team) version: u32,
     /// The rank that reads the offer.
     pub(in crate::team) rank: u32,
     pub(in crate::team) generation: u32,
-    /// By QP.
+    /// The QPs, by number.
     pub(in crate::team) qps: Vec<QpOffer>,
-    /// What that rank needs to write each window, by window.
+    /// The offers of windows, by window: what the reader needs to write each.
     pub(in crate::team) windows: Vec<WindowOffer>,
 }
 
 impl Offer {
-    /// For whom it is.
+    /// Returns the rank and generation that the offer is for.
     pub(in crate::team) fn reader(&self) -> Holder {
         Holder::new(self.rank, self.generation)
     }
 
-    /// Returns whether it names the same QPs and windows; packet numbers differ from one life of the QPs to the next.
+    /// Returns whether both offers name the same QPs and windows. Packet numbers are not compared: they differ from one life of the
+    /// QPs to the next.
     pub(in crate::team) fn leads_where(&self, other: &Self) -> bool {
         let qps = |offer: &Self| -> Vec<(u32, u32)> {
             offer.qps.iter().map(|qp| (qp.qpn, qp.ece)).collect()
@@ -61,11 +62,11 @@ impl Offer {
     }
 }
 
-/// What records of a rank are compared with.
+/// The values that this rank compares the records of another rank with.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::team) struct Wanted<'a> {
     pub(in crate::team) exchange: &'a Exchange,
-    /// This rank.
+    /// This rank and its generation.
     pub(in crate::team) own: Holder,
     pub(in crate::team) hello: &'a Hello,
     pub(in crate::team) qps_per_peer: u32,

@@ -1,9 +1,9 @@
-//! A generation of a rank, and the names of what it publishes.
+//! A generation of a rank, and the keys of the records that it publishes.
 
 use std::fmt;
 
-/// The process that has a rank, or had it: each one that takes the rank has another generation. Prints as keys of the store name
-/// it, `RANK.GENERATION`.
+/// The process that holds a rank, or held it. Each process that takes the rank has another generation. Printed as in the keys of
+/// the store: `RANK.GENERATION`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::team) struct Holder {
     pub(in crate::team) rank: u32,
@@ -15,23 +15,23 @@ impl Holder {
         Self { rank, generation }
     }
 
-    /// The one with which such a name begins; none for other names.
+    /// Returns the rank and generation that `name` spells as `RANK.GENERATION`; none for other names.
     pub(in crate::team) fn parse(name: &str) -> Option<Self> {
         let (rank, generation) = name.split_once('.')?;
         Some(Self::new(rank.parse().ok()?, generation.parse().ok()?))
     }
 
-    /// Where its hello is kept.
+    /// Returns the key of the hello of this generation.
     pub(in crate::team) fn hello_key(self) -> String {
         format!("hello/{self}")
     }
 
-    /// Where its welcome to another one is kept.
+    /// Returns the key of the welcome of this generation to generation `to` of another rank.
     pub(in crate::team) fn welcome_key(self, to: Self) -> String {
         format!("welcome/{self}/{to}")
     }
 
-    /// Where it tells another one how far their reunion is.
+    /// Returns the key under which this generation tells generation `to` of another rank how far their reunion is.
     pub(in crate::team) fn reunite_key(self, to: Self) -> String {
         format!("reunite/{self}/{to}")
     }

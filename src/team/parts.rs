@@ -1,4 +1,5 @@
-//! What one rank has of a team. Each part owns its state. What needs several of them is a function over all (`change`, `together`).
+//! What one rank has of a team. Each part owns its state. A task that needs several parts is a function over all of them (`change`,
+//! `together`).
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use super::windows::list::Windows;
 use crate::fabric::{LiveTeam, Rail};
 use crate::gpu::Gpu;
 
-/// The parts of a rank, dropped in this order.
+/// The parts of a rank. A drop ends them in this order.
 #[derive(Debug)]
 pub(in crate::team) struct Parts {
     pub(in crate::team) config: TeamConfig,
@@ -27,22 +28,23 @@ pub(in crate::team) struct Parts {
     pub(in crate::team) windows: Windows,
     pub(in crate::team) meetings: Meetings,
     pub(in crate::team) rails: Vec<Rail>,
-    /// Dropped last: when it goes, no kernel of this rank can store into the memory of others any more.
+    /// Dropped last. Once it is dropped, no kernel of this rank can store into the memory of other ranks any more.
     pub(in crate::team) living: LiveTeam,
 }
 
 impl Parts {
-    /// This rank and its generation.
+    /// Returns this rank and its generation.
     pub(in crate::team) fn holder(&self) -> Holder {
         self.config.holder()
     }
 
-    /// Returns what records of others are compared with.
+    /// Returns what this rank compares the records of other ranks with.
     pub(in crate::team) fn wanted(&self) -> Wanted<'_> {
         self.peers.wanted(&self.exchange, &self.config)
     }
 
-    /// Whether the threads run that ring doorbells for this rank. Without them nothing that is posted would ever complete.
+    /// Returns an error if a thread that rings doorbells for this rank does not run. Without such a thread nothing that is posted
+    /// would complete.
     pub(in crate::team) fn check_threads(&self) -> Result<(), TeamError> {
         Ok(self.rails.iter().try_for_each(Rail::check)?)
     }

@@ -1,11 +1,11 @@
-//! Which rails carry what is posted to a peer. A pair whose rail carries nothing goes round it: what is posted to a QP of that rail
-//! goes by a QP of another one.
+//! Which rails carry what is posted to a peer. If a rail carries nothing between two ranks, what is posted to a QP of that rail
+//! goes by a QP of another rail.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Rails of a team.
+/// A set of rails of a team.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(in crate::team) struct RailSet(u32);
@@ -13,7 +13,7 @@ pub(in crate::team) struct RailSet(u32);
 impl RailSet {
     pub(in crate::team) const EMPTY: Self = Self(0);
 
-    /// Rails 0 to `count` - 1.
+    /// Returns the set of rails 0 to `count` - 1.
     pub(in crate::team) const fn first(count: u32) -> Self {
         Self(1u32.unbounded_shl(count).wrapping_sub(1))
     }
@@ -38,7 +38,7 @@ impl RailSet {
         Self(self.0 & !others.0)
     }
 
-    /// In ascending order.
+    /// Returns the rails of the set, in ascending order.
     pub(in crate::team) fn iter(self) -> impl Iterator<Item = u32> {
         (0..u32::BITS).filter(move |rail| self.contains(*rail))
     }
@@ -50,16 +50,16 @@ impl fmt::Display for RailSet {
     }
 }
 
-/// The rails of a pair, and which of them carry.
+/// The rails between two ranks, and which of them carry traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::team) struct Carriers {
-    /// Rails that have QPs.
+    /// The number of rails that have QPs.
     rails: u32,
     without: RailSet,
 }
 
 impl Carriers {
-    /// Of `rails` that have QPs all but `without`; all of them if none would be left.
+    /// Returns the carriers if all rails below `rails` but those in `without` carry. If no rail would be left, all of them carry.
     pub(in crate::team) fn but(rails: u32, without: RailSet) -> Self {
         let left = RailSet::first(rails).without(without);
         let without = if left.is_empty() {
@@ -80,7 +80,8 @@ impl Carriers {
         !self.without.contains(rail)
     }
 
-    /// Returns the rail that carries what is posted to QPs of `rail`: itself, or one of the others in turn.
+    /// Returns the rail that carries what is posted to QPs of `rail`: `rail` itself if it carries. Otherwise the rails that carry
+    /// take the places of the rails left out in turn.
     pub(in crate::team) fn of(self, rail: u32) -> u32 {
         if self.carries(rail) {
             return rail;
@@ -91,7 +92,7 @@ impl Carriers {
         left.iter().nth(turn).unwrap_or(rail)
     }
 
-    /// Returns the QP by which goes what is posted to QP `i` of `qps`.
+    /// Returns the number of the QP that carries what is posted to QP `i`; each peer has `qps` QPs.
     pub(in crate::team) fn qp(self, i: u32, qps: u32) -> u32 {
         let rails = self.rails.max(1);
         let (rail, turn) = (i % rails, i / rails);

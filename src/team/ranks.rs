@@ -11,19 +11,19 @@ const WORDS: usize = MAX_RANKS as usize / 64;
 pub struct RankSet([u64; WORDS]);
 
 impl RankSet {
-    /// Ranks 0 to `ranks` - 1.
+    /// Returns the set of ranks 0 to `ranks` - 1.
     #[must_use]
     pub fn first(ranks: u32) -> Self {
         (0..ranks).collect()
     }
 
-    /// Returns whether `rank` is in it.
+    /// Returns whether `rank` is in the set.
     #[must_use]
     pub fn contains(&self, rank: u32) -> bool {
         rank < MAX_RANKS && self.0[rank as usize / 64] >> (rank % 64) & 1 != 0
     }
 
-    /// Returns this set with `rank`, which is left out if it is no rank that can be.
+    /// Returns this set with `rank`. A `rank` of [`MAX_RANKS`] or more is not added.
     #[must_use]
     pub fn with(self, rank: u32) -> Self {
         // No `mut self`: rustc 1.95 lets an optimized caller see such a change in its own copy of the argument.
@@ -44,7 +44,7 @@ impl RankSet {
         Self(words)
     }
 
-    /// Its ranks, in their order.
+    /// Returns the ranks of the set, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<> {
         let set = *self;
         (0..MAX_RANKS).filter(move |rank| set.contains(*rank))

@@ -1,4 +1,4 @@
-//! How a rank joins a team, and how it leaves it.
+//! How a rank joins a team and leaves it.
 
 use std::sync::Arc;
 
@@ -31,11 +31,11 @@ use crate::verbs::{Context, Pd, QpConfig};
 /// The name by which programs filter what a team says of itself in its log.
 const LOG: &str = "warpverbs::team";
 
-/// What the rails of a team are made on.
+/// The devices that the rails of a team are made on.
 #[derive(Clone, Copy)]
 pub(in crate::team) struct Devices<'a> {
     pub(in crate::team) contexts: &'a [Arc<Context>],
-    /// By rail; empty: each rail makes one of its own.
+    /// The protection domains by rail. If empty, each rail makes its own.
     pub(in crate::team) domains: &'a [Arc<Pd>],
 }
 
@@ -47,13 +47,13 @@ pub(in crate::team) fn join(
     store: Arc<dyn Store>,
 ) -> Result<Parts, TeamError> {
     let exchange = Exchange::new(store, &config);
-    // A second start of a rank has no word in the team: what fails there is its own.
+    // If another process has started this rank before, this start ends here. It publishes no failure, so the team goes on.
     exchange.enter()?;
     let joined = join_with(config, devices, gpu, &exchange);
     exchange.tell_error(joined)
 }
 
-/// Joins in `store` as `role` says, on the devices that `config` names.
+/// Joins the team that meets in `store`, with the configuration that `role` returns, on the devices that `config` names.
 pub(in crate::team) fn start<E: From<Error>>(
     config: &Config,
     store: Arc<dyn Store>,
@@ -75,7 +75,8 @@ pub(in crate::team) fn start<E: From<Error>>(
             let team_error: Option<&TeamError> = error.downcast_ref();
             if !team_error.is_some_and(TeamError::is_remote) {
                 let exchange = Exchange::new(store, &team);
-                // Only the first start of a rank speaks for it: devices are often refused because that one has them.
+                // Only the first start of a rank publishes a failure. A second start is often refused its devices because the first
+                // one uses them.
                 if let Err(taken @ TeamError::RankTaken { .. }) = exchange.enter() {
                     return Err(Error::from(taken).into());
                 }
@@ -164,7 +165,7 @@ fn tables_of(
     Ok(tables)
 }
 
-/// Says what this rank has joined as, and which way its traffic takes.
+/// Logs what this rank has joined as, and which ways its traffic takes.
 fn log(parts: &Parts) {
     tracing::info!(target: LOG, "{}", summary(parts));
     if tracing::enabled!(tracing::Level::INFO) {
@@ -174,7 +175,7 @@ fn log(parts: &Parts) {
     }
 }
 
-/// Returns what the rail on each of `contexts` has room for.
+/// Returns what the rail on each of `contexts` needs room for.
 fn room(
     config: &TeamConfig,
     contexts: &[Arc<Context>],
@@ -194,12 +195,12 @@ fn room(
 
 /// Why rails and QPs cannot be made.
 enum Refused {
-    /// In the way that was chosen; another one may do.
+    /// A device refused a step of the chosen ways. Another step may work.
     Step(FabricError),
     Other(TeamError),
 }
 
-/// The rails, and the QPs on them.
+/// Makes the rails, and the QPs on them.
 fn rails_and_peers(
     config: &TeamConfig,
     Devices { contexts, domains }: Devices<'_>,
@@ -222,7 +223,7 @@ fn rails_and_peers(
     }
 }
 
-/// Ends all of it, with a report: in the order of a drop.
+/// Ends the team of this rank, and returns a report. The parts end in the order in which a drop ends them.
 pub(in crate::team) fn close(parts: Parts) -> CloseReport {
     let Parts {
         config,
@@ -233,7 +234,7 @@ pub(in crate::team) fn close(parts: Parts) -> CloseReport {
         living,
         ..
     } = parts;
-    // Kernels find QPs and windows by the tables.
+    // The tables go first: kernels find QPs and windows by them.
     drop(tables);
     let (qps, failures) = peers.into_qps();
     let links = qps.into_iter().flat_map(Qps::into_links);

@@ -1,4 +1,4 @@
-//! The team as kernels read it. One block of device memory, whose address never moves, and one word per peer in host memory.
+//! The team as kernels read it: one block of device memory, whose address never moves, and one word per peer in host memory.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -16,10 +16,11 @@ use crate::abi::{
 use crate::gpu::{DeviceMemory, Gpu, HostMapped};
 
 const ALIGN: u64 = 128;
-/// `PeerEntry::rail_life` holds so many bits of a life.
+/// Mask of the bits of a life that `PeerEntry::rail_life` holds.
 const LIFE_MASK: u32 = (1 << RAIL_SHIFT) - 1;
 
-/// Context, settings, QP pointers, guards, keys, peer table; and the words that close a peer.
+/// The tables of a team: context, settings, QP pointers, guards, keys and peer table in device memory, and the words in host memory
+/// that close a peer.
 #[derive(Debug)]
 pub(in crate::team) struct Tables {
     gpu: Arc<dyn Gpu>,
@@ -36,31 +37,31 @@ pub(in crate::team) struct Tables {
     shadow: Mutex<Shadow>,
 }
 
-/// How kernels post to a peer.
+/// The values by which kernels post to a peer.
 #[derive(Clone, Debug)]
 pub(in crate::team) struct Posting {
-    /// Number of the life of the QPs.
+    /// The number of the life of the QPs.
     pub(in crate::team) life: u32,
     pub(in crate::team) carriers: Carriers,
     /// Device addresses of the contexts of the QPs.
     pub(in crate::team) contexts: Vec<u64>,
 }
 
-/// What the peer table holds.
+/// The contents of the peer table, for rows that are written again.
 #[derive(Debug)]
 struct Shadow {
-    /// By peer: life of the QPs to it.
+    /// The life of the QPs to each peer.
     lives: Vec<u32>,
-    /// By peer: the rails that carry what is posted to it.
+    /// The rails that carry what is posted to each peer.
     carriers: Vec<Carriers>,
-    /// `[window][rail][peer]` of the windows that exist, each with the key of its own rail.
+    /// `[window][rail][peer]`: the entries of the windows that exist, each with the key of its own rail.
     entries: Vec<PeerEntry>,
-    /// `[window][peer]`: where kernels of this rank load from and store to it; 0: nowhere.
+    /// `[window][peer]`: the address at which kernels of this rank load from and store to the window of the peer; 0 if they cannot.
     direct: Vec<u64>,
 }
 
 impl Tables {
-    /// Fills a new block; `contexts` are the QP pointers, `[peer][qps_per_peer]`.
+    /// Makes the tables in new memory. `contexts` are the QP pointers, `[peer][qps_per_peer]`.
     pub(in crate::team) fn new(
         gpu: &Arc<dyn Gpu>,
         team: &TeamConfig,
@@ -122,26 +123,26 @@ impl Tables {
         Ok(tables)
     }
 
-    /// Device address of the `TeamContext`.
+    /// Returns the device address of the `TeamContext`.
     pub(in crate::team) fn addr(&self) -> u64 {
         self.memory.addr()
     }
 
-    /// Sets the deadline of device calls. A team that is aborted stays aborted.
+    /// Sets the deadline of device calls. A team that was aborted stays aborted.
     pub(in crate::team) fn write_deadline(&self, deadline: Duration) -> Result<(), TeamError> {
         let ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
         let at = self.config + offset_of!(DeviceConfig, deadline_ns) as u64;
         Ok(self.gpu.write(at, bytemuck::bytes_of(&ns))?)
     }
 
-    /// Ends device calls from now on.
+    /// Ends device calls that run and all later ones.
     pub(in crate::team) fn write_abort(&self) -> Result<(), TeamError> {
         let at = self.config + offset_of!(DeviceConfig, abort) as u64;
         Ok(self.gpu.write(at, bytemuck::bytes_of(&1_u32))?)
     }
 
-    /// Adds the rows of the next window: `entries[rail][peer]` holds address and key only. `direct` has, by peer, the address at
-    /// which kernels of this rank load and store; 0 if they cannot. The local keys are by rail, big-endian.
+    /// Adds the rows of the next window: `entries[rail][peer]` holds address and key only. `direct` holds for each peer the address
+    /// at which kernels of this rank load and store, 0 if they cannot. `lkeys_be` holds the local key of each rail, big-endian.
     pub(in crate::team) fn add_window(
         &self,
         entries: &[PeerEntry],
@@ -167,7 +168,7 @@ impl Tables {
         Ok(self.gpu.write(at, bytemuck::cast_slice(&rows))?)
     }
 
-    /// Writes into every entry of `peer` how kernels post to it. Inside its grace period only.
+    /// Writes into every entry of `peer` how kernels post to it. Call it only in the grace period of the peer.
     pub(in crate::team) fn set_life(&self, peer: u32, posts: &Posting) -> Result<(), TeamError> {
         let mut shadow = self.shadow();
         self.begin_life(&mut shadow, peer, posts)?;
@@ -180,7 +181,7 @@ impl Tables {
         self.write_contexts(peer, &posts.contexts)
     }
 
-    /// By window of `peer` that it has: whether kernels reach it by load and store.
+    /// Returns for each window that `peer` has whether kernels of this rank reach it by load and store.
     pub(in crate::team) fn direct(&self, peer: u32) -> Vec<bool> {
         let shadow = self.shadow();
         let (ranks, peer) = (self.ranks as usize, peer as usize);
@@ -191,7 +192,7 @@ impl Tables {
             .collect()
     }
 
-    /// From now on no window of `peer` is reached by load and store. Inside its grace period only.
+    /// Ends the access of kernels to all windows of `peer` by load and store. Call it only in the grace period of the peer.
     pub(in crate::team) fn end_direct(&self, peer: u32) -> Result<(), TeamError> {
         let mut shadow = self.shadow();
         let none = vec![0; shadow.direct.len() / self.ranks as usize];
@@ -199,8 +200,8 @@ impl Tables {
         self.write_peer(&shadow, peer)
     }
 
-    /// Fills in every entry of a new generation of `peer`: how kernels post to it, by window the address for load and store, and by
-    /// window and rail address and key (big-endian). Inside its grace period only. May be called again.
+    /// Writes every entry of a new generation of `peer`: how kernels post to it, the address for load and store by window, and
+    /// address and key (big-endian) by window and rail. Call it only in the grace period of the peer. It may be called again.
     pub(in crate::team) fn set_peer(
         &self,
         peer: u32,
@@ -215,7 +216,7 @@ impl Tables {
         self.write_peer(&shadow, peer)
     }
 
-    /// Writes where the windows of `peer` are, and their keys. Inside its grace period only.
+    /// Writes the address and key of each window of `peer`, by window and rail. Call it only in the grace period of the peer.
     pub(in crate::team) fn set_places(
         &self,
         peer: u32,
@@ -226,13 +227,14 @@ impl Tables {
         self.write_peer(&shadow, peer)
     }
 
-    /// Writes where the contexts are by which kernels post to `peer`. Inside its grace period only.
+    /// Writes the addresses of the QP contexts by which kernels post to `peer`. Call it only in the grace period of the peer.
     fn write_contexts(&self, peer: u32, contexts: &[u64]) -> Result<(), TeamError> {
         let at = self.qps + u64::from(peer) * size_of_val(contexts) as u64;
         Ok(self.gpu.write(at, bytemuck::cast_slice(contexts))?)
     }
 
-    /// Writes where `peer` is reached by load and store, by window; the marks of its entries are written after it.
+    /// Writes the address of each window of `peer` for load and store; 0 if kernels cannot. The caller then writes the entries,
+    /// whose marks depend on it.
     fn write_direct(
         &self,
         shadow: &mut Shadow,
@@ -259,7 +261,7 @@ impl Tables {
         Ok(())
     }
 
-    /// From now on no kernel gets a guard of `peer`.
+    /// Closes `peer`: from now on no kernel gets a guard of it.
     pub(in crate::team) fn close(&self, peer: u32) {
         self.closed_word(peer).store(1, Ordering::Relaxed);
         // Sequentially consistent. Pairs with the fence of `guard_enter`: either the kernel sees the word, or `readers`, read
@@ -267,7 +269,7 @@ impl Tables {
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
-    /// Kernels get guards of `peer` again.
+    /// Opens `peer`: kernels get guards of it again.
     pub(in crate::team) fn open(&self, peer: u32) {
         // Release. Pairs with the acquire fence of `guard_enter`: a kernel that finds the peer open sees everything written before.
         self.closed_word(peer).store(0, Ordering::Release);
@@ -278,7 +280,7 @@ impl Tables {
         self.closed_word(peer).load(Ordering::Relaxed) != 0
     }
 
-    /// Guards of `peer` that kernels hold now.
+    /// Returns how many guards of `peer` kernels hold now.
     pub(in crate::team) fn readers(&self, peer: u32) -> Result<u64, TeamError> {
         let at = self.guards + u64::from(peer) * size_of::<PeerGuard>() as u64;
         let mut readers = [0u64];
@@ -302,7 +304,7 @@ impl Tables {
 }
 
 impl Shadow {
-    /// Where the windows of a peer are, and their keys; `ranks` in all.
+    /// Sets address and key of each window and rail of a peer. `ranks` is the number of ranks of the team.
     fn set_places(&mut self, peer: u32, ranks: u32, places: &[(u64, u32)]) {
         let rows = (peer as usize..self.entries.len()).step_by(ranks as usize);
         for (at, (base, rkey_be)) in rows.zip(places.iter().copied()) {
@@ -311,7 +313,7 @@ impl Shadow {
         }
     }
 
-    /// Returns the entry at `place` as kernels read it: by the rail that carries what is posted to the QPs of its row.
+    /// Returns the entry at `place` as kernels read it: with the key of the rail that carries what is posted to the QPs of its row.
     fn told(&self, ranks: u32, rails: u32, place: usize) -> PeerEntry {
         let (ranks, rails) = (ranks as usize, rails as usize);
         let (row, peer) = (place / ranks, place % ranks);

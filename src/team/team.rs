@@ -1,4 +1,4 @@
-//! [`Team`]: how a program joins, and what it asks of the team as a whole. `peer.rs` has what it does with one peer.
+//! [`Team`]: how a program joins, and what it asks of the team as a whole. `peer.rs` has the functions for one peer.
 
 use std::fmt::Display;
 use std::sync::{Arc, Weak};
@@ -27,7 +27,7 @@ use crate::gpu::{DeviceMemory, Gpu};
 use crate::verbs::{Context, Events, Export, HeapStats, Pd};
 
 /// The team as one rank holds it. Dropping it destroys the QPs and frees the windows ([`Team::close`] does so with a report). No
-/// kernel may use them any more. A [`Team::barrier`] before the drop makes sure that no peer still writes to the windows.
+/// kernel may use QPs or windows any more. A [`Team::barrier`] before the drop makes sure that no peer still writes to the windows.
 #[derive(Debug)]
 pub struct Team {
     parts: Parts,
@@ -37,8 +37,9 @@ impl Team {
     /// Joins the team that meets in `store`, as rank `config.rank`, with the device `context` and kernels on `gpu`.
     ///
     /// # Errors
-    /// What is wrong here, or at another rank ([`TeamError::PeerFailed`]), or between two ([`TeamError::Mismatch`]); ranks
-    /// that do not come within `config.join_timeout`. Everything that was made has been taken down again.
+    /// An error of this rank, of another rank ([`TeamError::PeerFailed`]), or a difference between two ranks
+    /// ([`TeamError::Mismatch`]). Ranks do not come within `config.join_timeout`. Everything that was made has been taken down
+    /// again.
     pub fn join(
         config: TeamConfig,
         context: &Arc<Context>,
@@ -66,9 +67,9 @@ impl Team {
         start::join(config, devices, gpu, store).map(Self::new)
     }
 
-    /// As `join_rails`, in protection domains that the caller keeps using: one for each rail, on the device of which it is. QPs of the
-    /// caller in such a domain may use memory that the team registers, if they know its keys. The team's QPs may use what the
-    /// caller registers.
+    /// As `join_rails`, in protection domains that the caller goes on using: one for each rail, on the device that the rail uses.
+    /// QPs of the caller in such a domain may use memory that the team registers, if they know its keys. The team's QPs may use
+    /// memory that the caller registers.
     ///
     /// # Errors
     /// As [`Team::join_rails`].
@@ -92,7 +93,7 @@ impl Team {
     /// Joins as `config` says: opens the device, the GPU and the store that it names. A team of one needs no store.
     ///
     /// # Errors
-    /// What cannot be opened; as [`Team::join`].
+    /// A device, GPU or store that cannot be opened. Other errors as [`Team::join`].
     pub fn start(config: &Config) -> Result<Arc<Self>, Error> {
         Self::start_as(config, |team, _| Ok(team))
     }
@@ -101,7 +102,7 @@ impl Team {
     /// configuration of a founder, or of a rank that joins later ([`TeamConfig::joining`]).
     ///
     /// # Errors
-    /// As [`Team::start`], and those of `role`, before anything else is opened than the store.
+    /// As [`Team::start`]. Errors of `role`: until it returns, only the store is open.
     pub fn start_as<E: From<Error>>(
         config: &Config,
         role: impl FnOnce(TeamConfig, &Arc<dyn Store>) -> Result<TeamConfig, E>,
@@ -110,7 +111,7 @@ impl Team {
         Self::start_in(config, store, role)
     }
 
-    /// Returns the store that `config` names; for a team of one that names none, memory of this process.
+    /// Returns the store that `config` names. For a team of one rank that names none, it is in memory of this process.
     ///
     /// # Errors
     /// As [`open_store`].
@@ -121,7 +122,7 @@ impl Team {
         }
     }
 
-    /// As `start_as`, in `store`, whatever the configuration says of one.
+    /// As `start_as`, in `store` instead of the store that `config` names.
     ///
     /// # Errors
     /// As [`Team::start_as`].
@@ -133,13 +134,14 @@ impl Team {
         start::start(config, store, role).map(Self::new)
     }
 
-    /// Ends the team of this rank. It moves its QPs to Err and waits within [`TeamSettings::deadline`](crate::config::TeamSettings::deadline)
-    /// until the HCA has nothing of them left to send. It destroys the QPs; then it frees the windows. As after a drop, no kernel
-    /// may use the team any more. Peers see the same as when a rank ends.
+    /// Ends the team of this rank. It moves the QPs to Err, and waits within
+    /// [`TeamSettings::deadline`](crate::config::TeamSettings::deadline) until the HCA has nothing of them left to send. It
+    /// destroys the QPs, then frees the windows. As after a drop, no kernel may use the team any more. Peers see the same as when a
+    /// rank ends.
     ///
     /// # Errors
     ///
-    /// The team back, if another holder of it is left: a layer, or a copy of the handle.
+    /// Returns the team back if another holder of it is left: a layer, or a copy of the handle.
     pub fn close(self: Arc<Self>) -> Result<CloseReport, Arc<Self>> {
         Arc::try_unwrap(self).map(|team| start::close(team.parts))
     }
@@ -150,60 +152,61 @@ impl Team {
         self.parts.config.rank
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         self.parts.config.ranks
     }
 
-    /// Returns how it was joined.
+    /// Returns the configuration with which this rank joined.
     #[must_use]
     pub fn config(&self) -> &TeamConfig {
         &self.parts.config
     }
 
-    /// Where kernels of this rank run.
+    /// Returns the device that kernels of this rank run on.
     #[must_use]
     pub fn gpu(&self) -> &Arc<dyn Gpu> {
         &self.parts.gpu
     }
 
-    /// Teams of this process whose kernels run on the device of this one, itself among them.
+    /// Returns the number of teams of this process whose kernels run on the device of this team, this team included.
     pub(crate) fn teams_on_device(&self) -> u32 {
         crate::fabric::teams_on(&self.parts.gpu.device_id())
     }
 
-    /// Device address of the [`TeamContext`](crate::abi::TeamContext).
+    /// Returns the device address of the [`TeamContext`](crate::abi::TeamContext).
     #[must_use]
     pub fn context_addr(&self) -> u64 {
         self.parts.tables.addr()
     }
 
-    /// Returns how signals are kept after data: the same at all ranks.
+    /// Returns how signals are kept after data. All ranks use the same way.
     #[must_use]
     pub fn signal_order(&self) -> SignalOrder {
         self.parts.choices.order()
     }
 
-    /// Rails: HCAs of each rank.
+    /// Returns the number of rails, which is the number of HCAs of each rank.
     #[must_use]
     pub fn rails(&self) -> usize {
         self.parts.rails.len()
     }
 
-    /// Statistics of the control heap of `rail`; none if the team has no such rail.
+    /// Returns the statistics of the control heap of `rail`; none if the team has no such rail.
     #[must_use]
     pub fn rail_stats(&self, rail: usize) -> Option<HeapStats> {
         self.parts.rails.get(rail).map(|rail| rail.heap().stats())
     }
 
-    /// Returns what the control heap holds: that of the first rail.
+    /// Returns the statistics of the control heap of the first rail.
     #[must_use]
     pub fn control_stats(&self) -> HeapStats {
         self.parts.rails[0].heap().stats()
     }
 
-    /// Returns a map of the heaps of all rails that a person reads: the figures of each, then its live blocks and free extents by offset.
+    /// Returns a map of the heaps of all rails for a person to read: the figures of each heap, then its live blocks and free
+    /// extents by offset.
     #[must_use]
     pub fn control_heap_dump(&self) -> String {
         let mut map = String::new();
@@ -217,8 +220,8 @@ impl Team {
 
     /// Returns what this rank has joined as and what carries its payload, in one line.
     ///
-    /// A peer counts as direct where both ranks asked for it and are beside each other. Whether the memory of a peer can then be
-    /// opened, [`Team::is_direct`] says.
+    /// A peer counts as direct if both ranks asked for it and are beside each other. [`Team::is_direct`] tells whether the memory
+    /// of the peer could be opened.
     #[must_use]
     pub fn summary(&self) -> String {
         report::summary::summary(&self.parts)
@@ -236,8 +239,8 @@ impl Team {
         self.parts.choices.all()
     }
 
-    /// Returns how the HCA of each rail reaches this rank's memory: name, rail, and on which rung of the ladder it stands. The heap of
-    /// queues first, then the windows by number.
+    /// Returns how the HCA of each rail reaches this rank's memory: name of the memory, rail, and rung of the ladder. The heap of
+    /// queues comes first, then the windows by number.
     #[must_use]
     pub fn exports(&self) -> Vec<(String, usize, Export)> {
         let heaps = self
@@ -254,8 +257,8 @@ impl Team {
         heaps.chain(windows).collect()
     }
 
-    /// Commands that have gone to the HCAs through this team's contexts: made, moved, asked about and destroyed QPs, CQs, keys.
-    /// Address handles are no commands.
+    /// Returns the number of commands that have gone to the HCAs through this team's contexts: to make, move, query and destroy
+    /// QPs, CQs and keys. An address handle takes no command.
     #[must_use]
     #[doc(hidden)]
     pub fn commands(&self) -> u64 {
@@ -266,8 +269,8 @@ impl Team {
             .sum()
     }
 
-    /// Bytes of device and pinned host memory that were ever taken on this team's device, plus the bytes of its heaps that QPs
-    /// hold. Between two looks that show the same nothing was allocated.
+    /// Returns the bytes of device and pinned host memory that were ever allocated on this team's device, plus the bytes of its
+    /// heaps that QPs hold. If two calls return the same number, nothing was allocated between them.
     #[must_use]
     #[doc(hidden)]
     pub fn bytes_allocated(&self) -> u64 {
@@ -280,7 +283,8 @@ impl Team {
     /// has the window, and all can make it again.
     ///
     /// # Errors
-    /// A size outside the limits or different at another rank; more than [`TeamSettings::windows`](crate::config::TeamSettings::windows) windows; what HCA and device refuse.
+    /// A size outside the limits, or another one at another rank. More than
+    /// [`TeamSettings::windows`](crate::config::TeamSettings::windows) windows. Errors of the HCA and the device.
     pub fn window(&self, bytes: u64) -> Result<Window, TeamError> {
         together::add_window(&self.parts, bytes, Place::New, Purpose::Any)
     }
@@ -294,8 +298,8 @@ impl Team {
         together::add_window(&self.parts, bytes, Place::New, Purpose::Data)
     }
 
-    /// As `data_window`, for memory that this rank sends from: no peer gets a key of it, and none can write it. It takes its number like
-    /// any other.
+    /// As `data_window`, for memory that this rank sends from: no peer gets a key of it, and no peer can write it. It is numbered
+    /// with the other windows.
     ///
     /// # Errors
     /// As [`Team::window`].
@@ -303,9 +307,9 @@ impl Team {
         together::add_window(&self.parts, bytes, Place::New, Purpose::Send)
     }
 
-    /// As [`Team::window`], over memory that the caller has: of this rank's device, or of an application ([`Gpu::wrap_memory`](crate::gpu::Gpu::wrap_memory)). It
-    /// keeps its contents, and begins at a multiple of 128. The other ranks may make the same window by [`Team::window`]. Kernels
-    /// of other processes reach it by the HCA only.
+    /// As [`Team::window`], over memory that the caller has: of this rank's device, or of an application
+    /// ([`Gpu::wrap_memory`](crate::gpu::Gpu::wrap_memory)). The memory keeps its contents, and begins at a multiple of 128. The
+    /// other ranks may make the same window by [`Team::window`]. Kernels of other processes reach it by the HCA only.
     ///
     /// # Errors
     /// As [`Team::window`]; memory that the HCA does not reach as it reaches the windows before this one.
@@ -314,11 +318,12 @@ impl Team {
         together::add_window(&self.parts, bytes, place, Purpose::Any)
     }
 
-    /// Makes something at all founders together, or at none: what `make` makes at this rank, with its windows. `topic` is used for
-    /// nothing else. After an error all founders may make it again, and nothing is left of the try that failed.
+    /// Makes something at all founders, or at none: each calls `make`, which also makes the windows that belong to it. `topic` is
+    /// used for nothing else. If a try fails, nothing is left of it, and the founders may try again.
     ///
     /// # Errors
-    /// Those of `make`, at every rank; what differs between ranks; ranks that do not come or have failed for good; the store's.
+    /// Errors of `make`, at every rank. Ranks make different things. Ranks do not come, or have failed for good. Errors of the
+    /// store.
     pub(crate) fn make_together<T, E>(
         &self,
         topic: &str,
@@ -330,7 +335,8 @@ impl Team {
         together::make_together(&self.parts, topic, make)
     }
 
-    /// Waits until every founder has called it with the same `name`, which is used once. After an error all may call it again.
+    /// Waits until every founder has called `barrier` with the same `name`, which is used once. After an error all founders may
+    /// call it again.
     ///
     /// # Errors
     /// [`TeamError::Late`] for a rank that joined later. Ranks that do not come within the team's timeout, or have failed.
@@ -345,37 +351,36 @@ impl Team {
         met.map(drop)
     }
 
-    /// Returns the founders that go on, the same set at all of them. Every living founder calls it, with a `name` that is used once. The
-    /// caller waits for ranks in `awaited`. It stops to wait for one whose process has ended, and for all that have not come within
-    /// the team's timeout. It publishes no failure: the team is left as it was.
+    /// Returns the founders that go on, the same set at all of them. Every living founder calls it, with a `name` that is used
+    /// once. The caller waits for the ranks in `awaited`, until their processes have ended or the team's timeout has passed. It
+    /// publishes no failure: the team is left as it was.
     ///
-    /// # Errors
-    /// [`TeamError::LeftOut`]: the others go on without this rank. [`TeamError::Differs`]: another rank refuses what this one wants
-    /// ([`Team::wants`]); the count has not been then. [`TeamError::Late`] for a rank that joined later; the store's.
+    /// [`TeamError::LeftOut`] if the others go on without this rank. [`TeamError::Differs`] if another rank refuses what this rank
+    /// wants ([`Team::wants`]); then no set was settled. [`TeamError::Late`] for a rank that joined later. Errors of the store.
     pub fn living(&self, name: &str, awaited: RankSet) -> Result<RankSet, TeamError> {
         self.check_threads()?;
         living::living(&self.parts.exchange, name, awaited)
     }
 
-    /// Whether another rank has published that it gives up.
+    /// Returns an error if another rank has published that it gives up.
     ///
     /// # Errors
-    /// Its error; [`VerbsError::Panicked`](crate::verbs::VerbsError::Panicked) if a thread that rings doorbells for this rank does not
-    /// run any more.
+    /// The error of the other rank. [`VerbsError::Panicked`](crate::verbs::VerbsError::Panicked) if a thread that rings doorbells
+    /// for this rank does not run any more.
     pub fn check_peers(&self) -> Result<(), TeamError> {
         self.check_threads()?;
         self.parts.exchange.failure()
     }
 
-    /// As `check_peers`, if the store answers at once, for a rank whose call runs.
+    /// As `check_peers`, but passes over the other ranks if the store does not answer at once. For a rank whose call runs.
     pub(crate) fn check_peers_at_once(&self) -> Result<(), TeamError> {
         self.check_threads()?;
         self.parts.exchange.failure_at_once()
     }
 
-    /// Whether the processes of all other founders still run, as far as this machine can see. A process that is killed publishes no
-    /// failure. This call cannot see processes of other machines. A rank that was replaced has ended, too, so a group does not make
-    /// this call.
+    /// Returns an error if the process of another founder has ended, as far as this machine can see. A process that is killed
+    /// publishes no failure. This call cannot see processes of other machines. It also reports a rank that was replaced, so a group
+    /// does not make this call.
     ///
     /// # Errors
     /// [`TeamError::PeerEnded`].
@@ -383,27 +388,29 @@ impl Team {
         self.parts.exchange.check_processes()
     }
 
-    /// Returns the other founders whose processes have ended, as far as this machine can see; as [`Team::check_processes`].
+    /// Returns the other founders whose processes have ended, as far as this machine can see. The limits are those of
+    /// [`Team::check_processes`].
     #[must_use]
     pub fn ended_ranks(&self) -> Vec<u32> {
         self.parts.exchange.ended().map(|(rank, _)| rank).collect()
     }
 
-    /// Whether the threads run that ring doorbells for this rank. Each launch of a layer and each collective call asks, too.
+    /// Returns an error if a thread that rings doorbells for this rank does not run. Each launch of a layer and each collective
+    /// call asks, too.
     ///
     /// # Errors
-    /// [`VerbsError::Panicked`](crate::verbs::VerbsError::Panicked): what is posted does not run any more.
+    /// [`VerbsError::Panicked`](crate::verbs::VerbsError::Panicked): nothing that is posted completes any more.
     pub(crate) fn check_threads(&self) -> Result<(), TeamError> {
         self.parts.check_threads()
     }
 
-    /// Tells the others that this rank comes to nothing any more, before it closes the team while they may still wait for it. Their
-    /// collective calls then end with [`TeamError::PeerClosed`] at once.
+    /// Tells the other ranks that this rank takes part in nothing any more, before it closes the team while they may still wait for
+    /// it. Their collective calls then end with [`TeamError::PeerClosed`] at once.
     pub fn tell_closed(&self) {
         self.parts.exchange.tell_closed();
     }
 
-    /// Returns the other founders that have told so.
+    /// Returns the other founders that have called [`Team::tell_closed`].
     ///
     /// # Errors
     /// The store's.
@@ -411,7 +418,7 @@ impl Team {
         Ok(self.parts.exchange.closed()?.collect())
     }
 
-    /// Tells the others that this rank gives up, and why.
+    /// Tells the other ranks that this rank gives up, and why.
     pub fn give_up(&self, message: &str) {
         self.parts.exchange.fail_with(message);
     }
@@ -439,19 +446,19 @@ impl Team {
         self.parts.exchange.store()
     }
 
-    /// By rail: what its HCA tells without being asked.
+    /// Returns the events of the HCA of each rail, by number of the rail: what the HCA tells without being asked.
     pub(crate) fn hca_events(&self) -> impl Iterator<Item = (usize, &Events)> {
         let rails = self.parts.rails.iter().enumerate();
         rails.filter_map(|(number, rail)| Some((number, rail.events()?)))
     }
 
-    /// Peers of which kernels have found a QP failed since the last call, and those that share a word with them.
+    /// Returns the peers of which kernels have found a QP failed since the last call, and the peers that share a word with them.
     #[doc(hidden)]
     pub fn failing(&self) -> Vec<u32> {
         self.parts.peers.failures().take()
     }
 
-    /// Writes that the program of this rank makes `layer` with these arguments now.
+    /// Publishes that the program of this rank makes `layer` with these arguments now.
     ///
     /// # Errors
     /// The store's.
@@ -459,7 +466,7 @@ impl Team {
         arguments::wants(&self.parts.exchange, layer, arguments)
     }
 
-    /// This rank has made `layer`.
+    /// Notes that this rank has made `layer`.
     pub(crate) fn has_made(&self, layer: &str, launches: Weak<Launches>) {
         self.parts.exchange.program().has_made(layer, launches);
     }
@@ -469,42 +476,42 @@ impl Team {
         self.parts.exchange.program().has_layer(layer)
     }
 
-    /// Returns what `rank` makes, or has made last, if it can be read now.
+    /// Returns what `rank` makes, or has made last, if the record can be read now.
     pub(crate) fn wants_of(&self, rank: u32) -> Option<Wants> {
         arguments::wants_of(&self.parts.exchange, rank)
     }
 
-    /// Writes the shapes of this rank's calls of `layer`.
+    /// Publishes the shapes of this rank's calls of `layer`.
     pub(crate) fn tell_shapes(&self, layer: &str, shapes: &[CallShape]) {
         arguments::tell_shapes(&self.parts.exchange, layer, shapes);
     }
 
-    /// The shapes of the calls of `rank` of `layer`, the layer's own left out, if they can be read now.
+    /// Returns the shapes of the calls of `layer` by `rank`, without the layer's own shape, if the record can be read now.
     pub(crate) fn shapes_of(&self, layer: &str, rank: u32) -> Option<Vec<CallShape>> {
         arguments::shapes_of(&self.parts.exchange, layer, rank)
     }
 
-    /// Writes what this rank has found.
+    /// Publishes a difference between ranks that this rank has found.
     pub(crate) fn tell_differs(&self, found: &Differs) {
         arguments::tell_differs(&self.parts.exchange, found);
     }
 
-    /// Returns whether the store has not answered what this rank wanted to know of the others a moment ago.
+    /// Returns whether the store has just left a question of this rank about the others unanswered.
     pub(crate) fn asks_in_vain(&self) -> bool {
         self.parts.exchange.is_silent()
     }
 
-    /// Returns what `rank` has found last, if it can be read now.
+    /// Returns the difference that `rank` has found last, if the record can be read now.
     pub(crate) fn differs_of(&self, rank: u32) -> Option<Differs> {
         arguments::differs_of(&self.parts.exchange, rank)
     }
 
     /// Publishes the addresses, settings and windows of this generation as record `hello/RANK.GENERATION`. A rank that joins later
-    /// calls it when all its windows are made; members need the record in [`Team::connect_peer`]. Founders have published it when
-    /// they met.
+    /// calls it when all its windows are made; members need the record in [`Team::connect_peer`]. For a founder it does nothing:
+    /// founders publish their hellos when they meet.
     ///
     /// # Errors
-    /// The store's, a record that is too long among them.
+    /// Errors of the store, also for a record that is too long.
     pub fn hello(&self) -> Result<(), TeamError> {
         match replace::hello_record(&self.parts)? {
             Some((key, text)) => Ok(self.parts.exchange.store().put(&key, &text)?),
@@ -512,12 +519,12 @@ impl Team {
         }
     }
 
-    /// That record, key and value, for a caller that writes it; none of a founder.
+    /// Returns the key and the value of the record that [`Team::hello`] writes, for a caller that writes it; none for a founder.
     pub(crate) fn hello_record(&self) -> Result<Option<(String, Vec<u8>)>, TeamError> {
         replace::hello_record(&self.parts)
     }
 
-    /// Writes again what ranks that come read of this one, into a store that has lost it.
+    /// Writes again, into a store that has lost them, the records of this rank that newcomers read.
     pub(crate) fn tell_all_again(&self) -> Result<(), TeamError> {
         retell::tell_all_again(&self.parts)
     }

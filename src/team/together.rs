@@ -1,5 +1,5 @@
-//! What all founders make together, or none of them: windows, and a layer with its windows. A rank that joins later makes the same
-//! alone.
+//! What founders make together, each at its rank or none at all: windows, and a layer with its windows. A rank that joins later
+//! makes the same windows and layers alone.
 
 use std::cell::OnceCell;
 use std::fmt::Display;
@@ -11,31 +11,32 @@ use super::parts::Parts;
 use super::windows::window::{OwnedWindow, Place, Plan, Purpose, Site, WindowRecord};
 use crate::abi::Window;
 
-/// Windows that a MoE layer takes.
+/// The number of windows that a MoE layer takes.
 const WINDOWS_OF_A_LAYER: u32 = 3;
 
-/// What a founder tells the others of what it has made.
+/// The record in which a founder tells the others what it has made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Word {
-    /// What all must have alike: name and value.
+    /// Pairs of name and value that all ranks must have alike.
     agreed: Vec<(String, String)>,
     windows: Vec<WindowRecord>,
 }
 
-/// What one try makes at this rank. All of it goes with a try that fails.
+/// The windows and settings that one try makes at this rank. If the try fails, they are dropped.
 #[derive(Debug)]
 pub(crate) struct Maker<'a> {
     own: &'a Parts,
-    /// How many windows the team has.
+    /// The number of windows that the team had before this try.
     first: usize,
     made: Vec<OwnedWindow>,
-    /// Key and pairs of name and value, by which ranks that join later compare theirs.
+    /// The key of a record, and its pairs of name and value. Ranks that join later compare their pairs with it.
     agreed: Option<(String, Vec<(String, String)>)>,
 }
 
 impl Maker<'_> {
-    /// All ranks must have these pairs of name and value alike; `topic` is used for nothing else.
+    /// Sets the pairs of name and value that all ranks must have alike. They are published under `topic`, which is used for nothing
+    /// else.
     pub(crate) fn agree(&mut self, topic: String, pairs: Vec<(String, String)>) {
         self.agreed = Some((topic, pairs));
     }
@@ -72,7 +73,7 @@ impl Maker<'_> {
             rails: &self.own.rails,
             config: &self.own.config,
         };
-        // What refuses the first one has all of them lie a step lower.
+        // If a device refuses window 0 in one way of reaching memory, `make_window` takes the next way, for all windows.
         let owned = self
             .own
             .choices
@@ -97,11 +98,11 @@ pub(in crate::team) fn add_window(
     })
 }
 
-/// Makes something at all founders together, or at none: what `make` makes at this rank, with its windows. `topic` is used for
-/// nothing else. After an error all founders may make it again, and nothing is left of the try that failed.
+/// Makes something at all founders, or at none: each calls `make`, which also makes the windows that belong to it. `topic` is used
+/// for nothing else. If a try fails, nothing is left of it, and the founders may try again.
 ///
 /// # Errors
-/// Those of `make`, at every rank; what differs between ranks; ranks that do not come or have failed for good; the store's.
+/// Errors of `make`, at every rank. Ranks make different things. Ranks do not come, or have failed for good. Errors of the store.
 pub(in crate::team) fn make_together<T, E>(
     own: &Parts,
     topic: &str,
@@ -110,7 +111,7 @@ pub(in crate::team) fn make_together<T, E>(
 where
     E: From<TeamError> + Display,
 {
-    // What is posted by a rank without these threads does not run: it has failed for good.
+    // If the threads that ring doorbells do not run, nothing that this rank posts completes: the rank has failed for good.
     own.exchange.tell_error(own.check_threads())?;
     let mut windows = own.windows.lock();
     let mut maker = Maker {
@@ -155,13 +156,13 @@ where
             .map(|(rank, word)| (*rank, word.windows[window].clone()))
             .collect()
     });
-    // All others have it. What the device refuses here ends this rank for good.
+    // All other founders have the windows now. If the device refuses here, this rank has failed for good.
     let told_kernels = tell_kernels(own, owned, records.collect());
     windows.extend(own.exchange.tell_error(told_kernels)?);
     Ok(made)
 }
 
-/// Compares what `rank` tells with what this rank does; `first` is the number of the first window.
+/// Compares what `rank` has made with what this rank has made. `first` is the number of the first window.
 fn check_word(
     own: &Parts,
     mine: &Word,
@@ -182,7 +183,7 @@ fn check_word(
     })
 }
 
-/// Gives kernels the rows of windows, with what the founders have told of each.
+/// Writes the rows of the windows into the tables that kernels read. `records` holds what the founders have told of each window.
 fn tell_kernels(
     own: &Parts,
     mut made: Vec<OwnedWindow>,

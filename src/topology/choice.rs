@@ -10,21 +10,21 @@ use super::pci::PciAddress;
 use super::rdma::{LinkLayer, PortState, RdmaDevice, RdmaPort, by_number};
 use super::reason::{Reason, admit};
 
-/// What a rank looks for in a port.
+/// The wishes of a rank for its port.
 ///
-/// A port that is active and of the link layer of the others is a candidate. The nearest to the GPU, or to the NUMA node, goes first, then
-/// the fastest. Among equals each rank of the machine takes another one, in turn, and then they go by name. So a machine gives the same answer on
-/// every run, and no answer depends on what other processes do.
+/// A port is a candidate if it is active and of the wanted link layer. The nearest port to the GPU, or to the NUMA node, goes
+/// first, then the fastest. Equal ports are sorted by name, and each rank of the machine begins with another of them, in turn. So a
+/// machine gives the same answer on every run, and no answer depends on what other processes do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wish<'a> {
-    /// GPUs of the ranks of this machine, by local rank. None where a rank has none, or nothing is known of it.
+    /// The GPUs of the ranks of this machine, by local rank. None for a rank that has no GPU, or whose GPU is not known.
     pub gpus: &'a [Option<PciAddress>],
-    /// The place of this rank in [`Wish::gpus`]; a rank that is not in it has no GPU.
+    /// The place of this rank in [`Wish::gpus`]. A rank without a place there has no GPU.
     pub place: usize,
-    /// The NUMA node of what moves the data, where this rank has no GPU: its CPUs'. None: all ports are as far.
+    /// The NUMA node of the CPUs that move the data, if this rank has no GPU. None: all ports are equally far.
     pub node: Option<u32>,
-    /// Only ports of this link layer. None: of the one that the machine's fastest active port has, of two that are as fast the one
-    /// with more ports, then InfiniBand. All ranks of a machine get the same, whatever is near them.
+    /// The wanted link layer. None: that of the machine's fastest active port. Of two equally fast layers it is the one with more
+    /// ports, then InfiniBand. All ranks of a machine get the same layer, whichever ports are near them.
     pub link_layer: Option<LinkLayer>,
 }
 
@@ -32,18 +32,18 @@ pub struct Wish<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Candidate {
-    /// Name of the device.
+    /// The name of the device.
     pub device: String,
-    /// Number of the port.
+    /// The number of the port.
     pub port: u8,
-    /// How far it is from the GPU or the NUMA node. None where one of them is not known, or has no place in the PCI tree.
+    /// The distance from the GPU or the NUMA node. None if one of the ends is not known, or has no place in the PCI tree.
     pub distance: Option<Distance>,
-    /// Megabits per second; 0 where that is not known.
+    /// The rate in megabits per second; 0 if it is not known.
     pub rate_mbps: u32,
 }
 
 impl Candidate {
-    /// Returns whether it is as near and as fast as another one of the same choice.
+    /// Returns whether the candidate is as near and as fast as another candidate of the same choice.
     #[must_use]
     pub fn is_as_good_as(&self, other: &Self) -> bool {
         merit(self) == merit(other)
@@ -51,7 +51,7 @@ impl Candidate {
 }
 
 impl fmt::Display for Candidate {
-    /// `mlx5_0 port 1 (PIX, 400 Gb/s)`, with what is known.
+    /// Prints `mlx5_0 port 1 (PIX, 400 Gb/s)`, without what is not known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} port {}", self.device, self.port)?;
         let rate = f64::from(self.rate_mbps) / 1000.0;
@@ -68,11 +68,11 @@ impl fmt::Display for Candidate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PassedOver {
-    /// Name of the device.
+    /// The name of the device.
     pub device: String,
-    /// Number of the port; none if it is the device as a whole.
+    /// The number of the port; none if no port of the device is used.
     pub port: Option<u8>,
-    /// The reason why no rank uses it.
+    /// The reason why no rank uses the port or the device.
     pub reason: Reason,
 }
 
@@ -97,14 +97,14 @@ impl fmt::Display for PassedOver {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Choice {
-    /// Those that it may use, in the order in which it should try them.
+    /// The ports that the rank may use, in the order in which it should try them.
     pub candidates: Vec<Candidate>,
-    /// All others.
+    /// The ports and devices that the rank may not use.
     pub passed_over: Vec<PassedOver>,
 }
 
 impl Wish<'_> {
-    /// The ports of `machine` in the order of this wish. `usable` says of each port why it must not be used, if so.
+    /// Returns the ports of `machine` in the order of this wish. `usable` refuses a port that must not be used, with the reason.
     #[must_use]
     pub fn choose(
         &self,
@@ -139,7 +139,7 @@ impl Wish<'_> {
     fn in_order(&self, machine: &Machine, candidates: Vec<Candidate>) -> Vec<Candidate> {
         let seen_from = |place: usize| {
             let gpu = self.gpus.get(place).copied().flatten();
-            // Of the other ranks no node is known.
+            // The NUMA nodes of other ranks are not known.
             let node = self.node.filter(|_| place == self.place);
             sorted(machine, gpu, node, candidates.clone())
         };
@@ -168,7 +168,8 @@ impl Choice {
     }
 }
 
-/// Candidates as a rank with this GPU, or without one on this NUMA node, sees them, the nearest first.
+/// Returns the candidates with their distances, the best one first, as a rank sees them that has this GPU, or has none and is on
+/// this NUMA node.
 fn sorted(
     machine: &Machine,
     gpu: Option<PciAddress>,
@@ -193,13 +194,14 @@ fn sorted(
     candidates
 }
 
-/// Returns what makes a candidate better than another: the smaller one is. Without a place it is the farthest.
+/// Returns the key by which candidates are sorted: the better candidate has the smaller key. A candidate without a distance is the
+/// farthest.
 fn merit(candidate: &Candidate) -> (bool, Option<Distance>, Reverse<u32>) {
     let distance = candidate.distance;
     (distance.is_none(), distance, Reverse(candidate.rate_mbps))
 }
 
-/// Those at the begin that are as good as the very first.
+/// Returns the first candidates that are as good as the very first one.
 fn equals_of(candidates: &[Candidate]) -> &[Candidate] {
     let is_best = |candidate: &&Candidate| candidate.is_as_good_as(&candidates[0]);
     &candidates[..candidates.iter().take_while(is_best).count()]

@@ -1,21 +1,21 @@
-//! How far two PCI functions are from each other.
+//! The distance of two PCI functions from each other.
 
 use std::fmt;
 
 use super::pci::PciDevice;
 
-/// Distance between two PCI functions, in the words of NCCL and `nvidia-smi topo`. Nearer ones are smaller.
+/// The distance between two PCI functions, in the words of NCCL and `nvidia-smi topo`. A nearer function has a smaller distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Distance {
-    /// At most one PCIe switch between them.
+    /// At most one PCIe switch lies between them.
     Pix,
-    /// Several PCIe switches, and no host bridge.
+    /// Several PCIe switches lie between them, and no host bridge.
     Pxb,
-    /// A host bridge.
+    /// One host bridge lies between them.
     Phb,
-    /// Two host bridges of one NUMA node.
+    /// Two host bridges of one NUMA node lie between them.
     Node,
-    /// The connection between NUMA nodes.
+    /// The connection between NUMA nodes lies between them.
     Sys,
 }
 
@@ -31,10 +31,10 @@ impl fmt::Display for Distance {
     }
 }
 
-/// Between two functions of a machine with `nodes` NUMA nodes.
+/// Returns the distance between two functions of a machine with `nodes` NUMA nodes.
 ///
-/// If the firmware names no node, functions of different host bridges are as far from each other as can be. The exception is a
-/// machine with one node.
+/// If the firmware names no node, functions of different host bridges have the greatest distance. On a machine with one node they
+/// have that of one node.
 pub(super) fn between(one: &PciDevice, other: &PciDevice, nodes: usize) -> Distance {
     if one.address == other.address {
         return Distance::Pix;
@@ -51,7 +51,8 @@ pub(super) fn between(one: &PciDevice, other: &PciDevice, nodes: usize) -> Dista
     if common == 0 {
         return Distance::Phb;
     }
-    // A switch is two bridges on the way: the port up, which they have in common, and for each its port down.
+    // A switch counts as two bridges on the way: its upstream port, which both functions have in common, and a downstream port for
+    // each.
     let own = |device: &PciDevice| device.bridges.len() - common;
     if own(one) <= 1 && own(other) <= 1 {
         Distance::Pix
@@ -60,7 +61,7 @@ pub(super) fn between(one: &PciDevice, other: &PciDevice, nodes: usize) -> Dista
     }
 }
 
-/// From the CPUs and the memory of a NUMA node to a function of a machine with `nodes` of them.
+/// Returns the distance of a function from the CPUs and the memory of a NUMA node, on a machine with `nodes` nodes.
 pub(super) fn from_node(node: u32, function: &PciDevice, nodes: usize) -> Distance {
     if function.numa_node == Some(node) || nodes <= 1 {
         Distance::Node
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
     use crate::topology::PciAddress;
 
-    /// A function at the end of `bridges`, which are devices of one bus.
+    /// Returns a function at the end of `bridges`, which are devices of one bus.
     fn device(bridge: &str, node: Option<u32>, path: &[u8]) -> PciDevice {
         let address = |device: &u8| PciAddress {
             domain: 0,

@@ -8,18 +8,18 @@ use super::machine::Machine;
 use super::rdma::{LinkLayer, RdmaDevice, RdmaPort};
 use super::reason::{Reason, admit};
 
-/// A link layer of which a rank may use a port.
+/// A link layer that a rank may use, since its machine has ports of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LayerOffer {
     /// The link layer.
     pub(crate) layer: LinkLayer,
-    /// Megabits per second of its fastest port; 0 where that is not known.
+    /// The rate of the layer's fastest port, in megabits per second; 0 if it is not known.
     pub(crate) rate_mbps: u32,
 }
 
-/// The link layers of the active ports of `machine` that are `usable`, the best one first. The best is that of the fastest port. Of
-/// two equally fast layers it is the one with more ports, then InfiniBand.
+/// Returns the link layers of the active ports of `machine` that are `usable`, the best layer first. The best layer is that of the
+/// fastest port. Of two equally fast layers the one with more ports is better, then InfiniBand.
 pub(crate) fn layers_of(
     machine: &Machine,
     usable: impl Fn(&RdmaDevice, &RdmaPort) -> Result<(), Reason>,
@@ -44,11 +44,11 @@ pub(crate) fn layers_of(
     found.into_iter().map(|(offer, _)| offer).collect()
 }
 
-/// Returns the link layer that ranks with these offers take. Of the layers that all ranks offer, it is the one whose slowest rank is the
-/// fastest; of two equally fast ones, InfiniBand.
+/// Returns the link layer that ranks with these offers take. Of the layers that all ranks offer, it is the layer whose slowest rank
+/// is the fastest. Of two equally fast layers it is InfiniBand.
 ///
 /// # Errors
-/// The places of the first two that have none in common; none where no rank offers any.
+/// The places of the first two ranks that have no layer in common; none if there are no two such ranks.
 pub(crate) fn common_layer(offers: &[&[LayerOffer]]) -> Result<LinkLayer, Option<(usize, usize)>> {
     let slowest = |layer: LinkLayer| {
         let of_rank = |offers: &&[LayerOffer]| {
@@ -68,7 +68,7 @@ pub(crate) fn common_layer(offers: &[&[LayerOffer]]) -> Result<LinkLayer, Option
         .ok_or_else(|| apart(offers))
 }
 
-/// Returns the first two that have no layer in common.
+/// Returns the first two ranks that have no layer in common.
 fn apart(offers: &[&[LayerOffer]]) -> Option<(usize, usize)> {
     let has = |of: usize, layer| offers[of].iter().any(|offer| offer.layer == layer);
     let shares = |one: usize, other: usize| offers[one].iter().any(|offer| has(other, offer.layer));
@@ -82,7 +82,7 @@ mod tests {
 
     const LAYERS: [LinkLayer; 2] = [LinkLayer::Ethernet, LinkLayer::InfiniBand];
 
-    /// All that a rank may offer: either layer or both, at either of two rates.
+    /// Returns all that a rank may offer: either layer or both, at either of two rates.
     fn all_offers() -> Vec<Vec<LayerOffer>> {
         let rates = [None, Some(100_000), Some(400_000)];
         let pairs = rates
@@ -99,7 +99,8 @@ mod tests {
             .collect()
     }
 
-    /// Returns what one rank of `offers` comes to when it sees of the others marked in `settled` only the layer that they have settled on.
+    /// Returns the layer that one rank finds. Of the ranks marked in `settled` it sees only `layer`, on which they have settled; of
+    /// the other ranks it sees all offers.
     fn seen(
         offers: &[&[LayerOffer]],
         settled: u32,
@@ -116,8 +117,8 @@ mod tests {
         common_layer(&views.iter().map(Vec::as_slice).collect::<Vec<_>>())
     }
 
-    /// Two, three or four ranks, with any offers, and any of them settled when a rank looks. All take the same layer, which all
-    /// have. If no layer is common to all, the error names two ranks that have none in common.
+    /// Runs through two, three and four ranks, with any offers, and any of them settled when a rank looks. All ranks must take the
+    /// same layer, which all have. If no layer is common to all, the error must name two ranks that have none in common.
     #[test]
     fn all_ranks_take_one_layer_that_all_have_in_every_order() {
         let all = all_offers();

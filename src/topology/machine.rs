@@ -10,13 +10,13 @@ use super::rdma::{self, GidFact, RdmaDevice};
 use super::sysfs::{Sysfs, Unread};
 use crate::config::CpuList;
 
-/// Returns the entries in use of the GID table of a port of this machine, as libibverbs finds it.
+/// Returns the entries in use of the GID table of a port of this machine. The device is one that libibverbs finds.
 #[must_use]
 pub fn gids(device: &str, port: u8) -> Vec<GidFact> {
     rdma::gids(&Sysfs::of_this_process(), device, port)
 }
 
-/// What sysfs shows of one machine, at the time when it was read.
+/// The facts that sysfs showed of one machine, at the time when it was read.
 #[derive(Clone, Debug)]
 pub struct Machine {
     sysfs: Sysfs,
@@ -27,7 +27,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The machine whose sysfs is `sys` in the directory `root`.
+    /// Returns the machine whose sysfs is `sys` in the directory `root`.
     #[must_use]
     pub fn read(root: &Path) -> Self {
         let sys = root.join("sys");
@@ -37,15 +37,15 @@ impl Machine {
         })
     }
 
-    /// The machine on which this process runs. Its RDMA devices are those that libibverbs finds. `SYSFS_PATH` may name another
-    /// tree, such as that of software HCAs, whose devices then have no place in the PCI tree.
+    /// Returns the machine on which this process runs. Its RDMA devices are those that libibverbs finds. `SYSFS_PATH` may name
+    /// another tree for them, such as the tree of software HCAs, whose devices have no place in the PCI tree.
     #[must_use]
     pub fn of_this_process() -> Self {
         Self::of(Sysfs::of_this_process())
     }
 
-    /// The machine whose sysfs is `sys` in the directory `root`. Its RDMA devices are those that libibverbs finds where
-    /// `SYSFS_PATH` names their tree: software HCAs.
+    /// Returns the machine whose sysfs is `sys` in the directory `root`. If `SYSFS_PATH` is set, its RDMA devices are those of the
+    /// tree that it names, where libibverbs finds software HCAs.
     #[must_use]
     pub fn below(root: &Path) -> Self {
         let sys = root.join("sys");
@@ -67,13 +67,13 @@ impl Machine {
         }
     }
 
-    /// Its NUMA nodes, by number. None where the kernel knows of none.
+    /// Returns the NUMA nodes, by number. There are none if the kernel knows of none.
     #[must_use]
     pub fn nodes(&self) -> &[NumaNode] {
         &self.nodes
     }
 
-    /// Its PCI functions, by address.
+    /// Returns the PCI functions, by address.
     pub fn pci(&self) -> impl Iterator<Item = &PciDevice> {
         self.pci.values()
     }
@@ -84,12 +84,12 @@ impl Machine {
         self.pci.get(&address)
     }
 
-    /// Its NVIDIA GPUs, by address.
+    /// Returns the NVIDIA GPUs, by address.
     pub fn gpus(&self) -> impl Iterator<Item = &PciDevice> {
         self.pci().filter(|device| device.is_nvidia_gpu())
     }
 
-    /// Its RDMA devices, by name.
+    /// Returns the RDMA devices, by name.
     #[must_use]
     pub fn rdma(&self) -> &[RdmaDevice] {
         &self.rdma
@@ -107,27 +107,28 @@ impl Machine {
         rdma::gids(&self.sysfs, device, port)
     }
 
-    /// Files that exist and could not be read.
+    /// Returns the files that exist and could not be read.
     #[must_use]
     pub fn unread(&self) -> &[Unread] {
         &self.unread
     }
 
-    /// Returns how far two PCI functions are from each other; none if the machine lacks one of them.
+    /// Returns the distance between two PCI functions; none if the machine lacks one of them.
     #[must_use]
     pub fn distance(&self, one: PciAddress, other: PciAddress) -> Option<Distance> {
         let (one, other) = (self.pci_device(one)?, self.pci_device(other)?);
         Some(distance::between(one, other, self.nodes.len()))
     }
 
-    /// Returns how far a PCI function is from the CPUs and the memory of a NUMA node; none if the machine lacks the function.
+    /// Returns the distance of a PCI function from the CPUs and the memory of a NUMA node; none if the machine lacks the function.
     #[must_use]
     pub fn distance_from_node(&self, node: u32, function: PciAddress) -> Option<Distance> {
         let function = self.pci_device(function)?;
         Some(distance::from_node(node, function, self.nodes.len()))
     }
 
-    /// Returns the NUMA node that has all of these CPUs. None: several have some, or the kernel does not say.
+    /// Returns the NUMA node that has all of these CPUs. Returns None if no node has them all, or if the kernel does not say which
+    /// CPUs a node has.
     #[must_use]
     pub fn node_of(&self, cpus: &CpuList) -> Option<u32> {
         let has_all = |node: &&NumaNode| node.cpu_list().is_some_and(|of| of.has_all(cpus));

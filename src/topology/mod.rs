@@ -1,11 +1,12 @@
-//! Where GPUs and NICs of a machine stand, as sysfs shows it: PCI tree, NUMA nodes, RDMA devices with their ports.
+//! The places of GPUs and NICs in a machine, as sysfs shows them: PCI tree, NUMA nodes, RDMA devices with their ports.
 //!
-//! [`Machine::read`] takes the directory that holds `sys`, so that a test reads a tree of its own. It never fails. A missing file
-//! leaves out one fact. A file that cannot be a fact (endless, no text, a link in a loop) is listed in [`Machine::unread`] with
-//! its path. Every file and every directory is read to a bound.
+//! [`Machine::read`] takes the directory that holds `sys`, so that a test can read its own tree. It never fails. A missing file
+//! leaves out one fact. A file that cannot hold a fact (endless, no text, a link in a loop) is listed in [`Machine::unread`] with
+//! its path. Every file and every directory is read up to a bound.
 //!
-//! The distance of a NIC from a GPU is [`Machine::distance`], in the words of NCCL and `nvidia-smi topo`, and that from the CPUs of a
-//! NUMA node [`Machine::distance_from_node`]. The order in which a rank or an engine should try its ports is [`Wish::choose`].
+//! [`Machine::distance`] is the distance of a NIC from a GPU, in the words of NCCL and `nvidia-smi topo`.
+//! [`Machine::distance_from_node`] is the distance from the CPUs of a NUMA node. [`Wish::choose`] gives the order in which a rank
+//! or an engine should try its ports.
 //!
 //! ```
 //! use warpverbs::topology::{Distance, Machine, PciAddress};

@@ -1,4 +1,4 @@
-//! NUMA nodes.
+//! The NUMA nodes of a machine.
 
 use super::sysfs::{self, Sysfs, Unread};
 use crate::config::CpuList;
@@ -7,9 +7,9 @@ use crate::config::CpuList;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NumaNode {
-    /// The kernel's number.
+    /// The kernel's number of the node.
     pub number: u32,
-    /// Its CPUs, as the kernel lists them: `0-55,112-167`. Empty for a node of memory alone.
+    /// The CPUs of the node, as the kernel lists them: `0-55,112-167`. Empty if the node has memory only.
     pub cpus: String,
 }
 

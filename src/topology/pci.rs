@@ -1,4 +1,4 @@
-//! PCI functions and the bridges above them.
+//! PCI functions, and the bridges above them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::str::FromStr;
 
 use super::sysfs::{self, Sysfs, Unread};
 
-/// Address of a PCI function: `0000:1b:00.0`.
+/// The address of a PCI function: `0000:1b:00.0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PciAddress {
-    /// Segment.
+    /// Number of the domain (segment).
     pub domain: u32,
     /// Bus number within the domain.
     pub bus: u8,
-    /// Device, 0 to 31.
+    /// Number of the device, 0 to 31.
     pub device: u8,
-    /// Function, 0 to 7.
+    /// Number of the function, 0 to 7.
     pub function: u8,
 }
 
@@ -33,7 +33,7 @@ pub struct BadAddress {
 impl FromStr for PciAddress {
     type Err = BadAddress;
 
-    /// `0000:1b:00.0`, with up to eight digits of the domain, as the CUDA driver writes it.
+    /// Parses `0000:1b:00.0`, with up to eight digits of the domain, as the CUDA driver writes them.
     fn from_str(text: &str) -> Result<Self, BadAddress> {
         Self::parse(text).ok_or_else(|| BadAddress {
             text: text.chars().take(64).collect(),
@@ -74,7 +74,7 @@ impl fmt::Display for PciAddress {
     }
 }
 
-/// One PCI function.
+/// One PCI function of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PciDevice {
@@ -82,23 +82,23 @@ pub struct PciDevice {
     pub address: PciAddress,
     /// Base class, subclass and interface: `0x030200`.
     pub class: Option<u32>,
-    /// Its vendor: `0x10de`.
+    /// The number of the vendor: `0x10de`.
     pub vendor: Option<u32>,
-    /// What it is, by its vendor's numbers.
+    /// The vendor's number for the device.
     pub device: Option<u32>,
     /// The NUMA node that its host bridge belongs to. None if the firmware does not say.
     pub numa_node: Option<u32>,
-    /// Its host bridge, by the kernel's name: `pci0000:15`. None if the path of the device shows none.
+    /// The host bridge above the function, by the kernel's name: `pci0000:15`. None if the path of the device shows none.
     pub host_bridge: Option<String>,
-    /// Bridges between host bridge and function, from the root port down.
+    /// The bridges between host bridge and function, from the root port down.
     pub bridges: Vec<PciAddress>,
-    /// Whether it is a virtual function whose physical one is on this machine, too.
+    /// The function is a virtual one, whose physical function is on this machine, too.
     pub is_virtual: bool,
 }
 
-/// The PCI vendor of GPUs of NVIDIA.
+/// The PCI vendor number of NVIDIA.
 const NVIDIA: u32 = 0x10de;
-/// Base class and subclass of a display controller that is a VGA, and of a 3D controller.
+/// Base class and subclass of a VGA display controller, and of a 3D controller.
 const DISPLAY: [u32; 2] = [0x0300, 0x0302];
 
 impl PciDevice {
@@ -112,7 +112,7 @@ impl PciDevice {
     }
 }
 
-/// All PCI functions of a machine, by address.
+/// Returns the PCI functions of a machine, by address.
 pub(super) fn devices(sysfs: &Sysfs, unread: &mut Vec<Unread>) -> BTreeMap<PciAddress, PciDevice> {
     let directory = sysfs.sys.join("bus/pci/devices");
     let names = sysfs::names(&directory, unread);
@@ -134,7 +134,7 @@ fn read(address: PciAddress, directory: &Path, unread: &mut Vec<Unread>) -> PciD
     let device = number("device", 0xffff);
     let numa_node = sysfs::fact(&directory.join("numa_node"), "a node", unread, node);
     let mut bridges = place.functions;
-    // The last one is the function itself, if the link leads to it.
+    // The last function is this one itself, if the link leads to it.
     bridges.pop_if(|last| *last == address);
     PciDevice {
         address,
@@ -148,7 +148,7 @@ fn read(address: PciAddress, directory: &Path, unread: &mut Vec<Unread>) -> PciD
     }
 }
 
-/// Returns the node that a text names, where -1 stands for none.
+/// Returns the node that a text names; -1 stands for no node.
 fn node(text: &str) -> Option<Option<u32>> {
     match text {
         "-1" => Some(None),
@@ -156,12 +156,12 @@ fn node(text: &str) -> Option<Option<u32>> {
     }
 }
 
-/// What the path of a device says: `/sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0`.
+/// The place that the path of a device shows: `/sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The last host bridge: a device behind a volume management device has two above it.
+    /// The lowest host bridge of the path: a device below a volume management device has two above it.
     host_bridge: Option<String>,
-    /// PCI functions below that, from the root port down.
+    /// The PCI functions below that host bridge, from the root port down.
     pub(super) functions: Vec<PciAddress>,
 }
 
@@ -187,7 +187,7 @@ impl Place {
     }
 }
 
-/// `pci0000:15`.
+/// Returns whether `name` names a host bridge: `pci0000:15`.
 fn is_host_bridge(name: &str) -> bool {
     let Some((domain, bus)) = name
         .strip_prefix("pci")
@@ -199,7 +199,7 @@ fn is_host_bridge(name: &str) -> bool {
     (4..=8).contains(&domain.len()) && bus.len() == 2 && is_number(domain) && is_number(bus)
 }
 
-/// The PCI function of this machine that `path` is or is below.
+/// Returns the lowest PCI function of this machine on `path`: the path is that of the function, or lies below it.
 pub(super) fn function_of(sysfs: &Sysfs, path: &Path) -> Option<PciAddress> {
     let devices: PathBuf = std::fs::canonicalize(sysfs.sys.join("devices")).ok()?;
     let below = path.strip_prefix(devices).ok()?;

@@ -13,50 +13,50 @@ use super::sysfs::{self, Sysfs, Unread};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RdmaDevice {
-    /// Kernel name, `mlx5_0`.
+    /// The kernel's name of the device, `mlx5_0`.
     pub name: String,
-    /// Its PCI function. None for a device of software.
+    /// The PCI function of the device. None for a software device.
     pub pci: Option<PciAddress>,
-    /// Its ports, by number.
+    /// The ports of the device, by number.
     pub ports: Vec<RdmaPort>,
 }
 
-/// One port of an RDMA device. What could not be read is `None`.
+/// One port of an RDMA device. A field is `None` if it could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RdmaPort {
-    /// Number, from 1.
+    /// The number of the port, from 1.
     pub number: u8,
-    /// Whether it carries traffic.
+    /// The state of the port, which says whether it carries traffic.
     pub state: Option<PortState>,
-    /// What carries its packets.
+    /// The link layer of the port.
     pub link_layer: Option<LinkLayer>,
-    /// Megabits per second.
+    /// The rate of the port, in megabits per second.
     pub rate_mbps: Option<u32>,
 }
 
-/// State of a port. The values are those of the InfiniBand specification.
+/// The state of a port. The states are those of the InfiniBand specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortState {
-    /// No link.
+    /// The port has no link.
     Down,
     /// The link is up, and the subnet manager has not configured the port.
     Initialize,
     /// The subnet manager has configured the port.
     Armed,
-    /// It carries traffic.
+    /// The port carries traffic.
     Active,
-    /// The link has gone a moment ago.
+    /// The port has just lost its link.
     ActiveDefer,
 }
 
-/// What carries the packets of a port.
+/// The link layer of a port: what carries its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkLayer {
-    /// RoCEv2.
+    /// Ethernet, which carries RoCEv2.
     Ethernet,
-    /// LIDs, and GIDs where a GRH is used.
+    /// InfiniBand: a port has a LID, and GIDs count only if packets have a GRH.
     InfiniBand,
 }
 
@@ -64,22 +64,22 @@ pub enum LinkLayer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GidFact {
-    /// Index in the table.
+    /// The index of the entry in the table.
     pub index: u32,
-    /// The GID. An IPv4 address is `::ffff:a.b.c.d`.
+    /// The GID. An IPv4 address is stored as `::ffff:a.b.c.d`.
     pub gid: Ipv6Addr,
-    /// Which packets go from it.
+    /// The kind of packets that have this GID as their source.
     pub kind: Option<GidKind>,
-    /// The network interface that it belongs to.
+    /// The network interface that the GID belongs to.
     pub interface: Option<String>,
 }
 
-/// Which packets go from a GID.
+/// The kind of packets that have a GID as their source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GidKind {
-    /// InfiniBand, or RoCE v1.
+    /// Packets of InfiniBand or RoCE v1.
     IbOrRoceV1,
-    /// RoCE v2: over UDP.
+    /// Packets of RoCE v2, over UDP.
     RoceV2,
 }
 
@@ -105,7 +105,7 @@ impl fmt::Display for PortState {
 }
 
 impl PortState {
-    /// The state of `4: ACTIVE`.
+    /// Parses a state as sysfs writes it: `4: ACTIVE`.
     fn parse(text: &str) -> Option<Self> {
         match text.split_once(':')?.0 {
             "1" => Some(Self::Down),
@@ -139,7 +139,7 @@ impl GidKind {
 }
 
 impl GidFact {
-    /// An entry of which nothing else is known.
+    /// Returns an entry of which only the index is known.
     #[cfg(test)]
     pub(crate) fn unknown(index: u32) -> Self {
         Self {
@@ -159,7 +159,7 @@ impl RdmaDevice {
     }
 }
 
-/// Megabits per second of `400 Gb/sec (4X NDR)` and `2.5 Gb/sec (1X SDR)`.
+/// Parses a rate as sysfs writes it, `400 Gb/sec (4X NDR)` or `2.5 Gb/sec (1X SDR)`. Returns megabits per second.
 fn rate(text: &str) -> Option<u32> {
     let number = text.split_once(" Gb/sec")?.0;
     let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
@@ -185,7 +185,8 @@ pub(super) fn devices(sysfs: &Sysfs, unread: &mut Vec<Unread>) -> Vec<RdmaDevice
     names.into_iter().map(device).collect()
 }
 
-/// A name without the digits at its end, and those: so 10 is behind 2.
+/// Returns the key by which names are sorted: the name without the digits at its end, and their number. So `mlx5_10` comes after
+/// `mlx5_2`.
 pub(super) fn by_number(name: &str) -> (&str, u64, &str) {
     let head = name.trim_end_matches(|last: char| last.is_ascii_digit());
     let number = name[head.len()..].parse().unwrap_or(u64::MAX);
@@ -217,7 +218,8 @@ fn ports(directory: &Path, unread: &mut Vec<Unread>) -> Vec<RdmaPort> {
     numbers.into_iter().map(port).collect()
 }
 
-/// Returns the entries of a port's GID table that are in use, by index. The kernel refuses to read what belongs to an entry that is not.
+/// Returns the entries of a port's GID table that are in use, by index. The kernel refuses to read the attributes of an entry that
+/// is not in use.
 pub(super) fn gids(sysfs: &Sysfs, device: &str, port: u8) -> Vec<GidFact> {
     if device.contains('/') {
         return Vec::new();
@@ -245,7 +247,7 @@ pub(super) fn gids(sysfs: &Sysfs, device: &str, port: u8) -> Vec<GidFact> {
     indices.into_iter().filter_map(entry).collect()
 }
 
-/// Returns whether a GID has the prefix of its subnet and no number of a port: what InfiniBand has in entries that are not in use.
+/// Returns whether a GID has the prefix of its subnet and zeros in place of a port's number, as unused entries of InfiniBand have.
 fn is_prefix_alone(gid: Ipv6Addr) -> bool {
     gid.octets()[8..] == [0; 8]
 }

@@ -4,17 +4,17 @@ use std::fmt;
 
 use super::rdma::{LinkLayer, PortState, RdmaPort};
 
-/// Why a rank does not use a port.
+/// The reason why a rank does not use a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
     /// The port does not carry traffic.
     State(Option<PortState>),
-    /// The port is connected to something else than is wanted.
+    /// The port is of another link layer than the one that is wanted.
     LinkLayer(Option<LinkLayer>, LinkLayer),
     /// The device has no port.
     NoPort,
-    /// The configuration leaves it out.
+    /// The configuration leaves the port out.
     LeftOut,
     /// Another library than libmlx5 drives the device.
     Provider,

@@ -1,7 +1,7 @@
-//! Files and directories of sysfs, read to a bound.
+//! Files and directories of sysfs, read up to a bound.
 //!
-//! A test or a mount of a container may put anything below the root. Examples are a pipe that nothing writes to, a file without
-//! end, a link in a loop.
+//! A test or a mount of a container may put anything below the root: a pipe that nothing writes to, a file without end, or a link
+//! in a loop.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -10,22 +10,22 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Most bytes of a file of sysfs: the kernel gives an attribute one page of the smallest size.
+/// Most bytes of a file of sysfs: the kernel gives an attribute one page, of 4,096 bytes if pages are smallest.
 const LONGEST: u64 = 4096;
-/// Most entries of a directory: a machine with all functions of 256 buses has fewer.
+/// Most entries of a directory. A machine with all functions of 256 buses has fewer.
 const MOST: usize = 1 << 16;
 
 /// The directories that stand for `/sys`.
 #[derive(Clone, Debug)]
 pub(super) struct Sysfs {
-    /// PCI tree and NUMA nodes.
+    /// The directory of the PCI tree and the NUMA nodes.
     pub(super) sys: PathBuf,
-    /// `class/infiniband`.
+    /// The directory that holds `class/infiniband`.
     pub(super) rdma: PathBuf,
 }
 
 impl Sysfs {
-    /// The kernel's, and that of libibverbs.
+    /// Returns the kernel's directory, and the directory in which libibverbs looks for RDMA devices.
     pub(super) fn of_this_process() -> Self {
         let sys = PathBuf::from("/sys");
         let rdma = std::env::var_os("SYSFS_PATH").map_or_else(|| sys.clone(), PathBuf::from);
@@ -33,48 +33,48 @@ impl Sysfs {
     }
 }
 
-/// A file or directory that exists with a form that sysfs does not give it.
+/// A file or directory that exists in a form that sysfs does not give it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unread {
-    /// The kernel refuses to open or read it.
+    /// The kernel refuses to open or read the file.
     #[error("{}: {message}", path.display())]
     Refused {
-        /// Where it is.
+        /// The path of the file.
         path: PathBuf,
-        /// What the kernel says.
+        /// The error of the kernel.
         message: String,
     },
-    /// It is a pipe, a device or a directory.
+    /// The file is a pipe, a device or a directory.
     #[error("{}: not a regular file", path.display())]
     NoFile {
-        /// Where it is.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// It goes on after the longest file of sysfs.
+    /// The file is longer than any file of sysfs.
     #[error("{}: longer than {limit} bytes", path.display())]
     TooLong {
-        /// Where it is.
+        /// The path of the file.
         path: PathBuf,
-        /// Most bytes of such a file.
+        /// The most bytes of a file of sysfs.
         limit: u64,
     },
-    /// A directory has more entries than any machine.
+    /// A directory has more entries than that of any machine.
     #[error("{}: more than {limit} entries", path.display())]
     TooMany {
-        /// Where it is.
+        /// The path of the directory.
         path: PathBuf,
-        /// Most entries that are read.
+        /// The most entries that are read.
         limit: usize,
     },
-    /// It is not what this file always holds.
+    /// The file does not hold what this file of sysfs always holds.
     #[error("{}: '{value}' is not {wanted}", path.display())]
     Value {
-        /// Where it is.
+        /// The path of the file.
         path: PathBuf,
-        /// What it holds, at most 64 characters of it.
+        /// The contents of the file, at most 64 characters of it.
         value: String,
-        /// What it should hold.
+        /// The kind of contents that the file should hold.
         wanted: &'static str,
     },
 }
@@ -88,10 +88,10 @@ impl Unread {
     }
 }
 
-/// The text of a file without the line's end. `None` if the file does not exist or is empty.
+/// Returns the text of a file without the end of the line. Returns `None` if the file does not exist or is empty.
 pub(crate) fn text(path: &Path) -> Result<Option<String>, Unread> {
-    // A pipe without a writer would hold up an open that blocks. By libc, as libibverbs opens: a library that is preloaded between
-    // the two sees it, and keeps the states of simulated ports current.
+    // An open that blocks would wait for a pipe without a writer. The open goes by libc, as those of libibverbs do: a library that
+    // is preloaded in front of libc sees it, and keeps the states of simulated ports current.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let mut options = File::options();
     options.read(true).custom_flags(flags.bits().cast_signed());
@@ -126,7 +126,8 @@ pub(crate) fn text(path: &Path) -> Result<Option<String>, Unread> {
     }
 }
 
-/// Returns what `parse` makes of the text of a file; what it makes nothing of goes to `unread`, as what cannot be read does.
+/// Returns what `parse` makes of the text of a file. If the file cannot be read, or `parse` returns None, the fault goes to
+/// `unread`.
 pub(super) fn fact<T>(
     path: &Path,
     wanted: &'static str,
@@ -152,7 +153,7 @@ fn value_fault(path: &Path, value: &str, wanted: &'static str) -> Unread {
     }
 }
 
-/// Names in a directory, sorted. None if the directory does not exist. A name that is not valid text is left out.
+/// Returns the names in a directory, sorted; none if the directory does not exist. A name that is not valid text is left out.
 pub(super) fn names(path: &Path, unread: &mut Vec<Unread>) -> Vec<String> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
@@ -183,7 +184,7 @@ pub(super) fn names(path: &Path, unread: &mut Vec<Unread>) -> Vec<String> {
     names
 }
 
-/// Where a link of sysfs leads. None if it leads nowhere.
+/// Returns the path that a link of sysfs leads to. Returns None if there is no such link, or its target does not exist.
 pub(super) fn target(path: &Path, unread: &mut Vec<Unread>) -> Option<PathBuf> {
     match fs::canonicalize(path) {
         Ok(target) => Some(target),
@@ -195,14 +196,14 @@ pub(super) fn target(path: &Path, unread: &mut Vec<Unread>) -> Option<PathBuf> {
     }
 }
 
-/// Returns a number in hexadecimal with `0x`, as class and vendor are.
+/// Parses a number in hexadecimal with `0x`, as `class` and `vendor` hold it.
 pub(super) fn hexadecimal(text: &str) -> Option<u32> {
     let digits = text.strip_prefix("0x")?;
     let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     u32::from_str_radix(digits, 16).ok().filter(|_| plain)
 }
 
-/// Returns a number in decimal digits.
+/// Parses a number in decimal digits.
 pub(super) fn decimal(text: &str) -> Option<u32> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| plain)

@@ -1,6 +1,7 @@
-//! Arguments of calls that differ between ranks, told from absences.
+//! Explains missing ranks by arguments of calls in which ranks differ.
 //!
-//! A rank that misses another one reads in the store what that rank's program does (`team/arguments.rs`). In peace it reads nothing.
+//! A rank that misses another rank reads in the store what that rank's program does (`team/arguments.rs`). In peace it reads
+//! nothing.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
@@ -12,35 +13,35 @@ use crate::moe::difference::Difference;
 use crate::moe::fault::Fault;
 use crate::team::{CallShape, Differs, Launches, Team};
 
-/// What a layer knows of the arguments of its calls.
+/// The knowledge of a layer about the arguments of its calls.
 #[derive(Debug)]
 pub(in crate::moe) struct Arguments {
     team: Weak<Team>,
-    /// Name of the layer.
+    /// The name of the layer.
     layer: String,
     config: MoeConfig,
-    /// What all ranks have agreed on when they made it: names and values.
+    /// The arguments on which all ranks agreed when they made the layer: name and value.
     agreed: Vec<(String, String)>,
     rank: u32,
     ranks: u32,
     launches: Arc<Launches>,
-    /// Most tokens of a rank in the newest call.
+    /// The most tokens of a rank in the newest call.
     max_tokens: AtomicU32,
-    /// Shapes of calls that were told to the other ranks, the layer's own left out.
+    /// The shapes of calls that this rank has told the others, without the layer's own shape.
     told: Mutex<Vec<CallShape>>,
     looked: Mutex<Looked>,
 }
 
-/// What this rank has asked the store.
+/// The results of this rank's questions to the store.
 #[derive(Debug, Default)]
 struct Looked {
-    /// The newest call, and the ranks that were missed in it for no reason that the store knows.
+    /// The newest call in which ranks were missed for no reason that the store knows, and these ranks.
     unexplained: Option<(u32, Vec<u32>)>,
-    /// The newest difference.
+    /// The newest difference, with its call.
     found: Option<(u32, Difference)>,
 }
 
-/// An argument that this rank gives otherwise than a peer.
+/// An argument whose value at this rank differs from that at a peer.
 struct Contrast {
     argument: String,
     ours: String,
@@ -70,13 +71,13 @@ impl Arguments {
         }
     }
 
-    /// All ranks have made the layer.
+    /// Notes that all ranks have made the layer.
     pub(in crate::moe) fn made(&self, team: &Team) {
         team.has_made(&self.layer, Arc::downgrade(&self.launches));
     }
 
     fn told(&self) -> MutexGuard<'_, Vec<CallShape>> {
-        // Whole after every operation.
+        // The list is whole after every operation.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -93,7 +94,7 @@ impl Arguments {
         }
     }
 
-    /// A dispatch of this shape follows, which the layer has room for.
+    /// Notes the shape of the dispatch that follows, and tells it to the other ranks. The layer has room for it.
     pub(in crate::moe) fn use_shape(&self, of: Option<Format>, max_tokens: u32) {
         let most = match max_tokens {
             0 => self.config.max_tokens,
@@ -103,7 +104,7 @@ impl Arguments {
         self.announce(of, most);
     }
 
-    /// Tells the other ranks a shape of calls, once, unless it is the layer's own.
+    /// Tells the other ranks a shape of calls, once. The layer's own shape is not told.
     pub(in crate::moe) fn announce(&self, of: Option<Format>, max_tokens: u32) {
         let format = of.unwrap_or(self.config.format);
         if (format, max_tokens) == (self.config.format, self.config.max_tokens) {
@@ -119,13 +120,13 @@ impl Arguments {
         }
     }
 
-    /// Whether ranks were missed in `fault` for arguments that differ; asks the store unless that is known. The first rank to find it
-    /// tells the others.
+    /// Returns the difference in arguments for which ranks were missed in `fault`, if there is one. It asks the store unless the
+    /// answer is known. The first rank that finds a difference publishes it for the others.
     pub(in crate::moe) fn explain(&self, fault: &Fault) -> Option<Difference> {
         let mut looked = match self.looked.try_lock() {
             Ok(looked) => looked,
             Err(TryLockError::Poisoned(looked)) => looked.into_inner(),
-            // Another thread asks the store, which may not answer.
+            // Another thread is asking the store, which may not answer.
             Err(TryLockError::WouldBlock) => return None,
         };
         if let Some((call, found)) = &looked.found
@@ -159,14 +160,14 @@ impl Arguments {
         };
         match &found {
             Some(found) => looked.found = Some((fault.call, found.clone())),
-            // The next call that misses them asks again.
+            // The next call that misses these ranks asks again.
             None if team.asks_in_vain() => looked.unexplained = None,
             None => looked.unexplained = Some((fault.call, missed)),
         }
         found
     }
 
-    /// Rows of a peer had another tag.
+    /// Returns the difference in the shapes of the call, if rows of a peer had another tag.
     fn other_shape(&self, team: &Team, fault: &Fault) -> Option<Difference> {
         let peer = fault.peer?;
         let (theirs, ours) = (fault.syndrome >> 16, fault.syndrome & 0xffff);
@@ -199,7 +200,8 @@ impl Arguments {
         Some(self.found(team, fault, contrast, &[], vec![peer]))
     }
 
-    /// A rank that was missed makes something else with the others, in place of this call.
+    /// Returns the difference to the arguments of a missed rank, if that rank makes something else with the others in place of this
+    /// call.
     fn other_layer(&self, team: &Team, fault: &Fault, missed: &[u32]) -> Option<Difference> {
         // A rank that was missed in combine has made the dispatch.
         if fault.phase > 1 {
@@ -211,7 +213,7 @@ impl Arguments {
             let Some(wants) = team.wants_of(peer) else {
                 continue;
             };
-            // It has not launched this call, and this rank has not made what it wants.
+            // The peer has not launched this call, and this rank has not made what the peer wants.
             let instead = wants.calls.get(&self.layer) == Some(&fault.call);
             if !instead || team.has_layer(&wants.layer) {
                 continue;
@@ -226,7 +228,7 @@ impl Arguments {
         Some(self.found(team, fault, first?, &refused, missed))
     }
 
-    /// The first of the arguments `theirs`, names and values of `peer`, that this rank's call has otherwise.
+    /// Returns the first argument of `theirs`, names and values of `peer`, that has another value in this rank's call.
     fn compare(&self, peer: u32, theirs: &[(String, String)]) -> Option<Contrast> {
         let max_tokens = self.max_tokens.load(Ordering::Relaxed).to_string();
         let mut known = theirs.iter().filter_map(|(argument, theirs)| {
@@ -245,7 +247,8 @@ impl Arguments {
         known.next()
     }
 
-    /// Returns a rank that was missed has found a difference, in this call or the one before.
+    /// Returns a difference that a missed rank has found, in this call or the one before. `known` is the call whose difference is
+    /// known.
     fn told_by(
         &self,
         team: &Team,
@@ -276,8 +279,8 @@ impl Arguments {
         Some(found)
     }
 
-    /// Tells the others `contrast`, which has shown in `fault`. `refused`: the ranks that want another layer, and the numbers of their
-    /// wants. `missed`: the ranks of which something is missing for it.
+    /// Makes a difference out of `contrast`, which showed in `fault`, and publishes it. `refused`: the ranks that want another
+    /// layer, and the numbers of their wants. `missed`: the ranks of which something is missing because of it.
     fn found(
         &self,
         team: &Team,
@@ -286,7 +289,7 @@ impl Arguments {
         refused: &[(u32, u32)],
         missed: Vec<u32>,
     ) -> Difference {
-        // The lower rank first, so that all say the same.
+        // The lower rank comes first, so that all ranks say the same.
         let mut both = [(self.rank, contrast.ours), (contrast.peer, contrast.theirs)];
         both.sort();
         let [(first_rank, first), (second_rank, second)] = both;

@@ -16,8 +16,8 @@ use crate::moe::layout::HandleLayout;
 use crate::moe::report::CallReport;
 use crate::team::Team;
 
-/// The handle of one call at a time. A program with two calls open at once (two micro-batches, or a combine received after the
-/// next dispatch is sent) has two.
+/// The handle of one call at a time. A program with two calls open at once has two handles: with two micro-batches, or if it
+/// receives a combine after it has sent the next dispatch.
 #[derive(Debug)]
 pub struct MoeCall {
     gpu: Arc<dyn Gpu>,
@@ -25,19 +25,19 @@ pub struct MoeCall {
     layout: HandleLayout,
     rank: u32,
     ranks: u32,
-    /// A [`Launched`].
+    /// The stage, as a number of [`Launched`].
     launched: AtomicU8,
     deadline: OwnDeadline,
-    /// Those of the layer's calls.
+    /// The knowledge of the layer about the arguments of its calls.
     arguments: Arc<Arguments>,
 }
 
-/// The deadline that the newest phases of a handle have of their own, ns; 0: none.
+/// The deadline that the newest call of a handle has of its own, ns; 0: none.
 #[derive(Debug, Default)]
 pub(in crate::moe) struct OwnDeadline(AtomicU64);
 
 impl OwnDeadline {
-    /// A dispatch begins, with this one.
+    /// Keeps the deadline of a dispatch that begins, and returns it; zero if it has none of its own.
     pub(in crate::moe) fn of_dispatch(&self, own: Option<Duration>) -> Duration {
         let own = own.unwrap_or_default();
         let ns = u64::try_from(own.as_nanos()).unwrap_or(u64::MAX);
@@ -45,49 +45,50 @@ impl OwnDeadline {
         own
     }
 
-    /// Its combine begins, which may have another one.
+    /// Returns the deadline of a combine that begins: its own, which is kept then, or else that of its dispatch.
     pub(in crate::moe) fn of_combine(&self, own: Option<Duration>) -> Duration {
         own.map_or_else(|| self.get(), |own| self.of_dispatch(Some(own)))
     }
 
-    /// That of the phase which follows.
+    /// Returns the deadline of the phase that follows.
     pub(in crate::moe) fn get(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 }
 
-/// How far a handle is, as the host knows from its launches. The device has the last word ([`MoeHandle::stage`]); this is for what
-/// can be refused before it is launched.
+/// The stage of a handle, as the host knows it from launches. The device decides ([`MoeHandle::stage`]); the host uses this to
+/// refuse a launch early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(in crate::moe) enum Launched {
-    /// Anything else: a combine that is launched now may be the first.
+    /// Any other state: a combine that is launched now may be the first.
     Open,
-    /// A combine was sent.
+    /// The send phase of a combine was launched.
     SentBack,
-    /// And received: what the dispatch has brought is spent.
+    /// Both phases of a combine were launched: the rows of the dispatch are used up.
     Combined,
-    /// Some launch was recorded into a graph: the host cannot know how often it runs, and when.
+    /// Some launch was recorded into a graph: the host cannot know when and how often it runs.
     InGraphs,
 }
 
-/// A launch that the host takes down.
+/// A kind of launch that changes how far a handle is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::moe) enum Launching {
-    /// Phases of dispatch.
+    /// A phase of dispatch, or both.
     Dispatch,
-    /// The send phase of combine. `sure`: it has nothing that the device might refuse.
+    /// The send phase of combine. `sure`: the launch has nothing that the device might refuse.
     SendBack { sure: bool },
     /// The receive phase of combine.
     ReceiveBack,
-    /// Both phases of combine.
+    /// Both phases of combine. `sure` as in `SendBack`.
     Combine { sure: bool },
 }
 
 impl Launched {
     const ALL: [Self; 4] = [Self::Open, Self::SentBack, Self::Combined, Self::InGraphs];
 
-    /// After `what`, in a stream that records it or runs it. Refuses a combine of what has been combined.
+    /// Returns the state after `what`; `records`: the stream records the launch into a graph. Refuses a combine of a dispatch that
+    /// has been combined.
     fn after(self, what: Launching, records: bool) -> Result<Self, MoeError> {
         let combines = matches!(what, Launching::SendBack { .. } | Launching::Combine { .. });
         Ok(match (self, what) {
@@ -136,12 +137,12 @@ impl MoeCall {
         })
     }
 
-    /// Returns how far it is, by its launches.
+    /// Returns how far the handle is, by its launches.
     pub(in crate::moe) fn stage(&self) -> Launched {
         Launched::ALL[usize::from(self.launched.load(Ordering::Relaxed))]
     }
 
-    /// Returns how far it is when `what` has been launched in `stream`, for [`MoeCall::launched`].
+    /// Returns how far the handle is after `what` was launched in `stream`, for [`MoeCall::launched`].
     pub(in crate::moe) fn after(
         &self,
         what: Launching,
@@ -150,7 +151,7 @@ impl MoeCall {
         self.stage().after(what, stream.is_capturing()?)
     }
 
-    /// Notes that `stage` has been launched. Launches of one handle follow each other, so only one thread writes at a time.
+    /// Notes that the handle is at `stage`. Launches of one handle follow each other, so only one thread writes at a time.
     pub(in crate::moe) fn launched(&self, stage: Launched) {
         self.launched.store(stage as u8, Ordering::Relaxed);
     }
@@ -159,16 +160,16 @@ impl MoeCall {
         &self.deadline
     }
 
-    /// Device address of the [`MoeHandle`].
+    /// Returns the device address of the [`MoeHandle`].
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.memory.addr()
     }
 
-    /// Returns how the call went so far. The phases that are asked about have ended.
+    /// Reads how the call went so far. The phases in question have ended.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn report(&self) -> Result<CallReport, MoeError> {
         let mut handle = MoeHandle::zeroed();
         self.gpu
@@ -179,16 +180,18 @@ impl MoeCall {
         Ok(CallReport::new(self.rank, &handle, peers))
     }
 
-    /// Whether the fault of `report`, of this handle, is one of arguments in which ranks differ. Asks the store, once for each call.
+    /// Returns the difference in arguments that caused the fault of `report`, a report of this handle, if one did. It asks the
+    /// store, once for each call.
     #[must_use]
     pub fn difference(&self, report: &CallReport) -> Option<Difference> {
         self.arguments.explain(report.fault.as_ref()?)
     }
 
-    /// The report as an error unless everything went through. Asks the store why a rank was missed, once for each call.
+    /// Returns the report if everything went through, and an error otherwise. It asks the store why a rank was missed, once for
+    /// each call.
     ///
     /// # Errors
-    /// [`MoeError::Arguments`] where ranks differ in what they pass, else [`MoeError::Call`]; the device's.
+    /// [`MoeError::Arguments`] if ranks differ in what they pass, otherwise [`MoeError::Call`]. Errors of the device.
     pub fn check(&self) -> Result<CallReport, MoeError> {
         let report = self.report()?;
         if report.is_complete() {
@@ -205,7 +208,7 @@ impl MoeCall {
 mod tests {
     use super::*;
 
-    /// Launches these one after the other; whether each is let through.
+    /// Launches these one after the other, and returns for each whether it was let through.
     fn let_through(all: &[Launching]) -> Vec<bool> {
         let mut stage = Launched::Open;
         let one = |what: &Launching| match stage.after(*what, false) {
@@ -233,7 +236,7 @@ mod tests {
             let_through(&[Dispatch, back, ReceiveBack, combine, ReceiveBack, back]),
             [true, true, true, false, true, false]
         );
-        // What the device may refuse may be called again.
+        // A combine that the device may refuse may be launched again.
         let unsure = Combine { sure: false };
         assert_eq!(let_through(&[Dispatch, unsure, combine]), [true; 3]);
         assert_eq!(let_through(&[Dispatch, back, back]), [true; 3]);

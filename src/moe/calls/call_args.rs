@@ -1,7 +1,8 @@
-//! What the phases of a call are given: device addresses and options. Start from `Default` and fill in what the layer needs.
+//! The inputs and outputs of the phases of a call: device addresses and options. Start from `Default` and fill in what the layer
+//! needs.
 //!
-//! An address of 0 stands for an array that is not given. The format and the layout of a layer decide which arrays it needs. The
-//! launch refuses a call without one of them, and an address that is not aligned for its elements.
+//! An address of 0 stands for an array that is not given. The format and the layout of a layer decide which arrays it needs. A
+//! launch is refused if one of them is missing, or if an address is not aligned for its elements.
 
 use std::time::Duration;
 
@@ -19,32 +20,33 @@ use crate::moe::{Format, MoeConfig, MoeError, Returns, RowLayout};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DispatchInput {
-    /// Tokens, `[tokens, row bytes]` in the layer's format, or BF16 that dispatch casts. A multiple of 16.
+    /// Tokens, `[tokens, row bytes]` in the layer's format, or in BF16 that dispatch casts. The address is a multiple of 16.
     pub x: u64,
-    /// Their scales, `[tokens, scale bytes]`: for tokens that are FP8 already and for opaque ones.
+    /// Scales of the tokens, `[tokens, scale bytes]`: for tokens that are FP8 already, and for opaque tokens.
     pub x_scales: u64,
-    /// Choices, i32 `[tokens, top_k]`, -1 for none; i64 with `ids_64`.
+    /// Choices, i32 `[tokens, top_k]`, -1 for no choice; i64 with `ids_64`.
     pub experts: u64,
-    /// Weights, f32 `[tokens, top_k]`. None: all are 1.
+    /// Weights, f32 `[tokens, top_k]`. 0: all weights are 1.
     pub weights: u64,
-    /// Which ranks take part, u32 `[ranks]`, 0 for those that do not. None: all members.
+    /// Ranks that take part, u32 `[ranks]`, 0 for a rank that does not. 0 as address: all members take part.
     pub active: u64,
     /// Number of tokens.
     pub tokens: u32,
-    /// Choices are i64, as PyTorch's top-k gives them. Ids that are no experts are refused as those of 32 bits are.
+    /// The choices are i64, as PyTorch's top-k gives them. Ids that are no experts are refused as with 32 bits.
     pub ids_64: bool,
-    /// The format of the tokens of this call, the same at all ranks. None: that of the layer. Rows of a rank with another format
-    /// are not taken; a rank that gets any names it with [`MoeCause::SHAPE`](crate::abi::MoeCause::SHAPE).
+    /// The format of the tokens of this call, the same at all ranks. None: the layer's format. Rows of a rank with another format
+    /// are not taken; a rank that gets such rows reports the sender with [`MoeCause::SHAPE`](crate::abi::MoeCause::SHAPE).
     pub format: Option<Format>,
-    /// Most tokens that a rank has in this call, the same at all ranks. The outputs of its dispatch, and `y`, are as long as in a
-    /// layer that was made for so many. 0: the number of the layer.
+    /// The most tokens that a rank has in this call, the same at all ranks. The outputs of its dispatch, and `y`, are as long as in
+    /// a layer that was made for so many. 0: the number of the layer.
     pub max_tokens: u32,
-    /// In a call of FP8: `x` is FP8 already.
+    /// In a call of FP8: the tokens in `x` are FP8 already.
     pub quantized: bool,
-    /// No combine follows: the call has ended with the receive phase of its dispatch. Without it a call that is not combined
-    /// counts as running until a call two later begins, or until [`Moe::abandon`](crate::moe::Moe::abandon).
+    /// No combine follows: the call has ended with the receive phase of its dispatch. A call without this option that is not
+    /// combined counts as running until a call two later begins, or until [`Moe::abandon`](crate::moe::Moe::abandon).
     pub no_combine: bool,
-    /// Longest wait of each phase of the call, of its combine too unless that has its own. None: the layer's.
+    /// The longest wait of each phase of the call, also of its combine unless that has its own deadline. None: the layer's
+    /// deadline.
     pub deadline: Option<Duration>,
 }
 
@@ -67,39 +69,41 @@ setters! {
 
 /// Output of a dispatch. Contents as in [`DispatchReceiveParams`].
 ///
-/// "Local experts" in a shape are the places that each rank has room for, [`MoeConfig::room`]. The kernel writes all of them,
-/// even where this rank has fewer experts.
+/// "Local experts" in a shape are the expert slots that each rank has room for, [`MoeConfig::room`]. The kernel writes all of them,
+/// even if this rank has fewer experts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DispatchOutput {
-    /// Tokens: by expert `[local experts, ranks · max_tokens, row bytes]`, or by rank `[ranks, max_tokens, row bytes]`. A
-    /// multiple of 16.
+    /// Tokens: by expert `[local experts, ranks · max_tokens, row bytes]`, or by rank `[ranks, max_tokens, row bytes]`. The address
+    /// is a multiple of 16.
     pub recv_x: u64,
-    /// Their scales, where the format has any.
+    /// Scales of the tokens, if the format has any.
     pub recv_scales: u64,
-    /// Rows of each local expert, or of each rank, u32.
+    /// Number of rows of each local expert, or of each rank, u32.
     pub counts: u64,
-    /// Row of its rank's input that each row is, u32, in the shape of the rows.
+    /// Source of each row: its row in the input of the rank that sent it, u32, in the shape of the rows.
     pub src_info: u64,
     /// By expert: begin and count of the rows of each rank, u64 `[local experts, ranks]`.
     pub layout_range: u64,
     /// By rank: local experts of each row, i32 `[ranks, max_tokens, top_k]`.
     pub recv_experts: u64,
-    /// By rank: their weights, f32 `[ranks, max_tokens, top_k]`.
+    /// By rank: weights of these experts, f32 `[ranks, max_tokens, top_k]`.
     pub recv_weights: u64,
-    /// Added to: rows of each local expert, u64. None: not kept.
+    /// Counters of rows of each local expert, u64, to which the call adds. 0: not kept.
     pub recv_stats: u64,
-    /// `recv_stats` is i32, which wraps.
+    /// The counters of `recv_stats` are i32, which wrap.
     pub stats_32: bool,
-    /// Added to: nanoseconds, whatever the clock of the device, waited for each rank, u64. None: not kept.
+    /// Counters of the nanoseconds that the call waited for each rank, u64, to which the call adds; in ns for any clock of the
+    /// device. 0: not kept.
     pub wait_ns: u64,
-    /// 1 for each rank whose rows are here, u32 `[ranks]`. None: not written.
+    /// 1 for each rank whose rows are here, u32 `[ranks]`. 0 as address: not written.
     pub active: u64,
     /// The address of this call's [`CombineStaging`](crate::moe::CombineStaging), u64; 0 if the caller may not write to the staging
-    /// memory, since an HCA still reads it. None: not written. For kernels of graphs that are replayed: only the device knows the set of such a call.
+    /// memory, since an HCA still reads it. 0 as address: not written. It is for kernels of graphs that are replayed: only the
+    /// device knows the set of such a call.
     pub staging: u64,
-    /// The format with which the dispatch of this call was sent, if it is not that of the layer. The format decides whether the
-    /// call has scales.
+    /// The format with which the dispatch of this call was sent, if it is not the layer's. The format decides whether the call has
+    /// scales.
     pub format: Option<Format>,
     /// `active` is the caller's own mask, for example [`DispatchInput::active`]. The entry of a rank whose rows did not arrive
     /// becomes 0, and the other entries stay as they are.
@@ -129,18 +133,20 @@ setters! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CombineInput {
-    /// What the experts made of `recv_x`, BF16, in the same places; by rank: what is to go back, weighted. A multiple of 16.
+    /// The output of the experts for `recv_x`, BF16, in the same places. By rank: the weighted rows that go back. The address is a
+    /// multiple of 16.
     pub y: u64,
-    /// `y` lies in the layer's own staging memory already ([`Moe::combine_staging`](crate::moe::Moe::combine_staging)). It may then
-    /// be none, which means that of the call: a graph that is replayed for calls of either set needs no address.
+    /// The rows of `y` are in the layer's own staging memory already ([`Moe::combine_staging`](crate::moe::Moe::combine_staging)).
+    /// Then `y` may be 0, which stands for the staging memory of the call: a graph that is replayed for calls of either set needs
+    /// no address.
     pub zero_copy: bool,
     /// Memory in the shape of `y`, for a call with `zero_copy` whose dispatch offered no staging memory
-    /// ([`DispatchOutput::staging`] 0, [`CallReport::offered`](crate::moe::CallReport::offered) false): its combine copies from here.
-    /// None: such a combine is refused, and its report says `invalid`.
+    /// ([`DispatchOutput::staging`] 0, [`CallReport::offered`](crate::moe::CallReport::offered) false): the combine of such a call
+    /// copies from here. 0: such a combine is refused, and its report says `invalid`.
     pub copy_from: u64,
     /// Every weight counts as 1.
     pub unweighted: bool,
-    /// Longest wait of each phase of the combine. None: that of its dispatch.
+    /// The longest wait of each phase of the combine. None: the deadline of its dispatch.
     pub deadline: Option<Duration>,
 }
 
@@ -158,19 +164,21 @@ setters! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CombineOutput {
-    /// BF16 `[tokens, hidden]`. A multiple of 16.
+    /// Sums, BF16 `[tokens, hidden]`. The address is a multiple of 16.
     pub out: u64,
     /// 1 for each token all of whose experts contributed, u8 `[tokens]`.
     pub token_valid: u64,
-    /// Weights, f32 `[tokens, top_k]`, in a layer that returns every expert's row. None: those of dispatch.
+    /// Weights, f32 `[tokens, top_k]`, in a layer that returns every expert's row. 0: the weights of dispatch.
     pub weights: u64,
-    /// Added to: nanoseconds, whatever the clock of the device, waited for each rank, u64. None: not kept.
+    /// Counters of the nanoseconds that the call waited for each rank, u64, to which the call adds; in ns for any clock of the
+    /// device. 0: not kept.
     pub wait_ns: u64,
-    /// 1 for each rank whose rows were added, u32 `[ranks]`. None: not written.
+    /// 1 for each rank whose rows were added, u32 `[ranks]`. 0 as address: not written.
     pub active: u64,
-    /// `active` is the caller's own mask: ranks whose rows were not added become 0 in it, and the others stay as they are.
+    /// `active` is the caller's own mask. The entry of a rank whose rows were not added becomes 0, and the other entries stay as
+    /// they are.
     pub active_in_place: bool,
-    /// A token that lost experts is divided by the share of its weights that is left.
+    /// The sum of a token that lost experts is divided by the share of its weights that is left.
     pub renormalise: bool,
 }
 
@@ -186,14 +194,14 @@ setters! {
     }
 }
 
-/// Layer and handle of a launch.
+/// The layer and the handle of a launch.
 #[derive(Clone, Copy)]
 pub(in crate::moe) struct LaunchContext {
     pub(in crate::moe) moe: DevicePtr<MoeContext>,
     pub(in crate::moe) handle: DevicePtr<MoeHandle>,
-    /// The layer's own mask, where a call brings none.
+    /// The address of the layer's own mask, which counts if a call brings none.
     pub(in crate::moe) active: u64,
-    /// Ranks of the layer.
+    /// The number of ranks of the layer.
     pub(in crate::moe) ranks: u32,
 }
 
@@ -304,8 +312,8 @@ impl DispatchOutput {
 }
 
 impl CombineInput {
-    /// Returns whether the device does what is asked once the layer allows it. Only the device knows which set's memory `y` of a zero-copy
-    /// call is, and whether it was offered.
+    /// Returns whether the device does what is asked, once the layer allows it. Only the device knows which set's memory `y` of a
+    /// zero-copy call is, and whether its dispatch offered that memory.
     pub(in crate::moe) fn is_sure(&self) -> bool {
         !self.zero_copy || (self.y == 0 && self.copy_from != 0)
     }
@@ -365,7 +373,7 @@ impl CombineOutput {
     }
 }
 
-/// Returns the caller's deadline in nanoseconds; 0 without one.
+/// Returns the caller's deadline in nanoseconds; 0 if there is none.
 fn nanoseconds(deadline: Option<Duration>) -> u64 {
     let ns = |deadline: Duration| u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
     deadline.map_or(0, |deadline| ns(deadline).max(1))
@@ -375,7 +383,7 @@ fn flag(set: bool, flag: u32) -> u32 {
     if set { flag } else { 0 }
 }
 
-/// Refuses an array that is missing or not aligned.
+/// Refuses an address that is missing although it is needed, or that is not aligned.
 fn array(what: &'static str, address: u64, align: u64, needed: bool) -> Result<(), MoeError> {
     if address.is_multiple_of(align) && (address != 0 || !needed) {
         return Ok(());

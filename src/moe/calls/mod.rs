@@ -1,4 +1,4 @@
-//! What a call is given, how far it is, and why it differs between ranks.
+//! The arguments of a call, its state, and explanations of arguments that differ between ranks.
 
 pub(in crate::moe) mod arguments;
 pub(in crate::moe) mod call;

@@ -3,7 +3,8 @@
 use crate::abi::{DISPATCH_IDS_64, DISPATCH_ONLY, DISPATCH_QUANTIZED, MAX_MOE_TOKENS};
 use crate::moe::{Format, Layout, MAX_PAYLOAD_BYTES, MAX_SCALE_BYTES, MoeConfig, MoeError};
 
-/// Returns the layer's own shape with what a call has of its own: what its outputs are sized by. Refuses what the slots do not hold.
+/// Returns the shape of a call: the layer's own with the format and the tokens of the call. Its outputs are sized by it. Refuses a
+/// shape that the slots do not hold.
 pub(in crate::moe) fn of_call(
     layer: &MoeConfig,
     ranks: u32,
@@ -39,7 +40,7 @@ pub(in crate::moe) fn of_call(
     })
 }
 
-/// Returns what `DispatchSendParams::tokens` and `flags` say of the shape of `call`, one of the layer.
+/// Returns the bits of `DispatchSendParams::tokens` and `flags` that tell the shape of `call`; zeros for the layer's own shape.
 pub(in crate::moe) fn words(layer: &MoeConfig, call: &MoeConfig, ranks: u32) -> [u32; 2] {
     if (call.format, call.max_tokens) == (layer.format, layer.max_tokens) {
         return [0; 2];
@@ -54,14 +55,16 @@ pub(in crate::moe) fn words(layer: &MoeConfig, call: &MoeConfig, ranks: u32) -> 
     ]
 }
 
-/// A row has a length of 12 bits in units of 16 bytes, scales of 12 bits in words; below them is room for flags.
+/// A word holds a row's length in 12 bits, in units of 16 bytes, and the length of its scales in 12 bits, in words of 4 bytes. The
+/// bits below are for flags.
 const _: () = {
     assert!(MAX_PAYLOAD_BYTES / 16 < 1 << 12 && MAX_SCALE_BYTES / 4 < 1 << 12);
     assert!(DISPATCH_QUANTIZED < 1 << 4 && DISPATCH_ONLY < 1 << 4 && DISPATCH_IDS_64 < 1 << 4);
     assert!(MAX_MOE_TOKENS < 1 << 16);
 };
 
-/// The tag that kernels give to the shape `call` of calls of `layer`; 0 is the layer's own. Twin: `tag_of` in `begin.cuh`.
+/// Returns the tag that kernels give to the shape of `call`, a call of `layer`; 0 is the layer's own shape. Twin: `tag_of` in
+/// `begin.cuh`.
 pub(in crate::moe) fn tag_of(layer: &MoeConfig, call: &MoeConfig, ranks: u32) -> u32 {
     if (call.format, call.max_tokens) == (layer.format, layer.max_tokens) {
         return 0;
@@ -131,7 +134,7 @@ mod tests {
         assert_eq!(words_of(None, 0), [0, 0]);
         assert_eq!(words_of(Some(Format::Bf16), 64), [0, 0]);
         let [tokens, format] = words_of(Some(Format::Fp8(Scales::Ue8m0)), 7);
-        // 512 bytes, one word of scales, FP8, UE8M0.
+        // 512 bytes of a row, one word of scales, FP8, UE8M0.
         assert_eq!(tokens, 7 << 16);
         assert_eq!(format, 32 << 4 | 1 << 16 | 1 << 28 | 2 << 30);
         assert_eq!(words_of(None, 7), [7 << 16, 64 << 4]);

@@ -1,11 +1,11 @@
-//! Shape, placement and team: whether they fit each other, and what of them all ranks must have alike.
+//! Checks that shape, placement and team of a layer fit each other, and names the values that all ranks must have alike.
 
 use crate::moe::config::MoeConfig;
 use crate::moe::error::MoeError;
 use crate::moe::placement::{Capacity, Placement};
 use crate::team::{Sharing, Team};
 
-/// Least depth of a send queue: a batch of a warp's 32 puts and a signal is at most a quarter of it.
+/// Least depth of a send queue, as log2: a warp's batch of 32 puts and a signal must take at most a quarter of the queue.
 const LEAST_LOG_DEPTH: u8 = 8;
 
 /// Returns the placement, if shape, placement and team fit each other as far as this rank sees.
@@ -39,7 +39,7 @@ pub(in crate::moe) fn fitting(
     Ok(placement)
 }
 
-/// Returns what all ranks must have alike: names and values.
+/// Returns the values that all ranks must have alike: name and value.
 pub(in crate::moe) fn agreed(config: &MoeConfig, placement: &Placement) -> Vec<(String, String)> {
     let placement = placement.fingerprint();
     let pairs = [

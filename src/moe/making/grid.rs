@@ -1,9 +1,9 @@
-//! The grid of the MoE kernels: as many blocks as the device runs at once beside those of the other ranks on it.
+//! The grid of the MoE kernels: as many blocks as the device runs at once, beside the blocks of other ranks on it.
 
 use crate::gpu::Gpu;
 use crate::moe::{Grid, MoeError};
 
-/// All kernels of a layer. They have one grid.
+/// The kernels of a layer. All of them have one grid.
 const KERNELS: [&str; 6] = [
     "wv_moe_dispatch_send",
     "wv_moe_dispatch_receive",
@@ -13,16 +13,17 @@ const KERNELS: [&str; 6] = [
     "wv_moe_combine",
 ];
 
-/// Blocks of so many threads are tried; the last of those with the most threads in flight is taken: fewer blocks meet faster.
+/// Sizes of a block that are tried, in threads. The size with the most threads in flight is taken, and of equal ones the largest:
+/// fewer blocks synchronise faster.
 const THREADS: [u32; 3] = [256, 384, 512];
 
-/// Where the device has no limit, which is simt: a grid that shows what can go wrong, and takes little time.
+/// The grid for a device without a limit, which is simt: large enough to show what can go wrong, and quick to run.
 const UNLIMITED: Grid = Grid {
     blocks: 2,
     threads: 128,
 };
 
-/// Blocks of one size that fit.
+/// The number of blocks of one size that fit on a device.
 struct Room {
     threads: u32,
     kernel: &'static str,
@@ -31,7 +32,7 @@ struct Room {
 }
 
 impl Room {
-    /// Returns what a device has for blocks of `threads` threads of `ranks` ranks; `None`: any number.
+    /// Returns the room for blocks of `threads` threads on a device that `ranks` ranks share; `None` if any number fits.
     fn of(gpu: &dyn Gpu, threads: u32, ranks: u32) -> Result<Option<Self>, MoeError> {
         let mut least: Option<(u32, &'static str)> = None;
         for kernel in KERNELS {
@@ -54,7 +55,7 @@ impl Room {
         self.resident / self.ranks
     }
 
-    /// `blocks` blocks, if the device has room for them.
+    /// Returns a grid of `blocks` blocks, if the device has room for them.
     fn take(&self, gpu: &dyn Gpu, blocks: u32) -> Result<Grid, MoeError> {
         let (threads, each) = (self.threads, self.each());
         if blocks <= each {
@@ -72,7 +73,8 @@ impl Room {
     }
 }
 
-/// The grid that each of `ranks` ranks of this process on `gpu` is to have, if it fits; without a wish the largest that does.
+/// Returns the grid for each of `ranks` ranks of this process on `gpu`: `wish` if it fits, or without a wish the largest grid that
+/// fits.
 pub(in crate::moe) fn choose(
     gpu: &dyn Gpu,
     wish: Option<Grid>,

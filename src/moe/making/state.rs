@@ -1,4 +1,4 @@
-//! The device memory that kernels know a layer by: context, state per peer, views with their tables of experts, clock, board.
+//! The device memory of a layer that kernels read: context, state per peer, views with their tables of experts, clock, board.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::team::Team;
 /// The windows of a layer.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::moe) struct Windows {
-    /// Slots that peers write into.
+    /// The slots that peers write into.
     pub(in crate::moe) slots: Window,
-    /// What the NIC sends from.
+    /// The memory that the NIC sends from.
     pub(in crate::moe) staging: Window,
     pub(in crate::moe) signals: Window,
 }
 
-/// Fills the memory of a layer whose first view covers every call, with the first placement of `rule`.
+/// Makes the memory of a layer and fills it in. Its first view covers every call, with the first placement of `rule`.
 pub(in crate::moe) fn write(
     team: &Arc<Team>,
     config: &MoeConfig,
@@ -77,7 +77,7 @@ pub(in crate::moe) fn write(
     Ok((memory, control))
 }
 
-/// Returns what a context says of slots and tokens; the rest is zero.
+/// Returns a context with what the shape says of slots and tokens; its other fields are zero.
 fn of_shape(config: &MoeConfig, layout: &Layout, ranks: u32) -> MoeContext {
     let small = |value: u64| u32::try_from(value).expect("checked with the shape");
     MoeContext {

@@ -1,5 +1,5 @@
-//! Words between host and kernels of one rank while kernels run: which calls may start, how long they wait, for which ranks they
-//! wait. Back: how far the calls are and what went wrong.
+//! The board of a layer: words by which host and kernels of one rank talk while kernels run. The host says which calls may start,
+//! how long they wait, and for which ranks. The kernels say how far the calls are and what went wrong.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::mem::offset_of;
@@ -17,10 +17,10 @@ use crate::moe::fault::Fault;
 use crate::moe::members::deadlines::{Deadlines, clock_of, longest_launch};
 use crate::team::Team;
 
-/// Reads of the newest fault that meet a kernel which writes it; then the reader gives up.
+/// Number of reads of the newest fault after which the reader gives up, if a kernel writes the record at each of them.
 const FAULT_READS: u32 = 1000;
 
-// Kernels read both words of each dispatch in one load of 8 bytes.
+// Kernels read `limited` and `alone` in one load of 8 bytes at each dispatch.
 const _: () = {
     const LIMITED: usize = offset_of!(MoeBoard, limited);
     assert!(LIMITED.is_multiple_of(8) && offset_of!(MoeBoard, alone) == LIMITED + 4);
@@ -30,27 +30,27 @@ const _: () = {
 #[derive(Debug)]
 pub struct Board {
     gpu: Arc<dyn Gpu>,
-    /// Ranks of the team.
+    /// The number of ranks of the team.
     ranks: u32,
     words: HostMapped,
     at: Addresses,
-    /// Longest time for which a phase may run, ns.
+    /// The longest time for which a phase may run, ns.
     longest_ns: AtomicU64,
 }
 
-/// Device addresses of what the host changes while a layer lives.
+/// Device addresses of the words that the host changes while a layer lives.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::moe) struct Addresses {
     pub(in crate::moe) context: u64,
     pub(in crate::moe) clock: u64,
     pub(in crate::moe) active: u64,
-    /// State per peer.
+    /// The address of the state per peer.
     pub(in crate::moe) peers: u64,
-    /// What the peers tell.
+    /// The address of the signals from the peers.
     pub(in crate::moe) signals: u64,
 }
 
-/// Returns the bits of `set`, ranks of a team of `ranks`.
+/// Returns the bits of `set`, which holds ranks of a team of `ranks` ranks.
 fn bits(set: &[u32], ranks: u32) -> Result<RankBits, MoeError> {
     let mut words = RankBits::default();
     for &rank in set {
@@ -61,7 +61,7 @@ fn bits(set: &[u32], ranks: u32) -> Result<RankBits, MoeError> {
     Ok(words)
 }
 
-/// Returns whether call `a` is newer than call `b`. Numbers wrap.
+/// Returns whether call `a` is newer than call `b`. Numbers of calls wrap.
 pub(super) fn newer(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
 }
@@ -91,25 +91,25 @@ impl Board {
         self.word(offset).store(value, Ordering::Release);
     }
 
-    /// Waiting times of calls that begin from now on.
+    /// Sets the waiting times of calls that begin from now on.
     pub(in crate::moe) fn set_deadlines(&self, deadlines: &Deadlines) -> Result<(), MoeError> {
         let (clock, phase_ns) = clock_of(deadlines);
         self.longest_ns.fetch_max(phase_ns, Ordering::Relaxed);
         Ok(self.gpu.write(self.at.clock, bytemuck::bytes_of(&clock))?)
     }
 
-    /// A launch that runs for longer is broken: each wait ends by itself. `deadline` is the call's own, or zero. A later, shorter
-    /// deadline of the layer does not lower it.
+    /// Returns the time after which a launch that still runs is broken, since each of its waits ends by itself. `deadline` is the
+    /// call's own deadline, or zero. A later, shorter deadline of the layer does not lower the time.
     pub(in crate::moe) fn longest_launch(&self, deadline: Duration) -> Duration {
         longest_launch(self.longest_ns.load(Ordering::Relaxed), deadline)
     }
 
-    /// Returns the words that say which ranks take part.
+    /// Returns the device address of the words that say which ranks take part.
     pub(in crate::moe) fn active_addr(&self) -> u64 {
         self.at.active
     }
 
-    /// The ranks that take part in calls that begin from now on, a `bool` for each of the team.
+    /// Sets the ranks that take part in calls that begin from now on: a `bool` for each rank of the team.
     pub(in crate::moe) fn set_active(&self, active: &[bool]) -> Result<(), MoeError> {
         let want = self.ranks as usize;
         if active.len() != want {
@@ -125,7 +125,7 @@ impl Board {
         Ok(())
     }
 
-    /// The first call has number `first`.
+    /// Makes `first` the number of the first call.
     pub(super) fn begin_at(&self, first: u32) -> Result<(), MoeError> {
         self.write_context(offset_of!(MoeContext, joined), &[first])?;
         self.write_context(offset_of!(MoeContext, serial), &[0])?;
@@ -133,7 +133,7 @@ impl Board {
         self.next_is(first)
     }
 
-    /// The next call has number `call`, and all before it have ended.
+    /// Makes `call` the number of the next call. All earlier calls count as ended.
     pub(super) fn next_is(&self, call: u32) -> Result<(), MoeError> {
         let before = call.wrapping_sub(1);
         self.write_context(offset_of!(MoeContext, call), &[before; 3])?;
@@ -146,7 +146,7 @@ impl Board {
         Ok(())
     }
 
-    /// Calls up to `call` are left out. Open ones stay open.
+    /// Leaves out calls up to `call`. Calls that are open stay open.
     pub(super) fn skip_to(&self, call: u32) -> Result<(), MoeError> {
         self.write_context(offset_of!(MoeContext, call), &[call])?;
         let ended = offset_of!(MoeContext, ended) + 4 * (call as usize % 2);
@@ -174,16 +174,16 @@ impl Board {
         self.words.u64_at(offset_of!(MoeBoard, in_force))
     }
 
-    /// Serial of the newest view in which a call has run, with its first call. A later call that is within 2^30 of the newest may
-    /// stand for the first. `None` if no call has run yet.
+    /// Returns the serial of the newest view in which a call has run, and the first call of that view. A later call that is within
+    /// 2^30 of the newest may stand for the first. Returns `None` if no call has run yet.
     pub(super) fn view_in_force(&self) -> Option<(u32, u32)> {
         let word = self.in_force().load(Ordering::Relaxed);
         let half = |at: u32| u32::try_from(word >> at & u64::from(u32::MAX)).expect("32 bits");
         (word != 0).then(|| (half(32), half(0)))
     }
 
-    /// Zeroes what kernels keep of `peer` and its words, and does not ask them any more not to wait for it. No kernel may use any
-    /// of that now.
+    /// Zeroes what kernels keep of `peer` and the signals from it, and lets kernels wait for it again. No kernel may use any of
+    /// this memory now.
     pub(super) fn clear_peer(&self, peer: u32) -> Result<(), MoeError> {
         const OF_PEER: usize = SIGNALS_PER_PEER as usize;
         let place = u64::from(peer);
@@ -197,19 +197,19 @@ impl Board {
         Ok(())
     }
 
-    /// The word that says whether kernels wait for `peer`.
+    /// Returns the word with the bit that keeps kernels from waiting for `peer`.
     fn suspects_of(&self, peer: u32) -> &AtomicU32 {
         let word = 4 * (peer as usize / 32);
         self.word(offset_of!(MoeBoard, suspects) + word)
     }
 
-    /// Kernels wait for `peer` no more, a rank of the team.
+    /// Lets kernels wait no more for `peer`, a rank of the team.
     pub(super) fn suspect(&self, peer: u32) {
         self.suspects_of(peer)
             .fetch_or(1 << (peer % 32), Ordering::Release);
     }
 
-    /// By rank a number that is another one when a word of it has arrived.
+    /// Returns for each rank a number that changes when a signal from that rank arrives.
     pub(in crate::moe) fn heard(&self) -> Result<Vec<u64>, MoeError> {
         const OF_PEER: usize = SIGNALS_PER_PEER as usize * size_of::<MoeSignal>();
         let mut signals = vec![0u8; OF_PEER * self.ranks as usize];
@@ -238,14 +238,14 @@ impl Board {
         self.acquire(offset_of!(MoeBoard, started))
     }
 
-    /// Returns the last call that has ended, and all before it.
+    /// Returns the last call such that it and all calls before it have ended.
     pub(in crate::moe) fn finished(&self) -> u32 {
         // Pairs with the kernel's release fence before the word: what the calls did comes before what follows here.
         self.acquire(offset_of!(MoeBoard, finished))
     }
 
-    /// Lets no call start whose number is above `limit`; with none, every call may. Returns the last call that has started: no later
-    /// one starts, unless it is at most `limit`.
+    /// Lets no call start whose number is above `limit`; without a limit, every call may start. Returns the last call that has
+    /// started: no later call starts, unless it is at most `limit`.
     pub(in crate::moe) fn set_limit(&self, limit: Option<u32>) -> u32 {
         if let Some(limit) = limit {
             self.release(offset_of!(MoeBoard, limit), limit);
@@ -264,7 +264,7 @@ impl Board {
         limited && newer(call, self.acquire(offset_of!(MoeBoard, limit)))
     }
 
-    /// Returns whether calls that would be held end `aborted` at once instead.
+    /// Sets whether calls that the limit would hold end `aborted` at once instead.
     pub fn set_refuse(&self, refuse: bool) {
         self.release(offset_of!(MoeBoard, refuse), refuse.into());
     }
@@ -275,10 +275,11 @@ impl Board {
         self.release(offset_of!(MoeBoard, alone), alone.into());
     }
 
-    /// While a change is prepared, the clocks against those ranks that have promised it stand still. None: no change is.
+    /// Notes that a change is prepared, and which ranks have promised it: until it is made, the clocks against these ranks stand
+    /// still. None: no change is prepared.
     ///
     /// # Errors
-    /// [`MoeError::Rank`]: one that the team does not have.
+    /// [`MoeError::Rank`] for a rank that the team does not have.
     pub fn set_preparing(&self, promised: Option<&[u32]>) -> Result<(), MoeError> {
         let ranks = promised.unwrap_or(&[]);
         self.write_bits(offset_of!(MoeBoard, promised), ranks)?;
@@ -286,15 +287,16 @@ impl Board {
         Ok(())
     }
 
-    /// The ranks that kernels do not wait for, whatever they say. They get words and rows as before.
+    /// Sets the ranks that kernels do not wait for, even if signals come from them. Kernels send words and rows to these ranks as
+    /// before.
     ///
     /// # Errors
-    /// [`MoeError::Rank`]: one that the team does not have.
+    /// [`MoeError::Rank`] for a rank that the team does not have.
     pub fn set_suspects(&self, ranks: &[u32]) -> Result<(), MoeError> {
         self.write_bits(offset_of!(MoeBoard, suspects), ranks)
     }
 
-    /// Returns the ranks that kernels have waited for in vain, and that have said nothing new since.
+    /// Returns the ranks that kernels have waited for in vain, and that have sent nothing new since.
     pub(in crate::moe) fn suspected(&self) -> Vec<u32> {
         ranks_of(&self.read_bits(offset_of!(MoeBoard, suspected)))
     }
@@ -311,7 +313,7 @@ impl Board {
         self.acquire(offset_of!(MoeBoard, faults))
     }
 
-    /// Returns the newest fault; none so far, or a kernel writes one all the time.
+    /// Returns the newest fault; none if there is none so far, or if kernels overwrite the record all the time.
     pub(in crate::moe) fn last_fault(&self) -> Option<Fault> {
         self.fault_record().and_then(|fault| Fault::new(&fault))
     }
@@ -320,7 +322,7 @@ impl Board {
         const AT: usize = offset_of!(MoeBoard, fault);
         const WORDS: usize = size_of::<MoeFault>() / 4;
         for _ in 0..FAULT_READS {
-            // The record is as new as its number.
+            // The number is read first: the record is as new as the number, or newer.
             let number = self.faults();
             let words: [u32; WORDS] =
                 std::array::from_fn(|place| self.word(AT + 4 * place).load(Ordering::Relaxed));

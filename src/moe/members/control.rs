@@ -1,5 +1,5 @@
-//! The ranks of a layer as its host controls them: who takes part from which call on, where the experts are, what the kernels are
-//! told of it. A layer gives it device memory and a placement, and needs nothing else of membership.
+//! The ranks of a layer as its host controls them: which ranks take part from which call on, where the experts are, and what
+//! kernels are told of that. A layer gives it device memory and a placement, and needs nothing else of membership.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::team::{Launches, Team};
 /// The epoch of a team that never changes.
 const FIRST_EPOCH: u32 = 1;
 
-/// Views, board and rule of a layer.
+/// The views, the board and the rule of a layer.
 #[derive(Debug)]
 pub struct Control {
     team: Arc<Team>,
-    /// Words shared with kernels that run.
+    /// The words shared with kernels that run.
     board: Board,
     views: Views,
     rule: PlacementRule,
@@ -28,7 +28,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Writes a view that covers every call and has the first placement of `rule`. All members take part.
+    /// Makes the control of a layer: it writes a view that covers every call and has the first placement of `rule`. The mask of
+    /// ranks that take part leaves out none.
     pub(in crate::moe) fn new(
         team: &Arc<Team>,
         words: HostMapped,
@@ -77,18 +78,18 @@ impl Control {
         &self.launches
     }
 
-    /// Makes `first` the number of the first call: of a layer that joins others, or in a test of what happens when numbers
-    /// wrap. Before the first call, and at all ranks.
+    /// Makes `first` the number of the first call. It is for a layer that joins others, or for a test in which numbers wrap. Call
+    /// it before the first call, at all ranks.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn begin_at(&self, first: u32) -> Result<(), MoeError> {
         self.views.begin_at(first)?;
         self.launches.next_is(first);
         self.board.begin_at(first)
     }
 
-    /// Makes the first call run in `view`.
+    /// Makes `view` the view of the first call.
     pub(in crate::moe) fn begin_in(&self, view: View) -> Result<(), MoeError> {
         self.check(&view)?;
         let first = view.first;
@@ -96,11 +97,11 @@ impl Control {
         self.begin_at(first)
     }
 
-    /// As if all calls up to `call` had been made in the present view, and ranks had sent each other no word since. For tests of
-    /// numbers that no test reaches by calls: between two calls, at all ranks.
+    /// Puts the layer into the state after all calls up to `call` in the present view, as if ranks had sent each other no word
+    /// since. It is for tests of numbers that no test reaches by calls. Call it between two calls, at all ranks.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn leap_to(&self, call: u32) -> Result<(), MoeError> {
         for peer in 0..self.team.ranks() {
             self.board.clear_peer(peer)?;
@@ -109,7 +110,7 @@ impl Control {
         self.board.next_is(call.wrapping_add(1))
     }
 
-    /// This rank leaves out calls up to `call`, unless they have begun.
+    /// Leaves out calls up to `call` at this rank, unless they have begun.
     pub(in crate::moe) fn skip_to(&self, call: u32) -> Result<(), MoeError> {
         if !newer(call, self.board.started()) {
             return Ok(());
@@ -118,7 +119,7 @@ impl Control {
         self.board.skip_to(call)
     }
 
-    /// `rank` is known dead: its QPs go to Err, and no call waits for it.
+    /// Marks `rank` as dead: its QPs go to Err, and no call waits for it.
     pub(in crate::moe) fn mark_dead(&self, rank: u32) -> Result<(), MoeError> {
         self.team.fail_peer(rank)?;
         self.board.suspect(rank);
@@ -130,24 +131,25 @@ impl Control {
         self.views.newest()
     }
 
-    /// The view in which `call` runs, or would begin now. None: it is older than all of them, so it has ended.
+    /// Returns the view in which `call` runs, or would begin now. Returns None if `call` is older than all views, so that it has
+    /// ended.
     pub fn view_of(&self, call: u32) -> Option<Arc<View>> {
         self.views.view_of(call, &self.board)
     }
 
-    /// Makes `view` that of all calls from `view.first` on, after up to `timeout`.
+    /// Makes `view` the view of all calls from `view.first` on. It waits up to `timeout` for a place.
     pub(in crate::moe) fn set_view(&self, view: &View, timeout: Duration) -> Result<(), MoeError> {
         self.check(view)?;
         self.views.set(view, &self.board, timeout)
     }
 
-    /// Returns whether a view from `first` on would not wait for calls.
+    /// Returns whether a view from `first` on would find a place without waiting for calls.
     pub(in crate::moe) fn has_place(&self, first: u32) -> bool {
         self.views.has_place(first, &self.board)
     }
 
-    /// The view of a group as this rank runs its calls in it. Experts are placed for all members, those parted from this rank
-    /// included.
+    /// Returns the view of a group as this rank runs its calls in it. The experts are placed for all members, also for those that
+    /// this rank does not reach.
     pub(in crate::moe) fn view_of_group(&self, view: &LayerView<'_>) -> View {
         let placed = self.rule.place(view.members);
         View {
@@ -158,12 +160,13 @@ impl Control {
         }
     }
 
-    /// Forgets all words between this rank and `peer`, for a new generation of it: its signals here, what was sent to it last,
-    /// suspicion. Its QPs are in Err or have been reset, so nothing of the old one can arrive.
+    /// Forgets all words between this rank and `peer`, for a new generation of the peer: its signals here, what was sent to it
+    /// last, and the suspicion against it. The QPs to the peer are in Err or have been reset, so nothing of the old generation can
+    /// arrive.
     ///
     /// # Errors
-    /// `peer` is a member of the newest view, or of a view in which a call still runs. Or kernels may still post to it
-    /// ([`Team::fail_peer`]). Or the device fails. Then nothing is forgotten.
+    /// `peer` is a member of the newest view, or of a view in which a call still runs. Kernels may still post to it
+    /// ([`Team::fail_peer`]). The device fails. Nothing is forgotten then.
     pub fn clear_peer(&self, peer: u32) -> Result<(), MoeError> {
         let closed = self.team.is_closed(peer)?;
         self.views.without(peer, &self.board, || {
@@ -175,7 +178,8 @@ impl Control {
         })
     }
 
-    /// Refuses a view with ranks that the team does not have or without this one, or with a placement that does not fit the layer.
+    /// Refuses a view with a rank that the team does not have, a view without this rank, or a placement that does not fit the
+    /// layer.
     fn check(&self, view: &View) -> Result<(), MoeError> {
         let (rank, ranks) = (self.team.rank(), self.team.ranks());
         if let Some(&rank) = view.members.iter().find(|member| **member >= ranks) {

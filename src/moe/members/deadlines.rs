@@ -7,21 +7,21 @@ use bytemuck::Zeroable;
 use crate::abi::MoeClock;
 use crate::config::setters;
 
-/// Waiting times of a layer.
+/// The waiting times of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deadlines {
     /// Longest wait of a phase. It may be shorter than the time in which the HCA gives up on a peer
-    /// ([`PathConfig::ack_timeout`](crate::config::PathConfig::ack_timeout), eight times). Calls go on meanwhile, and send that
-    /// peer nothing.
+    /// ([`PathConfig::ack_timeout`](crate::config::PathConfig::ack_timeout), eight times). Until the HCA gives up, calls go on, and
+    /// send that peer nothing.
     pub steady: Duration,
     /// Longest wait of a phase in the first `warm_calls` calls.
     pub warm: Duration,
-    /// Calls that are warm-up.
+    /// Number of calls that are warm-up.
     pub warm_calls: u32,
     /// Longest time for which a call is held back, or clocks stand still, while a change is prepared. A call that is held for
-    /// longer is lost at every rank. So it should not be less than the time in which a group finds out that a member does not
-    /// answer. [`Deadlines::new`] takes [`CHANGE`](Self::CHANGE), or `steady` if that is longer.
+    /// longer is lost at every rank. So the time should not be less than a group needs to find out that a member does not answer.
+    /// [`Deadlines::new`] takes [`CHANGE`](Self::CHANGE), or `steady` if that is longer.
     pub change: Duration,
 }
 
@@ -35,11 +35,11 @@ setters! {
 }
 
 impl Deadlines {
-    /// How long a change of members may take where nothing else is said, 10 s. With leases of 2 s a member that has stopped
-    /// answering is dropped in less.
+    /// The default for the longest time of a change of members, 10 s. With leases of 2 s a group drops a member that has stopped
+    /// answering in less time.
     pub const CHANGE: Duration = Duration::from_secs(10);
 
-    /// Waits of `steady` in every call.
+    /// Returns waiting times of `steady` in every call.
     #[must_use]
     pub const fn new(steady: Duration) -> Self {
         let is_long = steady.as_nanos() > Self::CHANGE.as_nanos();
@@ -52,8 +52,8 @@ impl Deadlines {
     }
 }
 
-/// Waiting times as kernels read them, and the longest time for which a phase may run, ns. A time that 64 bits of nanoseconds
-/// do not hold counts as their end, 584 years.
+/// Returns the waiting times as kernels read them, and the longest time for which a phase may run, ns. A time of more nanoseconds
+/// than 64 bits hold counts as the largest such number, 584 years.
 pub(super) fn clock_of(deadlines: &Deadlines) -> (MoeClock, u64) {
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let clock = MoeClock {
@@ -68,7 +68,7 @@ pub(super) fn clock_of(deadlines: &Deadlines) -> (MoeClock, u64) {
     (clock, phase.saturating_mul(2))
 }
 
-/// For how long a launch may run whose phase may run for `phase_ns`, or whose call has the deadline `own`, or zero.
+/// Returns how long a launch may run, if its phase may run for `phase_ns`, or its call has the deadline `own`, which may be zero.
 pub(super) fn longest_launch(phase_ns: u64, own: Duration) -> Duration {
     let longest = Duration::from_nanos(phase_ns).max(own.saturating_mul(6));
     longest.saturating_add(Duration::from_secs(60))

@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::moe::error::MoeError;
 use crate::moe::placement::{Capacity, Placement};
 
-/// The placement of the experts for the members of a view: the same at all ranks.
+/// A function that places the experts for the members of a view. It is the same at all ranks.
 type Rule = dyn Fn(&[u32]) -> Placement + Send + Sync;
 
-/// Where the experts are in the views of a group, by a name that all ranks give.
+/// A rule for where experts are in the views of a group, by a name that all ranks give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlacementPolicy {
-    /// Where they were when the layer was made, whatever the members: no rank serves those of a rank that is gone.
+    /// The experts stay where they were when the layer was made. If a rank is gone, no rank serves its experts.
     Fixed,
-    /// Over the members, as [`Placement::spread`] lays them out.
+    /// The experts are spread over the members by [`Placement::spread`].
     Spread,
 }
 
@@ -43,19 +43,19 @@ impl FromStr for PlacementPolicy {
     }
 }
 
-/// How experts are placed in the views of a group.
+/// The rule by which experts are placed in the views of a group.
 pub(in crate::moe) struct PlacementRule {
-    /// Where they were when the layer was made.
+    /// The placement with which the layer was made.
     first: Placement,
     capacity: Capacity,
     chosen: Mutex<Chosen>,
 }
 
-/// What the program has chosen.
+/// The rule and the tables that the program has chosen.
 #[derive(Default)]
 struct Chosen {
     rule: Option<Arc<Rule>>,
-    /// By members, in ascending order.
+    /// The placements for given members, which are in ascending order.
     tables: BTreeMap<Vec<u32>, Placement>,
 }
 
@@ -74,7 +74,7 @@ impl PlacementRule {
         }
     }
 
-    /// Where the experts were when the layer was made.
+    /// Returns where the experts were when the layer was made.
     pub(super) fn first(&self) -> &Placement {
         &self.first
     }
@@ -84,12 +84,12 @@ impl PlacementRule {
         self.capacity.check(placement)
     }
 
-    /// Views go by `rule`, in place of a rule that was given before.
+    /// Sets the rule by which views go, in place of a rule that was given before.
     pub(in crate::moe) fn set(&self, rule: impl Fn(&[u32]) -> Placement + Send + Sync + 'static) {
         self.chosen().rule = Some(Arc::new(rule));
     }
 
-    /// Views go by the rule of this name.
+    /// Sets the rule of this name, in place of a rule that was given before.
     pub(in crate::moe) fn set_policy(&self, policy: PlacementPolicy) {
         let first = self.first.clone();
         let Capacity {
@@ -105,7 +105,7 @@ impl PlacementRule {
         }
     }
 
-    /// Views with these members, in any order, go by `placement`; with none by the rule again.
+    /// Sets the placement of views with these members, in any order; without `placement` such views go by the rule again.
     pub(in crate::moe) fn set_table(
         &self,
         members: &[u32],
@@ -138,12 +138,12 @@ impl PlacementRule {
     }
 
     fn chosen(&self) -> MutexGuard<'_, Chosen> {
-        // Whole after every operation: rules are called after it.
+        // The value is whole after every operation. Rules are called when the lock is free again.
         self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the placement for `members`, in ascending order; none where the program has chosen nothing. A function of the members alone,
-    /// so that it is the same at a rank that has seen other views.
+    /// Returns the placement for `members`, in ascending order; none if the program has chosen nothing. It depends on the members
+    /// alone, so that it is the same at a rank that has seen other views.
     pub(super) fn place(&self, members: &[u32]) -> Option<Placement> {
         let chosen = self.chosen();
         if let Some(table) = chosen.tables.get(members) {

@@ -1,5 +1,5 @@
-//! Views: the ranks that take part from one call on, and the ranks that hold each expert. A layer holds several. So calls in
-//! flight, and those that a rank which is behind has still to make, end in theirs.
+//! Views: the ranks that take part from one call on, and the ranks that hold each expert. A layer keeps several views. So calls in
+//! flight end in their own views, and so do calls that a slower rank has still to make.
 
 use std::mem::offset_of;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,12 +18,12 @@ pub(super) const VIEWS: usize = MOE_VIEWS as usize;
 /// Time between two looks at the calls that have ended.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A view as the host sees it.
+/// A view of a layer, as the host sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// First call that runs in it.
+    /// The first call that runs in the view.
     pub first: u32,
-    /// Membership epoch; words carry its low 16 bits.
+    /// The epoch of membership; words carry its low 16 bits.
     pub epoch: u32,
     /// The ranks that take part.
     pub members: Vec<u32>,
@@ -44,7 +44,7 @@ pub(in crate::moe) struct ViewTables {
 #[derive(Debug)]
 pub(super) struct Views {
     gpu: Arc<dyn Gpu>,
-    /// This one.
+    /// The rank of this process.
     rank: u32,
     tables: [ViewTables; VIEWS],
     written: Mutex<Written>,
@@ -54,14 +54,14 @@ pub(super) struct Views {
 #[derive(Clone, Debug)]
 struct Entry {
     view: Arc<View>,
-    /// Its number among all views of the layer; not 0.
+    /// The number of the view among all views of the layer; not 0.
     serial: u32,
-    /// Its first call; once calls have run in it for long, a later one, at most 2^30 before them (`MoeBoard::in_force`). So it
-    /// compares with calls for however long the view stands.
+    /// The first call of the view. Once calls have run in the view for long, it is a later call, at most 2^30 before them
+    /// (`MoeBoard::in_force`). So it compares with calls for however long the view stands.
     begins: u32,
-    /// Kernels have reported that a call has run in it.
+    /// Kernels have reported that a call has run in the view.
     in_force: bool,
-    /// Its tables.
+    /// The number of the tables that the view is written to.
     place: usize,
 }
 
@@ -77,7 +77,8 @@ impl Entry {
     }
 }
 
-/// The views written to the device: up to as many as the layer has places, the oldest first. The first one is written at the start.
+/// The views written to the device, the oldest first: at most as many as the layer has places. The first view is written when the
+/// layer is made.
 #[derive(Debug)]
 struct Written(Vec<Entry>);
 
@@ -86,7 +87,7 @@ impl Written {
         self.0.last().expect("a layer has a view from its begin")
     }
 
-    /// Returns the views, the newest first, each with the last call that may run in it. None: all later calls may run in it.
+    /// Returns the views, the newest first, each with the last call that may run in it; with None if all later calls may.
     fn views(&self) -> impl Iterator<Item = (&Entry, Option<u32>)> {
         self.0.iter().rev().scan(None, |later, entry| {
             let last = later.replace(entry.begins.wrapping_sub(1));
@@ -94,18 +95,18 @@ impl Written {
         })
     }
 
-    /// Number of the next view: not 0, which is none.
+    /// Returns the serial of the next view. It is never 0, which stands for no view.
     fn next_serial(&self) -> u32 {
         self.newest().serial.wrapping_add(1).max(1)
     }
 
-    /// Puts `entry` into its place, instead of the newest view, the oldest view or none.
+    /// Adds `entry` as the newest view, instead of the view that was in its place, if any.
     fn put(&mut self, entry: Entry) {
         self.0.retain(|old| old.place != entry.place);
         self.0.push(entry);
     }
 
-    /// Takes down what kernels say of the view in force: its serial and its first call.
+    /// Notes what kernels report of the view in force: its serial and its first call.
     fn learn(&mut self, serial: u32, begins: u32) {
         for entry in self.0.iter_mut().filter(|entry| entry.serial == serial) {
             entry.begins = begins;
@@ -113,7 +114,7 @@ impl Written {
         }
     }
 
-    /// Where a view from `first` on may be written now.
+    /// Returns the place to which a view from `first` on may be written now.
     fn place_for(&self, first: u32, board: &Board) -> Result<usize, MoeError> {
         let newest = self.newest();
         let begins = newest.begins;
@@ -139,7 +140,7 @@ impl Written {
         }
     }
 
-    /// Refuses to forget `peer` while it is a member of the newest view, or of one with a call that is newer than `finished`.
+    /// Refuses to forget `peer` while it is a member of the newest view, or of a view with a call that is newer than `finished`.
     fn check_unneeded(&self, peer: u32, finished: u32) -> Result<(), MoeError> {
         let theirs = |it: &(&Entry, Option<u32>)| it.0.view.members.contains(&peer);
         for (entry, last) in self.views().filter(theirs) {
@@ -161,7 +162,7 @@ impl Written {
         Ok(())
     }
 
-    /// Returns the view that covers `call`. Where the first call of a view has been moved on, all calls of older views have ended.
+    /// Returns the view that covers `call`. If the first call of a view has been moved on, all calls of older views have ended.
     fn view_of(&self, call: u32) -> Option<&Arc<View>> {
         for entry in self.0.iter().rev() {
             if !newer(entry.begins, call) {
@@ -176,7 +177,7 @@ impl Written {
 }
 
 impl Views {
-    /// Writes the first view; `rank` is this one.
+    /// Writes the first view. `rank` is the rank of this process.
     pub(super) fn new(
         gpu: &Arc<dyn Gpu>,
         tables: [ViewTables; VIEWS],
@@ -193,7 +194,7 @@ impl Views {
         })
     }
 
-    /// The present view begins at `first`: no rank has made a call.
+    /// Makes the present view begin at `first`. No rank has made a call yet.
     pub(super) fn begin_at(&self, first: u32) -> Result<(), GpuError> {
         let mut written = self.written();
         let Entry { serial, place, .. } = *written.newest();
@@ -204,7 +205,7 @@ impl Views {
         Ok(())
     }
 
-    /// The present view is `view`: no rank has made a call.
+    /// Replaces the present view by `view`. No rank has made a call yet.
     pub(super) fn begin_in(&self, view: View) -> Result<(), GpuError> {
         let mut written = self.written();
         let place = written.newest().place;
@@ -216,12 +217,13 @@ impl Views {
         Arc::clone(&self.written().newest().view)
     }
 
-    /// The view in which `call` runs, or would begin now. None: it is older than all of them, so it has ended.
+    /// Returns the view in which `call` runs, or would begin now. Returns None if `call` is older than all views, so that it has
+    /// ended.
     pub(super) fn view_of(&self, call: u32, board: &Board) -> Option<Arc<View>> {
         self.known(board).view_of(call).cloned()
     }
 
-    /// Writes `view` as the newest, and waits up to `timeout` until there is a place for it.
+    /// Writes `view` as the newest. It waits up to `timeout` until there is a place for it.
     pub(super) fn set(
         &self,
         view: &View,
@@ -242,13 +244,13 @@ impl Views {
         }
     }
 
-    /// Returns whether a view from `first` on would not wait for calls.
+    /// Returns whether a view from `first` on would find a place without waiting for calls.
     pub(super) fn has_place(&self, first: u32, board: &Board) -> bool {
         let place = self.known(board).place_for(first, board);
         !matches!(place, Err(MoeError::ViewInUse { .. }))
     }
 
-    /// Runs `forget` if no call needs `peer`. No view is written meanwhile.
+    /// Runs `forget` if no call needs `peer`. The lock keeps other threads from writing a view meanwhile.
     pub(super) fn without(
         &self,
         peer: u32,
@@ -267,7 +269,7 @@ impl Views {
         Ok(())
     }
 
-    /// Returns what the device has, as far as its calls have come.
+    /// Locks the views, after noting what kernels report of the view in force.
     fn known(&self, board: &Board) -> MutexGuard<'_, Written> {
         let mut written = self.written();
         if let Some((serial, begins)) = board.view_in_force() {
@@ -277,13 +279,13 @@ impl Views {
     }
 
     fn written(&self) -> MutexGuard<'_, Written> {
-        // Nothing panics between two stores.
+        // Nothing panics while the views are half changed.
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ViewTables {
-    /// Kernels that look meanwhile find no view in this place.
+    /// Writes a view and its tables. Kernels that look meanwhile find no view in this place.
     fn write(&self, gpu: &dyn Gpu, rank: u32, entry: &Entry) -> Result<(), GpuError> {
         let serial_at = self.view + offset_of!(MoeView, serial) as u64;
         let write_serial = |serial: u32| gpu.write(serial_at, bytemuck::bytes_of(&serial));
@@ -326,7 +328,7 @@ impl ViewTables {
             words.members[member as usize / 32] |= 1 << (member % 32);
         }
         gpu.write(self.view, bytemuck::bytes_of(&words))?;
-        // After all of it. Pairs with the acquire fence of the kernel that finds the serial.
+        // The serial is written after all the rest. Pairs with the acquire fence of the kernel that finds the serial.
         write_serial(entry.serial)
     }
 }

@@ -1,4 +1,4 @@
-//! What a rank gives to dispatch from the host, and where the rows that dispatch brings come from.
+//! The tokens that a rank gives to dispatch from the host, and the sources of the rows that dispatch brings.
 
 use crate::moe::{MoeConfig, MoeError, check_routing};
 
@@ -17,7 +17,7 @@ impl Batch {
     /// Checks lengths, number of tokens and every expert id against `config`.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its value and limit.
+    /// The first length, number or id that is wrong, with its value and limit.
     pub fn check(&self, config: &MoeConfig) -> Result<(), MoeError> {
         self.check_lengths(config)?;
         check_routing(&self.experts, config.top_k, config.experts)
@@ -28,13 +28,13 @@ impl Batch {
         check_arrays(config, self.experts.len(), self.weights.len(), &[x])
     }
 
-    /// Number of tokens.
+    /// Returns the number of tokens.
     #[must_use]
     pub fn tokens(&self, config: &MoeConfig) -> usize {
         self.experts.len() / config.top_k as usize
     }
 
-    /// Token `index`, BF16 bits.
+    /// Returns the BF16 bits of token `index`.
     ///
     /// # Panics
     /// If `index` is not below the number of tokens.
@@ -45,7 +45,7 @@ impl Batch {
     }
 }
 
-/// Checks the lengths of a batch: choices, weights, and `arrays` of (name, length, elements of a token).
+/// Checks the lengths of a batch: choices, weights, and `arrays`, each with its name, its length and its elements per token.
 pub(in crate::moe) fn check_arrays(
     config: &MoeConfig,
     choices: usize,
@@ -73,23 +73,23 @@ pub(in crate::moe) fn check_arrays(
     Ok(())
 }
 
-/// Where a row of a dispatch output comes from.
+/// The source of a row of a dispatch output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Rank that sent it.
+    /// The rank that sent the row.
     pub rank: u32,
-    /// Row of that rank's input.
+    /// The row in that rank's input.
     pub token: u32,
 }
 
 /// One row of a rank-major output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankRow {
-    /// Row of its rank's input.
+    /// The row in the input of the rank that sent it.
     pub token: u32,
-    /// By k: local number of the expert at this rank, -1 for a choice that lives elsewhere or is none.
+    /// Local number of each chosen expert at this rank, by k; -1 for no choice, or an expert of another rank.
     pub experts: Vec<i32>,
-    /// By k: weight; 0 where `experts` is -1.
+    /// Weight of each choice, by k; 0 where `experts` is -1.
     pub weights: Vec<f32>,
 }
 

@@ -1,6 +1,6 @@
-//! Bfloat16 as the kernels do it: the upper half of an f32, rounded to nearest, ties to even.
+//! Bfloat16 with the rounding of the kernels: the upper half of an f32, rounded to nearest, ties to even.
 //!
-//! The crate `moe-reference` has one of its own: what judges the library shares no code with it.
+//! The crate `moe-reference` has its own conversion: code that judges the library shares none with it.
 //!
 //! ```
 //! use warpverbs::moe::bf16;
@@ -15,7 +15,7 @@ pub const fn to_f32(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)
 }
 
-/// Returns the bits of the bfloat16 nearest to `value`, ties to even; too large becomes infinite, a NaN stays one.
+/// Returns the bits of the bfloat16 nearest to `value`, ties to even. Too large a value becomes infinite; a NaN stays a NaN.
 #[must_use]
 pub const fn from_f32(value: f32) -> u16 {
     let bits = value.to_bits();

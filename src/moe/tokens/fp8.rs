@@ -1,6 +1,6 @@
 //! The numbers that FP8 and its scales stand for, for experts that compute on the host in BF16.
 //!
-//! The crate `moe-reference` reads FP8 by code of its own, and makes it too: what judges the library shares no code with it.
+//! The crate `moe-reference` reads and makes FP8 by its own code: code that judges the library shares none with it.
 
 use crate::abi::SCALE_CHANNELS;
 use crate::moe::{Scales, bf16};
@@ -18,7 +18,7 @@ pub(in crate::moe) fn dequantize(kind: Scales, codes: &[u8], scales: &[u8]) -> V
     codes.iter().enumerate().map(one).collect()
 }
 
-/// Scale `group` among the bytes of a token's scales.
+/// Returns scale `group` out of the bytes of a token's scales.
 fn scale_at(kind: Scales, scales: &[u8], group: usize) -> f32 {
     match kind {
         Scales::Ue8m0 => f32::from_bits(u32::from(scales[group]) << 23),
@@ -29,7 +29,7 @@ fn scale_at(kind: Scales, scales: &[u8], group: usize) -> f32 {
     }
 }
 
-/// Returns the number that a code stands for.
+/// Returns the number that an e4m3 code stands for.
 fn e4m3_to_f32(code: u8) -> f32 {
     let (exponent, fraction) = (u32::from(code >> 3 & 15), u32::from(code & 7));
     let magnitude = match (exponent, fraction) {

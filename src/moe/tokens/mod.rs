@@ -1,4 +1,4 @@
-//! Tokens on the host: what is given to dispatch, and numbers of small formats.
+//! Tokens on the host: the input of dispatch, and numbers of small formats.
 
 pub(in crate::moe) mod batch;
 pub mod bf16;

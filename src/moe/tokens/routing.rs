@@ -5,7 +5,7 @@ use crate::moe::MoeError;
 /// Checks `[tokens, top_k]` expert ids: each is -1 (no choice) or an expert, and no token chooses an expert twice.
 ///
 /// # Errors
-/// The first id that is wrong, by token and value; a table that is not a whole number of rows.
+/// The first id that is wrong, by token and value. A table that is not a whole number of rows.
 pub fn check_routing(ids: &[i32], top_k: u32, experts: u32) -> Result<(), MoeError> {
     let width = top_k as usize;
     if width == 0 || !ids.len().is_multiple_of(width) {

@@ -4,7 +4,7 @@ use crate::gpu::{DeviceMemory, Gpu};
 use crate::moe::sizes::output_rows;
 use crate::moe::{Moe, MoeError};
 
-/// Names of the buffers.
+/// The names of the buffers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Buffer {
     X,
@@ -32,7 +32,7 @@ pub(super) enum Buffer {
 /// The number of names.
 const BUFFERS: usize = Buffer::Contributed as usize + 1;
 
-/// The memory after them.
+/// The memory of each buffer, in the order of the names.
 #[derive(Debug)]
 pub(super) struct Buffers(Vec<DeviceMemory>);
 
@@ -45,7 +45,7 @@ impl Buffers {
         let (ranks, local) = (u64::from(ranks), u64::from(config.room(ranks)));
         let mut sizes = [0u64; BUFFERS];
         let mut size = |buffer: Buffer, bytes: u64| sizes[buffer as usize] = bytes;
-        // BF16 that dispatch casts may be longer than what it sends.
+        // The tokens that the caller gives may be longer than those that dispatch sends: it casts BF16 to FP8.
         size(
             Buffer::X,
             tokens * layout.row_bytes.max(layout.combine_row_bytes),
@@ -82,7 +82,7 @@ impl Buffers {
         self.0[buffer as usize].addr()
     }
 
-    /// Reads `count` numbers from number `first` on.
+    /// Reads `count` numbers of a buffer, from number `first` on.
     pub(super) fn read<T: bytemuck::Pod>(
         &self,
         gpu: &dyn Gpu,

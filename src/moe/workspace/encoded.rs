@@ -1,16 +1,16 @@
-//! Tokens as the format of a layer has them, in bytes, and the BF16 that these stand for.
+//! Tokens in the format of a layer, in bytes, and the BF16 numbers that they stand for.
 
 use super::buffers::{Buffer, Buffers};
 use crate::moe::tokens::batch::check_arrays;
 use crate::moe::tokens::fp8;
 use crate::moe::{Format, Moe, MoeConfig, MoeError, RowLayout, check_routing};
 
-/// What one rank gives to dispatch in the format of its layer: FP8 with its scales, opaque bytes, BF16.
+/// The input of one rank's dispatch in the format of its layer: FP8 with its scales, opaque bytes, or BF16.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Encoded {
     /// Tokens, `[tokens, row bytes]`.
     pub x: Vec<u8>,
-    /// Their scales, `[tokens, scale bytes]`.
+    /// Scales of the tokens, `[tokens, scale bytes]`.
     pub scales: Vec<u8>,
     /// Chosen experts, `[tokens, top_k]`; -1 is no choice.
     pub experts: Vec<i32>,
@@ -31,7 +31,7 @@ impl Encoded {
     }
 }
 
-/// One row as dispatch brought it.
+/// One received row, as dispatch wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedRow {
     /// The token.
@@ -41,14 +41,15 @@ pub struct EncodedRow {
 }
 
 impl EncodedRow {
-    /// Row `place` of `recv_x` and its scales, whether dispatch wrote them or not.
+    /// Reads row `place` of `recv_x` and its scales, even if dispatch has not written that row.
     pub(super) fn read(moe: &Moe, buffers: &Buffers, place: u64) -> Result<Self, MoeError> {
         let mut rows = Self::read_rows(moe, buffers, place, 1)?;
         Ok(rows.pop().expect("a row was asked for"))
     }
 
-    /// `count` rows from `place` on, by expert all of one expert. They come from the device in one copy, and so do scales
-    /// that lie row after row. Where an expert's scales lie word by word, each word of all rows is a copy.
+    /// Reads `count` rows from `place` on; by expert, all of them belong to one expert. The tokens come from the device in one
+    /// copy. So do scales that lie row after row. If an expert's scales lie word by word, it takes one copy for each word of a
+    /// row's scales.
     pub(super) fn read_rows(
         moe: &Moe,
         buffers: &Buffers,
@@ -84,7 +85,7 @@ impl EncodedRow {
             .collect())
     }
 
-    /// Returns the BF16 bits that the row stands for; FP8 times its scales is rounded to them.
+    /// Returns the BF16 bits that the row stands for. FP8 times its scales is rounded to BF16.
     ///
     /// # Errors
     /// [`MoeError::Option`] for opaque bytes.
@@ -102,7 +103,7 @@ impl EncodedRow {
     }
 }
 
-/// The error of BF16 tokens in a layer that does not know what its tokens are.
+/// Returns the error for BF16 tokens in a layer of opaque tokens.
 pub(super) fn needs_bf16() -> MoeError {
     MoeError::Option {
         what: "tokens in BF16",
@@ -110,12 +111,12 @@ pub(super) fn needs_bf16() -> MoeError {
     }
 }
 
-/// Returns whether the scales of an expert's rows lie one word of all rows after the other.
+/// Returns whether the scales of an expert's rows lie word by word: first word 0 of all rows, then word 1 of all rows.
 fn is_spread(config: &MoeConfig) -> bool {
     config.layout == RowLayout::ExpertMajor && matches!(config.format, Format::Fp8(_))
 }
 
-/// Bytes of a token and of its scales.
+/// Returns the bytes of a token, and the bytes of its scales.
 fn bytes_of(moe: &Moe) -> (usize, usize) {
     let bytes = |bytes: u64| usize::try_from(bytes).expect("at most 32,768");
     (

@@ -1,4 +1,4 @@
-//! A call with buffers of its own, for callers whose tokens are on the host: every method returns when its phase is done.
+//! A call with its own buffers, for callers whose tokens are on the host. Every method returns when its phase is done.
 
 // UNSAFETY: launches phases on buffers that the workspace owns.
 #![expect(unsafe_code, reason = "launches on buffers of the workspace")]
@@ -28,7 +28,7 @@ pub use results::{Combined, Statistics};
 /// Time between two looks at the other ranks while a phase runs.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Buffers and handle of one call at a time.
+/// The buffers and the handle of one call at a time.
 ///
 /// ```text
 /// send(batch) -> receive() -> experts(..) -> send_back() -> receive_back()
@@ -41,25 +41,25 @@ pub struct Workspace {
     buffers: Option<Buffers>,
     last: Option<Event>,
     tokens: u32,
-    /// Of the last call that was sent.
+    /// Which rank holds which expert in the last call that was sent.
     placement: Placement,
     modes: CombineOptions,
     received: Received,
 }
 
-/// How a workspace combines, if it does. By default with the weights of dispatch, by copying, and without scaling.
+/// The options with which a workspace combines. By default it uses the weights of dispatch, copies rows, and scales no token.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct CombineOptions {
-    /// The experts write into the layer's staging memory.
+    /// The experts write into the layer's staging memory, if the call may use it.
     pub zero_copy: bool,
     /// Every weight counts as 1.
     pub unweighted: bool,
-    /// Tokens that lost choices are scaled.
+    /// Sums of tokens that lost choices are scaled by the weights that are left.
     pub renormalise: bool,
-    /// No combine follows a dispatch ([`DispatchInput::no_combine`]).
+    /// No combine follows the dispatch ([`DispatchInput::no_combine`]).
     pub no_combine: bool,
-    /// Weights that are known only at combine, `[tokens, top_k]`.
+    /// Weights that are known only when the call is combined, `[tokens, top_k]`.
     pub weights: Option<Vec<f32>>,
 }
 
@@ -74,10 +74,10 @@ setters! {
 }
 
 impl Workspace {
-    /// Buffers for the largest call of `moe`.
+    /// Makes a workspace with buffers for the largest call of `moe`.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn new(moe: &Arc<Moe>) -> Result<Self, MoeError> {
         let work = Self {
             moe: Arc::clone(moe),
@@ -103,7 +103,7 @@ impl Workspace {
     /// Returns the handle.
     ///
     /// # Panics
-    /// Never: it is taken in `drop` only.
+    /// Never: `drop` alone takes the handle.
     #[must_use]
     pub fn call(&self) -> &MoeCall {
         self.call.as_ref().expect("taken in drop only")
@@ -115,29 +115,29 @@ impl Workspace {
         &self.placement
     }
 
-    /// Returns the experts of this rank in that call.
+    /// Returns the experts of this rank in the last call that was sent.
     fn held(&self) -> &[u32] {
         self.placement.of_rank(self.moe.team().rank())
     }
 
-    /// How the combines from now on are done.
+    /// Sets how calls are combined from now on.
     pub fn set_combine_options(&mut self, modes: CombineOptions) {
         self.modes = modes;
     }
 
-    /// The send phase of dispatch. A layer of FP8 casts the tokens.
+    /// Runs the send phase of dispatch. A layer of FP8 casts the tokens.
     ///
     /// # Errors
-    /// A batch that does not fit the layer, which is not of opaque tokens; the device's.
+    /// A batch that does not fit the layer. A layer of opaque tokens. Errors of the device.
     pub fn send(&mut self, batch: &Batch) -> Result<(), MoeError> {
         batch.check(self.moe.config())?;
         self.send_unchecked(batch)
     }
 
-    /// As `send`, without looking at the expert ids, which the kernel then checks.
+    /// As `send`, but does not check the expert ids. The kernel checks them.
     ///
     /// # Errors
-    /// Arrays of the wrong length, a layer of opaque tokens; the device's.
+    /// Arrays of the wrong length. A layer of opaque tokens. Errors of the device.
     #[doc(hidden)]
     pub fn send_unchecked(&mut self, batch: &Batch) -> Result<(), MoeError> {
         batch.check_lengths(self.moe.config())?;
@@ -148,10 +148,10 @@ impl Workspace {
         self.send_written(&batch.experts, &batch.weights, false)
     }
 
-    /// The send phase of dispatch with tokens in the layer's own format: FP8 of the caller, opaque bytes.
+    /// Runs the send phase of dispatch with tokens in the layer's own format: FP8 that the caller has made, opaque bytes, or BF16.
     ///
     /// # Errors
-    /// Tokens that do not fit the layer; the device's.
+    /// Tokens that do not fit the layer. Errors of the device.
     pub fn send_encoded(&mut self, tokens: &Encoded) -> Result<(), MoeError> {
         tokens.check(&self.moe)?;
         self.write(Buffer::X, &tokens.x)?;
@@ -160,7 +160,7 @@ impl Workspace {
         self.send_written(&tokens.experts, &tokens.weights, quantized)
     }
 
-    /// Sends the tokens that are in `Buffer::X`.
+    /// Runs the send phase of dispatch with the tokens that are in `Buffer::X`.
     fn send_written(
         &mut self,
         experts: &[i32],
@@ -185,16 +185,16 @@ impl Workspace {
         // them before `wait` returns.
         let event = unsafe { self.moe.dispatch_send(&self.stream, self.call(), &input) }?;
         self.wait(event)?;
-        // A call that no view covers gets no rows, whatever the placement.
+        // A call that no view covers gets no rows, so any placement serves.
         let view = self.moe.control().view_of(self.call().report()?.call);
         self.placement = view.map_or_else(|| self.moe.placement(), |view| view.placement.clone());
         Ok(())
     }
 
-    /// Returns the receive phase of dispatch: the sources of the rows of each local expert, in either layout.
+    /// Runs the receive phase of dispatch. Returns the sources of the rows of each local expert, in either layout.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn receive(&mut self) -> Result<Vec<Vec<Source>>, MoeError> {
         let output = DispatchOutput {
             recv_x: self.addr(Buffer::RecvX),
@@ -219,11 +219,12 @@ impl Workspace {
         Ok(self.received.sources())
     }
 
-    /// Runs `expert(id, x, y)` on the host for every received row: `y` is what the expert makes of `x`, both BF16 bits; FP8 is
-    /// rounded to them. By rank, what goes back is the weighted sum over the experts of a token, in ascending k and rounded once.
+    /// Runs `expert(id, x, y)` on the host for every received row. `expert` computes `y` from `x`, both BF16 bits; FP8 is rounded
+    /// to BF16. By rank, the row that goes back is the weighted sum over the experts of a token, added in ascending k and rounded
+    /// once.
     ///
     /// # Errors
-    /// A layer of opaque tokens; the device's.
+    /// A layer of opaque tokens. Errors of the device.
     pub fn experts(
         &mut self,
         mut expert: impl FnMut(u32, &[u16], &mut [u16]),
@@ -235,10 +236,10 @@ impl Workspace {
         })
     }
 
-    /// As `experts`, with rows as they came, in any format.
+    /// As `experts`, with rows in the format in which they came, which may be any.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn experts_encoded(
         &mut self,
         mut expert: impl FnMut(u32, &EncodedRow, &mut [u16]),
@@ -265,10 +266,10 @@ impl Workspace {
         )
     }
 
-    /// The send phase of combine.
+    /// Runs the send phase of combine.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn send_back(&mut self) -> Result<(), MoeError> {
         let input = CombineInput {
             y: if self.modes.zero_copy {
@@ -286,10 +287,10 @@ impl Workspace {
         self.wait(event)
     }
 
-    /// Returns the receive phase of combine.
+    /// Runs the receive phase of combine, and returns what came back.
     ///
     /// # Errors
-    /// Weights of the wrong length; the device's.
+    /// Weights of the wrong length. Errors of the device.
     pub fn receive_back(&mut self) -> Result<Combined, MoeError> {
         let choices = self.tokens as usize * self.moe.config().top_k as usize;
         let mut weights = 0;
@@ -325,21 +326,21 @@ impl Workspace {
         })
     }
 
-    /// Row `row` of local expert `local` as the last dispatch brought it, as BF16 bits, in either layout. By expert also a row
-    /// that it did not write.
+    /// Returns row `row` of local expert `local` as the last dispatch brought it, as BF16 bits, in either layout. By expert it also
+    /// returns a row that the dispatch did not write.
     ///
     /// # Errors
-    /// A layer of opaque tokens; the device's.
+    /// A layer of opaque tokens. Errors of the device.
     pub fn received(&self, local: usize, row: usize) -> Result<Vec<u16>, MoeError> {
         let format = self.moe.config().format;
         self.received_encoded(local, row)?.to_bf16(format)
     }
 
-    /// The rows `rows` of local expert `local`, each as [`Workspace::received`] gives it. By expert they come from the device in one
-    /// copy, and scales of FP8 in one for each word of a row's scales.
+    /// Returns rows `rows` of local expert `local`, each as [`Workspace::received`] returns it. By expert the rows come from the
+    /// device in one copy, and scales of FP8 in one copy for each word of a row's scales.
     ///
     /// # Errors
-    /// A layer of opaque tokens; the device's.
+    /// A layer of opaque tokens. Errors of the device.
     pub fn received_rows(
         &self,
         local: usize,
@@ -359,10 +360,10 @@ impl Workspace {
         encoded.iter().map(|row| row.to_bf16(format)).collect()
     }
 
-    /// As `received_rows`, in the layer's own format.
+    /// As [`Workspace::received`], with the row in the layer's own format.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn received_encoded(&self, local: usize, row: usize) -> Result<EncodedRow, MoeError> {
         let place = match self.moe.config().layout {
             RowLayout::ExpertMajor => local as u64 * self.rows_of_expert() + row as u64,
@@ -371,41 +372,41 @@ impl Workspace {
         EncodedRow::read(&self.moe, self.buffers(), place)
     }
 
-    /// Row `place` of `recv_x`, as BF16 bits, whether dispatch wrote it or not.
+    /// Returns row `place` of `recv_x` as BF16 bits, even if dispatch has not written that row.
     ///
     /// # Errors
-    /// A layer of opaque tokens; the device's.
+    /// A layer of opaque tokens. Errors of the device.
     pub fn output_row(&self, place: u64) -> Result<Vec<u16>, MoeError> {
         let row = EncodedRow::read(&self.moe, self.buffers(), place)?;
         row.to_bf16(self.moe.config().format)
     }
 
-    /// Returns the rows of the last dispatch by rank, in the rank-major layout.
+    /// Returns the rows of the last dispatch by the rank that sent them, in the rank-major layout.
     #[must_use]
     pub fn rank_rows(&self) -> &[Vec<RankRow>] {
         self.received.by_rank()
     }
 
-    /// By rank: whether the last dispatch received its rows.
+    /// Returns for each rank whether the last dispatch received its rows.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn arrived(&self) -> Result<Vec<bool>, MoeError> {
         self.flags(Buffer::Arrived)
     }
 
-    /// By rank: whether the last combine added its rows.
+    /// Returns for each rank whether the last combine added its rows.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn contributed(&self) -> Result<Vec<bool>, MoeError> {
         self.flags(Buffer::Contributed)
     }
 
-    /// Returns what the calls so far have added up.
+    /// Returns what all calls so far have counted.
     ///
     /// # Errors
-    /// The device's.
+    /// Errors of the device.
     pub fn statistics(&self) -> Result<Statistics, MoeError> {
         let ranks = self.moe.team().ranks();
         let room = self.moe.config().room(ranks) as usize;
@@ -416,17 +417,18 @@ impl Workspace {
         })
     }
 
-    /// Device addresses of `recv_x`, `counts` and `y`, for an expert kernel between [`Workspace::receive`] and
+    /// Returns the device addresses of `recv_x`, `counts` and `y`, for an expert kernel between [`Workspace::receive`] and
     /// [`Workspace::send_back`].
     #[must_use]
     pub fn expert_buffers(&self) -> [u64; 3] {
         [Buffer::RecvX, Buffer::Counts, Buffer::Y].map(|buffer| self.addr(buffer))
     }
 
-    /// Where the experts write: the buffer, or the layer's memory for this call if its dispatch has offered that.
+    /// Returns the address at which the experts write: the buffer, or with zero-copy the layer's memory for this call, if its
+    /// dispatch has offered that memory.
     ///
     /// # Errors
-    /// Zero-copy in a layer that has none; the device's.
+    /// Zero-copy in a layer without it. Errors of the device.
     pub fn y(&self) -> Result<u64, MoeError> {
         if !self.modes.zero_copy {
             return Ok(self.addr(Buffer::Y));
@@ -440,10 +442,10 @@ impl Workspace {
         })
     }
 
-    /// Waits until `event` is done, and looks at the other ranks meanwhile: when one gives up, device calls are aborted.
+    /// Waits until `event` is done, and looks at the other ranks meanwhile. If a rank gives up, device calls are aborted.
     ///
     /// # Errors
-    /// The kernel's failure, or that of another rank.
+    /// The failure of the kernel, or of another rank.
     pub fn wait(&mut self, event: Event) -> Result<(), MoeError> {
         let event = self.last.insert(event);
         let longest = self.moe.team().config().deadline.saturating_mul(3);
@@ -454,7 +456,7 @@ impl Workspace {
             match self.moe.team().gpu().wait(event, LOOK.min(left)) {
                 Err(GpuError::Timeout { .. }) if !left.is_zero() => {
                     if peers.is_ok() {
-                        // A store that is away says nothing of the others, and calls need none.
+                        // If the store does not answer, that says nothing about the other ranks, and calls do not need the store.
                         peers = self.moe.team().check_peers_at_once();
                         if peers.is_err() {
                             self.moe.team().abort()?;
@@ -500,7 +502,7 @@ impl Workspace {
 impl Drop for Workspace {
     fn drop(&mut self) {
         if self.last.as_ref().is_some_and(|event| !event.is_done()) {
-            // A kernel that would not end still uses all of this.
+            // A kernel that has not ended still uses the buffers, the handle and the layer.
             tracing::error!("a kernel still runs: its buffers are kept");
             std::mem::forget(self.buffers.take());
             std::mem::forget(self.call.take());

@@ -1,4 +1,4 @@
-//! What a dispatch brought, read from its outputs: rows of the local experts, in either layout, and the experts run on them.
+//! The rows that a dispatch brought, read from its outputs in either layout, and the experts run on them.
 
 use super::EncodedRow;
 use super::buffers::{Buffer, Buffers};
@@ -8,16 +8,16 @@ use crate::moe::{Moe, MoeError, RankRow, RowLayout, Source, bf16};
 #[derive(Clone, Copy, Debug)]
 struct Row {
     source: Source,
-    /// Row of `recv_x`.
+    /// The number of the row in `recv_x`.
     place: u64,
 }
 
 /// The rows of one dispatch.
 #[derive(Debug, Default)]
 pub(super) struct Received {
-    /// By local expert.
+    /// The rows of each local expert.
     rows: Vec<Vec<Row>>,
-    /// By rank, in the rank-major layout.
+    /// The rows that each rank sent, in the rank-major layout.
     by_rank: Vec<Vec<RankRow>>,
 }
 
@@ -100,7 +100,7 @@ impl Received {
         self.rows.iter().map(of_expert).collect()
     }
 
-    /// Row of `recv_x` that row `row` of a local expert is.
+    /// Returns the number in `recv_x` of row `row` of a local expert.
     pub(super) fn place(&self, local: usize, row: usize) -> u64 {
         self.rows[local][row].place
     }
@@ -109,8 +109,8 @@ impl Received {
         &self.by_rank
     }
 
-    /// Writes to the rows at `y` what `expert(id, x, row)` makes of every row that came; `held` as in `read`. By rank the weights of
-    /// choices count, unless `unweighted`.
+    /// Runs `expert(id, x, row)` on every row that came, and writes the rows that it makes at `y`. `held` are the experts of this
+    /// rank. By rank it writes the weighted sum over the experts of a row; with `unweighted` all weights are 1.
     pub(super) fn run(
         &self,
         moe: &Moe,

@@ -1,19 +1,19 @@
-//! What the calls of a workspace give.
+//! The results of the calls of a workspace.
 
-/// What combine gave back.
+/// The result of a combine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Combined {
-    /// BF16 bits, `[tokens, hidden]`.
+    /// The sums, as BF16 bits, `[tokens, hidden]`.
     pub out: Vec<u16>,
-    /// Whether all experts of a token have contributed.
+    /// For each token: whether all its experts have contributed.
     pub token_valid: Vec<bool>,
 }
 
-/// What the calls of a workspace have added up so far.
+/// Counters over all calls of a workspace so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Rows of each local expert.
+    /// Number of rows of each local expert.
     pub rows: Vec<u64>,
     /// Nanoseconds that dispatch has waited for each rank.
     pub dispatch_wait_ns: Vec<u64>,

@@ -1,4 +1,4 @@
-//! Founders connect with each other: they all meet at once, and offer each other QPs in their hellos.
+//! Founders connect with each other: they meet at once, and offer each other QPs in their hellos.
 
 use super::steps::{admit, finish, receive};
 use crate::fabric::Rail;
@@ -9,8 +9,8 @@ use crate::team::holder::Holder;
 use crate::team::meeting::exchange::Exchange;
 use crate::team::peers::list::Peers;
 
-/// Connects the QPs of a founder with those of the others. Returns when every founder can send, with the costs that founders
-/// of lower rank on the same machine tell.
+/// Connects the QPs of a founder with those of the other founders. Returns when every founder can send. The result is what founders
+/// of lower rank on this machine have told of their costs.
 pub(in crate::team) fn found(
     peers: &mut Peers,
     exchange: &Exchange,

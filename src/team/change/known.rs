@@ -1,4 +1,4 @@
-//! What the records of a generation of a peer say: how it is reached, and what it offers.
+//! What the records of a generation of a peer say: how the generation is reached, and what it offers.
 
 use std::time::Instant;
 
@@ -33,12 +33,12 @@ pub(super) fn known(
     Ok(known)
 }
 
-/// Reads again how generation `generation` of `peer`, the one that the QPs are for, is reached, and what it offers. What was read
-/// before may have been another writer's, and the peer has written its own again since. Where its records are missing, or
-/// cannot be, all stays as it was.
+/// Reads again the records of generation `generation` of `peer`, the generation that the QPs are for. What was read before may have
+/// been written by another writer, and the peer may have written its own records again since. If a record is missing or invalid,
+/// all stays as it was.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub(super) fn read_again(own: &Parts, peer: u32, generation: u32) -> Result<(), TeamError> {
     let entry = own.peers.get(peer)?;
     entry.state().doubted = false;
@@ -56,12 +56,12 @@ pub(super) fn read_again(own: &Parts, peer: u32, generation: u32) -> Result<(), 
     };
     let mut state = entry.state();
     state.qps.lead_to(&known.ways, &offer.qps);
-    // Founders tell their windows elsewhere.
+    // The windows of founders stand in other records.
     state.places = (!offer.windows.is_empty()).then(|| places(&offer, own.rails.len()));
     Ok(())
 }
 
-/// Returns what the records of generation `generation` of `peer` say at the moment, which was checked.
+/// Returns what the records of generation `generation` of `peer` say now, checked; none if a record is missing.
 fn told_now(own: &Parts, peer: u32, generation: u32) -> Result<Option<(Known, Offer)>, TeamError> {
     let of = Holder::new(peer, generation);
     let wanted = own.wanted();
@@ -89,8 +89,8 @@ fn told_now(own: &Parts, peer: u32, generation: u32) -> Result<Option<(Known, Of
     Ok(Some((known, offer)))
 }
 
-/// Returns what stands in the store of the records by which this rank and generation `generation` of `peer` meet, in words: of this end,
-/// and of the other. For the report on a pair that does not meet.
+/// Returns what the store holds of the records by which this rank and generation `generation` of `peer` meet, in words: first the
+/// records of this rank, then those of the peer. For the report on two ranks that do not meet.
 pub(in crate::team) fn words(own: &Parts, peer: u32, generation: u32) -> [String; 2] {
     let other = Holder::new(peer, generation);
     let wanted = own.wanted();

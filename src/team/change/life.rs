@@ -6,8 +6,8 @@
 //!
 //! 1. This rank closes the peer, so that kernels get no more guards of it. It moves the QPs to Err and raises their error words,
 //!    which ends every wait ([`next_life`]).
-//! 2. It waits until no kernel holds a guard: the grace period. If another generation is to come, it closes what it has opened of
-//!    the former one's memory, and that one must be over.
+//! 2. It waits until no kernel holds a guard: the grace period. If another generation is to come, this rank closes what it has
+//!    opened of the former generation's memory, and the former generation must be over.
 //! 3. It resets the QPs and fills in their memory for a life that begins at the next multiple of 65,536 indices, or makes new QPs. A
 //!    new generation gets new keys, and the old ones end.
 //! 4. Each end tells the other what it offers now, and waits for the other's.
@@ -31,22 +31,22 @@ use crate::team::windows::shown::WindowOffer;
 
 /// Time between two looks at the guards that kernels hold.
 const LOOK: Duration = Duration::from_millis(1);
-/// Commands of a replacement besides five for each QP.
+/// Commands of a replacement besides the five for each QP.
 const MORE_COMMANDS: usize = 8;
 
-/// What the next life of the QPs to a peer keeps.
+/// The parts that the next life of the QPs to a peer keeps.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Keeps<'a> {
-    /// QPs and keys: the peer is the same generation, and this is why.
+    /// QPs and keys stay: the peer is the same generation. The value is the reason.
     QpsAndKeys(Making),
-    /// The QPs, for this generation; its keys are new.
+    /// The QPs stay, for this generation; its keys are new.
     Qps(&'a Known),
-    /// Nothing: QPs and keys for this generation are new.
+    /// Nothing stays: QPs and keys for this generation are new.
     Nothing(&'a Known),
 }
 
 impl<'a> Keeps<'a> {
-    /// Returns the generation that the next life is for; none: that of the present one.
+    /// Returns the generation that the next life is for; none if it is that of the present life.
     fn successor(self) -> Option<&'a Known> {
         match self {
             Self::QpsAndKeys(_) => None,
@@ -62,7 +62,8 @@ impl<'a> Keeps<'a> {
     }
 }
 
-/// Ends the present life of the QPs to `peer` and makes the next: steps 1 to 3. Waits for kernels until `deadline`.
+/// Ends the present life of the QPs to `peer` and makes the next: steps 1 to 3. Waits until `deadline` for kernels to drop their
+/// guards.
 pub(super) fn next_life(
     own: &Parts,
     peer: u32,
@@ -87,14 +88,14 @@ pub(super) fn next_life(
     let mut state = entry.state();
     let life = state.next_life();
     match keeps {
-        // The keys stay, so all depends on the packet numbers.
+        // The keys stay, so only new packet numbers keep old packets out: the HCA is asked about all QPs.
         Keeps::QpsAndKeys(_) => steps::reset(&mut state, gpu, usize::MAX)?,
         Keeps::Qps(_) => {
             let keys = own.windows.keys_of(peer);
             steps::reset(&mut state, gpu, MORE_COMMANDS.saturating_sub(2 * keys))?;
         }
         Keeps::Nothing(_) => {
-            // The old ones first: their memory is what the new ones get.
+            // The old QPs are destroyed first: the new ones get their memory.
             state.qps = Qps::default();
             let failures = own.peers.failures();
             state.qps = Qps::new(gpu, &own.rails, &own.config, failures, peer, life)?;
@@ -107,14 +108,15 @@ pub(super) fn next_life(
     Ok(())
 }
 
-/// Returns what this rank offers the generation that the life is for, which may store into windows from now on if it reaches them so.
+/// Returns this rank's offer to the generation that the life is for. If that generation reaches windows by load and store, it may
+/// do so from now on.
 pub(super) fn offer_to(own: &Parts, state: &mut PeerState, peer: u32, known: &Known) -> Offer {
     steps::admit(state, known.generation, known.reach, &known.identity);
     state.offer(peer, own.windows.offers(peer))
 }
 
-/// Fills in the peer table and connects the QPs with what the other generation offers: step 5. Kernels do not post to the
-/// peer: it is closed, and none holds a guard of it.
+/// Fills in the peer table and connects the QPs with what the other generation offers: step 5. The peer is closed and no kernel
+/// holds a guard of it, so no kernel posts to it.
 pub(super) fn begin_life(
     own: &Parts,
     state: &mut PeerState,
@@ -168,7 +170,7 @@ pub(super) fn posting(own: &Parts, state: &PeerState, life: u32) -> Posting {
     }
 }
 
-/// Address and key of each window and rail, as the peer table holds them: `rails` of each window.
+/// Returns address and key of each window and rail, as the peer table holds them. There are `rails` entries for each window.
 pub(super) fn places(theirs: &Offer, rails: usize) -> Vec<(u64, u32)> {
     let rail = |window: &WindowOffer, rail: usize| match window.rkeys.get(rail) {
         Some(rkey) => (window.base, rkey.to_be()),

@@ -1,9 +1,11 @@
-//! A newcomer is proven before any kernel posts to it: each end writes nothing to the other on each QP, and both writes are answered.
+//! The proof of a newcomer before any kernel posts to it: each end posts a write of no bytes on each QP, and all these writes are
+//! answered.
 //!
 //! The first proof is of the life that `Team::connect_peer` has begun, and needs no record: both ends have read what the other
-//! offers, so both connect. An end that comes later finds the other's first write repeated by its HCA. Where the HCA gives up, or
-//! only some rails answer, the two go on as in a reunion (`reunite.rs`), which agrees on another life and leaves rails out that carry
-//! nothing. An end whose own writes were answered follows the other end into such an attempt until the peer is opened.
+//! offers, so both connect. If one end connects later, the HCA of the other end repeats its first write until then. If the HCA
+//! gives up, or only some rails answer, both ends go on as in a reunion (`reunite.rs`), which agrees on another life and leaves out
+//! rails that carry nothing. Until the peer is opened, an end whose own writes were answered follows the other end into such an
+//! attempt.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +16,13 @@ use crate::team::parts::Parts;
 use crate::team::peers::attempts::Outcome;
 use crate::team::peers::state::PeerState;
 
-/// An end posts its first write so long after it has connected: most often the other end has connected as well by then, and no
+/// Time between the connection of an end and its first write: most often the other end has connected as well by then, and no
 /// write is lost.
 const FIRST: Duration = Duration::from_millis(10);
-/// When a first write has had no answer for so long, this end looks whether the other has begun an attempt of a reunion.
+/// Time without an answer to the first write after which this end looks whether the other end has begun an attempt of a reunion.
 const FOLLOW: Duration = Duration::from_millis(200);
 
-/// How the first proof is.
+/// The state of the first proof.
 enum First {
     Proven,
     Waits,
@@ -28,8 +30,8 @@ enum First {
     MayFollow,
 }
 
-/// Proves the QPs to generation `generation` of `peer`, with which they have been connected: `true` when a write on each was
-/// answered.
+/// Proves the QPs to generation `generation` of `peer`, with which they have been connected. Returns `true` when a write on each QP
+/// was answered.
 pub(in crate::team) fn prove(own: &Parts, peer: u32, generation: u32) -> Result<bool, TeamError> {
     match first_proof(own, peer, generation)? {
         Some(First::Waits) => return Ok(false),
@@ -40,7 +42,7 @@ pub(in crate::team) fn prove(own: &Parts, peer: u32, generation: u32) -> Result<
                 return Ok(false);
             }
             let mut state = own.peers.get(peer)?.state();
-            // Unless kernels post already.
+            // The life has failed, unless the peer is open and kernels post already.
             state.failed |= own.tables.is_closed(peer);
         }
         None => {}
@@ -48,7 +50,7 @@ pub(in crate::team) fn prove(own: &Parts, peer: u32, generation: u32) -> Result<
     reunite(own, peer, generation)
 }
 
-/// Returns the first proof of the present life; none if it is over, or if the peer is open.
+/// Goes on with the first proof of the present life, and returns its state; none if it is over, or if the peer is open.
 fn first_proof(own: &Parts, peer: u32, generation: u32) -> Result<Option<First>, TeamError> {
     let links = own.peers.get(peer)?;
     let Some(_only) = links.try_work() else {
@@ -59,7 +61,7 @@ fn first_proof(own: &Parts, peer: u32, generation: u32) -> Result<Option<First>,
     let Some(since) = state.introduced.filter(|_| present) else {
         return Ok(None);
     };
-    // Without the thread that rings, no write would ever complete.
+    // Without the thread that rings doorbells, no write would ever complete.
     own.check_threads()?;
     if since.elapsed() < FIRST {
         return Ok(Some(First::Waits));
@@ -81,8 +83,8 @@ fn prove_first(
 ) -> Result<First, TeamError> {
     let gpu = own.gpu.as_ref();
     state.qps.post_probes(gpu)?;
-    // Read before the look. The deadline runs from the first answer on: until then the other end may not have connected, and no
-    // rail is worse than the others.
+    // The time is read before the look. The deadline runs from the first answer on: until then the other end may not have
+    // connected, and no rail is worse than another.
     let since = *state.probed.get_or_insert_with(Instant::now);
     let late = since.elapsed() >= own.config.deadline;
     let heard = state.qps.heard(gpu)?;

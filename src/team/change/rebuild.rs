@@ -1,4 +1,4 @@
-//! The other way to bring a rank back: all ranks throw all QPs away and make new ones. For comparison only.
+//! Another way to bring a rank back: all ranks throw all QPs away and make new ones. It is here for comparison only.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,8 @@ use crate::team::hello::Offer;
 use crate::team::parts::Parts;
 use crate::team::peers::state::Known;
 
-/// Destroys the QPs to all of `peers`, by rank and generation, makes and connects new ones with new keys, and opens the peers.
+/// Destroys the QPs to all of `peers`, given by rank and generation, makes and connects new ones with new keys, and opens the
+/// peers. Returns how long that took.
 pub(in crate::team) fn rebuild(
     own: &Parts,
     peers: &[(u32, u32)],

@@ -1,7 +1,7 @@
-//! Taking the QPs to one peer down and bringing them up again; the others are not touched.
+//! A recovery takes the QPs to one peer down and brings them up again. QPs to other peers are not touched.
 //!
-//! Both ends call `Team::recover`. Each end ends the life of its QPs and makes the next, which keeps QPs and keys (`life.rs`).
-//! It meets the other end, which does the same. It connects again with new packet numbers, and opens the peer.
+//! Both ends call `Team::recover`. Each end ends the life of its QPs and makes the next, which keeps QPs and keys (`life.rs`). When
+//! both have done so, each connects its QPs again with new packet numbers, and opens the peer.
 
 use std::time::Duration;
 
@@ -16,13 +16,14 @@ use crate::team::parts::Parts;
 use crate::team::peers::state::Making;
 use crate::team::qps::set::QpOffer;
 
-/// What one end tells the other when its QPs are in Reset.
+/// The record by which one end tells the other that its QPs are in Reset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct ResetQps {
     qps: Vec<QpOffer>,
 }
 
-/// Brings the QPs to `peer` up again, whatever state they are in, within `timeout`. Returns how often these two have done it.
+/// Brings the QPs to `peer` up again, whatever state they are in, within `timeout`. Returns how many recoveries the two ends have
+/// made since they were connected.
 pub(in crate::team) fn recover(
     own: &Parts,
     peer: u32,

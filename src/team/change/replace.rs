@@ -1,14 +1,14 @@
-//! Replacing one peer: a new generation of it, or the first one in its place. QPs and keys of other peers stay untouched.
+//! A replacement of one peer: a new generation of it, or the first one in its place. QPs and keys of other peers stay untouched.
 //!
-//! Both ends call `Team::connect_peer`, in any order. A rank whose QPs to that place were for an earlier generation ends their
-//! life and makes the next (`life.rs`). A rank that has offered nothing to that place yet skips this step. Then each publishes
-//! what it offers the other, waits for the other's, checks it, and begins the life.
+//! Both ends call `Team::connect_peer`, in any order. A rank whose QPs to that place were for an earlier generation ends their life
+//! and makes the next (`life.rs`). A rank that has offered nothing to that place yet skips this step. Then each end publishes what
+//! it offers the other, waits for the other's offer, checks it, and begins the life.
 //!
-//! Ring, flags, CQE, context and QP numbers of a rank that stays do not change. Nothing is allocated. A rank that stays issues
-//! five commands for each QP, for its transitions from Err to Rts, and eight more. Two of these are for each window and rail of
-//! which the peer has keys; the rest ask for packet numbers in use. Those of the QPs that are asked about are followed by numbers
-//! at least 2^22 away. The others' are anywhere: an old packet meets the new window once in 2^24 then, and is refused by its key,
-//! as any is.
+//! A rank that stays keeps rings, flags, CQEs, contexts and QP numbers. It allocates nothing. It issues five commands for each QP,
+//! for the transitions from Err to Rts, and eight more. Two of these are for each window and rail of which the peer has keys; the
+//! rest ask for packet numbers in use. A QP that is asked about gets new numbers at least 2^22 away from the old ones. The other
+//! QPs get random numbers: then an old packet falls into the new window in one of 2^24 cases, and its key is refused as that of any
+//! old packet.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use crate::team::holder::Holder;
 use crate::team::parts::Parts;
 use crate::team::peers::state::{Known, Making, PeerState, Said};
 
-/// That record, key and value, for a caller that writes it; none of a founder.
+/// Returns key and value of the record `hello/RANK.GENERATION` of a rank that joins later, and keeps the value; none for a founder.
 pub(in crate::team) fn hello_record(own: &Parts) -> Result<Option<(String, Vec<u8>)>, TeamError> {
     if !own.config.joins() {
         return Ok(None);
@@ -37,7 +37,7 @@ pub(in crate::team) fn hello_record(own: &Parts) -> Result<Option<(String, Vec<u
     Ok(Some((key, text)))
 }
 
-/// Reads the hello of generation `generation` of `peer`, checks it and finds the addresses after it.
+/// Reads the hello of generation `generation` of `peer`, checks it, and resolves the addresses in it.
 pub(in crate::team) fn resolve(
     own: &Parts,
     peer: u32,
@@ -50,8 +50,8 @@ pub(in crate::team) fn resolve(
     known(own, peer, generation, deadline).map(drop)
 }
 
-/// Connects the QPs to generation `generation` of `peer`: the first in its place, or another one than before, whose QPs and
-/// keys end here.
+/// Connects the QPs to generation `generation` of `peer`: the first generation in that place, or one that replaces a former
+/// generation, whose QPs and keys end here.
 pub(in crate::team) fn connect(
     own: &Parts,
     peer: u32,
@@ -75,26 +75,27 @@ pub(in crate::team) fn connect(
     drop(state);
     tell_welcome(own, other, &offer)?;
     let theirs = welcome_of(own, other, deadline)?;
-    // The other end may have read by now what another writer has put there, and reads it again when the QPs have failed.
+    // Another writer may have changed the record meanwhile. The other end may have read the wrong value, and reads the key again
+    // when its QPs have failed.
     let said = entry.state().said.clone();
     if let Some(said) = said {
         own.exchange.put_again(&said.key, &said.text)?;
     }
 
     let mut state = entry.state();
-    // The host may have given it up meanwhile.
+    // The host may have given the peer up meanwhile.
     check_generation(&state, peer, generation)?;
     let begun = begin_life(own, &mut state, peer, &known, &theirs);
     match begun {
         Ok(()) => (state.introduced, state.probed) = (Some(Instant::now()), None),
-        // The hello may have been another writer's, whatever it says: the next try reads it again.
+        // The hello may have been another writer's, even if it is valid: the next try reads it again.
         Err(_) => state.known = None,
     }
     begun
 }
 
-/// Writes what this rank offers generation `generation` of `peer`, unless it has written just that before. Where another writer
-/// changes it, `Team::tell_again` writes it anew.
+/// Writes this rank's offer to generation `other`, unless that is what this rank has written last. If another writer changes it,
+/// `Team::tell_again` writes it anew.
 fn tell_welcome(own: &Parts, other: Holder, offer: &Offer) -> Result<(), TeamError> {
     let key = own.holder().welcome_key(other);
     let text = own.exchange.text(&key, offer)?;
@@ -112,15 +113,15 @@ fn tell_welcome(own: &Parts, other: Holder, offer: &Offer) -> Result<(), TeamErr
     Ok(())
 }
 
-/// Lets kernels take guards of `peer` and post to it, from [`connect`] on.
+/// Lets kernels take guards of `peer` and post to it. Call it after [`connect`].
 pub(in crate::team) fn open(own: &Parts, peer: u32) -> Result<(), TeamError> {
-    // Held, so that no thread fails the peer in between.
+    // The lock is held, so that no thread fails the peer in between.
     let mut state = own.peers.get(peer)?.state();
     if !state.is_connected() {
         return Err(TeamError::NotConnected { peer });
     }
     own.tables.open(peer);
-    // The other end has read it, or it would not have answered.
+    // The other end has read the welcome, or it would not have answered.
     state.said = None;
     Ok(())
 }
@@ -133,7 +134,8 @@ fn check_generation(state: &PeerState, peer: u32, generation: u32) -> Result<(),
         None => (state.told, false),
     };
     let over = state.failed || recovers;
-    // A later one that was never connected makes none over: of two processes that take one place either may be the one that goes.
+    // A later generation that was never connected ends no earlier one: if two processes take one place, either of them may be the
+    // one that goes.
     let least = if over || newest == state.connected {
         newest.saturating_add(u32::from(over))
     } else {
@@ -150,8 +152,7 @@ fn check_generation(state: &PeerState, peer: u32, generation: u32) -> Result<(),
     Ok(())
 }
 
-/// Brings QPs and keys to a state in which this rank can offer them to generation `generation`: it has offered them to no
-/// other.
+/// Brings QPs and keys to a state in which this rank has offered them to no generation but that of `known`.
 fn prepare(own: &Parts, peer: u32, known: &Known, deadline: Instant) -> Result<(), TeamError> {
     let generation = known.generation;
     let entry = own.peers.get(peer)?;
@@ -166,7 +167,7 @@ fn prepare(own: &Parts, peer: u32, known: &Known, deadline: Instant) -> Result<(
     next_life(own, peer, Keeps::Qps(known), deadline)
 }
 
-/// Returns what `peer` offers this generation.
+/// Waits for the offer of `peer` to this generation, checks it and returns it.
 fn welcome_of(own: &Parts, peer: Holder, deadline: Instant) -> Result<Offer, TeamError> {
     let key = peer.welcome_key(own.holder());
     let read = || own.exchange.read_versioned(peer.rank, &key);

@@ -1,8 +1,8 @@
 //! Records of this generation that another writer has spoiled are written again.
 //!
-//! A record counts as missing where its value cannot be, and a value that can may be another rank's or an old one. The other end of a pair
-//! waits then for the right one, and this end does not hear of that. So each end looks at its own records now and then while a pair is
-//! being connected.
+//! A record whose value no rank writes counts as missing. A value that a rank could write may be another rank's, or an old one. The
+//! other end of a pair waits then for the right record, and this end does not hear of that. So each end looks at its own records
+//! now and then while the pair is being connected.
 
 use crate::team::error::TeamError;
 use crate::team::hello::Offer;
@@ -26,7 +26,7 @@ pub(in crate::team) fn tell_again(
     }
     let said = {
         let mut state = entry.state();
-        // The record of another generation goes when that was dropped.
+        // A record for another generation is forgotten: this rank has dropped that generation.
         state.said.take_if(|said| said.generation != generation);
         state.said.clone()
     };
@@ -36,7 +36,7 @@ pub(in crate::team) fn tell_again(
     welcome_again(own, peer, generation)
 }
 
-/// Writes again what ranks that come read of this one, into a store that has lost it.
+/// Writes again, into a store that has lost them, the records of this rank that newcomers read.
 pub(in crate::team) fn tell_all_again(own: &Parts) -> Result<(), TeamError> {
     own.exchange.tell_all_again()?;
     let key = own.holder().hello_key();
@@ -46,8 +46,8 @@ pub(in crate::team) fn tell_all_again(own: &Parts) -> Result<(), TeamError> {
     Ok(())
 }
 
-/// Writes the welcome to a generation with which the QPs were connected, if the store holds another value. The other end reads
-/// it again when the QPs have failed. Packet numbers of that time say nothing any more.
+/// Writes again the welcome to a generation with which the QPs were connected, if the store holds another value. The other end
+/// reads it when the QPs have failed. Its packet numbers mean nothing any more.
 fn welcome_again(own: &Parts, peer: u32, generation: u32) -> Result<(), TeamError> {
     let offer = {
         let state = own.peers.get(peer)?.state();
@@ -71,7 +71,7 @@ fn welcome_again(own: &Parts, peer: u32, generation: u32) -> Result<(), TeamErro
     Ok(())
 }
 
-/// Returns the hello of this generation; none before it was published.
+/// Returns the hello of this generation; none if it was not published yet.
 fn told_hello(own: &Parts, key: &str) -> Result<Option<Vec<u8>>, TeamError> {
     if !own.config.joins() {
         return own.exchange.text(key, own.peers.hello()).map(Some);
@@ -92,7 +92,7 @@ mod tests {
     use crate::team::{Team, TeamConfig};
     use crate::verbs::{Context, DeviceSelector};
 
-    /// Rank 0 founds the team alone. Its peer comes to nothing.
+    /// Rank 0 founds the team alone. No rank 1 has come yet.
     fn founder(store: &Arc<dyn Store>, hca: &Hca) -> Arc<Team> {
         let founders = [0].into_iter().collect();
         join(

@@ -1,11 +1,11 @@
-//! Bringing two living generations together again whose QPs have failed: a switch was away, a QP went to Err.
+//! A reunion brings two living generations together again whose QPs have failed, because a switch was away or a QP went to Err.
 //!
 //! Both ends call `Team::reunite_peer` again and again, in any order. No call waits for the other end. Each end goes through
 //! attempts, which have numbers, and tells how far it is under a key that only it writes, `reunite/RANK.GENERATION/PEER.GENERATION`:
 //!
 //! 1. It ends the life of its QPs and resets them for the next, with new packet numbers. It publishes the attempt and its QPs.
 //! 2. When the other end has published the same attempt, the QPs go to Rtr, and this end publishes that they are ready.
-//! 3. When the other end is ready, they go to Rts, and the host posts the probe on each: a write of no bytes.
+//! 3. When the other end is ready, the QPs go to Rts, and the host posts a probe on each: a write of no bytes.
 //! 4. When all probes have completed, the life is the present one. The peer stays closed.
 //!
 //! **Rails.** An attempt names rails that it leaves out: none at first. An end may have an answer through one rail and none through
@@ -15,10 +15,10 @@
 //! rail when no rail has answered, or when none would be left: then all must answer. What kernels post to QPs of a rail that is
 //! left out goes by other QPs (`rails.rs`) until the pair is connected anew. A new connection begins with all rails.
 //!
-//! An attempt names one reset, so an end that has to begin again, whatever the reason, begins the next one. An end that finds a
-//! higher number in the other end's record goes on with that number. So both ends come to the same number without a message about
-//! which of them leads. QPs of two different attempts are never connected, because packet numbers that belong together stand in one
-//! record.
+//! An attempt stands for one reset of the QPs, so an end that has to begin again, whatever the reason, begins the next attempt. An
+//! end that finds a higher number in the other end's record goes on with that number. So both ends come to the same number without
+//! a message about which of them leads. QPs of two different attempts are never connected, because packet numbers that belong
+//! together stand in one record.
 
 use std::time::Instant;
 
@@ -37,20 +37,21 @@ use crate::team::peers::state::{Making, PeerState, Said};
 use crate::team::qps::set::QpOffer;
 use crate::team::rails::RailSet;
 
-/// What one end tells the other of its newest attempt.
+/// The record of one end about its newest attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Attempt {
     version: u32,
-    /// From 1.
+    /// The number of the attempt, from 1.
     attempt: u64,
-    /// The QPs take what the other end sends.
+    /// The QPs are in Rtr: they take what the other end sends.
     ready: bool,
     /// Rails that this end leaves out.
     without: RailSet,
     qps: Vec<QpOffer>,
 }
 
-/// Brings this rank and generation `generation` of `peer` together again after `Team::fail_peer`.
+/// Brings this rank and generation `generation` of `peer` together again after `Team::fail_peer`, as far as is possible now.
+/// Returns whether both are together.
 pub(in crate::team) fn reunite(own: &Parts, peer: u32, generation: u32) -> Result<bool, TeamError> {
     let entry = own.peers.get(peer)?;
     let Some(_only) = entry.try_work() else {
@@ -64,7 +65,7 @@ pub(in crate::team) fn reunite(own: &Parts, peer: u32, generation: u32) -> Resul
         }
         state.doubted
     };
-    // Without the thread that rings, no probe would ever complete.
+    // Without the thread that rings doorbells, no probe would ever complete.
     own.check_threads()?;
     if doubted {
         read_again(own, peer, generation)?;
@@ -110,7 +111,7 @@ pub(super) fn has_begun(own: &Parts, peer: Holder) -> Result<bool, TeamError> {
     Ok(attempt_of(own, peer, &known)?.is_some())
 }
 
-/// The attempt that the other end has published, checked; none if it has published none.
+/// Returns the attempt that the other end has published, checked; none if it has published none.
 fn attempt_of(own: &Parts, peer: Holder, known: &[u32]) -> Result<Option<Attempt>, TeamError> {
     let key = peer.reunite_key(own.holder());
     let told: Option<Attempt> = own.exchange.read_versioned(peer.rank, &key)?;
@@ -121,14 +122,14 @@ fn attempt_of(own: &Parts, peer: Holder, known: &[u32]) -> Result<Option<Attempt
     {
         Ok(()) => Ok(told),
         Err(reason) => {
-            // Either this record is another writer's, or those by which the two were connected.
+            // Either this record is another writer's, or the records by which the two ends were connected are.
             own.peers.get(peer.rank)?.state().doubted = true;
             Err(own.exchange.record(peer.rank, &key, &reason))
         }
     }
 }
 
-/// The rails that both ends leave out in this attempt.
+/// Returns the rails that both ends leave out in this attempt.
 fn agreed(own: &Parts, peer: Holder, met: &Attempt) -> Result<RailSet, TeamError> {
     let agreed = own.peers.get(peer.rank)?.state().reunion.agree(met.without);
     agreed.map_err(|known| {
@@ -141,7 +142,7 @@ fn agreed(own: &Parts, peer: Holder, met: &Attempt) -> Result<RailSet, TeamError
     })
 }
 
-/// Resets the QPs for `attempt`, unless that has been done. `false`: kernels hold guards.
+/// Resets the QPs for `attempt`, unless that has been done. Returns `false` if kernels hold guards.
 fn reset_for(own: &Parts, peer: u32, attempt: u64) -> Result<bool, TeamError> {
     let making = Making::Reunion(attempt);
     {
@@ -157,7 +158,7 @@ fn reset_for(own: &Parts, peer: u32, attempt: u64) -> Result<bool, TeamError> {
     }
 }
 
-/// Tells the other end how far this one is, unless it has.
+/// Tells the other end how far this end is, unless that has been told.
 fn tell_attempt(own: &Parts, peer: u32, key: &str, ready: bool) -> Result<(), TeamError> {
     let entry = own.peers.get(peer)?;
     let told = {
@@ -184,7 +185,8 @@ fn tell_attempt(own: &Parts, peer: u32, key: &str, ready: bool) -> Result<(), Te
     Ok(())
 }
 
-/// Makes a step of an attempt whose QPs have been reset. `false` if the peer was failed meanwhile; an error ends the attempt.
+/// Makes a step of an attempt whose QPs have been reset. Returns `false` if the peer was failed meanwhile. An error ends the
+/// attempt.
 fn step(
     own: &Parts,
     peer: u32,
@@ -200,8 +202,8 @@ fn step(
     done
 }
 
-/// Connects the QPs, posts their probes, and looks at them. `true`: the life is the present one. `false` also if another attempt is
-/// to go round some rails.
+/// Connects the QPs, posts their probes, and looks at them. Returns `true` if the life is the present one, and `false` if probes
+/// are pending or another attempt is to leave rails out.
 fn prove(own: &Parts, state: &mut PeerState, peer: u32, met: &Attempt) -> Result<bool, TeamError> {
     let gpu = own.gpu.as_ref();
     state.qps.send(own.peers.patience(), &met.qps)?;
@@ -227,7 +229,8 @@ fn prove(own: &Parts, state: &mut PeerState, peer: u32, met: &Attempt) -> Result
     }
 }
 
-/// Every QP was answered: the life is the present one. Releases kernels that still post to QPs of a rail that is left out.
+/// Ends an attempt in which every QP was answered: its life is the present one. Releases kernels that still post to QPs of a rail
+/// that is left out.
 fn come_together(own: &Parts, state: &mut PeerState, peer: u32) -> Result<(), TeamError> {
     let gpu = own.gpu.as_ref();
     state.qps.count_probes(gpu)?;
@@ -238,8 +241,8 @@ fn come_together(own: &Parts, state: &mut PeerState, peer: u32) -> Result<(), Te
     Ok(())
 }
 
-/// Returns the attempt with `generation` that this end is to be in, if the other end is in attempt `theirs`. `None`: no other one
-/// than that in which both came together.
+/// Returns the attempt with `generation` that this end is to be in, if the other end is in attempt `theirs`. Returns `None` if both
+/// ends have come together and the other end has begun no later attempt.
 fn next_attempt(
     state: &mut PeerState,
     generation: u32,
@@ -289,7 +292,7 @@ impl Attempt {
     }
 }
 
-/// Refuses a generation that the QPs are not for.
+/// Refuses a generation that the QPs are not for, or were never connected with.
 fn check_same(state: &PeerState, peer: u32, generation: u32) -> Result<(), TeamError> {
     let newest = match state.making {
         Some(Making::Peer(making)) => making.max(state.told),

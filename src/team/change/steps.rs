@@ -1,4 +1,4 @@
-//! Single steps of the life of the QPs to one peer. Who makes them holds its state.
+//! Single steps of the life of the QPs to one peer. The caller holds the state of the peer.
 
 use crate::fabric::{Identity, Reach};
 use crate::gpu::Gpu;
@@ -7,8 +7,8 @@ use crate::team::peers::state::{Known, Making, PeerState, Visitor};
 use crate::team::qps::set::QpOffer;
 use crate::team::rails::RailSet;
 
-/// All QPs that take anything from the peer go to Err, also those of a life that is being made, and their waiters are released.
-/// QPs whose numbers were never published stay as they are.
+/// Moves all QPs that take anything from the peer to Err, also those of a life that is being made, and releases their waiters. QPs
+/// whose numbers were never published stay as they are.
 pub(in crate::team) fn fence(state: &mut PeerState, gpu: &dyn Gpu) -> Result<(), TeamError> {
     state.failed = state.told != 0;
     state.doubted |= state.connected != 0 && state.connected == state.told;
@@ -18,7 +18,7 @@ pub(in crate::team) fn fence(state: &mut PeerState, gpu: &dyn Gpu) -> Result<(),
     Ok(())
 }
 
-/// As [`fence`], of the QPs of the life that is over; those that have been reset stay as they are.
+/// As [`fence`], for the life that is over: QPs that have been reset for the next life stay as they are.
 pub(super) fn end_life(state: &mut PeerState, gpu: &dyn Gpu) -> Result<(), TeamError> {
     if state.told != 0 {
         state.qps.end_life(gpu)?;
@@ -26,8 +26,8 @@ pub(super) fn end_life(state: &mut PeerState, gpu: &dyn Gpu) -> Result<(), TeamE
     Ok(())
 }
 
-/// Begins to make another life, or goes on with it. What had been made for another reason is given up. All rails carry the new
-/// one, unless the two ends come to something else before they connect.
+/// Begins to make another life, or goes on with it. A life that was being made for another reason is given up. All rails carry the
+/// new life, unless the two ends agree to leave rails out before they connect.
 pub(super) fn begin(state: &mut PeerState, making: Making) {
     if state.making != Some(making) {
         if state.making.is_some() {
@@ -40,14 +40,14 @@ pub(super) fn begin(state: &mut PeerState, making: Making) {
     }
 }
 
-/// Resets the QPs for the next life. In the grace period. Of the first `asked` QPs the HCA is asked which packet numbers are in
-/// use.
+/// Resets the QPs for the next life. Call it only in the grace period. For the first `asked` QPs it asks the HCA which packet
+/// numbers are in use.
 pub(super) fn reset(state: &mut PeerState, gpu: &dyn Gpu, asked: usize) -> Result<(), TeamError> {
     let life = state.next_life();
     state.qps.reset(gpu, life, asked)
 }
 
-/// To Rtr: what `theirs` send is taken.
+/// Moves the QPs to Rtr: they take what `theirs` send, by the ways in `known`.
 pub(super) fn receive(
     state: &mut PeerState,
     known: &Known,
@@ -57,7 +57,7 @@ pub(super) fn receive(
     state.qps.receive(theirs)
 }
 
-/// The life that was being made, number `life`, is the present one.
+/// Makes the life that was being made, number `life`, the present one.
 pub(super) fn finish(state: &mut PeerState, life: u32) {
     state.qps.commit();
     state.life = life;
@@ -65,8 +65,7 @@ pub(super) fn finish(state: &mut PeerState, life: u32) {
     state.failed = false;
 }
 
-/// Publishes to generation `generation` the names and addresses by which it may store into windows of this rank, if it reaches
-/// them so.
+/// Notes that generation `generation` may store into windows of this rank from now on, if it reaches them by load and store.
 pub(super) fn admit(state: &mut PeerState, generation: u32, reach: Reach, identity: &Identity) {
     if reach != Reach::Hca {
         state.visitor = Some(Visitor {

@@ -1,4 +1,4 @@
-//! What a rank has chosen where its devices leave a choice, and what it would choose on given ones.
+//! What a rank has chosen where its devices leave a choice, and what it would choose on given devices.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,12 +10,12 @@ use crate::team::config::TeamConfig;
 use crate::team::error::TeamError;
 use crate::verbs::{Context, Rung};
 
-/// What this rank has chosen.
+/// The choices of this rank.
 #[derive(Debug)]
 pub(in crate::team) struct Choices {
-    /// How its HCAs hear of work and reach its memory.
+    /// The ways in which the HCAs of the rank hear of work and reach its memory.
     ways: Mutex<Ways>,
-    /// How signals are kept in order with data.
+    /// The choice of the order in which signals are kept after data.
     signals: Choice,
 }
 
@@ -27,7 +27,7 @@ impl Choices {
         }
     }
 
-    /// In each matter.
+    /// Returns the choice in each matter.
     pub(in crate::team) fn all(&self) -> Vec<Choice> {
         let ways = self.ways();
         let ways = ways.choices().into_iter().cloned();
@@ -39,12 +39,13 @@ impl Choices {
         order_of(&self.signals)
     }
 
-    /// Returns which memory windows lie in, and how the HCA reaches it.
+    /// Returns which memory windows lie in, and how the HCA reaches that memory.
     pub(in crate::team) fn window_rung(&self) -> Rung {
         self.ways().window_rung()
     }
 
-    /// Makes a window on the step that windows lie on. If it `is_first`, what refuses it has all windows lie a step lower.
+    /// Makes a window on the step of the ladder that windows lie on. If a device refuses the window and it `is_first`, all windows
+    /// take the next step from then on, and the call tries again.
     pub(in crate::team) fn make_window<T>(
         &self,
         is_first: bool,
@@ -65,17 +66,17 @@ impl Choices {
     }
 
     fn ways(&self) -> MutexGuard<'_, Ways> {
-        // Whole after each step that is left.
+        // The ways are whole after each step that is left.
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns what a rank with this configuration would choose on these devices, in each matter. It makes a QP and registers a page on each
-/// step that it tries, and takes all of it down again.
+/// Returns what a rank with this configuration would choose on these devices, in each matter. It makes a QP and registers a page on
+/// each step that it tries, and takes them down again.
 ///
 /// # Errors
-/// [`TeamError::NoWay`] for a matter in which no step holds. Also a step that the configuration names and the device refuses, and
-/// errors that concern no step.
+/// [`TeamError::NoWay`] for a matter in which no step works. A step that the configuration names and the device refuses. Errors
+/// that concern no step.
 pub fn choices_on(
     config: &TeamConfig,
     contexts: &[Arc<Context>],
@@ -87,7 +88,7 @@ pub fn choices_on(
     Ok(ways.chain([signals.choice]).collect())
 }
 
-/// The way of each ladder, and the orders of signals that this rank can take.
+/// Returns the way that is chosen on each ladder, and the orders of signals that this rank can take.
 pub(in crate::team) fn settle(
     config: &TeamConfig,
     contexts: &[Arc<Context>],
@@ -114,22 +115,23 @@ pub(in crate::team) fn tell<'a>(choices: impl IntoIterator<Item = &'a Choice>, t
     }
 }
 
-/// Those that cost something, in words.
+/// Returns the choices that cost something, in words.
 pub(in crate::team) fn costs<'a>(choices: impl IntoIterator<Item = &'a Choice>) -> Vec<String> {
     choices.into_iter().filter_map(cost).collect()
 }
 
-/// Returns what a choice comes to, without its reasons, which name devices; none if it costs nothing, or was named.
+/// Returns the matter and the step of a choice in words, without reasons, which name devices. None if the choice costs nothing, or
+/// the configuration named the step.
 fn cost(choice: &Choice) -> Option<String> {
     choice.price().filter(|_| !choice.refused.is_empty())?;
     Some(format!("{} {}", choice.matter, choice.step))
 }
 
-/// The order that a choice of signals has come to.
+/// Returns the order of signals that was chosen.
 pub(in crate::team) fn order_of(signals: &Choice) -> SignalOrder {
     match signals.step {
         Step::Signal(order) => order,
-        // No other step is on that ladder; the dearest keeps everywhere.
+        // No other step is on that ladder. The dearest order keeps signals after data on every device.
         Step::Doorbell(_) | Step::Memory(_) => SignalOrder::Flush,
     }
 }

@@ -1,4 +1,4 @@
-//! What a rank has chosen where its devices leave a choice.
+//! The choices of a rank where its devices leave one.
 
 pub(in crate::team) mod chosen;
 pub(in crate::team) mod order;

@@ -1,4 +1,5 @@
-//! How a signal is kept after the data that it stands for: chosen by what the devices promise, the same at all ranks.
+//! How a signal is kept after the data that it stands for. The order is chosen by what the devices promise, and is the same at all
+//! ranks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::team::error::TeamError;
 use crate::verbs::{Caps, Context, DataOrder, Rung};
 
 impl SignalOrder {
-    /// The cheapest first.
+    /// The orders, the cheapest first.
     pub(in crate::team) const ALL: [Self; 3] = [Self::Inline, Self::Swap, Self::Flush];
 
     /// Returns whether a device has unconditional swaps of 8 bytes.
@@ -20,7 +21,7 @@ impl SignalOrder {
         caps.atomics && caps.masked_atomics
     }
 
-    /// Returns the value that kernels read.
+    /// Returns the code of the order that kernels read.
     #[must_use]
     pub(crate) fn code(self) -> MoeOrder {
         match self {
@@ -41,28 +42,28 @@ impl fmt::Display for SignalOrder {
     }
 }
 
-/// What the order of signals depends on.
+/// The devices and settings that the order of signals depends on.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::team) struct Devices<'a> {
     pub(in crate::team) contexts: &'a [Arc<Context>],
     pub(in crate::team) gpu: &'a dyn Gpu,
-    /// How the HCAs reach windows.
+    /// The way in which the HCAs reach windows.
     pub(in crate::team) windows: Rung,
-    /// The PCI writes of an HCA are relaxed by force.
+    /// The configuration says that PCI writes of an HCA are relaxed by force.
     pub(in crate::team) pci_relaxed: bool,
 }
 
-/// The order of signals as a rank sees it alone.
+/// The order of signals that a rank would take alone.
 #[derive(Clone, Debug)]
 pub(in crate::team) struct Signals {
-    /// What it would take.
+    /// The order that the rank would take, with the reasons against cheaper orders.
     pub(in crate::team) choice: Choice,
-    /// What it can take, the cheapest first: the one that was asked for, or all that its devices keep.
+    /// The orders that the rank can take, the cheapest first: the order that was asked for, or all that its devices keep.
     pub(in crate::team) kept: Vec<SignalOrder>,
 }
 
 impl Signals {
-    /// Returns what all ranks take: `order`, for the ranks that are named beside the orders that they do not keep.
+    /// Returns the choice that all ranks make: `order`. `lacking` holds cheaper orders, each with a rank that does not keep it.
     pub(in crate::team) fn settled(
         self,
         order: SignalOrder,
@@ -85,7 +86,8 @@ impl Signals {
     }
 }
 
-/// Returns what `config` asks for, if the devices keep it; else the cheapest that they all keep.
+/// Returns the order that `config` asks for, or else the cheapest that all devices keep. Refuses an order that the devices do not
+/// keep.
 pub(in crate::team) fn choose(
     config: &TeamConfig,
     devices: Devices<'_>,
@@ -108,7 +110,7 @@ pub(in crate::team) fn choose(
         return Ok(signals(best, refused, kept));
     };
     let reason = match config.order_unchecked {
-        // Without swaps the order needs no check.
+        // The order needs no check, but a swap needs a device that has it.
         true if asked == SignalOrder::Swap => caps().find_map(no_swap),
         true => None,
         false => refusal(asked),
@@ -123,7 +125,7 @@ pub(in crate::team) fn choose(
     }
 }
 
-/// Returns the first order that nothing speaks against, and those before it.
+/// Returns the first order that nothing speaks against, and the refused orders before it.
 fn best(refusal: impl Fn(SignalOrder) -> Option<String>) -> (SignalOrder, Vec<RefusedStep>) {
     let mut refused = Vec::new();
     for order in [SignalOrder::Inline, SignalOrder::Swap] {
@@ -138,7 +140,7 @@ fn best(refusal: impl Fn(SignalOrder) -> Option<String>) -> (SignalOrder, Vec<Re
     (SignalOrder::Flush, refused)
 }
 
-/// Returns what speaks against an order on HCAs with `caps`.
+/// Returns the reason against `order` on HCAs with `caps`; none if they keep it.
 fn refusal<'a>(
     order: SignalOrder,
     mut caps: impl Iterator<Item = &'a Caps>,
@@ -174,7 +176,8 @@ fn no_swap(caps: &Caps) -> Option<String> {
     }
 }
 
-/// Returns what a GPU with this support says against writes that are seen in their order, in windows that the HCA reaches so.
+/// Returns the reason why kernels on a GPU with this support do not see an HCA's writes in their order, in windows that the HCA
+/// reaches as `windows` says; none if they do.
 fn gpu_refusal(support: Result<RdmaSupport, GpuError>, windows: Rung) -> Option<String> {
     match support {
         _ if windows == Rung::Host => None,

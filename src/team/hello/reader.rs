@@ -1,4 +1,4 @@
-//! Records of another rank as a rank reads them, without a team: for tests and fuzzers.
+//! A reader of another rank's records that needs no team: for tests and fuzzers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::team::holder::Holder;
 use crate::team::meeting::exchange::Exchange;
 use crate::team::windows::shown::WindowShape;
 
-/// A good hello of rank 1, and that of rank 0.
+/// A valid hello, as rank 1 publishes it. [`RecordReader`] takes it as the hello of rank 0, too.
 pub(in crate::team) const HELLO: &[u8] = br#"{"version": 6, "rails": [{"link_layer": "ethernet", "lid": 0,
     "gid": [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 1], "gid_index": 3, "mtu": 5, "speed_mbps": 100000,
     "pkey": 65535, "log_reads": 4, "grh_required": false}],
@@ -21,7 +21,7 @@ pub(in crate::team) const HELLO: &[u8] = br#"{"version": 6, "rails": [{"link_lay
     "device": "simt", "team": 77, "living": [77]}, "agreed": [["hidden", "128"]], "costs": ["words"],
     "windows": [{"bytes": 4096, "purpose": "data"}], "offers": []}"#;
 
-/// A good offer of rank 1 to rank 0.
+/// A valid offer of rank 1 to rank 0.
 #[cfg(test)]
 pub(in crate::team) const OFFER: &[u8] = br#"{"version": 6, "rank": 0, "generation": 1,
     "qps": [{"qpn": 17, "psn": 5, "far": null, "ece": 0}, {"qpn": 18, "psn": 16777215, "far": 3, "ece": 4294967295}],
@@ -31,7 +31,7 @@ pub(in crate::team) const OFFER: &[u8] = br#"{"version": 6, "rank": 0, "generati
 const HELLO_KEY: &str = "hello/1.1";
 const OFFER_KEY: &str = "welcome/1.1/0.1";
 
-/// Rank 0 of two, which reads the records of rank 1.
+/// A reader that stands for rank 0 of two, and reads the records of rank 1.
 #[derive(Debug)]
 pub struct RecordReader {
     store: Arc<MemoryStore>,
@@ -40,11 +40,11 @@ pub struct RecordReader {
 }
 
 impl RecordReader {
-    /// One that has read nothing yet.
+    /// Returns a reader that has read nothing yet.
     ///
     /// # Panics
     ///
-    /// Never: its own hello is good.
+    /// Never: the hello that it begins with is valid.
     #[must_use]
     pub fn new() -> Self {
         let store = Arc::new(MemoryStore::new());
@@ -57,7 +57,7 @@ impl RecordReader {
         }
     }
 
-    /// Reads these bytes as a hello, and what follows from a good one.
+    /// Reads `record` as a hello of rank 1. From a valid one it also finds the path on each rail, and how rank 1 is reached.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl RecordReader {
         Ok(())
     }
 
-    /// Reads these bytes as an offer.
+    /// Reads `record` as an offer of rank 1 to rank 0.
     ///
     /// # Errors
     ///

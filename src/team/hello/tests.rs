@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::reader::{HELLO, OFFER, RecordReader};
 use crate::team::TeamError;
 
-/// Values of a field that no rank, or a rank of another kind, writes.
+/// Values of a field that no rank writes, or only a rank of another kind.
 const VALUES: [&str; 10] = [
     "0",
     "-1",

@@ -1,16 +1,17 @@
-//! What ranks write of the arguments of their programs, so that a rank can tell arguments that differ from an absence.
+//! Records of the arguments of programs, by which a rank can tell arguments that differ from an absence.
 //!
-//! A rank writes each shape of its calls once, when the shape is new (`shapes/LAYER/RANK`), and what it makes together with the others
-//! when it begins to (`wants/RANK`). In peace no rank reads any of that. A rank that misses another one in a call reads what that
-//! rank has written. If its own arguments are others, it writes the difference to `differs/RANK`. Two kinds of ranks read that: one
-//! that misses the writer in the same call or the next, and one that has waited for long for the others to make what it wants.
+//! A rank writes each new shape of its calls once (`shapes/LAYER/RANK`). It writes what it makes together with the other ranks when
+//! it begins to (`wants/RANK`). In peace no rank reads any of these records. A rank that misses another one in a call reads what
+//! that rank has written. If its own arguments differ, it writes the difference to `differs/RANK`. Two kinds of ranks read that
+//! record: a rank that misses the writer in the same call or the next, and a rank that has waited for long for the others to make
+//! what it wants.
 
 use super::exchange::Exchange;
 use super::glance::LOOK;
 use super::program::{CallShape, Differs, Wants};
 use crate::team::error::TeamError;
 
-/// Writes that the program of this rank makes `layer` with these arguments now.
+/// Publishes that the program of this rank makes `layer` with these arguments now.
 ///
 /// # Errors
 /// The store's.
@@ -26,18 +27,18 @@ pub(in crate::team) fn wants(
     Ok(())
 }
 
-/// Returns what `rank` makes, or has made last, if it can be read now.
+/// Returns what `rank` makes, or has made last, if the record can be read now.
 pub(in crate::team) fn wants_of(exchange: &Exchange, rank: u32) -> Option<Wants> {
     exchange.glance(&format!("wants/{rank}"))
 }
 
-/// Writes the shapes of this rank's calls of `layer`.
+/// Publishes the shapes of this rank's calls of `layer`.
 pub(in crate::team) fn tell_shapes(exchange: &Exchange, layer: &str, shapes: &[CallShape]) {
     let key = format!("shapes/{layer}/{}", exchange.rank());
     exchange.tell(&key, &shapes);
 }
 
-/// The shapes of the calls of `rank` of `layer`, the layer's own left out, if they can be read now.
+/// Returns the shapes of the calls of `layer` by `rank`, without the layer's own shape, if the record can be read now.
 pub(in crate::team) fn shapes_of(
     exchange: &Exchange,
     layer: &str,
@@ -46,21 +47,21 @@ pub(in crate::team) fn shapes_of(
     exchange.glance(&format!("shapes/{layer}/{rank}"))
 }
 
-/// Writes what this rank has found.
+/// Publishes a difference between ranks that this rank has found.
 pub(in crate::team) fn tell_differs(exchange: &Exchange, found: &Differs) {
     let key = format!("differs/{}", exchange.rank());
     exchange.tell(&key, found);
 }
 
-/// Returns what `rank` has found last, if it can be read now.
+/// Returns the difference that `rank` has found last, if the record can be read now.
 pub(in crate::team) fn differs_of(exchange: &Exchange, rank: u32) -> Option<Differs> {
     exchange.glance(&format!("differs/{rank}"))
 }
 
-/// Whether no other rank has refused what this one wants. A refusal is heard once.
+/// Returns an error if another rank has refused what this rank wants. Each refusal is returned once.
 ///
 /// # Errors
-/// [`TeamError::Differs`]; the store's.
+/// [`TeamError::Differs`]. Errors of the store.
 pub(super) fn check_wanted(exchange: &Exchange) -> Result<(), TeamError> {
     let program = exchange.program();
     let own = (exchange.rank(), program.open());
@@ -89,9 +90,9 @@ pub(super) fn check_wanted(exchange: &Exchange) -> Result<(), TeamError> {
     Ok(())
 }
 
-/// Takes back this rank's part in a meeting that no other rank has come to.
+/// Removes this rank's record of a meeting to which it does not come any more.
 pub(super) fn withdraw(exchange: &Exchange, key: &str) {
-    // No other rank removes this key. So this rank asks the store also where it has just been silent.
+    // No other rank removes this key. So this rank asks the store even if the store has just been silent.
     if let Err(error) = exchange.store().bounded(LOOK).remove(key) {
         tracing::debug!("'{key}' cannot be removed now: {error}");
     }
@@ -127,7 +128,7 @@ mod tests {
         }
     }
 
-    /// The store does not answer once.
+    /// Makes one question to the store stay without an answer.
     fn silence(exchange: &Exchange) {
         let none: Option<()> = exchange.at_once("wants/1", |_| {
             Err(StoreError::Unreachable {
@@ -139,7 +140,7 @@ mod tests {
         assert!(none.is_none());
     }
 
-    /// Makes `wait` of rank 1 of four, while rank 0 refuses what rank 1 wants now and rank 2 what it wanted before.
+    /// Calls `wait` at rank 1 of four. Meanwhile rank 0 refuses what rank 1 wants now, and rank 2 what rank 1 wanted before.
     fn refused(wait: impl FnOnce(&Exchange) -> Result<(), TeamError> + Send) {
         let exchanges = exchanges(4, LONG);
         let error = thread::scope(|scope| {
@@ -154,7 +155,7 @@ mod tests {
             error.to_string(),
             "experts is 8 at rank 0 but 16 at rank 1: call 11 of one rank stands against what the other one makes"
         );
-        // What it has begun is withdrawn: all ranks may make it later.
+        // What rank 1 has begun is withdrawn: all ranks may make it later.
         thread::scope(|scope| {
             for exchange in &exchanges {
                 scope.spawn(|| exchange.agree("moe-layer-1", &pairs("8")).unwrap());

@@ -1,12 +1,12 @@
-//! What ranks tell each other through the store, and how a failure at one ends the wait at all.
+//! The records by which ranks tell each other things through the store, and how a failure of one rank ends the waits of all.
 //!
-//! A rank writes `topic/rank` and reads the same of every other rank. A rank that gives up writes its error to `failed/rank-id`.
-//! Every wait looks at these keys, so the other ranks end soon after with that error and not at their timeout. The id is of the
-//! process or thread: one that took a rank which is not its own is another's failure for the real one. A process that ends
-//! without a word ends the waits for it, too, once it is known which process of this machine it was.
+//! A rank writes `topic/rank` and reads that key of every other rank. A rank that gives up writes its error to `failed/rank-id`.
+//! Every wait looks at these keys, so the other ranks end soon after with that error and not at their timeout. The id differs from
+//! process to process, so the real process of a rank also sees the failure of a process that has taken the rank by mistake. A
+//! process that ends without a record ends the waits for it, too, once other ranks know which process of this machine it was.
 //!
-//! Founders meet like that. A rank that joins later does not wait for the founders: it compares its settings with what the
-//! members published when they came. Its failure does not fail the members.
+//! Only founders meet in this way. A rank that joins later does not wait for the founders: it compares its settings with the
+//! settings that the members published when they came. Its failure does not fail the members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -26,33 +26,33 @@ use crate::team::holder::Holder;
 use crate::team::limits::VERSION;
 use crate::team::ranks::RankSet;
 
-/// A call of the store is repeated for this long: longer than an etcd needs to choose another leader.
+/// The time for which a call of the store is repeated. It is longer than an etcd needs to choose another leader.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What the keys of link layers begin with.
+/// The beginning of the keys of link layers.
 pub(super) const LINK_LAYERS: &str = "link-layer/";
-/// Topics of which a rank that joins reads what members have put.
+/// Topics whose records, put by members, are read by a rank that joins later.
 const LASTING: [&str; 2] = ["config/", LINK_LAYERS];
 
-/// The way of one rank to the others.
+/// The access of one rank to the records of the others.
 #[derive(Clone, Debug)]
 pub(in crate::team) struct Exchange {
     store: Arc<dyn Store>,
     own: Holder,
-    /// Ranks whose records this one waits for: the founders, or the members that it finds when it joins, and itself.
+    /// The ranks whose records this rank waits for: the founders, or the members that it finds when it joins, and itself.
     ranks: RankSet,
-    /// Whether this rank joins a team that works already.
+    /// This rank joins a team that works already.
     joins: bool,
     timeout: Duration,
-    /// Name of this rank's failure.
+    /// The name of the record of this rank's failure, below `failed/`.
     failed: String,
-    /// Processes of other founders on this machine, once they have published them.
+    /// The processes of other founders on this machine, once the founders have published them.
     processes: Arc<OnceLock<Vec<(u32, Process)>>>,
-    /// Keys that cannot be read, and that were reported.
+    /// Keys whose values cannot be read and that were reported.
     odd: Arc<Mutex<BTreeSet<String>>>,
-    /// Questions that wait for no store.
+    /// Questions to the store that get an answer at once or none.
     glance: Arc<Glance>,
     program: Arc<Program>,
-    /// What this rank has put for all others that come, of each topic once.
+    /// The records that this rank has put for ranks that join later, by key.
     told_all: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
 }
 
@@ -74,7 +74,7 @@ impl Exchange {
         }
     }
 
-    /// Returns what this rank's program makes.
+    /// Returns what this rank knows of its own program.
     pub(in crate::team) fn program(&self) -> &Program {
         &self.program
     }
@@ -88,22 +88,22 @@ impl Exchange {
         self.joins
     }
 
-    /// For a founder: all founders.
+    /// Returns the ranks that this rank meets. For a founder these are all founders.
     pub(in crate::team) fn founders(&self) -> RankSet {
         self.ranks
     }
 
-    /// Longest wait for other ranks.
+    /// Returns the longest wait for other ranks.
     pub(in crate::team) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Where all ranks meet.
+    /// Returns the store in which all ranks meet.
     pub(in crate::team) fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Refuses what only founders do.
+    /// Refuses what only founders do, if this rank joined later.
     pub(in crate::team) fn only_founders(&self, what: &'static str) -> Result<(), TeamError> {
         if self.joins {
             Err(TeamError::Late {
@@ -115,7 +115,8 @@ impl Exchange {
         }
     }
 
-    /// Takes this rank's place in the store, once per run and generation.
+    /// Takes this rank's place in the store. This succeeds once for each founder of a run, and once for each generation of a rank
+    /// that joins later.
     pub(in crate::team) fn enter(&self) -> Result<(), TeamError> {
         let key = self.place();
         let id = std::process::id().to_string();
@@ -137,7 +138,7 @@ impl Exchange {
         }
     }
 
-    /// Tells the others why this rank gives up. A store that cannot be written has to leave them to their timeout.
+    /// Tells the other ranks why this rank gives up. If the store cannot be written, they end at their timeouts.
     pub(in crate::team) fn fail_with(&self, message: &str) {
         if self.joins {
             return;
@@ -164,7 +165,8 @@ impl Exchange {
         result
     }
 
-    /// Tells the others that this rank comes to nothing any more. A store that cannot be written has to leave them to their timeout.
+    /// Tells the other ranks that this rank takes part in nothing any more. If the store cannot be written, they end at their
+    /// timeouts.
     pub(in crate::team) fn tell_closed(&self) {
         if self.joins {
             return;
@@ -180,7 +182,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the other founders that have told so.
+    /// Returns the other founders that have closed their teams.
     pub(in crate::team) fn closed(&self) -> Result<impl Iterator<Item = u32>, StoreError> {
         let told = if self.joins {
             Vec::new()
@@ -192,7 +194,8 @@ impl Exchange {
         Ok(ranks.filter(move |rank| *rank != own))
     }
 
-    /// From now on the end of these processes, of other founders by rank, ends waits for them. Those of other machines say nothing.
+    /// Notes the processes of other founders, by rank. From now on the end of such a process ends waits for its rank. A process of
+    /// another machine cannot be watched.
     pub(in crate::team) fn watch(&self, processes: Vec<(u32, Process)>) {
         let other = |(_, process): &(u32, Process)| process.pid_here().is_some();
         let here = processes.into_iter().filter(other).collect();
@@ -200,7 +203,7 @@ impl Exchange {
         debug_assert!(first.is_ok(), "founders tell their processes once");
     }
 
-    /// Founders whose processes have ended, as far as this machine can tell, each with the error that says so.
+    /// Returns the founders whose processes have ended, as far as this machine can tell, each with the error that says so.
     pub(in crate::team) fn ended(&self) -> impl Iterator<Item = (u32, TeamError)> {
         let known = self.processes.get().map_or(&[][..], Vec::as_slice);
         let ended = known.iter().filter(|(_, process)| process.has_ended());
@@ -210,26 +213,26 @@ impl Exchange {
         })
     }
 
-    /// Founders that come to nothing any more, each with the error of a rank that waits for it.
+    /// Returns the founders that take part in nothing any more, each with the error for a rank that waits for them.
     pub(in crate::team) fn gone(&self) -> Result<BTreeMap<u32, TeamError>, TeamError> {
         let closed = self.closed()?;
         let closed = closed.map(|rank| (rank, TeamError::PeerClosed { rank }));
         Ok(closed.chain(self.ended()).collect())
     }
 
-    /// Whether the processes of all other founders still run, as far as this machine can tell.
+    /// Returns an error if the process of another founder has ended, as far as this machine can tell.
     pub(in crate::team) fn check_processes(&self) -> Result<(), TeamError> {
         self.ended().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    /// Sets the longest wait.
+    /// Sets the longest wait for other ranks.
     #[cfg(test)]
     pub(in crate::team) fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// The failure of another rank, if one has published any. A rank that joins later does not look, because an earlier failure is
-    /// over.
+    /// Returns as an error the failure that another rank has published, if any. A rank that joins later does not look, because an
+    /// earlier failure is over.
     pub(in crate::team) fn failure(&self) -> Result<(), TeamError> {
         if self.joins {
             Ok(())
@@ -238,7 +241,8 @@ impl Exchange {
         }
     }
 
-    /// As `failure`, if the store answers at once: a rank whose own call runs does not wait for the store.
+    /// As `failure`, but returns no error if the store does not answer at once: a rank whose own call runs does not wait for the
+    /// store.
     pub(in crate::team) fn failure_at_once(&self) -> Result<(), TeamError> {
         if self.joins {
             return Ok(());
@@ -250,12 +254,13 @@ impl Exchange {
         looked.unwrap_or(Ok(()))
     }
 
-    /// A later generation that fails has failed alone. A rank that the team has not has failed for all.
+    /// Returns as an error the failure of another rank, if any. A later generation has failed alone, so its failure is passed over.
+    /// The failure of a rank that the team does not have counts for all.
     fn failure_in(&self, store: &dyn Store) -> Result<(), TeamError> {
         self.failure_among(store, |of| of.generation == 1)
     }
 
-    /// Returns the failure of a holder `of` which that is true.
+    /// Returns as an error the failure of a holder for which `of` is true, if any.
     pub(super) fn failure_among(
         &self,
         store: &dyn Store,
@@ -288,12 +293,12 @@ impl Exchange {
         Ok(())
     }
 
-    /// Returns whether the store has not answered a moment ago what this rank wanted to know at once.
+    /// Returns whether the store has just left a question of this rank unanswered.
     pub(in crate::team) fn is_silent(&self) -> bool {
         self.glance.is_silent()
     }
 
-    /// Returns what `ask` makes of the store, if it answers at once.
+    /// Returns what `ask` reads from the store, if the store answers at once.
     pub(super) fn at_once<T>(
         &self,
         key: &str,
@@ -302,13 +307,14 @@ impl Exchange {
         self.glance.ask(self.store.as_ref(), key, ask)
     }
 
-    /// The value under `key`, if it is one and the store answers at once: a rank that has missed another one does not wait for it.
+    /// Returns the value under `key`, if it is valid and the store answers at once: a rank that has missed another rank does not
+    /// wait for the store.
     pub(super) fn glance<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         let text = self.at_once(key, |store| store.try_get(key))??;
         serde_json::from_slice(&text).ok()
     }
 
-    /// Sets `key`, if the store answers at once.
+    /// Sets `key` to `value`, if the store answers at once.
     pub(super) fn tell<T: Serialize>(&self, key: &str, value: &T) {
         match self.text(key, value) {
             Ok(text) => {
@@ -318,7 +324,7 @@ impl Exchange {
         }
     }
 
-    /// Reports, once, that the value under `key` cannot be read.
+    /// Warns that the value under `key` cannot be read, once for each key.
     pub(in crate::team) fn count_as_missing(&self, key: &str, reason: &dyn Display) {
         let mut odd = self.odd.lock().unwrap_or_else(PoisonError::into_inner);
         if odd.insert(key.to_owned()) {
@@ -327,7 +333,7 @@ impl Exchange {
         }
     }
 
-    /// Sets `key`.
+    /// Sets `key` to `value`.
     pub(in crate::team) fn put<T: Serialize>(&self, key: &str, value: &T) -> Result<(), TeamError> {
         let text = self.text(key, value)?;
         self.store.put(key, &text)?;
@@ -339,7 +345,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Sets `key` and returns the bytes written, for [`Exchange::put_again`].
+    /// Sets `key` to `value` and returns the bytes written, for [`Exchange::put_again`].
     pub(in crate::team) fn put_kept<T: Serialize>(
         &self,
         key: &str,
@@ -355,7 +361,7 @@ impl Exchange {
         Ok(self.store.put(key, text)?)
     }
 
-    /// Sets `key` to `text` where another writer has changed it.
+    /// Sets `key` to `text` if the store holds another value.
     pub(in crate::team) fn put_again(&self, key: &str, text: &[u8]) -> Result<(), TeamError> {
         let stands = match self.store.try_get(key) {
             Err(error) if error.is_unreadable() => false,
@@ -368,7 +374,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Writes again what a rank that joins reads of any member, and this rank's place, into a store that has lost them.
+    /// Writes again, into a store that has lost them, the records that newcomers read of any member, and this rank's place.
     pub(in crate::team) fn tell_all_again(&self) -> Result<(), TeamError> {
         let told = {
             let told = self.told_all.lock();
@@ -391,7 +397,7 @@ impl Exchange {
         serde_json::to_vec(value).map_err(|error| self.record(self.own.rank, key, &error))
     }
 
-    /// Returns the value of `rank` under `key`, if it has published one. Errors name it `topic`.
+    /// Returns the value that `rank` has published under `key`, if any. Errors name the value `topic`.
     pub(in crate::team) fn read<T: DeserializeOwned>(
         &self,
         rank: u32,
@@ -410,7 +416,7 @@ impl Exchange {
         key: &str,
         text: &[u8],
     ) -> Result<T, TeamError> {
-        // Of any store: an application's own may hold longer values than ranks write.
+        // Checked for any store: an application's own store may hold longer values than ranks write.
         if text.len() > MAX_VALUE {
             return Err(TeamError::Store(StoreError::TooLong {
                 what: "the value of",
@@ -422,7 +428,7 @@ impl Exchange {
         serde_json::from_slice(text).map_err(|error| self.record(rank, topic, &error))
     }
 
-    /// As `parse`, of a record that says its version, and is of this one.
+    /// As `read`, for a record that carries its version. Refuses another version than that of this crate.
     pub(in crate::team) fn read_versioned<T: DeserializeOwned>(
         &self,
         rank: u32,
@@ -442,7 +448,7 @@ impl Exchange {
         }
     }
 
-    /// Compares `pairs` of this rank with those of `rank`.
+    /// Compares `pairs` of this rank with `theirs` of `rank`. The first difference is an error.
     pub(in crate::team) fn same(
         &self,
         pairs: &[(String, String)],
@@ -475,7 +481,7 @@ impl Exchange {
         }
     }
 
-    /// Named by the lower rank first, so that both say the same.
+    /// Returns an error that names the lower rank first, so that both ranks say the same.
     pub(in crate::team) fn mismatch(
         &self,
         what: &str,
@@ -503,7 +509,7 @@ pub(in crate::team) mod tests {
     use super::*;
     use crate::team::MemoryStore;
 
-    /// Those of `ranks` founders, which meet in memory.
+    /// Returns the exchanges of `ranks` founders, which meet in memory.
     pub(in crate::team) fn exchanges(ranks: u32, timeout: Duration) -> Vec<Exchange> {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let one = |rank| {
@@ -513,7 +519,7 @@ pub(in crate::team) mod tests {
         (0..ranks).map(one).collect()
     }
 
-    /// Ends a hang.
+    /// A timeout that only ends a hang.
     pub(in crate::team) const LONG: Duration = Duration::from_secs(100);
 
     #[test]

@@ -1,4 +1,4 @@
-//! Why a rank has given up, as record `failed/RANK.GENERATION-ID`, which ends the waits of the others.
+//! The record `failed/RANK.GENERATION-ID`: why a rank has given up. It ends the waits of the other ranks.
 
 use rendezvous::{Store, StoreError};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::team::limits::VERSION;
 /// Most characters of a message that are published.
 const LONGEST: usize = 4096;
 
-/// The record. Bytes that are none say nothing of any rank.
+/// The contents of the record. Bytes that cannot be parsed as such say nothing of any rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::team) struct Failure {
@@ -29,10 +29,10 @@ impl Failure {
         serde_json::to_vec(self).expect("a number and text")
     }
 
-    /// Returns the message of the record that `text` is.
+    /// Returns the message of the record with the bytes `text`.
     ///
     /// # Errors
-    /// Why it is none, in words.
+    /// The reason why `text` is no such record, in words.
     pub(in crate::team) fn parse(text: &[u8]) -> Result<String, String> {
         let failure: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         match failure.version {
@@ -42,17 +42,18 @@ impl Failure {
     }
 }
 
-/// Returns the rank and the generation that the name of such a record says. A launcher, which names none, starts first generations.
+/// Returns the rank and generation in the name of such a record. A name without a generation is of generation 1, which is what a
+/// launcher starts.
 pub(in crate::team) fn named(name: &str) -> Option<Holder> {
     let who = name.split_once('-').map_or(name, |(who, _)| who);
     let (rank, generation) = who.split_once('.').unwrap_or((who, "1"));
     Some(Holder::new(rank.parse().ok()?, generation.parse().ok()?))
 }
 
-/// Tells the other ranks why the first generation of `rank` has given up, for a rank that cannot tell it itself.
+/// Tells the other ranks why the first generation of `rank` has given up, if that rank cannot tell it itself.
 ///
 /// # Errors
-/// The store's.
+/// Errors of the store.
 pub(crate) fn tell_failure(store: &dyn Store, rank: u32, message: &str) -> Result<(), StoreError> {
     store.put(&format!("failed/{rank}"), &Failure::new(message).text())
 }

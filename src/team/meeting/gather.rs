@@ -1,4 +1,4 @@
-//! Waits for what other ranks publish. Every wait looks at failures and processes, so a rank that has gone ends it.
+//! Waits for what other ranks publish. Every wait looks at failures and processes, so that a rank which has gone ends the wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -15,17 +15,17 @@ use crate::team::holder::Holder;
 use crate::team::limits::{PEACE, PROCESSES};
 use crate::team::ranks::RankSet;
 
-/// A rank that waits for all others waits this part of the time already waited before it looks again, whatever has changed. Where
-/// a thousand ranks come one after the other, each of them changes something.
+/// The part of the time already waited for which a rank that waits for all others pauses before it looks again, even if something
+/// has changed. If a thousand ranks come one after the other, each of them changes something.
 const PAUSE_PART: u32 = 4;
-/// Shortest and longest of these pauses.
+/// The shortest and the longest of these pauses.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
 
 /// The values that ranks have published for one topic.
 pub(in crate::team) struct Gathered<T> {
-    /// By rank; none for a rank that has published nothing yet.
+    /// The value of each rank; none for a rank that has published nothing yet.
     values: BTreeMap<u32, Option<T>>,
-    /// Ranks whose record cannot be read.
+    /// Ranks whose records cannot be read, each with the error.
     lost: BTreeMap<u32, TeamError>,
 }
 
@@ -47,8 +47,8 @@ impl<T> Gathered<T> {
 }
 
 impl Exchange {
-    /// Writes this rank's `value` under `topic`, and waits for the values of all ranks. Returns them in the order of the ranks, its
-    /// own included.
+    /// Writes this rank's `value` under `topic`, and waits for the values of all ranks. Returns them in the order of the ranks,
+    /// with this rank's own.
     pub(in crate::team) fn all<T>(&self, topic: &str, value: &T) -> Result<Vec<(u32, T)>, TeamError>
     where
         T: Serialize + DeserializeOwned,
@@ -75,7 +75,7 @@ impl Exchange {
         let mut next_look = start + PROCESSES;
         let mut missing = Vec::new();
         for left in Looks::by(Instant::now, start.checked_add(self.timeout())) {
-            // Before the values: a value that a rank published before its end is read after this.
+            // The ended ranks are read before the values. So a value that a rank published before its end is read after this.
             let mut gone = BTreeMap::new();
             if left.is_zero() || Instant::now() >= next_look {
                 gone = self.gone()?;
@@ -102,8 +102,8 @@ impl Exchange {
         })
     }
 
-    /// The values that `ranks` have published under the `key` of each, without a wait. A value that cannot be read counts as
-    /// missing.
+    /// Returns the values that `ranks` have published under the `key` of each, without waiting. A value that cannot be read counts
+    /// as missing if this rank joins later.
     pub(in crate::team) fn told_by<T: DeserializeOwned>(
         &self,
         ranks: &RankSet,
@@ -131,7 +131,7 @@ impl Exchange {
         let told = self.told(key)?;
         let mut new = gathered.missing();
         new.retain(|rank| told.contains(&key(*rank)));
-        // So many at a time that the answer stays small.
+        // The records are read in parts, so that each answer stays small.
         for some in new.chunks(MAX_LOOK) {
             let names: Vec<String> = some.iter().map(|rank| key(*rank)).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -169,7 +169,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the keys that are set beside this rank's own of those that `key` names.
+    /// Returns the keys that are set in the same folder as this rank's own key, which `key` names.
     fn told(&self, key: &impl Fn(u32) -> String) -> Result<BTreeSet<String>, TeamError> {
         let own = key(self.rank());
         let below = own.rsplit_once('/').map_or("", |(below, _)| below);
@@ -177,7 +177,7 @@ impl Exchange {
         Ok(names.iter().map(|name| format!("{below}/{name}")).collect())
     }
 
-    /// Waits until `look` finds the record that `peer` publishes for `topic`, at most until `deadline`; looks at least once. An
+    /// Waits until `look` finds the record that `peer` publishes for `topic`, at most until `deadline`. It looks at least once. An
     /// error of `look` ends the wait.
     pub(in crate::team) fn until<T>(
         &self,
@@ -202,8 +202,8 @@ impl Exchange {
         })
     }
 
-    /// Writes this rank's `value` under `topic` and waits for that of `peer`, at most until `deadline`.
-    /// May be called again with the same value after a timeout. A rank that gave up ends the wait only if it is `peer`.
+    /// Writes this rank's `value` under `topic` and waits for the value of `peer`, at most until `deadline`. It may be called again
+    /// with the same value after a timeout. The failure of a rank ends the wait only if that rank is `peer`.
     pub(in crate::team) fn with<T>(
         &self,
         peer: Holder,
@@ -225,7 +225,7 @@ impl Exchange {
         })
     }
 
-    /// Compares `pairs` of name and value between all ranks; the first difference is an error that names both ranks.
+    /// Compares `pairs` of name and value between all ranks. The first difference is an error that names both ranks.
     pub(in crate::team) fn agree(
         &self,
         topic: &str,
@@ -238,14 +238,14 @@ impl Exchange {
         Ok(())
     }
 
-    /// Waits until every rank has come to the same place.
+    /// Waits until every rank has called `barrier` with this `name`.
     pub(in crate::team) fn barrier(&self, name: &str) -> Result<(), TeamError> {
         self.only_founders("a barrier")?;
         self.all(&format!("barrier/{name}"), &()).map(drop)
     }
 }
 
-/// Waits for a change of `store`, at most for what is left of a wait that began at `start`.
+/// Waits for a change of `store`, at most for `left` of a wait that began at `start`. Then sleeps for the rest of the pause.
 pub(in crate::team) fn pause(store: &dyn Store, start: Instant, left: Duration) {
     if left.is_zero() {
         return;
@@ -256,7 +256,7 @@ pub(in crate::team) fn pause(store: &dyn Store, start: Instant, left: Duration) 
     std::thread::sleep(pause.min(left).saturating_sub(look.elapsed()));
 }
 
-/// Returns why the value of `key` cannot be read, if it cannot.
+/// Returns the error that says why the value of `key` cannot be read, if there is one.
 fn take_unreadable(errors: &mut Vec<StoreError>, key: &str) -> Option<StoreError> {
     let is_of = |error: &StoreError| error.unreadable_key() == Some(key);
     let place = errors.iter().position(is_of)?;
@@ -316,7 +316,7 @@ pub(in crate::team) mod tests {
             looks += 1;
         }
         assert_eq!(calls["put"], u64::from(ranks), "{calls:?}");
-        // In each look the names of those that have come and of those that have failed, and the values that are new.
+        // In each look a rank reads the names of ranks that have come, the names of ranks that have failed, and the new values.
         let most = u64::from(ranks) * (1 + 3 * looks);
         assert!(asked.calls() <= most, "{calls:?}, at most {most}");
     }
@@ -368,7 +368,7 @@ pub(in crate::team) mod tests {
             messages[0],
             "rank 2 failed: window is 9; it must be at most 8"
         );
-        // Its words, not those of a wait that has ended by itself.
+        // Both ranks get the failure of rank 2, not an error of their own.
         assert_eq!(messages[0], messages[1]);
     }
 
@@ -442,7 +442,7 @@ pub(in crate::team) mod tests {
         let three = Holder::new(3, 1);
         let deadline = Instant::now() + Duration::from_millis(1);
         exchange.with::<()>(three, "peer", &(), deadline).unwrap();
-        // A deadline that has passed finds what is there.
+        // With a deadline that has passed, a record that is there is found.
         exchange
             .with::<()>(three, "peer", &(), Instant::now())
             .unwrap();

@@ -1,29 +1,29 @@
-//! Questions to the store by a rank that has missed another one. Its own call waits meanwhile, so the store answers at once or not
-//! at all.
+//! Questions to the store by a rank that has missed another rank. The rank's own call waits meanwhile, so the store answers at once
+//! or the rank goes on without an answer.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rendezvous::{Store, StoreError};
 
-/// Longest call of the store of a rank that has missed another one, or a quarter of its deadline.
+/// Longest time that such a question may take, if a quarter of the rank's deadline is not less.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
-/// And the shortest such bound.
+/// Shortest bound of the time that such a question may take.
 const LEAST: Duration = Duration::from_millis(20);
-/// After a call of the store without an answer, the rank asks nothing for so many times the bound.
+/// Number of bounds for which a rank asks nothing after a question without an answer.
 const SILENCE: u32 = 16;
 
-/// How long the store may take, and until when it is not asked.
+/// The bound for questions to the store, and how long the store is not asked.
 #[derive(Debug)]
 pub(super) struct Glance {
-    /// Longest call.
+    /// The longest time that a question may take.
     look: Duration,
-    /// The store has not answered, and is not asked before then.
+    /// The time until which the store is not asked, since it has not answered a question.
     silent_until: Mutex<Option<Instant>>,
 }
 
 impl Glance {
-    /// Of a rank whose device calls wait for `deadline`.
+    /// Makes the bound of a rank whose device calls wait for `deadline`.
     pub(super) fn new(deadline: Duration) -> Self {
         Self {
             look: (deadline / 4).clamp(LEAST, LOOK),
@@ -31,15 +31,15 @@ impl Glance {
         }
     }
 
-    /// Returns whether the store has not answered a moment ago.
+    /// Returns whether the store has just left a question unanswered, so that it is not asked now.
     pub(super) fn is_silent(&self) -> bool {
         let until = self.silent_until.lock();
         let until = *until.unwrap_or_else(PoisonError::into_inner);
         until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Returns what `ask` makes of the store, if it answers at once. A store that has not answered is not asked for a while, so that many
-    /// questions take no longer than one.
+    /// Returns what `ask` reads from the store, if the store answers within the bound. A store that has not answered is not asked
+    /// for a while, so that many questions take no longer than one.
     pub(super) fn ask<T>(
         &self,
         store: &dyn Store,

@@ -1,9 +1,9 @@
-//! Which link layer ranks of several machines take where their devices leave a choice.
+//! Which link layer ranks of several machines take, if their devices leave a choice.
 //!
 //! Each founder writes `link-layer/RANK`: the link layer of the port that it has opened. A founder has a choice if its machine has
 //! active ports of two layers and its configuration names none. Such a founder writes both layers before it opens a port. It waits
 //! for the records of all other founders, and takes the layer that all have. No other founder waits. A rank that joins later takes
-//! the layer that it finds.
+//! the layer that it finds in the records.
 
 use std::sync::Arc;
 
@@ -21,11 +21,12 @@ const TOPIC: &str = "link-layer";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
-    /// One or two, each with another layer.
+    /// One or two offers, each of another layer.
     offers: Vec<LayerOffer>,
 }
 
-/// Returns the link layer of which this rank takes a port, of those that it offers. None: it has no choice, and published none.
+/// Returns the link layer that this rank takes, out of the link layers that it offers. Returns None if it has no choice; then it
+/// has published nothing.
 pub(in crate::team) fn settle_link_layer(
     exchange: &Exchange,
     offers: &[LayerOffer],
@@ -66,8 +67,8 @@ pub(in crate::team) fn settle_link_layer(
     Ok(Some(layer))
 }
 
-/// Tells the link layer of the ports of this founder, which are open. A port of each rail has that of the same rail of the others: the
-/// first one stands for all.
+/// Publishes the link layer of the ports of this founder, which are open. The first port stands for all: a port of each rail has
+/// the link layer of the ports of that rail at the other ranks.
 pub(in crate::team) fn tell_link_layer(
     exchange: &Exchange,
     contexts: &[Arc<Context>],

@@ -1,8 +1,8 @@
-//! Which founders go on, once some may be gone: all living ranks learn the same set.
+//! Which founders go on, once some may be gone. All living founders learn the same set.
 //!
-//! Each rank publishes that it is here. A rank that finds all ranks here for which it still waits writes the set of those that are
-//! here. The first set that is written holds for all. A rank that counts as gone at one and comes in time is in the set. One that
-//! comes later finds that the others go on without it.
+//! Each rank publishes that it is here. When a rank finds all ranks here for which it still waits, it writes the set of ranks that
+//! are here. The first set that is written holds for all. A rank that another rank counts as gone is in the set if it comes in
+//! time. A rank that comes later finds that the others go on without it.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::team::error::TeamError;
 use crate::team::limits::PEACE;
 use crate::team::ranks::RankSet;
 
-/// Between two looks at processes that may have ended.
+/// Time between two looks at processes that may have ended.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Returns the founders that go on, the same set at all of them. [`Team::living`](crate::team::Team::living) says more.

@@ -1,4 +1,4 @@
-//! What the program of this rank makes together with those of the others, and how far its calls are.
+//! What the program of this rank makes together with the programs of other ranks, and how far its calls are.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -6,12 +6,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use serde::{Deserialize, Serialize};
 
-/// Calls of a layer that a program has launched.
+/// The calls of a layer that a program has launched.
 #[derive(Debug)]
 pub(crate) struct Launches {
-    /// Number of the next one.
+    /// The number of the next call.
     next: AtomicU32,
-    /// Whether some were recorded into graphs: then the host does not know the number.
+    /// Some calls were recorded into graphs: then the host does not know the number of the next call.
     in_graphs: AtomicBool,
 }
 
@@ -25,12 +25,12 @@ impl Default for Launches {
 }
 
 impl Launches {
-    /// The next call has number `call`.
+    /// Sets the number of the next call.
     pub(crate) fn next_is(&self, call: u32) {
         self.next.store(call, Ordering::Relaxed);
     }
 
-    /// A dispatch was launched, or recorded into a graph.
+    /// Counts a dispatch that was launched, or notes one that was recorded into a graph.
     pub(crate) fn count(&self, in_graph: bool) {
         if in_graph {
             self.in_graphs.store(true, Ordering::Relaxed);
@@ -45,63 +45,63 @@ impl Launches {
     }
 }
 
-/// What this rank knows of its own program.
+/// The knowledge of this rank about its own program.
 #[derive(Debug, Default)]
 pub(in crate::team) struct Program {
-    /// Number of what it has wanted last; 0: nothing yet.
+    /// The number of the last [`Wants`] that was published; 0: none yet.
     serial: AtomicU32,
-    /// As `serial`, while it may be refused; else 0.
+    /// The number of the [`Wants`] that others may still refuse; 0: none.
     open: AtomicU32,
-    /// The layers that it has made, by name.
+    /// The layers that the rank has made, by name.
     layers: Mutex<BTreeMap<String, Weak<Launches>>>,
 }
 
-/// What the program of a rank makes together with the others.
+/// The record of what the program of a rank makes together with the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wants {
-    /// A new number for each.
+    /// The number of this record; each new one has another.
     pub(crate) serial: u32,
-    /// Name of the layer.
+    /// The name of the layer.
     pub(crate) layer: String,
-    /// Names and values.
+    /// The arguments of the layer: name and value.
     pub(crate) arguments: Vec<(String, String)>,
-    /// By layer that the rank has made: the number of the next call that it launches there, if its host knows it.
+    /// The number of the next call in each layer that the rank has made, by layer, if the host knows it.
     pub(crate) calls: BTreeMap<String, u32>,
 }
 
-/// What a rank has found.
+/// A difference in arguments that a rank has found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Differs {
     /// The layer of the call.
     pub(crate) layer: String,
-    /// Number of the call in which it showed.
+    /// The number of the call in which the difference showed.
     pub(crate) call: u32,
-    /// Rank and [`Wants::serial`] of what it refuses.
+    /// The wants that the finder refuses: ranks, each with the [`Wants::serial`] of its record.
     pub(crate) refused: Vec<(u32, u32)>,
-    /// Which argument.
+    /// The name of the argument.
     pub(crate) argument: String,
-    /// A rank, and its value.
+    /// A rank, and its value of the argument.
     pub(crate) first: (u32, String),
-    /// Another rank, and its value.
+    /// Another rank, and its value of the argument.
     pub(crate) second: (u32, String),
 }
 
-/// A shape of calls.
+/// A shape of calls of a layer, other than the layer's own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CallShape {
-    /// What rows of such a call say in place of it.
+    /// The tag that rows of such calls carry for the shape.
     pub(crate) tag: u32,
-    /// What its tokens are made of.
+    /// The format of the tokens.
     pub(crate) format: String,
-    /// Most tokens of a rank.
+    /// The most tokens of a rank.
     pub(crate) max_tokens: u32,
 }
 
 impl Program {
-    /// Returns what it wants when it makes `layer` with these arguments now.
+    /// Returns the record for `layer`, which the program makes with these arguments now.
     pub(super) fn next(&self, layer: &str, arguments: &[(String, String)]) -> Wants {
         Wants {
             serial: self.serial.load(Ordering::Relaxed).wrapping_add(1),
@@ -111,34 +111,34 @@ impl Program {
         }
     }
 
-    /// What has this number was published, and others may refuse it.
+    /// Notes that the record with this number was published, and that others may refuse it.
     pub(super) fn has_told(&self, serial: u32) {
         self.serial.store(serial, Ordering::Relaxed);
         self.open.store(serial, Ordering::Relaxed);
     }
 
-    /// Returns the number of what others may refuse; 0: nothing.
+    /// Returns the number of the record that others may refuse; 0: none.
     pub(super) fn open(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// What was open is made, or was refused.
+    /// Notes that what others could refuse is made, or was refused.
     pub(super) fn close(&self) {
         self.open.store(0, Ordering::Relaxed);
     }
 
-    /// It has made `layer`.
+    /// Notes that the program has made `layer`.
     pub(in crate::team) fn has_made(&self, layer: &str, launches: Weak<Launches>) {
         self.layers().insert(layer.to_owned(), launches);
         self.close();
     }
 
-    /// Returns whether it has made `layer`.
+    /// Returns whether the program has made `layer`.
     pub(in crate::team) fn has_layer(&self, layer: &str) -> bool {
         self.layers().contains_key(layer)
     }
 
-    /// By layer the number of the next call.
+    /// Returns the number of the next call of each layer, if the host knows it.
     fn calls(&self) -> BTreeMap<String, u32> {
         let layers = self.layers();
         let known = layers.iter().filter_map(|(layer, launches)| {
@@ -149,7 +149,7 @@ impl Program {
     }
 
     fn layers(&self) -> MutexGuard<'_, BTreeMap<String, Weak<Launches>>> {
-        // Whole after every operation.
+        // The map is whole after every operation.
         self.layers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,32 +10,32 @@ use crate::team::limits::MAX_QPS_PER_PEER;
 /// The topic of a mismatch between ranks that support no order of signals in common.
 pub(in crate::team) const ORDER: &str = "order of signals";
 
-/// What a rank wants before it makes a QP.
+/// The settings that a rank wants before it makes a QP.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::team) struct Settings {
-    /// What all ranks must have alike: name and value.
+    /// Settings that all ranks must have alike: name and value.
     pub(in crate::team) agreed: Vec<(String, String)>,
-    /// The most that it makes.
+    /// The most QPs to each peer that the rank makes.
     pub(in crate::team) qps_per_peer: u32,
-    /// Orders of signals that it can take.
+    /// The orders of signals that the rank can take, the cheapest first.
     pub(in crate::team) orders: Vec<SignalOrder>,
 }
 
-/// What came of the settings of all ranks.
+/// The result of the settings of all ranks.
 #[derive(Clone, Debug)]
 pub(in crate::team) struct Settled {
-    /// The fewest that a rank asks for.
+    /// The smallest number of QPs to each peer that a rank asks for.
     pub(in crate::team) qps_per_peer: u32,
     /// The cheapest order of signals that all ranks can take.
     pub(in crate::team) order: SignalOrder,
-    /// Cheaper ones that this rank can take, each with a rank that cannot.
+    /// Cheaper orders that this rank can take, each with a rank that cannot.
     pub(in crate::team) lacking: Vec<(SignalOrder, u32)>,
 }
 
-/// Compares the settings of all ranks; the first difference is an error that names both ranks. The number of QPs to each peer
-/// is the smallest that a founder asks for. The order of signals is one that all founders can take. A rank that joins later
-/// takes both from the members.
+/// Compares the settings of all ranks. The first difference is an error that names both ranks. The number of QPs to each peer is
+/// the smallest that a founder asks for. The order of signals is one that all founders can take. A rank that joins later takes both
+/// from the members.
 pub(in crate::team) fn settle(exchange: &Exchange, own: Settings) -> Result<Settled, TeamError> {
     const TOPIC: &str = "config";
     let key = |rank: u32| format!("{TOPIC}/{rank}");
@@ -62,7 +62,7 @@ pub(in crate::team) fn settle(exchange: &Exchange, own: Settings) -> Result<Sett
         let wanted = own.qps_per_peer;
         tracing::info!("{qps_per_peer} QPs to each peer, not {wanted}: other ranks have fewer");
     }
-    // A founder may be gone when a rank joins: every member tells what came of it.
+    // A founder may be gone when a rank joins later, so every member publishes the result.
     if qps_per_peer != own.qps_per_peer || own.orders != [order] {
         let came = Settings {
             qps_per_peer,
@@ -78,7 +78,8 @@ pub(in crate::team) fn settle(exchange: &Exchange, own: Settings) -> Result<Sett
     })
 }
 
-/// Returns the cheapest order of signals that all ranks can take, and cheaper ones of this rank with a rank that cannot.
+/// Returns the cheapest order of signals that all ranks can take, and the cheaper orders of this rank, each with a rank that cannot
+/// take it.
 fn common_order(
     own: &Settings,
     all: &[(u32, Settings)],
@@ -93,7 +94,7 @@ fn common_order(
             Some((rank, _)) => lacking.push((*order, *rank)),
         }
     }
-    // Each has one in common with this rank, but two of them have none.
+    // Each rank has an order in common with this rank, but two ranks have none in common.
     let apart = |(_, one): &&(u32, Settings), (_, other): &&(u32, Settings)| {
         !one.orders.iter().any(|order| other.orders.contains(order))
     };

@@ -1,50 +1,50 @@
-//! Records of generations that are over. No rank reads them any more, and a store would grow with every replacement if none removed
-//! them.
+//! Removal of the records of generations that are over. No rank reads them any more, and without removal a store would grow with
+//! every replacement.
 
 use rendezvous::{Store, StoreError};
 
 use super::failed;
 use crate::team::holder::Holder;
 
-/// What is left to be removed, a call of the store after the other. The rank that removes it also has to follow the other ranks, and
+/// Records that are to be removed, in single calls of the store. The rank that removes them also has to follow the other ranks, and
 /// a slow store may take long for each call.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
-    /// The last one is made first.
+    /// The calls that are left; the last one is made first.
     left: Vec<Call>,
 }
 
 #[derive(Clone, Debug)]
 enum Call {
-    /// Looks at the names below this key.
+    /// Lists the names below this key, and adds the calls that follow from them.
     List(String, Names),
     Remove(String),
     RemoveBelow(String),
 }
 
-/// What the names below a key say.
+/// The meaning of the names below a key.
 #[derive(Clone, Copy, Debug)]
 enum Names {
-    /// The rank and the generation that have published a record.
+    /// Each name is the rank and generation that have published the record.
     Tellers,
-    /// The rank and the generation that have published one record for each other rank, below their names.
+    /// Each name is the rank and generation that have published one record for each other rank, below that name.
     TellersOfMany,
-    /// Two generations that have published a record for each other, below their names.
+    /// Each name is two generations that have published records for each other, below that name.
     Pairs,
-    /// The rank and the generation that have failed.
+    /// Each name is the rank and generation that have failed.
     Failures,
-    /// A proposal. Those up to this one are over.
+    /// Each name is the number of a proposal. Proposals up to this one are over.
     Proposals(u64),
 }
 
 impl Sweep {
-    /// All that teams keep of generations.
+    /// Returns a sweep of all records that teams keep of generations.
     pub(crate) fn of_team() -> Self {
         let mut sweep = Self::default();
         for kind in ["rank", "hello"] {
             sweep.add_tellers(kind.to_owned());
         }
-        // A later holder of the slot has not failed.
+        // The failure of a former holder of a rank says nothing about a later one.
         sweep.add(Call::List("failed".to_owned(), Names::Failures));
         sweep.add(Call::List("recover".to_owned(), Names::Pairs));
         for kind in ["welcome", "reunite"] {
@@ -53,12 +53,12 @@ impl Sweep {
         sweep
     }
 
-    /// Adds the records below `key` whose names say which generation has published them.
+    /// Adds the records below `key` whose names are the generations that have published them.
     pub(crate) fn add_tellers(&mut self, key: String) {
         self.add(Call::List(key, Names::Tellers));
     }
 
-    /// Adds what stands below `key` for proposals up to `last`.
+    /// Adds the records below `key` of proposals up to `last`.
     pub(crate) fn add_proposals(&mut self, key: String, last: u64) {
         self.add(Call::List(key, Names::Proposals(last)));
     }
@@ -75,7 +75,7 @@ impl Sweep {
         self.left.push(call);
     }
 
-    /// Adds what is left of `other`, which is removed before.
+    /// Adds what is left of `other`, which is removed first.
     pub(crate) fn add_all(&mut self, other: Self) {
         self.left.extend(other.left);
     }
@@ -84,7 +84,7 @@ impl Sweep {
         self.left.is_empty()
     }
 
-    /// Makes the next call. `is_over` says of a rank and its generation whether they are over. After an error the next step makes the same
+    /// Makes the next call. `is_over` tells whether a generation of a rank is over. After an error the next step makes the same
     /// call again.
     pub(crate) fn step(
         &mut self,
@@ -123,7 +123,7 @@ impl Sweep {
 }
 
 impl Names {
-    /// Returns what is to be done with `name` below `key`.
+    /// Returns the call that `name` below `key` needs; none if its record stays.
     fn next(self, key: &str, name: &str, is_over: &dyn Fn(u32, u32) -> bool) -> Option<Call> {
         let is_over = |of: Holder| is_over(of.rank, of.generation);
         let over = |name: &str| Holder::parse(name).is_some_and(is_over);

@@ -1,19 +1,20 @@
 //! Meetings of founders that may fail and be held again under the same name: windows, layers, barriers.
 //!
-//! A meeting is held in tries, which have numbers from 1 on. In a try each founder prepares what it brings and writes it as
-//! `TOPIC/TRY/RANK`. How the newest try has ended stands in one record, `TOPIC/outcome`, which is only set by compare-and-set, so
-//! that all founders read the same:
+//! A meeting is held in tries, which have numbers from 1 on. In a try each founder prepares what it brings and writes its word as
+//! `TOPIC/TRY/RANK`. One record, `TOPIC/outcome`, says how the newest try has ended. It is only set by compare-and-set, so that all
+//! founders read the same:
 //!
 //! - A founder that has read the words of all sets it to *made*.
 //! - A founder that cannot prepare, or waits in vain, sets it to *failed*, with its reason. If another one has set it to made
 //!   meanwhile, the words of all are there, and this one has met, too.
 //!
-//! A founder that begins looks at the record first. If a try has failed of which it has not heard, it reports the newest such
-//! failure and takes part in none: each founder hears why the meeting has failed, and one call later all are at the same try. So
-//! what failed at one founder fails that try at all, and no later one. A founder that lost its store in a try has perhaps been read
-//! by others. It ends that try as failed before it takes part in another, and brings nothing twice under one number.
+//! A founder that begins looks at the record first. If a try has failed and the founder has not heard of it, the founder reports
+//! the newest such failure and takes part in no try. So each founder hears why the meeting has failed, and one call later all are
+//! at the same try. What failed at one founder fails that try at all founders, and no later one. If a founder lost its store in a
+//! try, others may have read its word. It ends that try as failed before it takes part in another, and brings nothing twice under
+//! one number.
 //!
-//! What ends a rank as a founder, and so every meeting, stands under `failed/` (`failed.rs`).
+//! A rank that has failed for good ends every meeting; its failure stands under `failed/` (`failed.rs`).
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -33,20 +34,20 @@ use crate::team::limits::{PEACE, PROCESSES};
 /// Most characters of a reason that are published.
 const LONGEST: usize = 4096;
 
-/// How the newest try of a meeting has ended.
+/// The end of the newest try of a meeting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Outcome {
     number: u32,
-    /// None: it was made.
+    /// The failure of the try. None: the try was made.
     failure: Option<Failure>,
 }
 
-/// Why a try has failed.
+/// The failure of a try.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Failure {
-    /// The rank that says so.
+    /// The rank that reports the failure.
     rank: u32,
     why: Why,
 }
@@ -55,11 +56,11 @@ struct Failure {
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 enum Why {
     Words(String),
-    /// These ranks have not come.
+    /// The ranks that have not come.
     Absent(Vec<u32>),
-    /// The process of this rank has ended.
+    /// The process of this rank has ended; the text names the process.
     Ended(u32, String),
-    /// Two ranks differ in this argument: each with its value.
+    /// An argument in which two ranks differ, and both ranks with their values.
     Mismatch(String, (u32, String), (u32, String)),
 }
 
@@ -90,7 +91,7 @@ impl Failure {
         Self { rank, why }
     }
 
-    /// Returns the error of a founder that hears of it.
+    /// Returns the error of a founder that hears of the failure.
     fn heard(self, topic: &str, waited: Duration) -> TeamError {
         match self.why {
             Why::Words(message) => TeamError::PeerFailed {
@@ -116,28 +117,28 @@ impl Failure {
     }
 }
 
-/// What a founder knows of the tries of one meeting.
+/// The knowledge of a founder about the tries of one meeting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Tries {
-    /// The newest one of whose end it has heard.
+    /// The newest try of whose end the founder has heard.
     heard: u32,
-    /// The newest one in which it has taken part.
+    /// The newest try in which the founder has taken part.
     begun: u32,
 }
 
-/// What a founder does when it begins.
+/// The first step of a founder that begins a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Begin {
-    /// It reports how this try has ended.
+    /// The founder reports how this try has ended.
     Report(u32),
-    /// It ends this try, in which it has taken part, as failed.
+    /// The founder ends this try, in which it has taken part, as failed.
     End(u32),
-    /// It takes part in this try.
+    /// The founder takes part in this try.
     Take(u32),
 }
 
 impl Tries {
-    /// `ended`: the newest try that has ended, 0: none.
+    /// Returns what the founder does. `ended` is the newest try that has ended, 0 if none has.
     fn begin(self, ended: u32) -> Begin {
         if ended > self.heard {
             return Begin::Report(ended);
@@ -151,7 +152,7 @@ impl Tries {
     }
 }
 
-/// The meetings of a team: the tries of each, by topic.
+/// The meetings of a team: what this founder knows of the tries of each, by topic.
 #[derive(Debug, Default)]
 pub(in crate::team) struct Meetings(Mutex<BTreeMap<String, Tries>>);
 
@@ -176,12 +177,12 @@ impl Meetings {
     }
 }
 
-/// A founder in one try.
+/// A try of a meeting, at one founder.
 struct Try<'a> {
     exchange: &'a Exchange,
     topic: &'a str,
     number: u32,
-    /// The record as it was read last, and what it says.
+    /// The record of the outcome as it was read last, in bytes and parsed.
     read: Option<Vec<u8>>,
     newest: Option<Outcome>,
     start: Instant,
@@ -192,7 +193,7 @@ struct Try<'a> {
 /// nothing is left of this try at any rank, and all may meet again.
 ///
 /// # Errors
-/// Those of `prepare` and `check`, at every rank; ranks that do not come; ranks that have failed for good; the store's.
+/// Errors of `prepare` and `check`, at every rank. Ranks do not come, or have failed for good. Errors of the store.
 fn meet<T, W, E>(
     exchange: &Exchange,
     topic: &str,
@@ -251,7 +252,7 @@ impl Try<'_> {
         let store = self.exchange.store();
         self.read = match store.try_get(&key) {
             Err(error) if error.is_unreadable() => {
-                // No compare-and-set could take its place.
+                // A value that cannot be read must go first: compare-and-set could not replace it.
                 self.exchange.count_as_missing(&key, &error);
                 store.remove(&key)?;
                 None
@@ -263,7 +264,7 @@ impl Try<'_> {
         };
         match self.exchange.parse(self.exchange.rank(), &key, &key, text) {
             Err(error) if error.counts_as_missing() => {
-                // The next end of a try takes its place.
+                // The next end of a try replaces the value.
                 self.exchange.count_as_missing(&key, &error);
                 Ok(None)
             }
@@ -297,7 +298,7 @@ impl Try<'_> {
         Ok(())
     }
 
-    /// The others have made it with what this rank brought, and this rank has let that go.
+    /// Returns the error that the others have made it with what this rank brought, and that this rank has let that go.
     fn made_without(&self) -> TeamError {
         self.exchange.record(
             self.exchange.rank(),
@@ -306,7 +307,8 @@ impl Try<'_> {
         )
     }
 
-    /// Sets how this try has ended, unless another rank has. How it has: why it has failed, or that it was made.
+    /// Sets how this try has ended, unless another rank has set that. Returns how it has ended: with the failure, or with none if
+    /// it was made.
     fn end(
         &mut self,
         failure: Option<Failure>,
@@ -318,9 +320,9 @@ impl Try<'_> {
             failure,
         };
         let text = self.exchange.text(&key, &own)?;
-        // Each round another rank has changed the record, and each rank changes it once in a try.
+        // In each round another rank has changed the record. Each rank changes it at most once in a try, so the rounds are limited.
         for _ in 0..=self.exchange.founders().iter().count() {
-            // How a try has ended is never changed, also by a rank that has read it.
+            // The end of a try is never changed, so a rank that has read it sets nothing.
             if let Some(stands) = self.newest.as_ref().filter(|it| it.number >= self.number) {
                 tries.heard = stands.number;
                 return Ok(stands.failure.clone());
@@ -333,7 +335,7 @@ impl Try<'_> {
                 tries.heard = self.number;
                 return Ok(own.failure);
             }
-            // Another rank was faster, or whether it is set is not known.
+            // Another rank was faster, or the store left open whether the value was set.
             let stands = self.look()?.is_some_and(|it| it.number >= self.number);
             if let (false, Err(error)) = (stands, set) {
                 return Err(error.into());
@@ -347,7 +349,7 @@ impl Try<'_> {
         Err(self.exchange.record(self.exchange.rank(), &key, &reason))
     }
 
-    /// Writes the word of this rank and reads those of all.
+    /// Writes the word of this rank and reads the words of all.
     fn take_part<W: Serialize + DeserializeOwned>(
         &mut self,
         tries: &mut Tries,
@@ -356,7 +358,7 @@ impl Try<'_> {
     ) -> Result<Vec<(u32, W)>, TeamError> {
         let mut gathered = Gathered::new(&self.exchange.founders());
         let own = self.key(self.exchange.rank());
-        // Before it: an error may leave the word there.
+        // Noted before the word is written: an error may leave the word there.
         let begun = std::mem::replace(&mut tries.begun, self.number);
         let met = self
             .exchange
@@ -365,9 +367,9 @@ impl Try<'_> {
         let failure = match met {
             Ok(None) => return self.exchange.gathered(gathered),
             Ok(Some(failure)) => failure,
-            // Without the store nothing can be said. The next call ends this try.
+            // Without the store the failure cannot be published. The next call ends this try.
             Err(error @ TeamError::Store(_)) => return Err(error),
-            // A rank that refuses what this one makes has not come, so the try is one that has not begun.
+            // For a rank that refuses what this rank makes, the try has not begun. So it counts as not begun here, too.
             Err(error @ TeamError::Differs { .. }) => {
                 self.take_back(&own);
                 tries.begun = begun;
@@ -381,7 +383,7 @@ impl Try<'_> {
                         return Err(error);
                     }
                     Some(stands) => stands,
-                    // The words of all are there.
+                    // Another rank has set the try to made, so the words of all are there.
                     None => {
                         self.gather(&mut gathered, &check)?;
                         return match gathered.missing()[..] {
@@ -412,7 +414,7 @@ impl Try<'_> {
         self.exchange.gather(self.topic, &key, check, gathered)
     }
 
-    /// Waits until the try has ended. How it has.
+    /// Waits until the try has ended. Returns how it has ended: with the failure, or with none if it was made.
     fn wait<W: DeserializeOwned>(
         &mut self,
         tries: &mut Tries,
@@ -423,7 +425,7 @@ impl Try<'_> {
         let mut next_look = start + PROCESSES;
         let mut missing = Vec::new();
         for left in Looks::within(timeout) {
-            // Before the words: one that a rank wrote before its end is read after this.
+            // The ended ranks are read before the words. So a word that a rank wrote before its end is read after this.
             let mut gone = BTreeMap::new();
             if left.is_zero() || Instant::now() >= next_look {
                 gone = self.exchange.gone()?;
@@ -443,7 +445,7 @@ impl Try<'_> {
                 tries.heard = stands.number;
                 match stands.failure {
                     Some(failure) => return Ok(Some(failure)),
-                    // All words are there by now.
+                    // All words are there by now, and the next look reads them.
                     None => continue,
                 }
             }

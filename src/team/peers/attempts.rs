@@ -1,7 +1,7 @@
-//! Which attempt of a reunion an end is in, and which rails the attempt leaves out: decisions alone, which `reunite.rs` carries out.
+//! Decides which attempt of a reunion an end is in, and which rails the attempt leaves out. `reunite.rs` carries the decisions out.
 //!
-//! The rails that an attempt leaves out are settled when an end begins it, and never change. `model` visits every order in which two
-//! ends may take their steps.
+//! The rails that an attempt leaves out are settled when an end begins it, and never change. The tests in `model` visit every order
+//! in which two ends may take their steps.
 
 use crate::team::error::TeamError;
 use crate::team::qps::set::{GivenUp, Heard};
@@ -10,23 +10,23 @@ use crate::team::rails::{Carriers, RailSet};
 #[cfg(test)]
 mod model;
 
-/// The last attempt: records tell smaller numbers or this one.
+/// The last attempt. Records of attempts carry this number or a smaller one.
 pub(in crate::team) const LAST_ATTEMPT: u64 = u64::MAX - 1;
 
-/// How far this end is with a generation.
+/// The state of the reunion with one generation of a peer, at this end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::team) struct Reunion {
     generation: u32,
-    /// The attempt that was begun last; 0: none.
+    /// The attempt that this end has begun last; 0 if none.
     attempt: u64,
     told: Told,
-    /// Rails that it leaves out at this end.
+    /// The rails that the attempt leaves out at this end.
     without: RailSet,
-    /// Rails that it leaves out at the other end, once the other end has published them.
+    /// The rails that the attempt leaves out at the other end, once the other end has published them.
     theirs: Option<RailSet>,
 }
 
-/// How much of an attempt this end has published.
+/// The part of an attempt that this end has published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Told {
     #[default]
@@ -35,33 +35,33 @@ enum Told {
     Ready,
 }
 
-/// The newest attempt of the other end; number 0: none.
+/// The newest attempt of the other end; `attempt` is 0 if the other end has begun none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::team) struct Theirs {
     pub(in crate::team) attempt: u64,
-    /// Rails that it leaves out.
+    /// The rails that the attempt leaves out at the other end.
     pub(in crate::team) without: RailSet,
 }
 
-/// Where this end is in its attempt.
+/// The state of an attempt at this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::team) enum At {
-    /// On the way.
+    /// The attempt goes on.
     UnderWay,
-    /// At the end: both were together.
+    /// The attempt succeeded: both ends came together.
     Together,
-    /// Nowhere: it has come to nothing, or none was begun.
+    /// The attempt has failed, or none was begun.
     Nowhere,
 }
 
-/// What follows from that.
+/// The step that follows when this end has judged the answers to its probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::team) enum Outcome {
     Together,
     Wait,
-    /// The attempt is over, and the next one leaves more rails out.
+    /// The attempt ends, and the next one leaves more rails out.
     GoRound,
-    /// The attempt has come to nothing: the HCA has given this QP up.
+    /// The attempt ends: the HCA has given this QP up.
     Unreached(GivenUp),
 }
 
@@ -76,7 +76,8 @@ impl Reunion {
         self.attempt
     }
 
-    /// The first proof of the QPs to `generation` comes before any attempt: what it finds of rails holds for the first one.
+    /// Notes that the QPs to `generation` are proven before any attempt. If the proof finds rails that do not answer, the first
+    /// attempt leaves them out.
     pub(in crate::team) fn introduce(&mut self, generation: u32) {
         if self.generation != generation {
             *self = Self {
@@ -90,8 +91,8 @@ impl Reunion {
         self.without
     }
 
-    /// Returns the attempt with `generation` that this end is to be in, if the other end is in attempt `theirs`. `None`: no other one
-    /// than that in which both came together.
+    /// Returns the attempt with `generation` that this end is to be in, if the other end is in attempt `theirs`. Returns `None` if
+    /// both ends have come together and the other end has begun no later attempt.
     pub(in crate::team) fn next(
         &mut self,
         generation: u32,
@@ -122,8 +123,8 @@ impl Reunion {
         Ok(Some(self.attempt))
     }
 
-    /// The rails that both ends leave out, if the other end names these. What it has named in this attempt before stays: an `Err` is
-    /// that, and another set is refused.
+    /// Returns the rails that both ends leave out, if the other end leaves out `theirs`. The set that the other end names first in
+    /// an attempt stays. If it names another set later, the error is the first set.
     pub(in crate::team) fn agree(&mut self, theirs: RailSet) -> Result<RailSet, RailSet> {
         match *self.theirs.get_or_insert(theirs) {
             known if known == theirs => Ok(self.without.with(theirs)),
@@ -131,7 +132,7 @@ impl Reunion {
         }
     }
 
-    /// Returns whether this end has still to publish that it is in its attempt, or that its QPs are ready.
+    /// Returns whether this end has still to publish its attempt, or if `ready`, that its QPs are ready.
     pub(in crate::team) fn is_to_tell(&self, ready: bool) -> bool {
         self.told < Told::of(ready)
     }

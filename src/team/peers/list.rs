@@ -1,4 +1,4 @@
-//! What this rank tells of itself, and each of its peers.
+//! The hello of this rank, and all its peers.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -17,43 +17,43 @@ use crate::team::qps::set::{Qps, Way};
 use crate::team::ranks::RankSet;
 use crate::verbs::{SendAttr, VerbsError};
 
-/// All peers of a rank.
+/// The peers of a rank, and its hello.
 #[derive(Debug)]
 pub(in crate::team) struct Peers {
     rank: u32,
-    /// What this rank tells of itself, but for windows.
+    /// The hello of this rank, without its windows.
     hello: Hello,
     /// The hello of this rank as it was written to the store, if this rank joins a running team. A founder has none.
     told: Mutex<Option<Vec<u8>>>,
     peers: Vec<Peer>,
-    /// Set by kernels; dropped after the QPs, whose contexts name it.
+    /// The words by which kernels report failures. Dropped after the QPs, whose contexts name it.
     failures: Failures,
-    /// How patient QPs are, by rail.
+    /// The attributes that say how long QPs try before they give a peer up, by rail.
     send: Vec<SendAttr>,
     path: PathConfig,
 }
 
-/// What a rank tells of itself beside its ports.
+/// What a rank tells of itself in its hello, besides its ports.
 #[derive(Clone, Debug)]
 pub(in crate::team) struct Introduction {
-    /// What all ranks must have alike: name and value.
+    /// Settings that all ranks must have alike: name and value.
     pub(in crate::team) agreed: Vec<(String, String)>,
     pub(in crate::team) identity: Identity,
-    /// Choices that cost something, in words.
+    /// Choices of the rank that cost something, in words.
     pub(in crate::team) costs: Vec<String>,
 }
 
-/// One peer; without QPs for the rank itself.
+/// One peer. The entry of the rank itself has no QPs.
 #[derive(Debug)]
 pub(in crate::team) struct Peer {
-    /// Held while a life ends or is made: one at a time.
+    /// The lock held while a life of the QPs ends or is made: one thread at a time.
     work: Mutex<()>,
-    /// Held for single steps.
+    /// The lock held for single steps.
     state: Mutex<PeerState>,
 }
 
 impl Peers {
-    /// Makes all QPs of this rank; they are not connected.
+    /// Makes the QPs of this rank to all peers. They are not connected yet.
     pub(in crate::team) fn new(
         gpu: &dyn Gpu,
         rails: &[Rail],
@@ -103,7 +103,7 @@ impl Peers {
         })
     }
 
-    /// Puts what this founder offers each of `founders`, of the same `generation`, into its hello.
+    /// Puts the offers of this founder to `founders`, which have the same `generation`, into its hello.
     pub(in crate::team) fn offer_to_founders(&mut self, founders: RankSet, generation: u32) {
         for rank in founders.iter() {
             let mut state = self.peers[rank as usize].state();
@@ -114,7 +114,7 @@ impl Peers {
         }
     }
 
-    /// Returns the QPs, for the caller to end, and the words that their contexts name.
+    /// Returns the QPs, for the caller to end, and the failure words that their contexts name.
     pub(in crate::team) fn into_qps(self) -> (Vec<Qps>, Failures) {
         let qps = self.peers.into_iter().map(|peer| {
             let state = peer.state.into_inner();
@@ -123,7 +123,7 @@ impl Peers {
         (qps.collect(), self.failures)
     }
 
-    /// Another rank of the team.
+    /// Returns the peer with rank `peer`. Refuses this rank itself, and ranks that the team does not have.
     pub(in crate::team) fn get(&self, peer: u32) -> Result<&Peer, TeamError> {
         if peer == self.rank {
             let limit = format!("another rank than this, {peer}");
@@ -134,23 +134,23 @@ impl Peers {
         found.ok_or(TeamError::UnknownRank { rank: peer, ranks })
     }
 
-    /// Returns what this rank tells of itself, but for windows.
+    /// Returns the hello of this rank, without its windows.
     pub(in crate::team) fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// Keeps the hello of a rank that joins, as it is written.
+    /// Keeps the hello of a rank that joins later, as it is written to the store.
     pub(in crate::team) fn keep_told(&self, text: Vec<u8>) {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
     }
 
-    /// Returns the hello that was kept.
+    /// Returns the hello that [`Peers::keep_told`] kept; none if it kept none.
     pub(in crate::team) fn told(&self) -> Option<Vec<u8>> {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.clone()
     }
 
-    /// Returns what records of others are compared with.
+    /// Returns what this rank compares the records of other ranks with.
     pub(in crate::team) fn wanted<'a>(
         &'a self,
         exchange: &'a Exchange,
@@ -165,7 +165,7 @@ impl Peers {
         }
     }
 
-    /// Returns how this rank reaches the generation that published `hello`, which was checked. May take as long as ARP does.
+    /// Returns how this rank reaches the generation that published `hello`, which was checked. This may take as long as ARP does.
     pub(in crate::team) fn known(
         &self,
         rails: &[Rail],
@@ -198,13 +198,13 @@ impl Peers {
         })
     }
 
-    /// Device addresses of the contexts: `[peer][qps_per_peer]`, 0 without a QP.
+    /// Returns the device addresses of the QP contexts, `[peer][qps_per_peer]`; 0 where there is no QP.
     pub(in crate::team) fn contexts(&self, qps_per_peer: u32) -> Vec<u64> {
         let row = |peer: &Peer| peer.state().qps.contexts(qps_per_peer);
         self.peers.iter().flat_map(row).collect()
     }
 
-    /// By rank.
+    /// Returns the entries of all ranks, by rank.
     pub(in crate::team) fn all(&self) -> &[Peer] {
         &self.peers
     }
@@ -213,20 +213,20 @@ impl Peers {
         &self.failures
     }
 
-    /// Returns how patient they are, by rail.
+    /// Returns how long QPs try before they give a peer up, by rail.
     pub(in crate::team) fn patience(&self) -> &[SendAttr] {
         &self.send
     }
 }
 
 impl Peer {
-    /// For a single step: the holder waits for no other rank and no kernel.
+    /// Locks the state for a single step. The holder of the lock waits for no other rank and no kernel.
     pub(in crate::team) fn state(&self) -> MutexGuard<'_, PeerState> {
         // The state is whole between two steps, so a panic elsewhere under the lock has broken nothing.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The right to end a life and make another; none while another thread does.
+    /// Takes the right to end a life of the QPs and make another; none while another thread has it.
     pub(in crate::team) fn try_work(&self) -> Option<MutexGuard<'_, ()>> {
         match self.work.try_lock() {
             Ok(guard) => Some(guard),

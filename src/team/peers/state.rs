@@ -1,4 +1,4 @@
-//! How far a peer is: the life of the QPs to it, what this rank knows of it, and why another life is being made.
+//! The state of a peer: the life of the QPs to the peer, what this rank knows of the peer, and why another life is being made.
 
 use std::time::Instant;
 
@@ -9,44 +9,44 @@ use crate::team::limits::VERSION;
 use crate::team::qps::set::{Qps, Way};
 use crate::team::windows::shown::WindowOffer;
 
-/// What changes of the QPs to one peer.
+/// The state of one peer: what changes of the QPs to it.
 #[derive(Debug, Default)]
 pub(in crate::team) struct PeerState {
     pub(in crate::team) qps: Qps,
-    /// Lives of the QPs before this one: recoveries and replacements, as kernels see them.
+    /// The number of lives of the QPs before this one, as kernels see it: it counts recoveries and replacements.
     pub(in crate::team) life: u32,
-    /// Recoveries since the QPs were connected with this generation: both ends count the same.
+    /// The number of recoveries since the QPs were connected with this generation. Both ends count the same.
     pub(in crate::team) recoveries: u32,
-    /// Why another life is being made.
+    /// The reason why another life is being made, if one is.
     pub(in crate::team) making: Option<Making>,
-    /// How often a reunion was tried.
+    /// The state of the reunion with the peer.
     pub(in crate::team) reunion: Reunion,
-    /// When the probes of its attempt were posted.
+    /// The time when the probes of the attempt were posted.
     pub(in crate::team) probed: Option<Instant>,
     /// The generation for which QPs and keys of this life were published; 0: none yet.
     pub(in crate::team) told: u32,
-    /// The generation whose QPs these are connected with; 0: none yet.
+    /// The generation with which the QPs are connected; 0: none yet.
     pub(in crate::team) connected: u32,
-    /// The host has given the generation up, and no other was begun with.
+    /// The host has given the generation up, and has begun to connect no other.
     pub(in crate::team) failed: bool,
-    /// Since when the QPs are connected with a newcomer, until the first proof has succeeded.
+    /// The time when the QPs were connected with a newcomer, until the first proof has succeeded.
     pub(in crate::team) introduced: Option<Instant>,
-    /// How kernels get at its windows.
+    /// The way in which kernels reach the windows of the peer.
     pub(in crate::team) reach: Reach,
     /// The generation that may store into windows of this rank, until it is over.
     pub(in crate::team) visitor: Option<Visitor>,
-    /// The newest generation whose hello was read: how its rails are reached.
+    /// The ways to the newest generation whose hello was read.
     pub(in crate::team) known: Option<Known>,
-    /// What its records say is to be read again, since QPs that were connected by them have failed.
+    /// The records of the peer must be read again, since QPs that were connected by them have failed.
     pub(in crate::team) doubted: bool,
-    /// Its windows as they were read again, by window and rail, for the next grace period.
+    /// The windows of the peer as its records were read again, by window and rail. They are written in the next grace period.
     pub(in crate::team) places: Option<Vec<(u64, u32)>>,
-    /// What this rank has written for a generation of it last, until kernels post to that generation: another writer may change it
-    /// meanwhile.
+    /// The last record that this rank has written for one generation of the peer. It is kept until kernels post to that generation,
+    /// since another writer may change the record meanwhile.
     pub(in crate::team) said: Option<Said>,
 }
 
-/// A record for one generation of a peer, as this rank has written it.
+/// A record that this rank has written for one generation of a peer.
 #[derive(Clone, Debug)]
 pub(in crate::team) struct Said {
     pub(in crate::team) generation: u32,
@@ -54,24 +54,24 @@ pub(in crate::team) struct Said {
     pub(in crate::team) text: Vec<u8>,
 }
 
-/// Why another life of the QPs to a peer is being made.
+/// The reason why another life of the QPs to a peer is being made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::team) enum Making {
-    /// For the same generation.
+    /// A recovery, for the same generation.
     Recovery,
-    /// For the same generation, in this attempt of a reunion.
+    /// An attempt of a reunion, for the same generation, with the number of the attempt.
     Reunion(u64),
-    /// For this generation.
+    /// A connection with another generation, which has this number.
     Peer(u32),
 }
 
-/// How a generation of a peer is reached.
+/// The ways in which a generation of a peer is reached.
 #[derive(Clone, Debug)]
 pub(in crate::team) struct Known {
     pub(in crate::team) generation: u32,
     pub(in crate::team) identity: Identity,
     pub(in crate::team) reach: Reach,
-    /// By rail.
+    /// The way to each rail of the peer.
     pub(in crate::team) ways: Vec<Way>,
 }
 
@@ -83,7 +83,7 @@ pub(in crate::team) struct Visitor {
 }
 
 impl PeerState {
-    /// Returns what is offered to generation `told` of `peer`.
+    /// Returns the offer to generation `told` of `peer`.
     pub(in crate::team) fn offer(&self, peer: u32, windows: Vec<WindowOffer>) -> Offer {
         Offer {
             version: VERSION,
@@ -94,13 +94,13 @@ impl PeerState {
         }
     }
 
-    /// Returns whether they are connected with this generation and work, for all that this rank knows.
+    /// Returns whether the QPs are connected with `generation` and work, for all that this rank knows.
     pub(in crate::team) fn is_connected_with(&self, generation: u32) -> bool {
         let present = self.connected == generation && self.told == generation;
         present && self.making.is_none() && !self.failed
     }
 
-    /// Returns whether they are connected with the generation that they are for, and work.
+    /// Returns whether the QPs are connected with the generation that they are for, and work.
     pub(in crate::team) fn is_connected(&self) -> bool {
         self.connected != 0 && self.is_connected_with(self.told)
     }
@@ -110,7 +110,7 @@ impl PeerState {
         matches!(self.making, Some(Making::Peer(_)))
     }
 
-    /// Returns the life that is being made.
+    /// Returns the number of the life that is being made.
     pub(in crate::team) fn next_life(&self) -> u32 {
         self.life.wrapping_add(1)
     }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use super::link::Link;
 use crate::deadline::{Looks, deadline_in};
 
-/// Between two looks at a QP that has not drained.
+/// Time between two looks at a QP that has not drained.
 const STEP: Duration = Duration::from_micros(200);
 
-/// What became of the QPs of a team that was closed.
+/// The report on the QPs of a team that was closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CloseReport {
@@ -20,15 +20,15 @@ pub struct CloseReport {
     pub drained: usize,
     /// QPs that were not connected: they had nothing to drain.
     pub idle: usize,
-    /// In words, QPs that the HCA did not move to Err, or that had not drained within the team's deadline.
+    /// QPs that the HCA did not move to Err, or that had not drained within the team's deadline, in words.
     pub refused: Vec<String>,
-    /// In words, QPs that the HCA did not destroy, and keys of windows that it did not take back. Their memory stays until the
+    /// QPs that the HCA did not destroy, and keys of windows that it did not take back, in words. Their memory stays until the
     /// process ends.
     pub leaked: Vec<String>,
 }
 
 impl CloseReport {
-    /// Nothing was refused, and nothing is left.
+    /// Returns whether nothing was refused, and nothing is left.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.refused.is_empty() && self.leaked.is_empty()
@@ -48,11 +48,11 @@ impl fmt::Display for CloseReport {
     }
 }
 
-/// Ends these, and waits so long for each to drain.
+/// Ends the QPs of `links`, waits at most for `patience` until all have drained, and destroys them.
 pub(in crate::team) fn close(mut links: Vec<Link>, patience: Duration) -> CloseReport {
     let mut report = CloseReport::default();
     let mut draining = Vec::new();
-    // All of them first, so that their work ends at the same time.
+    // All QPs are moved to Err before the first wait, so that their work ends at the same time.
     for link in &mut links {
         match (link.is_connected(), link.end()) {
             (_, Err(error)) => report.refused.push(format!("{}: {error}", named(link))),

@@ -11,13 +11,14 @@ use crate::gpu::{Gpu, GpuError};
 use crate::team::error::TeamError;
 use crate::verbs::QpStatus;
 
-/// What one QP has done in all its lives, probes of reunions included. Read word by word while kernels run: `completed` is never ahead of `posted`.
+/// What one QP has done in all its lives, probes of reunions included. It is read word by word while kernels run: `completed` is
+/// never more than `posted`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpCounters {
     /// WQEBBs posted.
     pub posted: u64,
-    /// WQEBBs whose completion a kernel or the host has seen.
+    /// WQEBBs that have completed, as a kernel or the host has seen.
     pub completed: u64,
     /// Doorbells rung, by kernels or for them.
     pub doorbells: u64,
@@ -27,31 +28,31 @@ pub struct QpCounters {
     pub errors: u64,
 }
 
-/// How one QP is.
+/// The state of one QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpReport {
-    /// QP number at this rank.
+    /// The number of the QP at this rank.
     pub qpn: u32,
     /// The rail that the QP uses, from 0 on.
     pub rail: u32,
-    /// What the HCA says. `state` is `ERR` after a failure, whether or not a kernel has seen it.
+    /// The state as the HCA reports it. `state` is `ERR` after a failure, even if no kernel has seen the failure.
     pub hca: QpStatus,
-    /// The first failure that was seen in this life; `ok` if none.
+    /// The first failure in this life that was seen; `ok` if none.
     pub status: Status,
-    /// vendor_err_synd << 8 | syndrome of the error CQE behind `status`; 0 without an error CQE. It is the cause only if `status`
-    /// is `CQE_ERROR`. With `FLUSHED` it is that of a WQE after the one that failed.
+    /// vendor_err_synd << 8 | syndrome of the error CQE that came with `status`; 0 without an error CQE. It is the cause only if
+    /// `status` is `CQE_ERROR`. If `status` is `FLUSHED`, the CQE is that of a WQE after the one that failed.
     pub syndrome: u32,
-    /// Recoveries and replacements of the peer that it has been through.
+    /// The number of recoveries and replacements of the peer that the QP has been through.
     pub life: u32,
-    /// Whether the host has ended the calls on it.
+    /// The host has ended the calls on the QP.
     pub aborted: bool,
 }
 
 /// Returns what a QP has done. Kernels may run.
 pub(in crate::team) fn counters(gpu: &dyn Gpu, link: &Link) -> Result<QpCounters, TeamError> {
     let (at, skipped) = (link.layout().context_addr, link.skipped());
-    // Completed before posted, so that it is not ahead of it.
+    // `completed` is read before `posted`, so that it is not the larger one.
     let completed: u64 = word(gpu, at, offset_of!(QpContext, cons))?;
     let posted: u64 = word(gpu, at, offset_of!(QpContext, resv))?;
     let ns: u64 = word(gpu, at, offset_of!(QpContext, full_ring_ns))?;
@@ -64,14 +65,14 @@ pub(in crate::team) fn counters(gpu: &dyn Gpu, link: &Link) -> Result<QpCounters
     })
 }
 
-/// Returns how a QP of this `life` is, at the HCA and for kernels. Kernels may run.
+/// Returns the state of a QP in its life `life`, at the HCA and for kernels. Kernels may run.
 pub(in crate::team) fn report(
     gpu: &dyn Gpu,
     link: &Link,
     life: u32,
 ) -> Result<QpReport, TeamError> {
     let at = link.layout().context_addr;
-    // One word: a failure and its syndrome.
+    // A failure and its syndrome are one word.
     let failure = error_word(gpu, link)?;
     let abort: u32 = word(gpu, at, offset_of!(QpContext, abort))?;
     #[expect(clippy::cast_possible_truncation, reason = "the low half of the word")]
@@ -87,24 +88,24 @@ pub(in crate::team) fn report(
     })
 }
 
-/// Returns the word of its first failure and syndrome.
+/// Returns the error word of a QP: its first failure and the syndrome.
 pub(in crate::team) fn error_word(gpu: &dyn Gpu, link: &Link) -> Result<u64, TeamError> {
     let at = link.layout().context_addr;
     Ok(word(gpu, at, offset_of!(QpContext, err))?)
 }
 
-/// The WQEBBs of its ring, as kernels find them.
+/// The length of a ring, and its free WQEBBs as kernels find them.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::team) struct Ring {
     pub(in crate::team) depth: u32,
     pub(in crate::team) free: u64,
 }
 
-/// Returns how much of its ring is free.
+/// Returns how much of the ring of a QP is free.
 pub(in crate::team) fn ring(gpu: &dyn Gpu, link: &Link) -> Result<Ring, TeamError> {
     let layout = link.layout();
     let at = |offset: usize| word::<u64>(gpu, layout.context_addr, offset);
-    // cons first: what completes in between only makes more room.
+    // `cons` is read first: a WQE that completes after that only makes more room.
     let completed = at(offset_of!(QpContext, cons))?;
     // An exclusive QP has no `claim`. On other QPs `claim` is never below `resv`, and counts the posts that threads have begun.
     let asked = at(offset_of!(QpContext, claim))?.max(at(offset_of!(QpContext, resv))?);

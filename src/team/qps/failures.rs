@@ -1,4 +1,4 @@
-//! Words by which kernels tell the host that a QP has failed. With them a host with a thousand peers reads no QP while none has
+//! Words by which kernels tell the host that a QP has failed. The host needs to read these words only, and no QP, while none has
 //! failed.
 
 use std::sync::atomic::Ordering;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::gpu::{Gpu, HostMapped};
 use crate::team::error::TeamError;
 
-/// Peers whose QPs share a word.
+/// The number of peers whose QPs share a word.
 const PEERS: u32 = 64;
 
 /// One word for each [`PEERS`] peers, in host memory.
@@ -25,12 +25,13 @@ impl Failures {
         })
     }
 
-    /// Where kernels find the word of `peer`: `QpContext::failed`.
+    /// Returns the address of the word of `peer`, for `QpContext::failed`.
     pub(in crate::team) fn addr(&self, peer: u32) -> u64 {
         self.words.addr() + u64::from(peer / PEERS) * size_of::<u32>() as u64
     }
 
-    /// Returns the peers whose words kernels have set since the last call: a QP to one of each [`PEERS`] has failed, or more.
+    /// Returns the peers whose words kernels have set since the last call. At least one QP to the [`PEERS`] peers of such a word
+    /// has failed.
     pub(in crate::team) fn take(&self) -> Vec<u32> {
         let mut found = Vec::new();
         for first in (0..self.ranks).step_by(PEERS as usize) {

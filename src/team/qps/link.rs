@@ -14,22 +14,24 @@ use crate::verbs::{
 
 /// Bytes of a page of doorbell registers.
 const PAGE_BYTES: usize = 4096;
-/// After a reset the HCA counts WQEBBs from 0, so a life begins at a multiple of what its 16-bit counter holds.
+/// The number of values of the HCA's 16-bit counter of WQEBBs. After a reset the HCA counts from 0, so a life begins at a multiple
+/// of this.
 const BASE_STEP: u64 = 1 << 16;
 
 /// One QP to a peer.
 #[derive(Debug)]
 pub(in crate::team) struct Link {
-    /// Its doorbell register as kernels reach it; none if a thread of the host rings. Before the QP, which keeps the register.
+    /// The doorbell register as kernels reach it; none if a thread of the host rings. Dropped before the QP, which keeps the
+    /// register.
     doorbell: Option<MappedMmio>,
-    /// Address and lkey of what swallows results of atomics.
+    /// Address and lkey of the memory that swallows the results of atomics.
     sink: (u64, u32),
-    /// None only inside [`Link::step`].
+    /// The QP in its state. None only inside [`Link::step`].
     stage: Option<Stage>,
     layout: QpLayout,
     ece: u32,
     ends: Ends,
-    /// `QpContext::failed`.
+    /// The address of the failure word, for `QpContext::failed`.
     failed: u64,
     /// First packet number of this side in its present life.
     psn: u32,
@@ -38,19 +40,19 @@ pub(in crate::team) struct Link {
     /// The address of the other end; set once the other end has published it.
     path: Option<PathAttr>,
     log_peer_reads: Option<u8>,
-    /// The index at which the present life has begun.
+    /// The WQEBB index at which the present life has begun.
     base: u64,
-    /// The life that is being made.
+    /// The life that is being made, if any.
     next: Option<NextLife>,
-    /// Moved to Err, and not reset since.
+    /// The QP was moved to Err, and has not been reset since.
     ended: bool,
-    /// What the indices have skipped up to the life that the memory is filled in for.
+    /// The indices that were skipped before the life that the memory is filled in for.
     skipped: Skipped,
     /// The probe of the life that is being made, or of the present one, has been posted.
     probed: bool,
 }
 
-/// Where a QP leads.
+/// The two ends that a QP connects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ends {
     /// Rank at the other end.
@@ -59,7 +61,7 @@ pub(super) struct Ends {
     pub(super) rail: u32,
 }
 
-/// The QP by its state.
+/// A QP, by its state.
 #[derive(Debug)]
 enum Stage {
     Reset(Qp<Reset>),
@@ -68,14 +70,14 @@ enum Stage {
     Rts(Qp<Rts>),
 }
 
-/// What is settled about the next life of a QP.
+/// The properties of the next life of a QP that are settled.
 #[derive(Clone, Copy, Debug)]
 struct NextLife {
     psn: u32,
     base: u64,
     skipped: Skipped,
     far: Option<u32>,
-    /// Reset, with its memory filled in.
+    /// The QP is reset, and its memory is filled in for this life.
     ready: bool,
 }
 
@@ -87,7 +89,7 @@ pub(in crate::team) struct Skipped {
 }
 
 impl Link {
-    /// A QP in Init, with its memory filled in for `life`; kernels that find it failed set the word at `failed`.
+    /// Makes a QP in Init, with its memory filled in for `life`. Kernels that find it failed set the word at `failed`.
     pub(super) fn new(
         gpu: &dyn Gpu,
         rail: &Rail,
@@ -145,17 +147,17 @@ impl Link {
         self.ends.rail
     }
 
-    /// Options of enhanced connection establishment that it has.
+    /// Returns the options of enhanced connection establishment that the QP has.
     pub(in crate::team) fn ece(&self) -> u32 {
         self.ece
     }
 
-    /// QP number of the other end.
+    /// Returns the QP number of the other end; 0 before it is known.
     pub(in crate::team) fn remote_qpn(&self) -> u32 {
         self.path.map_or(0, |path| path.remote_qpn)
     }
 
-    /// First packet number: of the life that is being made, or of the present one.
+    /// Returns the first packet number: of the life that is being made, or else of the present one.
     pub(in crate::team) fn psn(&self) -> u32 {
         self.next.map_or(self.psn, |next| next.psn)
     }
@@ -169,13 +171,13 @@ impl Link {
         self.skipped
     }
 
-    /// Where the other end is, and log2 of the reads and atomics that it takes at once.
+    /// Sets the path to the other end, and log2 of the reads and atomics that the other end takes at once.
     pub(in crate::team) fn set_path(&mut self, path: PathAttr, log_reads: u8) {
         self.path = Some(path);
         self.log_peer_reads = Some(log_reads);
     }
 
-    /// Returns what the HCA says about it.
+    /// Returns what the HCA says about the QP.
     pub(in crate::team) fn query(&self) -> Result<QpStatus, VerbsError> {
         match self.stage.as_ref().expect("whole between two steps") {
             Stage::Reset(qp) => qp.query(),
@@ -185,17 +187,17 @@ impl Link {
         }
     }
 
-    /// The rank at the other end.
+    /// Returns the rank at the other end.
     pub(in crate::team) fn peer(&self) -> u32 {
         self.ends.peer
     }
 
-    /// Returns whether it takes anything from the peer, or did so until it ended.
+    /// Returns whether the QP takes anything from the peer, or did so until it ended.
     pub(in crate::team) fn is_connected(&self) -> bool {
         matches!(self.stage, Some(Stage::Rtr(_) | Stage::Rts(_)))
     }
 
-    /// The WQEBBs of the send queue that the HCA has taken, and those rung: both modulo 2^16.
+    /// Returns two counts of WQEBBs of the send queue, both modulo 2^16: those that the HCA has taken, and those that were rung.
     pub(in crate::team) fn sent(&self) -> Result<(u32, u32), VerbsError> {
         let context = match self.stage.as_ref().expect("whole between two steps") {
             Stage::Reset(qp) => qp.query_context(),
@@ -218,7 +220,8 @@ impl Link {
         }
     }
 
-    /// To Err, unless it takes nothing from a peer yet. If another life had been made, it is made again.
+    /// Moves the QP to Err, unless it takes nothing from a peer yet. If it had been reset for the next life, it must be reset
+    /// again.
     pub(in crate::team) fn end(&mut self) -> Result<(), VerbsError> {
         match self.stage.as_ref().expect("whole between two steps") {
             Stage::Rtr(qp) if !self.ended => qp.to_error(),
@@ -232,12 +235,12 @@ impl Link {
         Ok(())
     }
 
-    /// Returns whether it has been reset for the life that is being made.
+    /// Returns whether the QP has been reset for the life that is being made.
     pub(in crate::team) fn is_reset(&self) -> bool {
         self.next.is_some_and(|next| next.ready)
     }
 
-    /// Its context in device memory.
+    /// Reads the context of the QP from device memory.
     pub(in crate::team) fn context(&self, gpu: &dyn Gpu) -> Result<QpContext, TeamError> {
         let mut context = QpContext::zeroed();
         gpu.read(
@@ -247,7 +250,7 @@ impl Link {
         Ok(context)
     }
 
-    /// Raises `status` as its failure, unless it has one: every wait on it ends.
+    /// Raises `status` as the failure of the QP, unless it has failed already. Every wait on the QP then ends.
     ///
     /// The host has no compare-and-swap on device memory, so a kernel may latch a failure between the look and the store, which
     /// then replaces it. That loses the cause and nothing else:
@@ -268,13 +271,13 @@ impl Link {
         Ok(())
     }
 
-    /// Sets or clears its abort word.
+    /// Sets or clears the abort word of the QP.
     pub(in crate::team) fn write_abort(&self, gpu: &dyn Gpu, abort: bool) -> Result<(), TeamError> {
         let at = self.layout.context_addr + std::mem::offset_of!(QpContext, abort) as u64;
         Ok(gpu.write(at, &u32::from(abort).to_le_bytes())?)
     }
 
-    /// The least index at which the life that is made next may begin: after all that this one has posted.
+    /// Returns the least index at which the next life may begin: after all that the present life has posted.
     pub(in crate::team) fn least_base(&self, gpu: &dyn Gpu) -> Result<u64, TeamError> {
         match self.next {
             Some(next) => Ok(next.base),
@@ -282,9 +285,9 @@ impl Link {
         }
     }
 
-    /// Err or any other state to Reset, with the memory of a new life that begins at index `base`. No thread may use the QP. After
-    /// a failure it may be called again. If `asks`, the call queries the HCA for the packet numbers in use, and the next ones are
-    /// far from them. Otherwise the next numbers are random.
+    /// Moves the QP to Reset from any state, with the memory of a new life that begins at index `base`. No thread may use the QP.
+    /// After a failure it may be called again. If `asks`, the call queries the HCA for the packet numbers in use, and takes next
+    /// numbers that are far from them. Otherwise the next numbers are random.
     pub(in crate::team) fn reset(
         &mut self,
         gpu: &dyn Gpu,
@@ -338,7 +341,7 @@ impl Link {
         })
     }
 
-    /// Reset to Init, unless it is further.
+    /// Moves the QP from Reset to Init, unless it is further.
     pub(in crate::team) fn init(&mut self) -> Result<(), VerbsError> {
         self.step(|stage| match stage {
             Stage::Reset(qp) => moved(qp.init(), Stage::Init, Stage::Reset),
@@ -346,7 +349,7 @@ impl Link {
         })
     }
 
-    /// Init to Rtr, unless it is further. The other end has published that its first packet has number `psn`.
+    /// Moves the QP from Init to Rtr, unless it is further. The other end has published that its first packet has number `psn`.
     pub(in crate::team) fn ready_to_receive(&mut self, psn: u32) -> Result<(), VerbsError> {
         let psn = first_psn(psn, self.far());
         let path = self.path.expect("told before");
@@ -357,7 +360,8 @@ impl Link {
         })
     }
 
-    /// Rtr to Rts, unless it is further. The other end has published that packets near `far` may be left of an earlier life.
+    /// Moves the QP from Rtr to Rts, unless it is further. The other end has published that packets near `far` may be left of an
+    /// earlier life.
     pub(in crate::team) fn ready_to_send(
         &mut self,
         far: Option<u32>,
@@ -374,7 +378,8 @@ impl Link {
         })
     }
 
-    /// Makes the life that is being made the present one. Does the same for a life that was published and not completed.
+    /// Makes the life that is being made the present one, if the QP has been reset for it. A life that was published and then given
+    /// up becomes the present one in this way, too.
     pub(in crate::team) fn commit(&mut self) {
         if let Some(next) = self.next.take().filter(|next| next.ready) {
             self.psn = next.psn;
@@ -383,13 +388,13 @@ impl Link {
         }
     }
 
-    /// Returns the index at which the life begins that is being made, or else the present one.
+    /// Returns the index at which the life begins that is being made, or else the present life.
     fn life_base(&self) -> u64 {
         self.next.map_or(self.base, |next| next.base)
     }
 
-    /// Posts the probe of the life that is being made, or of the present one in which nothing was posted, unless that has been done.
-    /// In Rts.
+    /// Posts a probe, unless that has been done. The QP is in Rts, and nothing else was posted in the life that is being made, or
+    /// else in the present life.
     pub(in crate::team) fn post_probe(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
         let doorbells = self.context(gpu)?.doorbells.wrapping_add(1);
         if let (Some(Stage::Rts(qp)), false) = (&self.stage, self.probed) {
@@ -408,7 +413,7 @@ impl Link {
         }
     }
 
-    /// Counts the probe, which is done, so that kernels post behind it. May be called again.
+    /// Counts the probe, which has completed, so that kernels post after it. May be called again.
     pub(in crate::team) fn count_probe(&self, gpu: &dyn Gpu) -> Result<(), TeamError> {
         if let Some(Stage::Rts(qp)) = &self.stage {
             let base = self.life_base();
@@ -417,7 +422,8 @@ impl Link {
         Ok(())
     }
 
-    /// Fills in the memory of a life that begins at `base`; the QP is in Reset. Counters and the abort word outlive lives.
+    /// Fills in the memory of a life that begins at `base`. The QP is in Reset. Counters and the abort word keep their values from
+    /// life to life.
     fn write_image(&mut self, gpu: &dyn Gpu, base: u64, life: u32) -> Result<(), TeamError> {
         let attr = ImageAttr {
             doorbell: self.doorbell.as_ref().map_or(0, |page| {
@@ -458,7 +464,7 @@ impl Link {
             has_moved = true;
             Ok(())
         });
-        // Also if the rest could not be written: the indices are where they are now.
+        // The indices have moved even if the rest of the memory could not be written.
         if let Some(next) = self.next.filter(|_| has_moved) {
             self.skipped = next.skipped;
         }
@@ -476,7 +482,7 @@ impl Link {
     }
 }
 
-/// Returns the QP in its new state, or as it was with the reason.
+/// Returns the QP in its new state, or in its old state with the error.
 fn moved<A: State, B: State>(
     result: Result<Qp<B>, Box<TransitionError<A>>>,
     done: fn(Qp<B>) -> Stage,

@@ -1,5 +1,5 @@
-//! The QPs to one peer, `qps_per_peer` of them, and the steps that take them down and bring them up. The steps are the same for
-//! founders, a rank that joins, its successor, a recovery and a reunion.
+//! The QPs to one peer, `qps_per_peer` of them, and the steps that take them down and bring them up. Founders, a rank that joins,
+//! its successor, a recovery and a reunion take the same steps.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,35 +13,35 @@ use crate::team::error::TeamError;
 use crate::team::rails::{Carriers, RailSet};
 use crate::verbs::{PathAttr, Probe, SendAttr};
 
-/// One QP: how its other end is reached.
+/// The data by which the other end reaches one QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::team) struct QpOffer {
     pub(in crate::team) qpn: u32,
-    /// First packet number, unless that is too near to `far` of the other end.
+    /// First packet number of this QP, unless it is too near to `far` of the other end.
     pub(in crate::team) psn: u32,
-    /// The number that the former other end would have sent next; none if it had no other end.
+    /// The packet number that the former other end would have sent next; none if the QP had no other end.
     pub(in crate::team) far: Option<u32>,
-    /// Options of enhanced connection establishment that it has; 0 if its device knows none.
+    /// Options of enhanced connection establishment that the QP has; 0 if its device knows none.
     pub(in crate::team) ece: u32,
 }
 
 /// The way to a port of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::team) struct Way {
-    /// Without QP and packet number.
+    /// The path, without QP and packet number.
     pub(in crate::team) path: PathAttr,
     /// log2 of the reads and atomics that the port takes at once.
     pub(in crate::team) log_reads: u8,
 }
 
-/// What the probes of an attempt say of the rails that carry it.
+/// The result of the probes of an attempt, for each rail that carries the attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::team) struct Heard {
-    /// Each QP of these was answered.
+    /// Rails on which each QP was answered.
     pub(in crate::team) answered: RailSet,
-    /// Each of these has a QP that the HCA has given up.
+    /// Rails with a QP that the HCA has given up.
     pub(in crate::team) failed: RailSet,
-    /// The others.
+    /// Rails that have neither failed nor answered on each QP.
     pub(in crate::team) pending: RailSet,
     /// The first QP that the HCA has given up.
     pub(in crate::team) first: Option<GivenUp>,
@@ -50,12 +50,12 @@ pub(in crate::team) struct Heard {
 /// A QP that the HCA has given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::team) struct GivenUp {
-    /// Its number.
+    /// The number of the QP among the QPs to its peer.
     pub(in crate::team) qp: u32,
     pub(in crate::team) syndrome: u32,
 }
 
-/// Those to one peer; none for the rank itself.
+/// The QPs to one peer; none for the rank itself.
 #[derive(Debug, Default)]
 pub(in crate::team) struct Qps {
     links: Vec<Link>,
@@ -64,7 +64,7 @@ pub(in crate::team) struct Qps {
 }
 
 impl Qps {
-    /// Makes those to `peer`, in Init, for their `life`: QP i on rail i mod rails.
+    /// Makes the QPs to `peer`, in Init, for their `life`. QP i is on rail i mod rails.
     pub(in crate::team) fn new(
         gpu: &dyn Gpu,
         rails: &[Rail],
@@ -99,19 +99,19 @@ impl Qps {
         &self.links
     }
 
-    /// QP `i`.
+    /// Returns QP `i`.
     pub(in crate::team) fn get(&self, i: u32) -> Result<&Link, TeamError> {
         let limit = || format!("below {}", self.links.len());
         let link = self.links.get(i as usize);
         link.ok_or_else(|| TeamError::limit("QP number", i, limit()))
     }
 
-    /// From now on these rails are left out.
+    /// Leaves these rails out from now on, instead of those left out before.
     pub(in crate::team) fn leave_out(&mut self, without: RailSet) {
         self.without = without;
     }
 
-    /// Returns the rails by which goes what is posted to the peer in this life.
+    /// Returns the rails that carry what is posted to the peer in this life.
     pub(in crate::team) fn carriers(&self) -> Carriers {
         let rails = self.links.iter().map(|link| link.rail() + 1).max();
         Carriers::but(rails.unwrap_or(0), self.without)
@@ -124,7 +124,7 @@ impl Qps {
         links.filter(move |(_, link)| carriers.carries(link.rail()))
     }
 
-    /// Device addresses of the contexts to which kernels post, `qps`; 0 without a QP.
+    /// Returns the device addresses of the contexts to which kernels post, `qps` of them; 0 where there is no QP.
     pub(in crate::team) fn contexts(&self, qps: u32) -> Vec<u64> {
         let carriers = self.carriers();
         let numbers = (0..qps).take(self.links.len());
@@ -137,17 +137,17 @@ impl Qps {
         row
     }
 
-    /// By QP: its number at the other end.
+    /// Returns the numbers that the QPs at the other end have, by QP.
     pub(in crate::team) fn remote_qpns(&self) -> Vec<u32> {
         self.links.iter().map(Link::remote_qpn).collect()
     }
 
-    /// Returns whether all have been reset for the life that is being made.
+    /// Returns whether all QPs have been reset for the life that is being made.
     pub(in crate::team) fn is_reset(&self) -> bool {
         self.links.iter().all(Link::is_reset)
     }
 
-    /// Returns how the other end reaches each.
+    /// Returns how the other end reaches each QP.
     pub(in crate::team) fn offers(&self) -> Vec<QpOffer> {
         let qp = |link: &Link| QpOffer {
             qpn: link.qpn(),
@@ -158,12 +158,12 @@ impl Qps {
         self.links.iter().map(qp).collect()
     }
 
-    /// All that take anything from the peer go to Err, also those of a life that is being made, and their waiters are released.
+    /// Moves all QPs that take anything from the peer to Err, also those of a life that is being made, and releases their waiters.
     pub(in crate::team) fn end(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
         self.end_those(gpu, |_| true)
     }
 
-    /// As [`Qps::end`], of the life that is over; those that have been reset stay as they are.
+    /// As [`Qps::end`], for the life that is over: QPs that have been reset for the next life stay as they are.
     pub(in crate::team) fn end_life(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
         self.end_those(gpu, |link| !link.is_reset())
     }
@@ -176,18 +176,18 @@ impl Qps {
             .try_for_each(|link| link.release(gpu, Status::ABORTED))
     }
 
-    /// To Reset, with the memory of the next life, number `life`. In the grace period. Of the first `asked` QPs the HCA is asked which
-    /// packet numbers are in use.
+    /// Resets the QPs, and fills in their memory for the next life, number `life`. Call it only in the grace period. For the first
+    /// `asked` QPs it asks the HCA which packet numbers are in use.
     ///
-    /// All begin at one index. A QP number may lead to another QP in the next life, and that QP must recognise a ticket of this
-    /// life.
+    /// All QPs begin the life at the same index. What is posted to a QP may go by another QP in the next life, and that QP must
+    /// recognise a ticket of this life.
     pub(in crate::team) fn reset(
         &mut self,
         gpu: &dyn Gpu,
         life: u32,
         asked: usize,
     ) -> Result<(), TeamError> {
-        // The peer table has room for so many bits; a context holds as many.
+        // A life has no more bits in the peer table than this, and a context holds as many.
         let life = life & ((1 << RAIL_SHIFT) - 1);
         let mut base = 0;
         for link in &self.links {
@@ -199,7 +199,7 @@ impl Qps {
         Ok(())
     }
 
-    /// They lead to these from their next life on, by the way of each rail.
+    /// Sets the QPs `theirs` that these QPs lead to in their next life, by the way of each rail.
     pub(in crate::team) fn lead_to(&mut self, ways: &[Way], theirs: &[QpOffer]) {
         for ((number, link), qp) in self.links.iter_mut().enumerate().zip(theirs) {
             let Way { path, log_reads } = ways[number % ways.len()];
@@ -207,7 +207,7 @@ impl Qps {
         }
     }
 
-    /// To Rtr: what `theirs` send is taken, to which these lead.
+    /// Moves the QPs that carry traffic to Rtr: they take what `theirs` send.
     pub(in crate::team) fn receive(&mut self, theirs: &[QpOffer]) -> Result<(), TeamError> {
         for (number, link) in self.carrying() {
             let Some(qp) = theirs.get(number) else { break };
@@ -217,7 +217,7 @@ impl Qps {
         Ok(())
     }
 
-    /// To Rts.
+    /// Moves the QPs that carry traffic to Rts.
     pub(in crate::team) fn send(
         &mut self,
         patience: &[SendAttr],
@@ -230,12 +230,12 @@ impl Qps {
         Ok(())
     }
 
-    /// The life that was being made is the present one.
+    /// Makes the life that was being made the present one.
     pub(in crate::team) fn commit(&mut self) {
         self.links.iter_mut().for_each(Link::commit);
     }
 
-    /// Posts the probe of each that is connected, unless that has been done.
+    /// Posts a probe on each connected QP, unless that has been done.
     pub(in crate::team) fn post_probes(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
         for (_, link) in self.carrying() {
             link.post_probe(gpu)?;
@@ -243,7 +243,7 @@ impl Qps {
         Ok(())
     }
 
-    /// Counts the probes, which are done, so that kernels post after them. May be called again.
+    /// Counts the probes, which have completed, so that kernels post after them. May be called again.
     pub(in crate::team) fn count_probes(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
         for (_, link) in self.carrying() {
             link.count_probe(gpu)?;
@@ -251,7 +251,7 @@ impl Qps {
         Ok(())
     }
 
-    /// Returns what the probes say.
+    /// Returns what the probes say of each rail.
     pub(in crate::team) fn heard(&mut self, gpu: &dyn Gpu) -> Result<Heard, TeamError> {
         let mut heard = Heard::default();
         let mut all = RailSet::EMPTY;
@@ -282,7 +282,7 @@ impl Qps {
             .try_for_each(|link| link.release(gpu, Status::ABORTED))
     }
 
-    /// Sets or clears the abort word of each.
+    /// Sets or clears the abort word of each QP.
     pub(in crate::team) fn write_abort(&self, gpu: &dyn Gpu, abort: bool) -> Result<(), TeamError> {
         let mut links = self.links.iter();
         links.try_for_each(|link| link.write_abort(gpu, abort))

@@ -1,4 +1,4 @@
-//! Ring space that a launch needs, computed before it starts: a kernel that never polls must not run out of it.
+//! The ring space that a launch needs, computed before it starts: a kernel that never polls must not run out of space.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::team::error::TeamError;
 use crate::team::parts::Parts;
 use crate::team::qps::counters::{Ring, ring};
 
-/// What one call of the device library posts.
+/// The kind of posts that one call of the device library makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostOp {
     /// `put`, `get`, `put_imm`: one WQEBB for each active thread and started GiB of its bytes.
@@ -47,7 +47,7 @@ impl PostOp {
         }
     }
 
-    /// WQEBBs of one call in which `threads` threads are active.
+    /// Returns the WQEBBs that one call takes in which `threads` threads are active.
     fn wqebbs(self, threads: u32) -> u64 {
         let threads = u64::from(threads);
         let pieces = |bytes: u64| bytes.div_ceil(u64::from(MAX_PUT_BYTES)).max(1);
@@ -64,15 +64,15 @@ impl PostOp {
 /// Calls of one kind that a launch makes on one QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posts {
-    /// Rank at the other end.
+    /// The rank at the other end.
     pub peer: u32,
-    /// Number of the QP.
+    /// The number of the QP.
     pub qp: u32,
-    /// What each call posts.
+    /// The kind of posts that each call makes.
     pub op: PostOp,
-    /// Most active threads of a call: 1 at thread scope, up to 32 at warp scope, up to the block's threads at block scope.
+    /// The most active threads of a call: 1 at thread scope, up to 32 at warp scope, up to the block's threads at block scope.
     pub threads: u32,
-    /// Calls of the whole launch.
+    /// The number of calls in the whole launch.
     pub calls: u64,
 }
 
@@ -113,7 +113,7 @@ pub(in crate::team) fn check_no_poll(own: &Parts, posts: &[Posts]) -> Result<(),
     Ok(())
 }
 
-/// Returns the QP by which goes what is posted to QP `i`.
+/// Returns the QP that carries what is posted to QP `i`.
 fn carrier_of(own: &Parts, peer: u32, i: u32) -> Result<u32, TeamError> {
     let state = own.peers.get(peer)?.state();
     state.qps.get(i)?;

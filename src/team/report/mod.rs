@@ -1,4 +1,4 @@
-//! What a rank tells of itself: its paths, itself in one line, and ring space for a launch.
+//! Reports of a rank on itself: its paths, a summary in one line, and the ring space that a launch needs.
 
 pub(in crate::team) mod budget;
 pub(in crate::team) mod paths;

@@ -1,4 +1,4 @@
-//! Which way a rank's traffic takes, in one line per rail.
+//! The way of a rank's traffic, in one line per rail.
 
 use std::fmt;
 
@@ -17,25 +17,25 @@ use crate::verbs::{Context, Doorbell, Gid, Mtu, Rung, TrafficClass};
 pub struct RankPath {
     /// The rank that has the path.
     pub rank: u32,
-    /// Where its kernels run: number and PCI address of a GPU, or what stands in for one.
+    /// The device that kernels of the rank run on: number and PCI address of a GPU, or what stands in for a GPU.
     pub gpu: String,
     /// Name of the RDMA device.
     pub device: String,
     /// Port of the device.
     pub port: u8,
-    /// How far the device is from the GPU. None where one of them has no place in the PCI tree.
+    /// The distance of the RDMA device from the GPU. None if one of them has no place in the PCI tree.
     pub distance: Option<Distance>,
-    /// What packets come from; none if the port has no such address.
+    /// The address that packets come from; none if the port has no such address.
     pub source: Option<PathSource>,
-    /// Most bytes of payload in one packet.
+    /// The most bytes of payload in one packet.
     pub mtu: Mtu,
-    /// IP traffic class, or that of a global route header, and where it comes from.
+    /// The IP traffic class, or that of a global route header, and where its value comes from.
     pub class: TrafficClass,
-    /// Which memory its windows lie in, and how the HCA reaches it.
+    /// The kind of memory that windows of the rank lie in, and how the HCA reaches it.
     pub memory: Rung,
-    /// How the HCA hears of work.
+    /// The way in which the HCA is told of new work.
     pub doorbells: Doorbell,
-    /// How signals are kept after data.
+    /// The order in which signals are kept after data.
     pub signals: SignalOrder,
 }
 
@@ -47,9 +47,9 @@ pub enum PathSource {
     RoceV2 {
         /// The address.
         gid: Gid,
-        /// Its index in the port's table.
+        /// The index of the address in the port's table.
         index: u32,
-        /// The network interface that it belongs to. None where sysfs does not say.
+        /// The network interface that the address belongs to. None if sysfs does not name it.
         interface: Option<String>,
     },
     /// A port on InfiniBand.
@@ -59,7 +59,7 @@ pub enum PathSource {
     },
 }
 
-/// Returns the ways of this rank's traffic, by rail. Reads sysfs anew.
+/// Returns the way of this rank's traffic on each rail. Reads sysfs anew.
 pub(in crate::team) fn paths(own: &Parts) -> Vec<RankPath> {
     let machine = Machine::of_this_process();
     let slot = own.gpu.slot();
@@ -78,7 +78,7 @@ pub(in crate::team) fn paths(own: &Parts) -> Vec<RankPath> {
             port: context.port().number,
             distance: places.and_then(|(gpu, nic)| machine.distance(gpu, nic)),
             source: source(&machine, context, &own.config.path),
-            // One that the port cannot have has ended the start.
+            // A configured MTU that the port cannot have has ended the start already.
             mtu: mtu_of(mtu, &own.config.path).unwrap_or(mtu),
             class: context.traffic_class(own.config.path.traffic_class),
             memory,

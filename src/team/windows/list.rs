@@ -1,4 +1,4 @@
-//! All windows of a rank.
+//! The windows of a rank.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,7 @@ use crate::fabric::{Identity, Rail, Reach};
 use crate::gpu::Gpu;
 use crate::verbs::{Export, VerbsError};
 
-/// By number.
+/// The windows of a rank, by number.
 #[derive(Debug, Default)]
 pub(in crate::team) struct Windows(Mutex<Vec<OwnedWindow>>);
 
@@ -24,18 +24,18 @@ impl Windows {
         windows.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what is the same at all ranks.
+    /// Returns what is the same at all ranks of each window.
     pub(in crate::team) fn shapes(&self) -> Vec<WindowShape> {
         self.lock().iter().map(OwnedWindow::shape).collect()
     }
 
-    /// Returns what `peer` is given of each.
+    /// Returns what this rank offers `peer` of each window.
     pub(in crate::team) fn offers(&self, peer: u32) -> Vec<WindowOffer> {
         let windows = self.lock();
         windows.iter().map(|window| window.offer(peer)).collect()
     }
 
-    /// Returns how many keys `peer` has.
+    /// Returns how many keys `peer` has, of all windows.
     pub(in crate::team) fn keys_of(&self, peer: u32) -> usize {
         self.lock().iter().map(|window| window.keys_of(peer)).sum()
     }
@@ -53,7 +53,8 @@ impl Windows {
             .try_for_each(|window| window.renew(rails, peer, life))
     }
 
-    /// Where kernels reach those of `peer` by load and store from now on, by window; 0: nowhere.
+    /// Opens the windows that `peer` offers. Returns for each window the address at which kernels load and store from now on; 0 if
+    /// they cannot.
     pub(in crate::team) fn open(
         &self,
         gpu: &dyn Gpu,
@@ -75,7 +76,7 @@ impl Windows {
         windows.iter_mut().for_each(|window| window.close(peer));
     }
 
-    /// By window and rail: how the HCA reaches it.
+    /// Returns how the HCA of each rail reaches each window: number of the window, rail, and export.
     pub(in crate::team) fn exports(&self) -> Vec<(u32, usize, Export)> {
         let windows = self.lock();
         let of_rails = windows.iter().flat_map(|window| {

@@ -7,35 +7,35 @@ use crate::gpu::{DeviceMemory, Gpu, MemoryHandle, OpenedMemory};
 
 pub(super) const ALIGN: usize = 4096;
 
-/// What is the same of a window at all ranks.
+/// The properties of a window that are the same at all ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::team) struct WindowShape {
     pub(in crate::team) bytes: u64,
     pub(in crate::team) purpose: String,
 }
 
-/// What a peer needs to write one window of this rank.
+/// The offer to a peer of one window of this rank: what the peer needs to write the window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::team) struct WindowOffer {
     pub(in crate::team) shape: WindowShape,
     pub(in crate::team) base: u64,
-    /// By rail; none for a window that no peer writes.
+    /// The keys by rail; empty for a window that no peer writes.
     pub(in crate::team) rkeys: Vec<u32>,
-    /// By which other processes of the machine open it; none if they do not.
+    /// The handle by which other processes of the machine open the window; none if they cannot.
     pub(in crate::team) handle: Option<MemoryHandle>,
 }
 
 /// The access to a window by loads and stores: the handle that this rank publishes, and the memory of peers that it has opened.
 #[derive(Debug)]
 pub(super) struct Shown {
-    /// By which other processes open it; none if they cannot.
+    /// The handle by which other processes of the machine open the window; none if they cannot.
     handle: Option<MemoryHandle>,
-    /// By peer.
+    /// The opened memory of each peer.
     opened: Vec<Option<OpenedMemory>>,
 }
 
 impl Shown {
-    /// Of memory that others may open, or not, in a team of so many ranks.
+    /// Makes the access to a window in `memory`, in a team of so many ranks. `shared`: other processes may open the memory.
     pub(super) fn new(memory: &DeviceMemory, shared: bool, ranks: u32) -> Self {
         let handle = match shared.then(|| memory.handle()) {
             Some(Ok(handle)) => handle,
@@ -51,8 +51,9 @@ impl Shown {
         }
     }
 
-    /// Where kernels of this rank reach the window at `peer`; 0: nowhere. A peer of this process has it at `here`, as its team
-    /// has registered it. A peer of another process has published the `handle` that opens it; the caller has checked the handle.
+    /// Returns the address at which kernels of this rank reach the window of `peer`; 0 if they cannot. A peer of this process has
+    /// the window at `here`, as its team has registered it. A peer of another process has published the `handle` that opens it; the
+    /// caller has checked the handle.
     pub(super) fn open(
         &mut self,
         gpu: &dyn Gpu,
@@ -90,13 +91,13 @@ impl Shown {
         self.handle.as_ref()
     }
 
-    /// Nothing of `peer` is reached any more.
+    /// Closes the memory of `peer`: no kernel reaches it by load and store any more.
     pub(super) fn close(&mut self, peer: u32) {
         self.opened[peer as usize] = None;
     }
 }
 
-/// Refuses a handle by which less than a window of `bytes` would be opened; why, in words.
+/// Refuses a handle by which less than a window of `bytes` would be opened. The error is the reason in words.
 pub(in crate::team) fn check_handle(
     handle: Option<&MemoryHandle>,
     bytes: u64,

@@ -1,6 +1,6 @@
-//! Symmetric windows: the same number of bytes at every rank, which every rank may write.
+//! Symmetric windows: each rank has the same number of bytes, which every rank may write.
 //!
-//! A window is registered once for each peer and rail, so each peer has keys of its own, which can be taken from it alone.
+//! A window is registered once for each peer and rail. So each peer has its own keys, which can be taken from it alone.
 
 // UNSAFETY: registers device memory, which this module owns, with the HCA.
 #![expect(unsafe_code, reason = "registration of memory that the window owns")]
@@ -20,17 +20,17 @@ use crate::team::error::TeamError;
 use crate::team::meeting::exchange::Exchange;
 use crate::verbs::{Access, Export, Mr, Pd, Rung, VerbsError};
 
-/// Longest window.
+/// Most bytes of a window.
 const MAX_WINDOW_BYTES: u64 = 1 << 40;
 
-/// What a window is for.
+/// The purpose of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::team) enum Purpose {
-    /// Anything, signals too: writes are seen in the order in which they come.
+    /// Anything, also signals: writes become visible in the order in which they come.
     Any,
-    /// Data that is read after a signal in another window: its writes may overtake each other on PCIe.
+    /// Data that kernels read after a signal in another window: its writes may overtake each other on PCIe.
     Data,
-    /// What this rank sends: no peer gets a key.
+    /// Memory that this rank sends from: no peer gets a key.
     Send,
 }
 
@@ -44,12 +44,12 @@ impl Purpose {
     }
 }
 
-/// Where a window lies.
+/// The memory that a window lies in.
 #[derive(Clone, Debug)]
 pub(in crate::team) enum Place {
-    /// In memory that is made for it.
+    /// Memory that is made for the window.
     New,
-    /// Here.
+    /// Memory that the caller has given.
     Given(Arc<DeviceMemory>),
 }
 
@@ -57,7 +57,7 @@ impl Place {
     /// Alignment of memory that is given: kernels load and store vectors, and copy whole cache lines.
     const ALIGN: u64 = 128;
 
-    /// Refuses memory whose begin no kernel of the library could take.
+    /// Refuses memory whose address kernels of the library cannot use.
     fn check(&self) -> Result<(), TeamError> {
         match self {
             Self::Given(memory) if !memory.addr().is_multiple_of(Self::ALIGN) => {
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-/// What a window is made on.
+/// The devices and settings that a window is made with.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::team) struct Site<'a> {
     pub(in crate::team) gpu: &'a dyn Gpu,
@@ -79,7 +79,7 @@ pub(in crate::team) struct Site<'a> {
     pub(in crate::team) config: &'a TeamConfig,
 }
 
-/// What window is to be made.
+/// The place, length and purpose of a window that is to be made.
 #[derive(Debug)]
 pub(in crate::team) struct Plan {
     place: Place,
@@ -88,7 +88,7 @@ pub(in crate::team) struct Plan {
 }
 
 impl Plan {
-    /// Refuses a length, and a place, that no window may have.
+    /// Returns the plan. Refuses a length, or a place, that no window may have.
     pub(in crate::team) fn new(
         place: Place,
         bytes: u64,
@@ -104,7 +104,7 @@ impl Plan {
     }
 }
 
-/// Returns the length of a window.
+/// Returns the length of a window as `usize`. Refuses lengths outside the limits.
 fn length(bytes: u64) -> Result<usize, TeamError> {
     if !(1..=MAX_WINDOW_BYTES).contains(&bytes) {
         let limit = format!("1 to {MAX_WINDOW_BYTES} bytes");
@@ -118,48 +118,48 @@ fn length(bytes: u64) -> Result<usize, TeamError> {
 pub(in crate::team) struct OwnedWindow {
     keys: Keys,
     _registered: RegisteredWindow,
-    /// After the keys and its registration among the windows of this process, so that it goes after them.
+    /// Stands after the keys and the registration among the windows of this process, so that a drop frees it after them.
     memory: Arc<DeviceMemory>,
     offered: Offered,
     window: Window,
     purpose: Purpose,
-    /// Closed before the memory goes.
+    /// The mappings of peers' memory.
     shown: Shown,
 }
 
-/// Its registrations.
+/// The registrations of a window.
 #[derive(Debug)]
 struct Keys {
-    /// By rail: of this rank itself.
+    /// The keys of this rank itself, by rail.
     own: Vec<Mr>,
-    /// `[peer][rail]`; none for this rank, or for a window that no peer writes.
+    /// `[peer][rail]`: the keys of peers; empty for this rank, and for a window that no peer writes.
     peers: Vec<Vec<PeerKey>>,
 }
 
-/// What one peer is given of a window on one rail.
+/// The key that one peer has of a window on one rail.
 #[derive(Debug)]
 struct PeerKey {
     mr: Mr,
-    /// The one before, while it has not been taken back.
+    /// The key before this one, until it has been taken back.
     old: Option<Mr>,
-    /// Life of the QPs to the peer that it was made for.
+    /// The life of the QPs to the peer that the key was made for.
     life: u32,
 }
 
-/// What a founder tells of a window.
+/// The record of a founder about a window.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::team) struct WindowRecord {
     bytes: u64,
     base: u64,
-    /// `[rail][peer]`; 0 without a key.
+    /// `[rail][peer]`: the keys; 0 where there is no key.
     rkeys: Vec<Vec<u32>>,
-    /// By which other processes of the machine open it; none if they do not.
+    /// The handle by which other processes of the machine open the window; none if they cannot.
     handle: Option<MemoryHandle>,
 }
 
 impl WindowRecord {
-    /// Compares what `rank` tells of window `id` with `own`, which this rank tells.
+    /// Compares the record of `rank` about window `id` with `own`, the record of this rank.
     pub(in crate::team) fn check(
         &self,
         own: &Self,
@@ -221,9 +221,9 @@ impl OwnedWindow {
         })
     }
 
-    /// With what the other founders have published, `entries[rail][peer]`: address and key. For a rank that joins later the entries
-    /// are those of its start: they hold no peer's window. And where kernels reach it by load and store, by peer, each as `peers`
-    /// says.
+    /// Returns two tables for kernels. The first is `entries[rail][peer]`: address and key, from what the other founders have
+    /// published. For a rank that joins later the entries hold no peer's window. The second holds for each peer the address for
+    /// load and store, 0 if kernels cannot; `peers` says how each peer is reached.
     pub(in crate::team) fn entries(
         &mut self,
         gpu: &dyn Gpu,
@@ -265,7 +265,7 @@ impl OwnedWindow {
         (entries, direct)
     }
 
-    /// Returns what this founder tells of it.
+    /// Returns the record of this founder about the window.
     pub(in crate::team) fn record(&self) -> WindowRecord {
         let rails = self.keys.own.len();
         let key = |rail: usize, keys: &Vec<PeerKey>| keys.get(rail).map_or(0, |key| key.mr.rkey());
@@ -278,22 +278,22 @@ impl OwnedWindow {
         }
     }
 
-    /// As kernels and callers name it.
+    /// Returns the window as kernels and callers name it.
     pub(in crate::team) fn window(&self) -> Window {
         self.window
     }
 
-    /// Returns how the HCA reaches it, by rail.
+    /// Returns how the HCA reaches the window, by rail.
     pub(in crate::team) fn exports(&self) -> Vec<Export> {
         self.keys.own.iter().map(|mr| mr.export().clone()).collect()
     }
 
-    /// By rail, big-endian.
+    /// Returns the local keys by rail, big-endian.
     pub(in crate::team) fn lkeys_be(&self) -> Vec<u32> {
         self.keys.own.iter().map(|mr| mr.lkey().to_be()).collect()
     }
 
-    /// Returns what is the same at all ranks.
+    /// Returns the properties of the window that are the same at all ranks.
     pub(in crate::team) fn shape(&self) -> WindowShape {
         WindowShape {
             bytes: self.window.bytes,
@@ -301,7 +301,7 @@ impl OwnedWindow {
         }
     }
 
-    /// Returns what `peer` is given of it.
+    /// Returns what this rank offers `peer` of the window.
     pub(in crate::team) fn offer(&self, peer: u32) -> WindowOffer {
         let keys = self.keys.peers.get(peer as usize).into_iter().flatten();
         WindowOffer {
@@ -312,7 +312,7 @@ impl OwnedWindow {
         }
     }
 
-    /// Returns how many keys `peer` has of it.
+    /// Returns how many keys `peer` has of the window.
     pub(in crate::team) fn keys_of(&self, peer: u32) -> usize {
         self.keys.peers.get(peer as usize).map_or(0, Vec::len)
     }
@@ -329,7 +329,7 @@ impl OwnedWindow {
         for (key, rail) in keys.into_iter().flatten().zip(rails) {
             key.take_back()?;
             if key.life != life {
-                // The new one first, so that it cannot have the old one's number.
+                // The new key is made first, so that it cannot get the number of the old one.
                 let new = register(rail.pd(), &self.memory, &self.offered, self.purpose)?;
                 key.old = Some(std::mem::replace(&mut key.mr, new));
                 key.life = life;
@@ -339,7 +339,8 @@ impl OwnedWindow {
         Ok(())
     }
 
-    /// Where kernels reach it at `peer` from now on, which offers it so; 0: nowhere.
+    /// Opens the window that `peer` offers as `told`. Returns the address at which kernels load and store from now on; 0 if they
+    /// cannot.
     pub(super) fn open(
         &mut self,
         gpu: &dyn Gpu,
@@ -356,13 +357,13 @@ impl OwnedWindow {
             .open(gpu, peer, reach, here, told.handle.as_ref())
     }
 
-    /// Nothing of it at `peer` is reached by load and store any more.
+    /// Closes the window of `peer`: kernels do not reach it by load and store any more.
     pub(super) fn close(&mut self, peer: u32) {
         self.shown.close(peer);
     }
 
-    /// Takes all keys back, then lets the memory go. In words, the keys that the HCA does not take back: their memory stays, since
-    /// peers may still write to it.
+    /// Takes all keys back, then frees the memory. Returns in words the keys that the HCA does not take back: their memory stays,
+    /// since peers may still write to it.
     pub(in crate::team) fn end(self) -> Vec<String> {
         let Keys { own, peers } = self.keys;
         let of_peers = peers.into_iter().flatten();
@@ -380,7 +381,7 @@ impl OwnedWindow {
 }
 
 impl Keys {
-    /// One for each rail, and one for each peer and rail, unless no peer writes the window.
+    /// Registers the window once for each rail, and once for each peer and rail unless no peer writes the window.
     fn new(
         site: &Site<'_>,
         plan: &Plan,
@@ -419,7 +420,7 @@ impl Keys {
 }
 
 impl PeerKey {
-    /// Takes the key before this one back from the peer that has it.
+    /// Takes the former key, if any, back from the peer that has it.
     fn take_back(&mut self) -> Result<(), VerbsError> {
         if let Some(old) = &mut self.old {
             old.deregister()?;

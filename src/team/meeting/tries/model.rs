@@ -1,5 +1,6 @@
-//! Founders that meet in every order of their steps. Preparations fail, waits end, and stores are lost in the middle of a call.
-//! Founders begin by [`Tries::begin`] itself; the model holds the record and the words. States are kept whole, because they are few.
+//! Founders that meet in every order of their steps. Preparations fail, waits end, and stores are lost in the middle of a call. The
+//! founders begin by [`Tries::begin`] itself; the model holds the record and the words. States are kept whole, because they are
+//! few.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -7,7 +8,7 @@ use super::{Begin, Tries};
 
 const RANKS: usize = 3;
 
-/// A rule that is left out.
+/// A rule of meetings that a search leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spared {
     Nothing,
@@ -19,21 +20,21 @@ enum Spared {
     Heard,
     /// A try in which a founder has lost its store is ended before it takes part again.
     Ended,
-    /// Where another one has set the record to made, a founder whose wait ends has met, too.
+    /// If another founder has set the record to made, a founder whose wait ends has met, too.
     Met,
 }
 
-/// The record: the newest try that has ended, and whether it was made. None: no try has.
+/// The record: the newest try that has ended, and whether it was made. None: no try has ended.
 type Record = Option<(u32, bool)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum At {
     Idle,
-    /// It has prepared for this try, and has read this of the record.
+    /// The founder has prepared for this try, and has read this of the record.
     Waits(u32, Record),
-    /// It sets the record if it is what it has read: to made with the words that it has read, or to failed.
+    /// The founder sets the record if it still is what the founder has read: to made with the words that it has read, or to failed.
     Sets(u32, Record, Option<[u8; RANKS]>),
-    /// It was made, with the words of all.
+    /// The try was made, with these words of all.
     Made(u32, [u8; RANKS]),
 }
 
@@ -41,9 +42,9 @@ enum At {
 struct Founder {
     tries: Tries,
     at: At,
-    /// How often it has prepared: what it brings each time is another thing.
+    /// How often the founder has prepared. It brings another thing each time.
     prepared: u8,
-    /// It reported that this try had failed; 0: none.
+    /// The newest try that the founder has reported as failed; 0: none.
     reported: u32,
 }
 
@@ -51,9 +52,9 @@ struct Founder {
 struct World {
     founders: [Founder; RANKS],
     record: Record,
-    /// By founder: try and thing of its word.
+    /// The word of each founder: its try and its thing.
     words: [Option<(u32, u8)>; RANKS],
-    /// Preparations that fail, waits that end, and stores that are lost, of which there are still so many.
+    /// How many preparations may still fail, waits may still end, and stores may still be lost.
     left: [u8; 3],
 }
 
@@ -73,7 +74,7 @@ impl World {
         }
     }
 
-    /// Sets the record if it is `read`. What stands there of this try.
+    /// Sets the record if it is `read`. Returns the record if it is of this try or a later one.
     fn set(&mut self, number: u32, read: Record, made: bool, spared: Spared) -> Record {
         let has_ended = read.is_some_and(|(ended, _)| ended >= number) && spared != Spared::Final;
         if !has_ended && self.record == read || spared == Spared::Compare {
@@ -86,7 +87,7 @@ impl World {
         self.words.map(|word| word.map_or(0, |word| word.1))
     }
 
-    /// A founder that has read these words hears how its try has ended.
+    /// Lets a founder that has read these words hear how its try has ended.
     fn hears(&mut self, of: usize, ended: u32, made: bool, number: u32, words: [u8; RANKS]) {
         let founder = &mut self.founders[of];
         founder.tries.heard = ended;
@@ -99,7 +100,7 @@ impl World {
         }
     }
 
-    /// Every step of a founder from here, each with the words of a property that it breaks.
+    /// Returns every state that one step of this founder leads to.
     fn steps(&self, of: usize, spared: Spared) -> Vec<Self> {
         let mut next = Vec::new();
         let founder = self.founders[of];
@@ -174,7 +175,8 @@ impl World {
                 if spared != Spared::Heard {
                     world.founders[of].tries.heard = number;
                 }
-                // Of a try that was made with what it let go without its store it reports that it is the one without.
+                // If the try was made with what this founder let go when it lost its store, the founder reports that it is left
+                // out.
                 world.founders[of].reported = match self.record {
                     Some((_, true)) => u32::MAX,
                     _ => number,
@@ -188,7 +190,7 @@ impl World {
                         world.words[of] = None;
                         return vec![world];
                     }
-                    // It reports that it is the one without.
+                    // The founder reports that it is left out.
                     Some(_) => world.founders[of].reported = u32::MAX,
                     None => {}
                 }
@@ -210,7 +212,7 @@ impl World {
         next
     }
 
-    /// What holds in each state.
+    /// Checks what must hold in each state.
     fn check(&self) -> Result<(), &'static str> {
         for founder in &self.founders {
             let At::Made(number, words) = founder.at else {
@@ -237,7 +239,7 @@ impl World {
         self.founders.iter().all(is_made)
     }
 
-    /// A founder knows that it is the one without, and says so: the team is over.
+    /// Returns whether a founder has reported that it is left out: the team is over.
     fn is_given_up(&self) -> bool {
         self.founders
             .iter()
@@ -245,7 +247,8 @@ impl World {
     }
 }
 
-/// All states, and those from which no order of steps leads all to what they make, or the property that is broken.
+/// Visits all states. Returns their number, or the property that is broken. From each state some order of steps must lead all
+/// founders to what they make.
 fn search(spared: Spared) -> Result<usize, &'static str> {
     let mut all = vec![World::new()];
     let mut known: std::collections::HashMap<World, usize> = [(all[0], 0)].into();
@@ -259,7 +262,7 @@ fn search(spared: Spared) -> Result<usize, &'static str> {
         }
         for of in 0..RANKS {
             for step in world.steps(of, spared) {
-                // A founder whose calls fail again and again without a reason goes round for ever.
+                // A founder whose calls fail again and again without a reason would make endlessly many states.
                 let place = *known.entry(step).or_insert_with(|| {
                     all.push(step);
                     before.push(Vec::new());
@@ -273,7 +276,7 @@ fn search(spared: Spared) -> Result<usize, &'static str> {
             }
         }
     }
-    // From the good states back.
+    // From the good states back to those that lead to them.
     let good = |world: &World| world.is_done() || world.is_given_up();
     let mut reached: HashSet<usize> = (0..all.len()).filter(|at| good(&all[*at])).collect();
     let mut from: Vec<usize> = reached.iter().copied().collect();

@@ -7,7 +7,7 @@ use crate::team::meeting::exchange::tests::{LONG, exchanges};
 const RANKS: u32 = 4;
 const TOPIC: &str = "layer/test";
 
-/// Returns a meeting in which each rank brings what `bring` says.
+/// Meets at one rank, which brings the word in `bring` or fails to prepare. Returns the words of all.
 fn meet(
     exchange: &Exchange,
     tries: &mut Tries,
@@ -19,7 +19,7 @@ fn meet(
     met.map(|((), words)| words)
 }
 
-/// Returns what each of the ranks gets that meet at once.
+/// Lets all ranks meet at once, and returns what each of them gets.
 fn together(
     exchanges: &[Exchange],
     tries: &mut [Tries],
@@ -136,7 +136,7 @@ fn a_rank_that_lost_its_store_in_a_try_ends_it_before_the_next() {
         let (first, rest) = tries.split_at_mut(2);
         let (third, fourth) = rest.split_at_mut(1);
         let two = scope.spawn(|| meet(two, &mut third[0], Ok(8)));
-        // Else they might meet by its old word, and it would be the one without.
+        // The others begin after this: else they might meet by the old word of rank 2, which would be left out.
         let ended = zero
             .store()
             .get("layer/test/outcome", Instant::now() + LONG);
@@ -144,7 +144,7 @@ fn a_rank_that_lost_its_store_in_a_try_ends_it_before_the_next() {
         let others = [(zero, &mut first[..1]), (three, fourth)].map(|(exchange, tries)| {
             scope.spawn(move || {
                 loop {
-                    // Its try has failed, in one order of the ranks, and its next one is that of all.
+                    // In some orders of the ranks, its first try has failed, and its next try is the one that all make.
                     match meet(exchange, &mut tries[0], Ok(8)) {
                         Err(TeamError::PeerFailed { rank: 2, message }) => {
                             assert_eq!(message, "it lost the store while it met the others");

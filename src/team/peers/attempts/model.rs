@@ -1,5 +1,5 @@
-//! Two ends in every order of their steps. Rails go and come back, answers are late, and either end fails. The ends decide by
-//! [`Reunion`] itself; the model holds only the world. States are kept whole, because they are few.
+//! Two ends of a reunion in every order of their steps. Rails go and come back, answers are late, and either end fails. The ends
+//! decide by [`Reunion`] itself; the model holds only the world. States are kept whole, because they are few.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -8,34 +8,34 @@ use crate::team::qps::set::{GivenUp, Heard};
 use crate::team::rails::{Carriers, RailSet};
 
 const RAILS: u32 = 3;
-/// Calls, from any state on, after which both ends are together if nothing changes any more.
+/// Number of calls, from any state on, after which both ends are together if nothing changes any more.
 const CALLS: usize = 40;
 
-/// A rule that is left out.
+/// A rule of reunions that a search leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spared {
     Nothing,
     /// An end that follows takes over what the attempt leaves out.
     Follow,
-    /// Both leave out what either names.
+    /// Both ends leave out what either end names.
     Union,
-    /// Where no rail has answered, nothing is left out any more.
+    /// If no rail has answered, nothing is left out any more.
     Clear,
     /// A rail that gave no answer is left out.
     GoRound,
 }
 
-/// What stands in the store of one end: attempt, whether it is ready, rails that it leaves out.
+/// The record of one end in the store: attempt, readiness, and rails that it leaves out.
 type Told = Option<(u64, bool, RailSet)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct End {
     reunion: Reunion,
     at: At,
-    /// The QPs are connected with those of this attempt, by these rails.
+    /// The attempt in which the QPs are connected with those of the other end, and the rails that they use.
     connected: Option<(u64, RailSet)>,
     told: Told,
-    /// What it has read of the other end, and not acted upon yet.
+    /// What the end has read of the other end, and not acted upon yet.
     read: Option<Told>,
 }
 
@@ -63,13 +63,13 @@ impl World {
         }
     }
 
-    /// A call of `reunite_peer` at an end: what it reads, and then what it does, whatever the other end does in between.
+    /// Makes a call of `reunite_peer` at an end: the end reads, and then acts, with no step of the other end in between.
     fn call(&mut self, of: usize, spared: Spared) {
         self.ends[of].read = Some(self.ends[1 - of].told);
         self.act(of, RailSet::EMPTY, spared);
     }
 
-    /// The second part. Rails that carry and of which the answer is late are in `late`.
+    /// Makes the second part of a call, after what was read. Answers on the rails in `late` are late.
     fn act(&mut self, of: usize, late: RailSet, spared: Spared) {
         let theirs = self.ends[of].read.take().flatten();
         let newest = theirs.map_or(Theirs::default(), |(attempt, _, without)| Theirs {
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// Rails answer that carry and that the other end has connected in this attempt.
+    /// Judges the answers at an end: a rail answers if it is up and the other end has connected it in this attempt.
     fn prove(&mut self, of: usize, carriers: Carriers, late: RailSet, spared: Spared) {
         let attempt = self.ends[of].reunion.attempt();
         let other = self.ends[1 - of].connected;
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// The QPs of an end go to Err.
+    /// Moves the QPs of an end to Err.
     fn fail(&mut self, of: usize) {
         (self.ends[of].at, self.ends[of].connected) = (At::Nowhere, None);
     }
@@ -193,7 +193,7 @@ impl World {
             .filter(|_| both && one.connected == other.connected)
     }
 
-    /// Both ends that connect in one attempt use the same rails.
+    /// Returns whether both ends use the same rails, if both have connected in the same attempt.
     fn agrees(&self) -> bool {
         match self.ends.map(|end| end.connected) {
             [Some((one, ours)), Some((other, theirs))] => one != other || ours == theirs,
@@ -201,8 +201,8 @@ impl World {
         }
     }
 
-    /// When nothing more happens, both ends come together if any rail carries. When all rails carry and the QPs fail anew, they
-    /// come together by all rails. `turns`: the order in which the ends act, repeated.
+    /// Returns whether both ends come together, if nothing more happens and any rail carries; and whether they come together by all
+    /// rails, if all rails carry and the QPs fail anew. `turns`: the order in which the ends act, repeated.
     fn comes_together(mut self, turns: &[usize], spared: Spared) -> bool {
         for of in [0, 1] {
             if self.ends[of].read.is_some() {
@@ -220,7 +220,7 @@ impl World {
         }
         let all = RailSet::first(RAILS);
         self.up = all;
-        // What was found before may still be left out the first time.
+        // The first meeting may still leave out rails that were found dead before.
         let met = [(); 2].map(|()| {
             (0..2).for_each(|of| self.fail(of));
             meet(&mut self)
@@ -251,7 +251,7 @@ fn broken(spared: Spared) -> Option<(&'static str, World)> {
         {
             return Some(("together", world));
         }
-        // Attempts go on for as long as no rail carries: what is after these is like them.
+        // While no rail carries, attempts go on for ever: later states are like these.
         if world.ends.iter().all(|end| end.reunion.attempt() < 5) {
             let new = world
                 .next(spared)
