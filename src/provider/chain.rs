@@ -1,11 +1,11 @@
-//! What a thread posts together, in memory that is used again for the next chain.
+//! A chain: the WQEs that a thread posts together. Its memory is used again for the next chain.
 
 use std::ops::Range;
 
-/// By which the caller knows a WQE when it is accounted for.
+/// The name that the caller gives a WQE, and by which the caller knows the WQE when it is accounted for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tag {
-    /// The slot of its transfer.
+    /// The slot of the WQE's transfer.
     pub slot: u32,
     /// Place of the slice in its transfer.
     pub slice: u32,
@@ -14,35 +14,35 @@ pub struct Tag {
 /// What a WQE does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Write to the peer.
+    /// Writes to the peer.
     Write,
-    /// Write to the peer, and consume one of its receive WQEs with this word as the immediate.
+    /// Writes to the peer, and consumes one of the peer's receive WQEs, which takes this word as the immediate.
     WriteImmediate(u32),
-    /// Read from the peer.
+    /// Reads from the peer.
     Read,
 }
 
 /// A range of registered memory of this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalRange {
-    /// First byte.
+    /// The address of the first byte.
     pub address: u64,
-    /// Its lkey.
+    /// The lkey of its region.
     pub key: u32,
-    /// Its length, 1 to 2^30.
+    /// The number of bytes, 1 to 2^30.
     pub bytes: u32,
 }
 
 /// One WQE to post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// What it does.
+    /// What the WQE does.
     pub verb: Verb,
-    /// First byte at the peer.
+    /// The address of the first byte at the peer.
     pub remote: u64,
     /// The rkey of the peer's memory.
     pub key: u32,
-    /// By which the caller knows it.
+    /// The caller's name for the WQE.
     pub tag: Tag,
     first_range: u32,
     ranges: u32,
@@ -51,13 +51,13 @@ pub struct Work {
 }
 
 impl Work {
-    /// Returns whether this thread does not reach its bytes: the HCA reads them itself.
+    /// Returns whether the posting thread must not read the bytes of this WQE: the HCA reads them itself.
     #[must_use]
     pub const fn stays_in_place(&self) -> bool {
         self.stays_in_place
     }
 
-    /// Returns the number of the GPU that copies its bytes where no HCA moves them; 0: the thread does.
+    /// Returns the number of the GPU that copies the bytes if no HCA moves them. 0: the posting thread copies them.
     #[must_use]
     pub const fn copier(&self) -> u8 {
         self.copier
@@ -72,13 +72,13 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Forgets all of them. Their memory stays for the next.
+    /// Removes all WQEs. Their memory stays for the next chain.
     pub fn clear(&mut self) {
         self.works.clear();
         self.ranges.clear();
     }
 
-    /// Adds a WQE over these local ranges, which follow each other at the peer.
+    /// Adds a WQE over these local ranges, whose bytes are contiguous at the peer.
     pub fn push(
         &mut self,
         verb: Verb,
@@ -102,21 +102,21 @@ impl Chain {
         });
     }
 
-    /// This thread does not reach the bytes of the last WQE, which so does not carry them.
+    /// Notes that the posting thread must not read the bytes of the last WQE: so the WQE never carries them inline.
     pub fn keep_in_place(&mut self) {
         if let Some(last) = self.works.last_mut() {
             last.stays_in_place = true;
         }
     }
 
-    /// Where no HCA moves the bytes of the last WQE, the GPU with this number copies them; 0: the thread does.
+    /// Notes which GPU copies the bytes of the last WQE if no HCA moves them. 0: the posting thread copies them.
     pub fn copy_by(&mut self, copier: u8) {
         if let Some(last) = self.works.last_mut() {
             last.copier = copier;
         }
     }
 
-    /// Number of WQEs in the chain.
+    /// Returns the number of WQEs in the chain.
     #[must_use]
     pub fn len(&self) -> usize {
         self.works.len()
@@ -128,12 +128,12 @@ impl Chain {
         self.works.is_empty()
     }
 
-    /// Those with these numbers, as far as it has them, each with its local ranges.
+    /// Returns the WQEs with these numbers, as far as the chain has them, each with its local ranges.
     pub fn range(&self, which: Range<usize>) -> impl Iterator<Item = (&Work, &[LocalRange])> {
         self.from(which.start).take(which.len())
     }
 
-    /// Those from number `first` on, each with its local ranges.
+    /// Returns the WQEs from number `first` on, each with its local ranges.
     pub fn from(&self, first: usize) -> impl Iterator<Item = (&Work, &[LocalRange])> {
         self.works.iter().skip(first).map(|work| {
             let start = work.first_range as usize;
@@ -143,7 +143,7 @@ impl Chain {
     }
 }
 
-/// A chain is short.
+/// Returns `count` in 32 bits. No chain is so long that it does not fit.
 fn index(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

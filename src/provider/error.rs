@@ -9,13 +9,13 @@ use crate::verbs::VerbsError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProviderError {
-    /// The HCA or its driver.
+    /// An error of the HCA or its driver.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
-    /// The device whose memory it is.
+    /// An error of the device that the memory is on.
     #[error(transparent)]
     Gpu(#[from] GpuError),
-    /// Memory that no HCA can be given.
+    /// Memory of a GPU that cannot be registered with any HCA.
     #[error(
         "{bytes} bytes at {address:#x} of {gpu} have neither a DMA-BUF, nor does the driver register GPU memory by its address; it must be \
          memory with one of both: pages of one allocation and a driver with DMA-BUFs, or the module nvidia-peermem"
@@ -28,7 +28,7 @@ pub enum ProviderError {
         /// Number of bytes.
         bytes: u64,
     },
-    /// A GPU that never shows for sure what an HCA has written.
+    /// A GPU whose kernels may see an HCA's writes late or in another order, and which the host cannot flush.
     #[error(
         "{gpu} shows its kernels an HCA's writes in no order (GPU_DIRECT_RDMA_WRITES_ORDERING is none) and the host cannot flush them \
          (GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS has no HOST); it must do one of both for an engine that registers its memory"
@@ -37,7 +37,7 @@ pub enum ProviderError {
         /// The device.
         gpu: String,
     },
-    /// A call of the system.
+    /// A failed system call.
     #[error("{call}: {source}")]
     System {
         /// Name of the call.
@@ -53,7 +53,7 @@ pub enum ProviderError {
         /// Largest number of bytes.
         most: u64,
     },
-    /// Pages of a program's memory are gone.
+    /// A range of a program's memory with pages that no longer exist.
     #[error(
         "{bytes} bytes at {address:#x} are not all there: their file was truncated; keep the file as long as the memory is used"
     )]
@@ -63,14 +63,14 @@ pub enum ProviderError {
         /// Number of bytes.
         bytes: u64,
     },
-    /// A range that a memory does not have.
+    /// A range that is not inside its memory.
     #[error("{bytes} bytes at offset {offset} of a memory of {has} bytes")]
     Range {
-        /// Where it begins.
+        /// Offset of the range's first byte.
         offset: u64,
-        /// Its length.
+        /// Number of bytes of the range.
         bytes: u64,
-        /// Bytes of the memory.
+        /// Number of bytes of the memory.
         has: u64,
     },
 }

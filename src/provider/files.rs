@@ -1,7 +1,7 @@
-//! Memory of a program that lies in files which may become shorter: copies of it end with an error where a page is gone.
+//! Memory of a program that maps files which may become shorter. A copy of such memory ends with an error where a page is gone.
 //!
-//! A lane knows its ranges by their addresses only. So all such memory of the process stands in one list. A process without any, which is
-//! nearly all of them, reads one word to know that.
+//! A lane knows its local ranges only by their addresses. So one list holds all such memory of the process. Nearly every process has none,
+//! and finds that out by reading one word.
 
 // UNSAFETY: copies between addresses.
 #![expect(unsafe_code, reason = "copies of memory")]
@@ -12,22 +12,22 @@ use std::sync::{PoisonError, RwLock};
 
 use file_memory::{Gone, Mappings};
 
-/// How many ranges there are.
+/// The number of ranges in `RANGES`.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static RANGES: RwLock<Ranges> = RwLock::new(Ranges::new());
 
-/// A range of such memory, until it is dropped.
+/// A range of memory that may lose pages. It is listed until this is dropped.
 #[derive(Debug)]
 pub(super) struct FileRange(Key);
 
-/// Where it begins, and its number: several may begin at one address.
+/// The address of a range's first byte, and a number: several ranges may begin at one address.
 type Key = (u64, u64);
 
 #[derive(Debug)]
 struct Ranges {
-    /// Where each ends.
+    /// The end of each range.
     ends: BTreeMap<Key, u64>,
-    /// Bytes of the longest that there was.
+    /// The number of bytes of the longest range that was ever listed.
     longest: u64,
     next: u64,
 }
@@ -49,7 +49,7 @@ impl Ranges {
         key
     }
 
-    /// Returns whether one of them has a byte of this.
+    /// Returns whether a listed range contains one of these `bytes` bytes at `address`.
     fn meets(&self, address: u64, bytes: u64) -> bool {
         let end = address.saturating_add(bytes);
         let before = self.ends.range(..(end, 0)).rev();
@@ -60,14 +60,14 @@ impl Ranges {
 }
 
 impl FileRange {
-    /// One for this memory, if it lies in a file that may become shorter.
+    /// Lists this memory if it maps a file that may become shorter. Returns None if it does not.
     pub(super) fn of(mappings: &Mappings, address: u64, bytes: u64) -> Option<Self> {
         mappings
             .may_shrink(address, bytes)
             .then(|| Self::new(address, bytes))
     }
 
-    /// Another one of the same kind.
+    /// Lists this memory, of which the caller knows that it maps a file that may become shorter.
     pub(super) fn new(address: u64, bytes: u64) -> Self {
         let mut ranges = RANGES.write().unwrap_or_else(PoisonError::into_inner);
         let key = ranges.insert(address, bytes);
@@ -84,7 +84,7 @@ impl Drop for FileRange {
     }
 }
 
-/// Returns whether a byte of this may be gone. Whoever copies has learned of its memory after the range was listed.
+/// Returns whether one of these bytes may be gone. A thread that copies learns of the memory only after its range is listed.
 pub(super) fn may_be_gone(address: u64, bytes: u64) -> bool {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return false;
@@ -93,7 +93,7 @@ pub(super) fn may_be_gone(address: u64, bytes: u64) -> bool {
     ranges.meets(address, bytes)
 }
 
-/// Copies `bytes` bytes from address `from` to address `to`, which may overlap.
+/// Copies `bytes` bytes from address `from` to address `to`. The two ranges may overlap.
 ///
 /// # Errors
 /// A page is gone.

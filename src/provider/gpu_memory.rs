@@ -1,4 +1,4 @@
-//! Memory of a GPU that HCAs read and write while this process has it.
+//! Memory of a GPU that HCAs read and write for as long as this process holds it.
 
 // UNSAFETY: takes memory of a program on trust.
 #![expect(unsafe_code, reason = "memory shared with HCAs")]
@@ -13,33 +13,33 @@ use super::local::{IpcName, MemoryName};
 use super::memory::HostMemory;
 use crate::gpu::{DeviceMemory, Gpu, MemoryDmabuf, RdmaSupport, WriteOrdering};
 
-/// Memory of a GPU. No thread of this process reads or writes it by its address: HCAs and kernels do.
+/// Memory of a GPU. HCAs and kernels read and write it; no thread of this process does so by its address.
 pub struct GpuMemory {
     gpu: Arc<dyn Gpu>,
     memory: Arc<DeviceMemory>,
-    /// Where in `memory` it begins.
+    /// Offset in `memory` of the first byte.
     offset: u64,
     bytes: u64,
-    /// The allocation that it lies in, by the device's number.
+    /// The device's number for the allocation that `memory` lies in.
     buffer: Option<u64>,
     support: RdmaSupport,
-    /// Goes last.
+    /// What keeps the memory. It is dropped last.
     #[expect(dead_code, reason = "held for its drop")]
     owner: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl GpuMemory {
-    /// All of `memory`, which `gpu` has allocated or wrapped.
+    /// Returns all of `memory`, which `gpu` has allocated or wrapped.
     ///
     /// # Errors
-    /// [`ProviderError::Gpu`]: it is not of this device; [`ProviderError::NoFlush`].
+    /// [`ProviderError::Gpu`]: the memory is not of this device; [`ProviderError::NoFlush`].
     pub fn new(gpu: &Arc<dyn Gpu>, memory: &Arc<DeviceMemory>) -> Result<Self, ProviderError> {
         gpu.check_range(memory.addr(), memory.bytes())?;
         Self::of(gpu, Arc::clone(memory), None)
     }
 
-    /// The `bytes` bytes at `address`, which the program has allocated on `gpu`: `owner`, which may be what keeps them, goes after all
-    /// that uses them.
+    /// Returns the `bytes` bytes at `address`, which the program has allocated on `gpu`. `owner` may be what keeps the bytes: it is dropped
+    /// after everything that uses them.
     ///
     /// # Errors
     /// [`ProviderError::Gpu`]: no byte, memory of another device, or a range that no allocation has; [`ProviderError::NoFlush`].
@@ -80,10 +80,10 @@ impl GpuMemory {
         })
     }
 
-    /// The `bytes` bytes at `offset` of `whole`, as memory of their own. They keep the whole.
+    /// Returns the `bytes` bytes at `offset` of `whole` as memory of their own, which keeps `whole`.
     ///
     /// # Errors
-    /// [`ProviderError::Memory`]: no byte; [`ProviderError::Range`]: not inside.
+    /// [`ProviderError::Memory`]: `bytes` is 0; [`ProviderError::Range`]: the bytes are not all inside `whole`.
     pub fn part(whole: &Arc<Self>, offset: u64, bytes: u64) -> Result<Self, ProviderError> {
         let has = whole.bytes;
         if bytes == 0 {
@@ -103,13 +103,13 @@ impl GpuMemory {
         })
     }
 
-    /// Its first byte, as requests and kernels name it.
+    /// Returns the address of the first byte, which requests and kernels use.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.memory.addr() + self.offset
     }
 
-    /// Its length.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -119,12 +119,13 @@ impl GpuMemory {
         &self.gpu
     }
 
-    /// Its GPU, if that makes copies.
+    /// Returns the GPU of this memory if that GPU makes copies.
     pub(crate) fn copier(&self) -> Option<&Arc<dyn Gpu>> {
         Some(&self.gpu).filter(|gpu| gpu.copies_within().is_some())
     }
 
-    /// By which other processes reach it. None: the driver has no such name for it, or its file begins before it.
+    /// Returns the name by which other processes reach the memory. Returns None if the driver has no such name, or names a file that begins
+    /// before this memory.
     pub(crate) fn name(&self) -> Option<MemoryName> {
         let handle = match self.memory.handle() {
             Ok(handle) => handle?,
@@ -145,12 +146,13 @@ impl GpuMemory {
         self.support.write_ordering == WriteOrdering::None
     }
 
-    /// Returns whether its allocation is still that of the beginning: no other has its address.
+    /// Returns whether the address still has the allocation that it had when this memory was made.
     pub(crate) fn is_there(&self) -> Result<bool, ProviderError> {
         Ok(self.gpu.buffer_id(self.memory.addr())? == self.buffer)
     }
 
-    /// Its DMA-BUFs, the best first; the first byte of each lies at the offset that it says. None where an HCA takes its address.
+    /// Returns the DMA-BUFs of the memory, the best first. Each gives the offset of the memory's first byte in it. The list is empty if an
+    /// HCA registers the memory by its address.
     pub(crate) fn dmabufs(&self) -> Result<Vec<MemoryDmabuf>, ProviderError> {
         let mut dmabufs = match self.memory.dmabufs() {
             Ok(dmabufs) => dmabufs,
@@ -189,18 +191,18 @@ impl fmt::Debug for GpuMemory {
     }
 }
 
-/// Memory of either kind, as an engine registers it.
+/// Memory of the host or of a GPU, as an engine registers it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AnyMemory {
-    /// Of the host.
+    /// Memory of the host.
     Host(Arc<HostMemory>),
-    /// Of a GPU.
+    /// Memory of a GPU.
     Gpu(Arc<GpuMemory>),
 }
 
 impl AnyMemory {
-    /// Its first byte, as requests name it.
+    /// Returns the address of the first byte, which requests use.
     #[must_use]
     pub fn address(&self) -> u64 {
         match self {
@@ -209,7 +211,7 @@ impl AnyMemory {
         }
     }
 
-    /// Its length.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match self {
@@ -218,7 +220,7 @@ impl AnyMemory {
         }
     }
 
-    /// That of a GPU.
+    /// Returns the memory if it is of a GPU.
     pub(crate) fn gpu(&self) -> Option<&Arc<GpuMemory>> {
         match self {
             Self::Host(_) => None,
@@ -226,7 +228,7 @@ impl AnyMemory {
         }
     }
 
-    /// Returns the NUMA node that it is near, if the system says it.
+    /// Returns the NUMA node that the memory is near, if the system says it.
     pub(crate) fn numa_node(&self) -> Option<u32> {
         match self {
             Self::Host(memory) => memory.numa_node(),

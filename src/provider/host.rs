@@ -1,4 +1,4 @@
-//! QPs of an mlx5 HCA, and beside them copies for peers of this machine.
+//! The provider of an engine on an HCA: QPs of the HCA, and copies for peers of this machine.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::local::LocalLane;
 use super::mlx5::{Mlx5Lane, Mlx5Reaper};
 use super::{Cause, Chain, Completion, Lane, Posted, Provider, Tag};
 
-/// What an engine on an HCA has.
+/// The provider of an engine on an HCA.
 #[derive(Debug)]
 pub(crate) enum Host {}
 
@@ -15,16 +15,16 @@ impl Provider for Host {
     type Reaper = Mlx5Reaper;
 }
 
-/// One of either kind. Of copies the reaper knows nothing.
+/// A lane of either kind. The reaper sees only the QPs: copies complete in their own lanes.
 #[derive(Debug)]
 pub(crate) enum HostLane {
-    /// A QP.
+    /// A QP of the HCA.
     Mlx5(Mlx5Lane),
-    /// Copies.
+    /// Copies for a peer of this machine.
     Local(Box<LocalLane>),
 }
 
-/// Calls the same of the one that it is.
+/// Makes the call on the lane inside, of whichever kind it is.
 macro_rules! either {
     ($lane:expr, $it:ident => $call:expr) => {
         match $lane {

@@ -1,6 +1,6 @@
-//! Host memory that HCAs read and write while this process has it.
+//! Host memory that HCAs read and write for as long as this process holds it.
 //!
-//! Memory of a program may be a mapping of a file, and the file may be truncated. Such memory the kernel copies (`files`).
+//! Memory of a program may map a file that is truncated later. Module `files` lets the kernel copy such memory.
 
 // UNSAFETY: maps memory, takes that of others, and copies from and to memory that HCAs change at any time.
 #![expect(unsafe_code, reason = "memory shared with HCAs")]
@@ -18,29 +18,29 @@ use super::error::ProviderError;
 use super::files::{self, FileRange};
 use crate::gpu::{FileName, Mapping, SharedFile};
 
-/// Most bytes of one memory: half of the address space.
+/// The largest number of bytes of one memory: half of the address space.
 const MOST: u64 = 1 << 46;
 
-/// Memory that HCAs read and write: its own pages, zeros at first, or a program's. Rust gets at it by copies: peers may write it at any
-/// time, so no reference into it exists.
+/// Memory that HCAs read and write: pages of its own, which are zero at first, or memory of a program. Peers may write it at any time. So
+/// no Rust reference into it exists, and Rust code only copies from and to it.
 pub struct HostMemory {
     first: NonNull<u8>,
     bytes: usize,
     owner: Owner,
-    /// Where its pages may go.
+    /// The entry in the list of memory that may lose pages, if this memory maps a file that may become shorter.
     file_range: Option<FileRange>,
 }
 
-/// Whose memory it is.
+/// What the pages belong to.
 enum Owner {
-    /// Pages that are unmapped with it.
+    /// Private pages, which are unmapped when the memory is dropped.
     Own,
-    /// Pages of a file that other processes of this machine map, too.
+    /// Pages of a file that other processes of this machine map too.
     Shared(
         SharedFile,
         #[expect(dead_code, reason = "held for its drop")] Mapping,
     ),
-    /// Another's, which goes after it.
+    /// Memory of a program or of another `HostMemory`, with what keeps it, which is dropped last.
     Other(#[expect(dead_code, reason = "held for its drop")] Option<Box<dyn Any + Send + Sync>>),
 }
 
@@ -50,10 +50,10 @@ unsafe impl Send for HostMemory {}
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// `bytes` bytes of zeros. The system gives them pages when they are first touched.
+    /// Returns `bytes` bytes of zeros. The system gives them pages when they are first touched.
     ///
     /// # Errors
-    /// [`ProviderError::Memory`]: no byte, or more than the limit; [`ProviderError::System`]: the system has no memory left.
+    /// [`ProviderError::Memory`]: `bytes` is 0 or above the limit; [`ProviderError::System`]: the system has no memory left.
     pub fn new(bytes: u64) -> Result<Self, ProviderError> {
         let length = usize::try_from(bytes).ok();
         let length = length.filter(|_| (1..=MOST).contains(&bytes));
@@ -73,7 +73,7 @@ impl HostMemory {
         if mapped == libc::MAP_FAILED {
             return Err(failed());
         }
-        // Peers name it by its address.
+        // Peers use its address.
         mapped.expose_provenance();
         let first = NonNull::new(mapped.cast::<u8>()).ok_or_else(failed)?;
         Ok(Self {
@@ -84,7 +84,7 @@ impl HostMemory {
         })
     }
 
-    /// As `new`, in pages that engines of other processes of this machine and user may map. They copy at the speed of memory,
+    /// As `new`, in pages that engines of other processes of this machine and user may map. Those engines then copy at the speed of memory,
     /// without a system call.
     ///
     /// # Errors
@@ -107,10 +107,10 @@ impl HostMemory {
         })
     }
 
-    /// The `bytes` bytes at `offset` of `whole`, as memory of their own. They keep the whole.
+    /// Returns the `bytes` bytes at `offset` of `whole` as memory of their own, which keeps `whole`.
     ///
     /// # Errors
-    /// [`ProviderError::Memory`]: no byte; [`ProviderError::Range`]: not inside.
+    /// [`ProviderError::Memory`]: `bytes` is 0; [`ProviderError::Range`]: the bytes are not all inside `whole`.
     pub fn part(whole: &Arc<Self>, offset: u64, bytes: u64) -> Result<Self, ProviderError> {
         let length = usize::try_from(bytes).ok().filter(|length| *length > 0);
         let length = length.ok_or(ProviderError::Memory { bytes, most: MOST })?;
@@ -128,7 +128,7 @@ impl HostMemory {
         })
     }
 
-    /// By which other processes map it; none of memory that is not shared.
+    /// Returns the name of the file that other processes map. Returns None for memory that is not shared.
     pub(crate) fn file(&self) -> Option<FileName> {
         match &self.owner {
             Owner::Shared(file, _) => Some(file.name()),
@@ -136,21 +136,22 @@ impl HostMemory {
         }
     }
 
-    /// The `bytes` bytes at `first`, which a program has: `owner`, which may be what keeps them, goes after all that uses them.
+    /// Returns the `bytes` bytes at `first`, which belong to a program. `owner` may be what keeps them: it is dropped after everything that
+    /// uses them.
     ///
-    /// They may be a mapping of a file. If somebody truncates the file, pages of the mapping are gone. What copies the bytes by the
-    /// processor then fails, with EFAULT or an error of protection as its cause, and the process goes on: lanes within this machine,
-    /// the software HCA, and [`HostMemory::read`] and [`HostMemory::write`]. The kernel makes these copies, which costs a system call each.
-    /// This call reads once how the bytes are mapped. The caller bears the rest of the risk:
+    /// The bytes may map a file. If the file is truncated, pages of the mapping are gone. Copies of the bytes by the processor then fail,
+    /// with EFAULT or a protection error as the cause, and the process goes on. This holds for lanes within this machine, the software HCA,
+    /// [`HostMemory::read`] and [`HostMemory::write`]. The kernel makes these copies, at one system call each. `over` reads once how the
+    /// bytes are mapped. The caller bears the other risks:
     ///
-    /// - A hardware HCA has pinned the pages. It goes on to use them, and nobody sees in the file what it writes.
+    /// - A hardware HCA has pinned the pages. It goes on using them, and what it writes never shows in the file.
     /// - The caller's own loads and stores end the process with SIGBUS, and so do those of a driver that copies for a GPU.
-    /// - A sandbox that forbids `process_vm_writev` on the own process leaves copies that end the process.
+    /// - A sandbox may forbid `process_vm_writev` on the own process. Copies then end the process where a page is gone.
     ///
-    /// A file that cannot shrink has none of it: a memfd with `F_SEAL_SHRINK`, or [`HostMemory::shared`].
+    /// A file that cannot shrink has none of these risks: a memfd with `F_SEAL_SHRINK`, or [`HostMemory::shared`].
     ///
     /// # Errors
-    /// [`ProviderError::Memory`]: no byte, more than the limit, or a range that ends beyond the last address.
+    /// [`ProviderError::Memory`]: `bytes` is 0 or above the limit, or the range ends beyond the last address.
     ///
     /// # Safety
     /// The bytes stay readable and writable memory until the result is dropped. Before that every region that was registered of
@@ -165,7 +166,7 @@ impl HostMemory {
         unsafe { Self::over_mapped(&Mappings::now(), first, bytes, owner) }
     }
 
-    /// As [`HostMemory::over`], where the caller has read the mappings: once for many memories.
+    /// As [`HostMemory::over`], with mappings that the caller has read once for many memories.
     ///
     /// # Errors
     /// As [`HostMemory::over`].
@@ -200,13 +201,13 @@ impl HostMemory {
         self.first.as_ptr().addr() as u64
     }
 
-    /// Its length.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes as u64
     }
 
-    /// Returns the NUMA node of its first page, if that is in memory and the system says it.
+    /// Returns the NUMA node of the first page, if that page is in memory and the system says the node.
     pub(crate) fn numa_node(&self) -> Option<u32> {
         let (mut page, mut node) = (self.first.as_ptr().cast::<libc::c_void>(), -1i32);
         let nowhere = std::ptr::null::<libc::c_int>();
@@ -225,10 +226,10 @@ impl HostMemory {
         (asked == 0).then_some(node)?.try_into().ok()
     }
 
-    /// Copies `from` to `offset`.
+    /// Copies `from` into the memory at `offset`.
     ///
     /// # Errors
-    /// [`ProviderError::Range`]; [`ProviderError::Gone`]: some bytes may have been copied.
+    /// [`ProviderError::Range`]; [`ProviderError::Gone`], after which some bytes may have been copied.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), ProviderError> {
         let place = self.place(offset, from.len())?;
         if self.file_range.is_some() {
@@ -258,7 +259,7 @@ impl HostMemory {
         Ok(())
     }
 
-    /// Copies from `offset` to `to`.
+    /// Copies the bytes at `offset` of the memory to `to`.
     ///
     /// # Errors
     /// [`ProviderError::Range`]; [`ProviderError::Gone`].
@@ -288,7 +289,7 @@ impl HostMemory {
         Ok(())
     }
 
-    /// Where a page of these bytes is gone.
+    /// Returns the error that a page of these bytes is gone.
     fn gone(&self, offset: u64, bytes: usize) -> ProviderError {
         ProviderError::Gone {
             address: self.address() + offset,
@@ -296,7 +297,7 @@ impl HostMemory {
         }
     }
 
-    /// Stores an aligned word at `offset`, after all that this thread has seen. Nothing where it does not lie inside, or where its page
+    /// Stores a word at `offset`, after all that this thread has stored or seen. Does nothing if it is not aligned or inside, or its page
     /// is gone.
     pub(crate) fn store(&self, offset: u64, value: u64) {
         if self.file_range.is_some() {
@@ -310,7 +311,7 @@ impl HostMemory {
         }
     }
 
-    /// Where `bytes` bytes at `offset` lie.
+    /// Returns `offset` as an index if the `bytes` bytes there lie inside.
     fn place(&self, offset: u64, bytes: usize) -> Result<usize, ProviderError> {
         let place = usize::try_from(offset).ok();
         let end = place.and_then(|place| place.checked_add(bytes));
@@ -324,21 +325,22 @@ impl HostMemory {
         }
     }
 
-    /// Returns the byte at `place`, which is inside.
+    /// Returns the byte at `place`, which is inside the memory.
     fn byte(&self, place: usize) -> &AtomicU8 {
         debug_assert!(place < self.bytes, "byte {place} of {}", self.bytes);
         // SAFETY: inside the memory, as `place` has checked, which lives as long as `self`; all access is atomic or from outside.
         unsafe { AtomicU8::from_ptr(self.first.as_ptr().add(place)) }
     }
 
-    /// Returns the aligned word at `place`, which is inside.
+    /// Returns the aligned word at `place`, which is inside the memory.
     fn word(&self, place: usize) -> &AtomicU64 {
         debug_assert!(place + 8 <= self.bytes);
         // SAFETY: as in `byte`; `split` gives places of whole aligned words.
         unsafe { AtomicU64::from_ptr(self.first.as_ptr().add(place).cast()) }
     }
 
-    /// Bytes before the first aligned word, whole words, and bytes after them, of `bytes` bytes at `place`.
+    /// Splits the `bytes` bytes at `place`: returns the number of bytes before the first aligned word, of whole words, and of bytes after
+    /// them.
     fn split(&self, place: usize, bytes: usize) -> (usize, usize, usize) {
         let odd = (self.first.as_ptr().addr() % 8 + place) % 8;
         let head = ((8 - odd) % 8).min(bytes);
@@ -347,9 +349,9 @@ impl HostMemory {
     }
 }
 
-/// Copies a local range of a chain, of `into.len()` bytes, as this thread sees it now.
+/// Copies the bytes of a local range, as this thread sees them now. `into` has as many bytes.
 pub(super) fn copy_out(range: &LocalRange, into: &mut [u8]) {
-    // An address of this process.
+    // The range is memory of this process, so the address fits.
     let address = usize::try_from(range.address).unwrap_or(usize::MAX);
     let first = std::ptr::with_exposed_provenance_mut::<u8>(address);
     debug_assert_eq!(range.bytes as usize, into.len());
@@ -393,7 +395,7 @@ mod tests {
         let shared = HostMemory::shared(64).unwrap();
         copy_all(&shared);
         assert!(shared.file().is_some());
-        // Memory of a program, which begins anywhere.
+        // Memory of a program, at every alignment.
         let mut bytes = [0u64; 9];
         for skipped in 0..8 {
             let first = bytes.as_mut_ptr().cast::<u8>().wrapping_add(skipped);

@@ -1,13 +1,13 @@
-//! Queues that a thread of the host posts to, whatever stands behind them: traits, and the providers.
+//! The traits of queues that a thread of the host posts to, and the providers that implement them.
 //!
-//! A [`Lane`] is one send queue, used by one thread. It takes the WQEs of a chain as far as it can, and says why it stopped. A
-//! [`Reaper`] is where the WQEs of many lanes complete, used by the same thread. Every WQE that a lane has taken is accounted for
-//! once: as done, or as failed with its cause. This holds for unsignalled WQEs too, and when the lane is in error.
+//! A [`Lane`] is one send queue, used by one thread. Its `post` takes as many WQEs of a chain as fit, and says why it stopped. A [`Reaper`]
+//! is where the WQEs of many lanes complete; the thread of the lanes uses it. Every WQE that a lane has taken is accounted for once: as
+//! done, or as failed with its cause. This holds for unsignalled WQEs too, and when the lane is in error.
 //!
-//! `mlx5` posts to QPs of an HCA, made by DevX, with the segments of mlx5-prm. `sink` has no HCA: what is rung for completes, which
-//! shows what all the rest costs. `local` copies between the memory of this process and that of a peer on this machine; `host` has QPs and
-//! such copies beside each other. `memory` is host memory that HCAs of this process and of peers read and write, and `gpu_memory`
-//! that of a GPU. `files` knows which memory of the host may lose pages, because its file is truncated.
+//! The provider `mlx5` posts to QPs of an HCA, which are made by DevX, with the segments of mlx5-prm. `sink` has no HCA: its WQEs complete
+//! once they are rung for, which shows what the rest of an engine costs. `local` copies between the memory of this process and that of a
+//! peer on this machine. `host` has both such copies and QPs. `memory` is host memory that HCAs of this process and of peers read and
+//! write, and `gpu_memory` is such memory of a GPU. `files` knows which host memory may lose pages because its file is truncated.
 
 mod chain;
 mod error;

@@ -1,4 +1,4 @@
-//! A queue that a thread of the host posts to, and where its WQEs complete: the traits.
+//! The traits of a queue that a thread of the host posts to, and of the place where its WQEs complete.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::provider::chain::{Chain, Tag};
 use crate::provider::error::ProviderError;
 use crate::provider::wake::Wake;
 
-/// Why a WQE has failed, as the HCA says it.
+/// Why a WQE has failed, as its CQE or the system says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cause {
     /// `syndrome` of the CQE.
@@ -26,10 +26,10 @@ impl Cause {
         vendor: 0,
     };
 
-    /// `syndrome` of what no HCA has said: `vendor` is the error number of the system.
+    /// The `syndrome` of a cause that no HCA has reported. Its `vendor` is the error number of the system.
     pub const SYSTEM: u8 = 0xe0;
 
-    /// A call of the system has failed with this error number.
+    /// Returns the cause that a system call has failed with this error number.
     #[must_use]
     pub fn of_system(errno: i32) -> Self {
         Self {
@@ -38,13 +38,13 @@ impl Cause {
         }
     }
 
-    /// Returns the error number of the system; none where an HCA has said the cause.
+    /// Returns the error number of the system. Returns None if an HCA has reported the cause.
     #[must_use]
     pub fn errno(self) -> Option<i32> {
         (self.syndrome == Self::SYSTEM).then(|| self.vendor.into())
     }
 
-    /// Whether it fails on every queue: the WQE itself is wrong, by its lengths, keys, bounds or rights, or the peer's process has ended.
+    /// Returns whether the WQE fails on every queue: its lengths, keys, bounds or rights are wrong, or the peer's process has ended.
     #[must_use]
     pub fn is_of_the_request(self) -> bool {
         if let Some(libc::ESRCH | libc::EFAULT) = self.errno() {
@@ -61,7 +61,7 @@ impl Cause {
         own.contains(&Syndrome(self.syndrome))
     }
 
-    /// Returns whether it only follows from what has happened to another WQE.
+    /// Returns whether the WQE failed only because another WQE had failed or the QP had been put into the error state.
     #[must_use]
     pub fn is_flush(self) -> bool {
         self.syndrome == Self::FLUSHED.syndrome
@@ -80,110 +80,111 @@ impl fmt::Display for Cause {
 /// Why a post stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The queue has no room for the next WQE: it may be posted again when something has completed.
+    /// The queue has no room for the next WQE. The caller may post it again once a WQE has completed.
     Full,
-    /// The queue takes nothing more.
+    /// The queue has failed and takes no more WQEs.
     Failed,
 }
 
 /// What a post has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posted {
-    /// WQEs that the lane has taken.
+    /// The number of WQEs that the lane has taken.
     pub count: usize,
-    /// Why not all.
+    /// Why the lane has not taken all, if it has not.
     pub stop: Option<Stop>,
 }
 
-/// What a reaper has found of a lane.
+/// A completion of a lane that a reaper has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// Number of the lane.
     pub lane: u32,
-    /// What is accounted for.
+    /// Which WQEs it accounts for.
     pub what: Completed,
-    /// Index of the last of these WQEs, modulo 2^16.
+    /// The index of the last of these WQEs, modulo 2^16.
     pub index: u16,
-    /// Why that one has failed.
+    /// Why the last of these WQEs has failed, if it has.
     pub cause: Option<Cause>,
 }
 
 /// WQEs that a completion accounts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completed {
-    /// All of the send queue up to one.
+    /// All WQEs of the send queue up to the one that the completion names.
     Sends,
-    /// One of the receive queue, which a WRITE of the peer with this immediate has consumed.
+    /// One WQE of the receive queue, which a WRITE of the peer with this immediate has consumed.
     Receive(Option<u32>),
 }
 
-/// One send queue, and beside it receive WQEs that WRITEs of the peer with an immediate consume. One thread uses it.
+/// One send queue, and a receive queue whose WQEs are consumed by the peer's WRITEs with an immediate. One thread uses it.
 pub trait Lane: Send {
-    /// By which completions name it.
+    /// Returns the number by which completions name the lane.
     fn number(&self) -> u32;
 
-    /// So many WQEs of up to `ranges` local ranges it takes in any case.
+    /// Returns how many WQEs of up to `ranges` local ranges the lane is sure to take.
     fn room(&self, ranges: u32) -> u32;
 
-    /// Takes the WQEs of `chain` with these numbers, as many as it can. The HCA sees none of them before [`Lane::ring`].
+    /// Takes the WQEs of `chain` with these numbers, as many as fit. The HCA sees none of them before [`Lane::ring`].
     fn post(&mut self, chain: &Chain, which: Range<usize>) -> Posted;
 
-    /// Lets the HCA run what was posted.
+    /// Lets the HCA execute what was posted.
     fn ring(&mut self);
 
-    /// Accounts for the WQEs that `completion`, one of this lane, is about, in their order: the tag of each, and why it has failed.
-    /// After the first failure the lane takes nothing more.
+    /// Accounts for the WQEs that `completion` of this lane covers, in their order: gives `each` the tag of the WQE, and why it has failed.
+    /// After the first failure the lane takes no more WQEs.
     fn retire(&mut self, completion: &Completion, each: impl FnMut(Tag, Option<Cause>));
 
-    /// WQEs of the send queue that are not accounted for.
+    /// Returns the number of WQEs of the send queue that are not accounted for.
     fn in_flight(&self) -> u32;
 
-    /// Posts receive WQEs. The thread knows the lane, so that what completes of it is known for its.
+    /// Posts receive WQEs. The caller has listed the lane before, so it can assign their completions to it.
     fn open(&mut self) {}
 
-    /// Accounts for the receive WQE that `completion`, one of this lane, is about, and posts it again unless the lane has failed.
+    /// Accounts for the receive WQE that `completion` of this lane names, and posts it again unless the lane has failed.
     fn receive(&mut self, _completion: &Completion) {}
 
-    /// Receive WQEs that are not accounted for.
+    /// Returns the number of receive WQEs that are not accounted for.
     fn receives(&self) -> u32 {
         0
     }
 
-    /// Returns whether one of those is of this slot.
+    /// Returns whether a WQE of transfer slot `slot` is not accounted for.
     fn holds(&self, slot: u32) -> bool;
 
-    /// Returns whether the thread that uses it does its work, by [`Lane::advance`]. Else an HCA does.
+    /// Returns whether the thread that uses the lane moves the bytes, in [`Lane::advance`]. If not, an HCA moves them.
     fn copies(&self) -> bool {
         false
     }
 
-    /// Does a bounded part of the work: what is accounted for then.
+    /// Moves a bounded part of the bytes. Returns a completion if WQEs can be accounted for then.
     fn advance(&mut self) -> Option<Completion> {
         None
     }
 
-    /// Fails what is under way of this slot, or all of it. `false`: only an HCA can, which takes the queue into the error state.
+    /// Fails the WQEs under way of this slot, or of all slots. Returns false if only the HCA can fail them, once the QP is in the error
+    /// state.
     fn flush(&mut self, _slot: Option<u32>) -> bool {
         false
     }
 }
 
-/// Where WQEs complete. One thread uses it, the one that uses its lanes.
+/// The place where WQEs complete. The thread that uses its lanes uses it, and no other does.
 pub trait Reaper: Send {
-    /// Adds to `found` what has completed, until `found` has `most` entries.
+    /// Adds completions to `found`, until `found` has `most` entries.
     fn reap(&mut self, found: &mut Vec<Completion>, most: usize);
 
-    /// Sleeps until something has completed, `wake` wakes, or the time is over. It may return early.
+    /// Sleeps until a WQE has completed, `wake` is woken, or the time is over. It may return early.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// An error of the system.
     fn sleep(&mut self, wake: &Wake, most: Option<Duration>) -> Result<(), ProviderError>;
 }
 
-/// Lanes and reapers that fit each other.
+/// A kind of lanes and the reapers that fit them.
 pub trait Provider: 'static {
-    /// Its send queues.
+    /// The type of its send queues.
     type Lane: Lane;
-    /// Its completion queues.
+    /// The type of its completion queues.
     type Reaper: Reaper;
 }

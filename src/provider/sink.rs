@@ -1,4 +1,4 @@
-//! Lanes without an HCA: what is rung for is done. No byte moves.
+//! Lanes without an HCA: a WQE is done once it is rung for, and no byte moves.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::{
     Wake,
 };
 
-/// Completes without an HCA.
+/// The provider without an HCA.
 #[derive(Debug)]
 pub enum Sink {}
 
@@ -19,7 +19,7 @@ impl Provider for Sink {
     type Reaper = SinkReaper;
 }
 
-/// A queue of `depth` WQEs.
+/// A send queue without an HCA.
 #[derive(Debug)]
 pub struct SinkLane {
     number: u32,
@@ -31,22 +31,22 @@ pub struct SinkLane {
     receives: u32,
 }
 
-/// What a lane without an HCA does wrong, for tests.
+/// A fault of a lane without an HCA, for tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SinkFault {
-    /// It refuses the WQE of this index, and all after it.
+    /// The lane refuses the WQE of this index, and all after it.
     Refuses(u64),
-    /// It panics when it is to take the WQE of this index.
+    /// The lane panics when it is to take the WQE of this index.
     Panics(u64),
 }
 
 impl SinkLane {
-    /// WQEs that were rung for, for the reaper.
+    /// Returns the number of WQEs that were rung for, which the reaper watches.
     pub(crate) fn rung(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.rung)
     }
 
-    /// A lane of `depth` WQEs, a power of two up to 2^15.
+    /// Returns a lane of `depth` WQEs, a power of two up to 2^15.
     #[must_use]
     pub fn new(number: u32, depth: u32) -> Self {
         let depth = depth.clamp(1, 1 << 15).next_power_of_two();
@@ -61,13 +61,13 @@ impl SinkLane {
         }
     }
 
-    /// As `new`, with so many receive WQEs.
+    /// Returns the lane with so many receive WQEs.
     #[cfg(test)]
     pub(crate) fn with_receives(self, receives: u32) -> Self {
         Self { receives, ..self }
     }
 
-    /// As `with_receives`, with this fault.
+    /// Returns the lane with this fault.
     #[must_use]
     pub fn with_fault(mut self, fault: Option<SinkFault>) -> Self {
         self.fault = fault;
@@ -140,20 +140,20 @@ fn panic_at(index: u64) -> ! {
     panic!("planted at WQE {index}")
 }
 
-/// Returns the index as a CQE carries it.
+/// Returns the low 16 bits of the index, as a CQE carries them.
 fn low(index: u64) -> u16 {
     let [a, b, ..] = index.to_le_bytes();
     u16::from_le_bytes([a, b])
 }
 
-/// Completes what was rung for on the lanes that it knows.
+/// The reaper of lanes without an HCA: it completes what was rung for on the lanes that were added to it.
 #[derive(Debug, Default)]
 pub struct SinkReaper {
     lanes: Vec<(u32, Arc<AtomicU64>, u64)>,
 }
 
 impl SinkReaper {
-    /// From now on it completes for this lane too.
+    /// Lets the reaper complete the WQEs of this lane too.
     pub fn add(&mut self, lane: &SinkLane) {
         self.lanes.push((lane.number, lane.rung(), 0));
     }

@@ -1,4 +1,4 @@
-//! How a thread that sleeps is woken by others, at the cost of one load where it is awake.
+//! How threads wake a thread that sleeps. A wake costs one load if that thread is awake.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -9,17 +9,17 @@ use rustix::io::{Errno, read, write};
 
 use super::error::ProviderError;
 
-/// What a sleeper watches besides.
+/// A descriptor that a sleeper watches besides its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Watched<'a> {
-    /// It wakes when it is readable.
+    /// The descriptor. The sleeper wakes when it is readable.
     pub fd: BorrowedFd<'a>,
-    /// It wakes when it is writable, too.
+    /// The sleeper also wakes when the descriptor is writable.
     pub is_written: bool,
 }
 
 impl<'a> Watched<'a> {
-    /// Until it is readable.
+    /// Watches until `fd` is readable.
     #[must_use]
     pub const fn read(fd: BorrowedFd<'a>) -> Self {
         Self {
@@ -29,17 +29,17 @@ impl<'a> Watched<'a> {
     }
 }
 
-/// One thread sleeps on it, any other wakes it.
+/// What one thread sleeps on, and any other thread wakes it by.
 #[derive(Debug)]
 pub struct Wake {
     fd: OwnedFd,
     is_asleep: AtomicBool,
-    /// How often a sleep has ended.
+    /// The number of sleeps that have ended.
     wakes: AtomicU64,
 }
 
 impl Wake {
-    /// A new wake, on which no thread sleeps yet.
+    /// Returns a new wake, on which no thread sleeps yet.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -53,23 +53,23 @@ impl Wake {
         })
     }
 
-    /// Wakes the sleeper after what the caller has stored for it, by a store of `SeqCst`.
+    /// Wakes the sleeper. Before the call, the caller stores what the sleeper is to see, with `SeqCst`.
     pub fn wake(&self) {
         // SeqCst: either this sees the sleeper, or the sleeper, which looks once more, sees what was stored.
         if self.is_asleep.load(Ordering::SeqCst) {
-            // Full is as good as written.
+            // A write fails if the count of the eventfd is full, and then the eventfd is readable already.
             let _ = write(&self.fd, &1u64.to_ne_bytes());
         }
     }
 
-    /// From here on [`Wake::wake`] wakes. The sleeper looks once more for work, then calls [`Wake::sleep`].
+    /// Announces a sleep: from now on [`Wake::wake`] writes. The sleeper then looks once more for work, and calls [`Wake::sleep`].
     pub fn begin(&self) {
         self.is_asleep.store(true, Ordering::SeqCst);
-        // No load of that look is taken before the store.
+        // No load of that look is taken before the store above.
         fence(Ordering::SeqCst);
     }
 
-    /// The sleeper is awake.
+    /// Notes that the sleeper is awake.
     pub fn end(&self) {
         self.is_asleep.store(false, Ordering::SeqCst);
         self.wakes.fetch_add(1, Ordering::Relaxed);
@@ -77,20 +77,20 @@ impl Wake {
         let _ = read(&self.fd, &mut count);
     }
 
-    /// Returns how often its sleeper has woken.
+    /// Returns how often the sleeper has woken.
     pub(crate) fn wakes(&self) -> u64 {
         self.wakes.load(Ordering::Relaxed)
     }
 
-    /// Readable while it wakes, for a sleeper that has another one to sleep on.
+    /// Returns the descriptor of this wake, which a wake makes readable. A sleeper on another `Wake` can watch it.
     pub(super) fn watched(&self) -> Watched<'_> {
         Watched::read(self.fd.as_fd())
     }
 
-    /// Sleeps until it is woken, `other` is ready, or the time is over.
+    /// Sleeps until a thread wakes it, `other` is ready, or the time is over.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// An error of the system.
     pub fn sleep(
         &self,
         other: Option<Watched<'_>>,
@@ -100,10 +100,10 @@ impl Wake {
         self.sleep_beside([other.unwrap_or(own), own], most)
     }
 
-    /// Sleeps until it is woken, one of `others` is ready, or the time is over.
+    /// Sleeps until a thread wakes it, one of `others` is ready, or the time is over.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// An error of the system.
     pub(super) fn sleep_beside(
         &self,
         others: [Watched<'_>; 2],

@@ -1,7 +1,7 @@
-//! Which process may read and write the memory of this one, where Yama asks for that (`ptrace_scope` 1).
+//! Which process may read and write the memory of this one, where Yama wants an explicit permission (`ptrace_scope` 1).
 //!
-//! Yama lets one process at a time. The first living peer has the permission for as long as it has a connection. Then the engine
-//! takes it back, and the next peer that connects may have it.
+//! Under Yama a process can permit one other process at a time. The engine permits the first peer, for as long as that peer has a
+//! connection and lives. Then the engine takes the permission back, and the next peer that connects may have it.
 
 // UNSAFETY: a system call.
 #![expect(unsafe_code, reason = "PR_SET_PTRACER")]
@@ -18,19 +18,19 @@ static TRACER: Mutex<Tracer> = Mutex::new(Tracer {
     connections: 0,
 });
 
-/// Who may.
+/// The process that has the permission.
 #[derive(Debug)]
 struct Tracer {
     process: Option<Process>,
-    /// Its connections that stand on that.
+    /// The number of its connections that need the permission.
     connections: u32,
 }
 
-/// A connection of the process that may. With the last one that ends.
+/// A connection of the process that has the permission. The permission ends with the last such connection.
 #[derive(Debug)]
 pub(crate) struct Admitted(Process);
 
-/// Lets the process of a peer, which is to have a connection. None: it need not be let, or another one may.
+/// Permits the process of a peer that is to have a connection. Returns None if it needs no permission, or another process has it.
 pub(crate) fn admit(peer: &Process) -> Option<Admitted> {
     let is_restricted = fs::read_to_string(YAMA).is_ok_and(|scope| scope.trim() == "1");
     let pid = peer.pid_here().filter(|_| is_restricted)?;
@@ -46,7 +46,8 @@ impl Drop for Admitted {
 }
 
 impl Tracer {
-    /// One more connection of `peer`, which `set` lets if it may. Whether it may.
+    /// Counts one more connection of `peer`. If no living process has the permission, `set` gives it to `peer`. Returns whether `peer` has
+    /// it.
     fn enter(&mut self, peer: &Process, set: impl FnOnce() -> bool) -> bool {
         let known = self.process.as_ref().filter(|it| !it.has_ended());
         match known {
@@ -62,7 +63,8 @@ impl Tracer {
         true
     }
 
-    /// A connection of `peer` has ended. With the last one `set` takes it back, unless another process has it by now.
+    /// Notes that a connection of `peer` has ended. With the last one `set` takes the permission back, unless another process has it by
+    /// now.
     fn leave(&mut self, peer: &Process, set: impl FnOnce() -> bool) {
         if self.process.as_ref() != Some(peer) {
             return;
@@ -75,7 +77,7 @@ impl Tracer {
     }
 }
 
-/// Lets process `pid`, 0 for none. Whether the system has done it.
+/// Permits process `pid`, or no process if `pid` is 0. Returns whether the system has done it.
 fn set(pid: u32) -> bool {
     // SAFETY: it takes numbers only.
     let set = unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(pid), 0, 0, 0) };
@@ -86,7 +88,7 @@ fn set(pid: u32) -> bool {
 }
 
 fn tracer() -> MutexGuard<'static, Tracer> {
-    // Each change is whole.
+    // Each change under the lock is complete, so a poisoned lock does no harm.
     TRACER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -125,7 +127,7 @@ mod tests {
         tracer.leave(&first, || std::mem::replace(&mut is_taken_back, true));
         assert!(is_taken_back);
         assert!(tracer.enter(&second, || true));
-        // One that has ended need not give it back.
+        // A process that has ended need not give the permission back.
         end(other);
         assert!(tracer.enter(&first, || true));
         tracer.leave(&second, none);

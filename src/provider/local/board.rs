@@ -1,11 +1,11 @@
-//! The words that an engine keeps for peers of its machine: its regions, and the peers that are copying.
+//! The board of an engine: words in which peers of its machine find its regions, and in which they say that they copy.
 //!
-//! A peer that copies enters first: it makes its sequence number odd, then checks that its seat is open and the region is shown.
-//! The owner that takes a region away first marks it so, then waits for each odd number until it has changed. So no peer uses a
-//! region that was taken away, as after the end of a key. Both steps are sequentially consistent.
+//! A peer that copies enters first: it makes its sequence number odd, then checks that its seat is open and the region is shown. An owner
+//! that takes a region away first marks the region so, then waits until each odd number has changed. So no peer uses a region that was
+//! taken away, just as after the end of a key. Both steps are sequentially consistent.
 //!
-//! Other processes map these words, and may write anything into them. So peers of this process have words of their own, which no
-//! other process reaches. By these words other processes of this user can break nothing that they could not break anyway.
+//! Other processes map these words, and may write anything into them. So peers of this process have words of their own, which no other
+//! process reaches. Other processes of this user can break nothing by these words that they could not break anyway.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,71 +23,71 @@ use super::words::Words;
 use crate::deadline::Looks;
 use crate::gpu::{FileName, Gpu, SharedFile};
 
-/// Peers of a kind at a time.
+/// The number of seats for each kind of peer: peers of this process, and peers of others.
 const SEATS: usize = 256;
 /// Most threads of a peer that copy at a time.
 pub(crate) const MOST_COPIERS: usize = 8;
-/// Regions at a time.
+/// The most regions that a board shows at a time.
 const REGIONS: usize = 1 << 14;
 
 const HEAD_WORDS: usize = 16;
 const SEAT_WORDS: usize = 8 + MOST_COPIERS;
 const REGION_WORDS: usize = 8;
 const FIRST_REGION: usize = HEAD_WORDS + SEATS * SEAT_WORDS;
-/// After all that is of peers: the counters, in pages of their own.
+/// First word of the counters, which follow all words of seats and regions, in pages of their own.
 pub(super) const FIRST_COUNT: usize =
     (FIRST_REGION + REGIONS * REGION_WORDS).next_multiple_of(PAGE);
-/// After the counters: handles of memory of GPUs. Peers of this process need none.
+/// First word of the handles of GPU memory, which follow the counters. Peers of this process need no handles.
 const FIRST_NAME: usize = (FIRST_COUNT + COUNT_WORDS).next_multiple_of(PAGE);
 pub(super) const WORDS: usize = FIRST_NAME + ALL_WORDS;
 
 /// First word of the head: the number of places that regions have ever used.
 const USED: usize = 0;
-/// Second word of the head: not 0 while some region has no place.
+/// Second word of the head: not 0 while a region has no place on the board.
 const CROWDED: usize = 1;
-/// Where the words of the secret begin in the head.
+/// First word of the secret in the head.
 const SECRET: usize = 2;
-/// Words of a seat. `OPEN` is the life of the connection whose peer may copy, 0 for none. Then what this engine keeps for the peer.
-/// The numbers of its threads have the life in their upper half. So a thread of an ended connection does not
+/// The words of a seat. `OPEN` is the life of the connection whose peer may copy, 0 for none. `KEPT` is what this engine keeps for the
+/// peer. `SEQUENCES` are the numbers of the peer's threads, with the life in their upper half. So a thread of an ended connection does not
 /// enter the seat of the next one.
 const OPEN: usize = 0;
 const KEPT: usize = 1;
 const SEQUENCES: usize = 8;
 const _: () = assert!(SECRET + SECRET_WORDS <= HEAD_WORDS && KEPT + SECRET_WORDS <= SEQUENCES);
-/// Where the life stands in such a number.
+/// Number of the bit at which the life begins in a sequence number.
 const LIFE_SHIFT: u32 = 32;
-/// Words of a region. `STATE` is odd while the region is shown; then its address and size. The access that peers have stands above
-/// its key.
+/// The words of a region. `STATE` is odd while the region is shown. `ADDRESS` and `BYTES` are its address and size. `KEY` has its key, and
+/// above the key what peers may do.
 const STATE: usize = 0;
 const ADDRESS: usize = 1;
 const BYTES: usize = 2;
 const KEY: usize = 3;
-/// 0: no file; else one more than the descriptor, and the file's id in two words. Without a file the first of these is 0, or one more
-/// than the place of its handle, and the second the number of its allocation.
+/// The file of a region, in three words. The first is 0 without a file, else one more than the descriptor; the others are the id of the
+/// file. Without a file the second is 0, or one more than the place of the handle, and the third is the number of the allocation.
 const FILE: usize = 4;
-/// Where its first byte lies; peers name it by its address.
+/// The address at which the first byte lies. `ADDRESS` is the address by which peers name it.
 const PLACE: usize = 7;
 const MAY_READ: u64 = 1 << 32;
 const MAY_WRITE: u64 = 1 << 33;
-/// No thread reaches its memory: a GPU does.
+/// A flag: no thread reaches the memory of the region, only a GPU.
 const OF_GPU: u64 = 1 << 34;
 
 /// Longest wait for a peer that copies: for a step of its lane, or until its process has ended.
 pub(crate) const COPYING: Duration = Duration::from_secs(2);
-/// As `COPYING`, of a program that takes a region away, while its other calls wait for it.
+/// As `COPYING`, for a program that takes a region away: other calls of the program wait meanwhile.
 pub(crate) const LEAVING: Duration = Duration::from_millis(200);
-/// Between two looks at it.
+/// Time between two looks at a peer that copies.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// Boards of this process, by the life of their engine.
+/// All boards of this process, by the life of their engine.
 static BOARDS: Mutex<BTreeMap<u64, Weak<Board>>> = Mutex::new(BTreeMap::new());
 
-/// The words that one engine keeps.
+/// The words that one engine keeps for its peers.
 #[derive(Debug)]
 pub(crate) struct Board {
     incarnation: u64,
     file: SharedFile,
-    /// For peers of this process, and for others.
+    /// The words for peers of this process, and the words for peers of other processes.
     words: [Words; 2],
     state: Mutex<State>,
 }
@@ -95,20 +95,20 @@ pub(crate) struct Board {
 #[derive(Debug, Default)]
 struct State {
     regions: Places,
-    /// By kind of peer and by seat: the process that has it.
+    /// The process that has each seat, by kind of peer and number of the seat.
     seats: [Vec<Option<Process>>; 2],
-    /// Of the seat that was given last.
+    /// The life of the seat that was given last.
     life: u32,
-    /// Regions that have no place.
+    /// The number of regions that have no place.
     unshown: usize,
-    /// GPUs of regions, by the region's place.
+    /// The GPUs of regions, by the place of the region.
     gpus: BTreeMap<usize, Arc<dyn Gpu>>,
-    /// Places of handles, and those that regions have, by the region's place.
+    /// The places of handles (`handles`), and the place of each region's handle, by the place of the region (`names`).
     handles: Places,
     names: BTreeMap<usize, usize>,
 }
 
-/// Places that are free, and how many were ever used.
+/// Which places are free, and how many were ever used.
 #[derive(Debug, Default)]
 struct Places {
     free: Vec<usize>,
@@ -116,7 +116,7 @@ struct Places {
 }
 
 impl Places {
-    /// One of `most`, if one is free.
+    /// Takes a free place, or else the next unused one if fewer than `most` were used.
     fn take(&mut self, most: usize) -> Option<usize> {
         self.free.pop().or_else(|| {
             let next = self.used;
@@ -132,60 +132,60 @@ impl Places {
 #[derive(Debug)]
 pub(crate) struct Unshown(Arc<Board>);
 
-/// What a board shows.
+/// A region that its owner shows on the board.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShownRegion {
-    /// By which peers name the first byte.
+    /// The address by which peers name the first byte.
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     /// The rkey.
     pub(crate) key: u32,
-    /// Where the first byte lies.
+    /// The address at which the first byte lies.
     pub(crate) place: u64,
     pub(crate) may_read: bool,
     pub(crate) may_write: bool,
 }
 
-/// A region, as a peer has found it.
+/// A region, as a peer has found it on the board.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown {
     pub(super) place: usize,
     state: u64,
     pub(super) address: u64,
     pub(super) bytes: u64,
-    /// Where its first byte lies.
+    /// The address at which the first byte lies.
     pub(super) first: u64,
     pub(super) may_read: bool,
     pub(super) may_write: bool,
-    /// Descriptor and id of its file.
+    /// The descriptor and the id of its file.
     pub(super) file: Option<(i32, u128)>,
-    /// Where it lies in an allocation of a CUDA device.
+    /// The place of its memory in an allocation of a CUDA device.
     pub(super) ipc: Option<IpcName>,
-    /// It is memory of a GPU.
+    /// True if its memory is of a GPU.
     pub(super) is_of_gpu: bool,
 }
 
 impl Shown {
-    /// Returns whether both looks have found one region. A peer's words may change between them.
+    /// Returns whether two looks have found the same region. The owner may change the words between the looks.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let of = |it: &Self| (it.place, it.state, it.address, it.bytes, it.first, it.file);
         of(self) == of(other) && (self.ipc, self.is_of_gpu) == (other.ipc, other.is_of_gpu)
     }
 }
 
-/// A peer's leave to copy, until it is dropped.
+/// The leave of a peer to copy. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Seat {
     board: Arc<Board>,
     kind: usize,
     number: usize,
-    /// Goes after it.
+    /// The permission of Yama, which ends after the seat.
     #[expect(dead_code, reason = "held for its drop")]
     admitted: Option<Admitted>,
 }
 
 impl Board {
-    /// That of the engine of this life.
+    /// Returns a new board for the engine of this life.
     pub(crate) fn new(incarnation: u64) -> io::Result<Arc<Self>> {
         let file = SharedFile::new(WORDS * 8)?;
         let board = Arc::new(Self {
@@ -202,17 +202,17 @@ impl Board {
         Ok(board)
     }
 
-    /// That of an engine of this process.
+    /// Returns the board of an engine of this process.
     pub(super) fn of(incarnation: u64) -> Option<Arc<Self>> {
         boards().get(&incarnation)?.upgrade()
     }
 
-    /// The code by which this engine shows that the board is its own, where it will keep this for a peer.
+    /// Returns the code by which this engine shows that the board is its own and that it will keep `kept` for a peer.
     pub(crate) fn vouch(&self, kept: Kept) -> Vouch {
         vouch(self.own(), kept)
     }
 
-    /// By which other processes map it.
+    /// Returns the name of the file that other processes map.
     pub(crate) fn name(&self) -> FileName {
         self.file.name()
     }
@@ -227,7 +227,7 @@ impl Board {
         CountWords::at(&self.words[1], FIRST_COUNT)
     }
 
-    /// Shows a region with its key: its place.
+    /// Shows a region with its key. Returns its place.
     ///
     /// # Errors
     /// The board has no place left.
@@ -271,7 +271,7 @@ impl Board {
         Ok(place)
     }
 
-    /// Gives the region at `place` a place for its handle: which. None: no place is left.
+    /// Finds a place for the handle of the region at `place`, and writes the handle there. Returns None if no place is left.
     fn put_name(&self, state: &mut State, place: usize, ipc: &IpcName) -> Option<usize> {
         let at = state.handles.take(NAMES)?;
         ipc.put(&self.words[1][FIRST_NAME..], at);
@@ -284,7 +284,7 @@ impl Board {
         self.state().gpus.get(&place).cloned()
     }
 
-    /// A GPU of which some region has memory, and that makes copies.
+    /// Returns a GPU that makes copies and has memory of some region.
     pub(super) fn any_gpu(&self) -> Option<Arc<dyn Gpu>> {
         self.state().gpus.values().next().cloned()
     }
@@ -295,19 +295,19 @@ impl Board {
         }
     }
 
-    /// Lets no copy begin in this region any more.
+    /// Marks a region as taken away: no copy begins in it any more.
     pub(crate) fn mark(&self, place: usize) {
         for words in &self.words {
             region(words, place)[STATE].fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// Waits until no peer copies in these regions, which are marked already. After this other regions may take their places.
+    /// Waits until no peer copies in these regions, which are marked already. Then new regions may take their places.
     ///
     /// # Errors
-    /// So many threads of peers copy and do not leave within `most`.
+    /// The number of threads of peers that still copy after `most`.
     pub(crate) fn leave(&self, places: &[usize], most: Duration) -> Result<(), u32> {
-        // Seats that are given from here on are entered after the marks.
+        // A seat that is given from here on is entered after the marks, so its peer sees them.
         let taken = self.state().taken();
         match self.wait(&taken, most) {
             0 => {
@@ -324,7 +324,7 @@ impl Board {
         }
     }
 
-    /// Takes back that regions are marked, which peers may use still.
+    /// Undoes `mark`: peers may use the region again.
     pub(crate) fn unmark(&self, place: usize) {
         for words in &self.words {
             region(words, place)[STATE].fetch_sub(1, Ordering::SeqCst);
@@ -336,7 +336,7 @@ impl Board {
         !self.state().taken().is_empty()
     }
 
-    /// Returns a seat for a peer of `process`, in which this stands. None: too many have one.
+    /// Returns a seat for a peer of `process`, and keeps `kept` in it. Returns None if all seats are taken.
     pub(crate) fn seat(
         self: &Arc<Self>,
         process: &Process,
@@ -374,7 +374,7 @@ impl Board {
         })
     }
 
-    /// Waits until each thread has left that copies in these seats. How many have not.
+    /// Waits until each thread that copies in these seats has left. Returns how many have not left after `most`.
     fn wait(&self, seats: &[(usize, usize, Process)], most: Duration) -> u32 {
         fence(Ordering::SeqCst);
         let mut busy = Vec::new();
@@ -398,13 +398,13 @@ impl Board {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is whole.
+        // Each change under the lock is complete, so a poisoned lock does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Kind, number and process of each seat that a peer has.
+    /// Returns kind, number and process of each seat that a peer has.
     fn taken(&self) -> Vec<(usize, usize, Process)> {
         let all = self.seats.iter().map(|seats| seats.iter().enumerate());
         let all = (0..).zip(all).flat_map(|(kind, seats)| {
@@ -429,7 +429,7 @@ impl Drop for Board {
 }
 
 impl Seat {
-    /// Its number, and where this process has the words of all.
+    /// Returns the number of the seat, and the address of the board's words in this process.
     pub(crate) fn place(&self) -> [u64; 2] {
         let words = &self.board.words[self.kind];
         [self.number as u64, words.as_ptr().addr() as u64]
@@ -450,23 +450,23 @@ impl Drop for Seat {
         };
         match board.wait(&[(*kind, *number, process.clone())], COPYING) {
             0 => board.state().seats[*kind][*number] = None,
-            // It stays taken: a thread that takes a region away waits for it again.
+            // The seat stays taken: a thread that takes a region away waits for these threads again.
             left => tracing::error!("{left} threads of process {process} do not end a copy"),
         }
     }
 }
 
-/// The code by which the owner of these words shows that it has them, where it will keep this for a peer.
+/// Returns the code by which the owner of these words shows that it has them and will keep `kept` for a peer.
 pub(super) fn vouch(words: &[AtomicU64], kept: Kept) -> Vouch {
     Secret::get(&words[SECRET..][..SECRET_WORDS]).vouch(kept)
 }
 
-/// Returns the life of the connection whose peer has this seat; 0: the seat is free.
+/// Returns the life of the connection whose peer has this seat. Returns 0 if the seat is free.
 pub(super) fn life(words: &[AtomicU64], number: usize) -> u64 {
     seat(words, number)[OPEN].load(Ordering::SeqCst)
 }
 
-/// A thread that copies, until it is dropped.
+/// A thread that copies. It has left when this is dropped.
 #[derive(Debug)]
 pub(super) struct Inside<'a> {
     word: &'a AtomicU64,
@@ -479,7 +479,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Thread `copier` of the peer of this life begins to copy. None: the seat is not its any more.
+/// Notes that thread `copier` of the peer with life `of` begins to copy. Returns None if that peer does not have the seat any more.
 pub(super) fn enter(
     words: &[AtomicU64],
     number: usize,
@@ -502,20 +502,21 @@ pub(super) fn enter(
     (life(words, number) == of).then_some(inside)
 }
 
-/// Returns what is kept for it.
+/// Returns what the owner of the board keeps in seat `number`.
 pub(super) fn kept(words: &[AtomicU64], number: usize) -> [u64; SECRET_WORDS] {
     let words = seat(words, number);
     std::array::from_fn(|nth| words[KEPT + nth].load(Ordering::SeqCst))
 }
 
-/// Bytes from the first of all words to what is kept in seat `number`, if the board has that seat.
+/// Returns `number` as an index, and the number of bytes from the first word to what is kept in that seat. Returns None if the board has no
+/// such seat.
 pub(super) fn kept_at(number: u64) -> Option<(usize, u64)> {
     let number = usize::try_from(number).ok().filter(|it| *it < SEATS)?;
     let words = HEAD_WORDS + number * SEAT_WORDS + KEPT;
     Some((number, 8 * words as u64))
 }
 
-/// Returns whether some region is not shown.
+/// Returns whether a region of the owner is not shown.
 pub(super) fn is_crowded(words: &[AtomicU64]) -> bool {
     words[CROWDED].load(Ordering::SeqCst) != 0
 }
@@ -551,12 +552,12 @@ pub(super) fn find(words: &[AtomicU64], key: u32) -> Option<Shown> {
         ipc,
         is_of_gpu: word(KEY) & OF_GPU != 0,
     };
-    // It may have become another one meanwhile.
+    // The place may have got another region meanwhile.
     let is_same = key_of(word(KEY)) == u64::from(key) && is_there(words, &shown) && state % 2 == 1;
     is_same.then_some(shown)
 }
 
-/// A key without what peers may do.
+/// Returns the key in the word `KEY`, without the flags above it.
 const fn key_of(word: u64) -> u64 {
     word & (MAY_READ - 1)
 }
@@ -608,7 +609,7 @@ mod tests {
         }
     }
 
-    /// Takes a region away, or lets it be where threads of peers do not leave.
+    /// Takes a region away. If threads of peers do not leave within `most`, it shows the region again.
     fn hide(board: &Board, place: usize, most: Duration) -> Result<(), u32> {
         board.mark(place);
         let left = board.leave(&[place], most);
@@ -654,7 +655,7 @@ mod tests {
         let are_crowded = || board.words.each_ref().map(|words| is_crowded(words));
         let too_many = || board.show(&region(0, 1, 1 << 20), None, None).unwrap_err();
         let unshown = [too_many(), too_many()];
-        // Until the last that is not shown is gone.
+        // The board is crowded until the last region without a place is gone.
         for one in unshown {
             assert_eq!(are_crowded(), [true; 2]);
             drop(one);
@@ -686,7 +687,7 @@ mod tests {
             drop(inside);
             assert_eq!(hiding.join().unwrap(), Ok(()));
         });
-        // One that never leaves keeps the region.
+        // A thread that never leaves keeps the region.
         let place = board.show(&region(0, 64, 8), None, None).unwrap();
         let inside = enter(board.own(), 0, of, 3).unwrap();
         assert_eq!(hide(&board, place, Duration::ZERO), Err(1));
@@ -728,7 +729,7 @@ mod tests {
             .seat(&Process::this(), Kept::from_words([1, 1, 3, 4]), None)
             .unwrap();
         let of = life(board.own(), 0);
-        // At the end of what a number counts.
+        // The number of the thread is at the end of the half that counts.
         let word = &seat(board.own(), 0)[SEQUENCES];
         word.store(((of + 1) << LIFE_SHIFT) - 2, Ordering::SeqCst);
         drop(enter(board.own(), 0, of, 0).unwrap());

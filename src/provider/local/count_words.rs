@@ -6,16 +6,16 @@ use rustix::thread::futex::{self, Flags};
 
 use super::words::Words;
 
-/// Counters of an engine.
+/// The number of counters of an engine.
 pub(crate) const MOST_COUNTERS: u32 = 4096;
-/// Words of a page.
+/// The number of words of a page.
 pub(super) const PAGE: usize = 512;
-/// Of the first page: the bell, and how many sleep.
+/// The first words of the first page: the bell, and the number of sleepers.
 pub(super) const BELL: usize = 0;
 pub(super) const SLEEPERS: usize = 1;
 pub(super) const COUNT_WORDS: usize = PAGE + MOST_COUNTERS as usize;
 
-/// Where the counters of an engine lie, in this process or in a mapping of another one's.
+/// The counters of an engine, in words of this process or in a mapping of another process's words.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CountWords<'a> {
     words: &'a Words,
@@ -23,7 +23,7 @@ pub(super) struct CountWords<'a> {
 }
 
 impl<'a> CountWords<'a> {
-    /// The counters that begin at word `first`.
+    /// Returns the counters that begin at word `first`.
     pub(super) fn at(words: &'a Words, first: usize) -> Self {
         Self { words, first }
     }
@@ -41,7 +41,7 @@ impl<'a> CountWords<'a> {
         let Some(word) = self.word(id) else {
             return false;
         };
-        // Release: after the bytes. SeqCst: either this thread sees the sleeper, or the sleeper sees the new count.
+        // Release: the count comes after the bytes. SeqCst: either this thread sees the sleeper, or the sleeper sees the new count.
         word.fetch_add(1, Ordering::SeqCst);
         if self.half(SLEEPERS).load(Ordering::SeqCst) != 0 {
             self.ring();

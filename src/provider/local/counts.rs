@@ -1,8 +1,8 @@
-//! Counters of an engine: words that its workers, kernels and peers of this machine reach.
+//! The counters of an engine: words that its workers, kernels, and peers of this machine add to.
 //!
-//! The counters lie in the file of the engine's board, after all other words, from the beginning of a page on. Peers of this
-//! machine count in them after their copies, as the engine's workers do after WRITEs of the NIC. A thread that waits sleeps on a
-//! word beside them, the bell. Another thread rings it only if one sleeps: a waiter marks that before its last look at the counter.
+//! The counters lie in the file of the engine's board, after the words of seats and regions, and begin at a page. Peers of this machine add
+//! to them after their copies, as the engine's workers do after WRITEs of the NIC. A thread that waits sleeps on a word beside them, the
+//! bell. The thread that adds rings the bell only if a thread sleeps: a waiter notes that it sleeps before its last look at the counter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::deadline::Looks;
 use crate::gpu::SharedFile;
 use crate::provider::ProviderError;
 
-/// Longest sleep without a look. Another process of this user may have written anything to the words.
+/// Longest sleep without a look: another process of this user may have written anything to the words.
 const NAP: Duration = Duration::from_secs(1);
 
 /// The counters of an engine.
@@ -27,17 +27,17 @@ pub(crate) struct Counts(Place);
 
 #[derive(Debug)]
 enum Place {
-    /// Peers of this machine count too.
+    /// Counters in the words of a board: peers of this machine count too.
     Board(Arc<Board>),
-    /// Only the engine itself counts.
+    /// Counters in words of their own: only the engine itself counts.
     Own(Words),
 }
 
 impl Counts {
-    /// Those of the engine that has this board, if it has one. All are zero.
+    /// Returns the counters of an engine, all zero: on its board, if it has a board.
     ///
     /// # Errors
-    /// The system has no memory for them.
+    /// The system has no memory for the counters.
     pub(crate) fn new(board: Option<&Arc<Board>>) -> Result<Self, ProviderError> {
         if let Some(board) = board {
             return Ok(Self(Place::Board(Arc::clone(board))));
@@ -55,17 +55,17 @@ impl Counts {
         }
     }
 
-    /// Returns the word of a counter; none if no counter has this number.
+    /// Returns the word of a counter. Returns None if no counter has this number.
     pub(crate) fn word(&self, id: u32) -> Option<&AtomicU64> {
         self.words().word(id)
     }
 
-    /// Adds one, after the bytes. Returns whether the counter exists.
+    /// Adds one to a counter, after the bytes. Returns whether the counter exists.
     pub(crate) fn add(&self, id: u32) -> bool {
         self.words().add(id)
     }
 
-    /// Wakes all waiters, which look again.
+    /// Wakes all waiters, so that they look again.
     pub(crate) fn ring(&self) {
         self.words().ring();
     }
@@ -82,7 +82,7 @@ impl Counts {
                 && !left.is_zero()
                 && let Ok(left) = Timespec::try_from(left.min(NAP))
             {
-                // Woken, rung for before, interrupted, or late: it looks again in each case.
+                // The bell was rung, now or before; or a signal came; or the time is over. The thread looks again in each case.
                 let _ = futex::wait(words.half(BELL), Flags::empty(), bell, Some(&left));
             }
             sleepers.fetch_sub(1, Ordering::SeqCst);
@@ -110,7 +110,7 @@ mod tests {
             found
         };
         assert_eq!(counts.until(most, look), Some(1));
-        // No time is one look.
+        // A wait of no time is one look.
         assert_eq!(counts.until(Duration::ZERO, look), Some(2));
         assert_eq!(counts.until(Duration::ZERO, || None::<u64>), None);
     }

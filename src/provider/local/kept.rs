@@ -1,8 +1,9 @@
-//! What an engine keeps for one peer of its machine, and how it first shows that the board is its own.
+//! What an engine keeps for one peer of its machine, and the code by which the engine shows that its board is its own.
 //!
-//! A board has a secret, which processes of its user read in its file. Over the connection an engine sends a code of the secret and of
-//! what it will keep. Whoever passes that on from another connection passes on a code of something else. So the other end reads the
-//! secret before it gives a seat, names a tracer, or looks into the process: Yama forbids none of that.
+//! A board has a secret. Processes of its user can read it in the file of the board. Over the connection an engine sends a code of the
+//! secret and of what it will keep. A relay that passes on such a code from another connection passes on a code of other contents. So the
+//! other end checks the code, for which it reads only the secret, before it gives a seat, names a tracer, or looks into the process: Yama
+//! forbids none of these reads.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use blake2::digest::{Digest, KeyInit, Mac};
 use blake2::{Blake2s256, Blake2sMac256};
 use serde::{Deserialize, Serialize};
 
-/// Words of what is kept, of a secret, and of a code.
+/// The number of words of what is kept, of a secret, and of a code.
 pub(super) const WORDS: usize = 4;
 const BYTES: usize = 8 * WORDS;
 
@@ -23,11 +24,11 @@ pub(crate) struct Kept([u64; WORDS]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Vouch([u64; WORDS]);
 
-/// Of one board.
+/// The secret of one board.
 #[derive(Clone, Copy)]
 pub(super) struct Secret([u64; WORDS]);
 
-/// Words of the system's generator.
+/// Returns random words of the system.
 pub(crate) fn draw() -> io::Result<[u64; WORDS]> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes)?;
@@ -35,7 +36,7 @@ pub(crate) fn draw() -> io::Result<[u64; WORDS]> {
 }
 
 impl Kept {
-    /// Of these parts, whose lengths every caller of a kind has alike.
+    /// Returns the digest of these parts. The lengths of the parts are the same in every call of a kind.
     pub(crate) fn of(parts: &[&[u8]]) -> Self {
         let mut digest = Blake2s256::new();
         for part in parts {
@@ -59,14 +60,14 @@ impl Secret {
         draw().map(Self)
     }
 
-    /// Keeps it in the words of a board.
+    /// Writes the secret into the words of a board.
     pub(super) fn put(&self, at: &[AtomicU64]) {
         for (word, value) in at.iter().zip(self.0) {
             word.store(value, Ordering::Relaxed);
         }
     }
 
-    /// That in the words of a board.
+    /// Reads the secret from the words of a board.
     pub(super) fn get(at: &[AtomicU64]) -> Self {
         let mut all = [0; WORDS];
         for (value, word) in all.iter_mut().zip(at) {
@@ -75,7 +76,7 @@ impl Secret {
         Self(all)
     }
 
-    /// The code by which its owner shows that it has the board, where it will keep this.
+    /// Returns the code by which the owner of the board shows that it has the secret and will keep `kept`.
     pub(super) fn vouch(&self, kept: Kept) -> Vouch {
         let mac = <Blake2sMac256 as KeyInit>::new(&bytes(self.0).into());
         let code = mac.chain_update(bytes(kept.0)).finalize();
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(Secret::get(&kept).vouch(this), one.vouch(this));
     }
 
-    /// RFC 7693, appendix B.
+    /// The value is from RFC 7693, appendix B.
     #[test]
     fn the_digest_is_blake2s() {
         let words = Kept::of(&[b"a", b"bc"]).words();

@@ -1,4 +1,4 @@
-//! A queue of copies. The thread that uses it does them, a bounded part at a time, so that it sees to its other queues meanwhile.
+//! A queue of copies. The thread that uses it makes the copies, a bounded part at a time, so that its other queues do not wait long.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -15,56 +15,56 @@ use crate::provider::{
     Cause, Chain, Completed, Completion, Lane, LocalRange, Posted, Stop, Tag, Verb,
 };
 
-/// WQEs that wait.
+/// The most WQEs that wait.
 const DEPTH: usize = 256;
-/// So many bytes wait at most before another WQE is taken.
+/// The number of waiting bytes from which on the lane reports no room.
 const WAITING: u64 = 1 << 22;
-/// Bytes of one part.
+/// The number of bytes of one part.
 const PART: u64 = 1 << 20;
-/// A GPU copies so many times as fast as a thread, about: so many more bytes wait for it, and are one part.
+/// About how many times as fast as a thread a GPU copies: so many times more bytes may wait for a GPU, and are one part.
 const OF_GPU: u64 = 8;
-/// The peer has no such region, or it has been taken away.
+/// The cause of a failure: the peer does not have such a region, or has taken it away.
 const NO_ACCESS: Cause = Cause {
     syndrome: Syndrome::REMOTE_ACCESS_ERR.0,
     vendor: 0,
 };
 
-/// The peer has no such counter.
+/// The cause of a failure: the peer does not have such a counter.
 const NO_COUNTER: Cause = Cause {
     syndrome: Syndrome::REMOTE_INVAL_REQ_ERR.0,
     vendor: 0,
 };
 
-/// Numbers of these lanes: no QP has one of them.
+/// The number of the next lane. No QP has a number from 2^31 on.
 static NUMBERS: AtomicU32 = AtomicU32::new(1 << 31);
 
-/// One queue.
+/// One queue of copies.
 #[derive(Debug)]
 pub(crate) struct LocalLane {
     number: u32,
-    /// Which thread of this side it is, for the peer.
+    /// The number of this side's thread that uses the lane, for the peer.
     copier: usize,
     reach: Arc<Reach>,
     jobs: VecDeque<Job>,
-    /// Local ranges of all jobs, in order.
+    /// The local ranges of all jobs, in order.
     ranges: VecDeque<LocalRange>,
     finished: VecDeque<(Tag, Option<Cause>)>,
     retired: u64,
-    /// Bytes of all jobs.
+    /// The sum of the weights of all jobs.
     waiting: u64,
-    /// Regions of the peer that were found, by key.
+    /// The regions of the peer that were found, by key.
     known: HashMap<u32, Shown>,
-    /// Number of jobs that are still copied one by one: copied together they met memory that does not exist.
+    /// The number of jobs that are still to be copied one by one, because a copy of several together has failed.
     alone: usize,
-    /// Why it takes nothing more.
+    /// Why the lane takes no more WQEs, if it has failed.
     failed: Option<Cause>,
-    /// Kept for their memory.
+    /// Lists that are kept for their memory.
     pieces: Vec<Piece>,
     spans: Spans,
     copies: Vec<CopyPiece>,
 }
 
-/// A WQE.
+/// A WQE that waits.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     verb: Verb,
@@ -79,7 +79,7 @@ struct Job {
 }
 
 impl Job {
-    /// Returns what it counts for of what waits.
+    /// Returns how many bytes the job counts as in `waiting`.
     fn weight(&self) -> u64 {
         match self.copier {
             0 => self.bytes,
@@ -88,7 +88,7 @@ impl Job {
     }
 }
 
-/// What is copied at once: jobs that are whole with it, and bytes of the next one.
+/// What one copy does: jobs that are complete after it, and some bytes of the next job.
 #[derive(Debug)]
 struct Part {
     is_read: bool,
@@ -118,11 +118,11 @@ impl LocalLane {
         }
     }
 
-    /// Copies a part.
+    /// Copies one part.
     fn step(&mut self) {
         let reach = Arc::clone(&self.reach);
         let Some(_inside) = reach.enter(self.copier) else {
-            // The connection ends at this point.
+            // The connection has ended.
             return self.fail(reach.cause_of_end().unwrap_or(Cause::FLUSHED));
         };
         let part = match self.next(&reach) {
@@ -151,7 +151,7 @@ impl LocalLane {
         }
     }
 
-    /// The first job is copied, and counts at the peer if it is to.
+    /// Notes that the first job is copied, and adds to the peer's counter if the job has one.
     fn count(&mut self, reach: &Reach) {
         let counter = match self.jobs.front() {
             Some(Job {
@@ -166,7 +166,7 @@ impl LocalLane {
         }
     }
 
-    /// Returns what is copied next, as pieces. Why the first job cannot be.
+    /// Returns the part to copy next, and puts its pieces into `pieces`. An error is why the first job cannot be copied.
     fn next(&mut self, reach: &Reach) -> Result<Part, Cause> {
         self.pieces.clear();
         let first = *self.jobs.front().ok_or(Cause::FLUSHED)?;
@@ -178,7 +178,7 @@ impl LocalLane {
             whole: 0,
             rest: 0,
         };
-        // No address of another process will do for a GPU. What follows in this part is of the same region.
+        // A GPU cannot use an address of another process. What follows in this part is of the same region.
         if part.copier > 0 && part.held.is_none() && !reach.is_of_process() {
             return Err(NO_ACCESS);
         }
@@ -199,7 +199,7 @@ impl LocalLane {
                 break;
             }
             let first = part.held.as_ref().map_or(shown.first, Held::first);
-            // An address of the peer: the kernel refuses one that wraps. An address of this process is right.
+            // The sum may wrap. The kernel refuses a wrapped address of another process, and a wrapped address of this process is right.
             let remote = first.wrapping_add(job.remote - shown.address);
             let taken = self.take(&job, first_range, remote, most_bytes - bytes);
             if taken < job.bytes - job.done {
@@ -213,7 +213,7 @@ impl LocalLane {
         Ok(part)
     }
 
-    /// Adds what is left of a job, up to `most` bytes and as many pieces as a copy has. How many bytes.
+    /// Adds pieces for what is left of a job, up to `most` bytes and [`MOST_PIECES`]. Returns the number of bytes added.
     fn take(&mut self, job: &Job, first_range: usize, remote: u64, most: u64) -> u64 {
         let (mut skipped, mut at, mut taken) = (job.done, 0, 0);
         for range in self.ranges.range(first_range..first_range + job.ranges) {
@@ -237,7 +237,7 @@ impl LocalLane {
         taken
     }
 
-    /// Returns the peer's region that has all of the job.
+    /// Returns the peer's region that contains all bytes of the job.
     fn find(&mut self, reach: &Reach, job: &Job) -> Result<Shown, Cause> {
         let known = self.known.get(&job.key);
         let shown = match known.copied().filter(|shown| reach.is_there(shown)) {
@@ -245,7 +245,7 @@ impl LocalLane {
             None => {
                 self.known.remove(&job.key);
                 let mut shown = reach.find(job.key).ok_or(NO_ACCESS)?;
-                // One that cannot be mapped is not tried again.
+                // A file that cannot be mapped is not tried again.
                 if !shown.is_of_gpu && reach.hold(&shown, None).is_none() {
                     shown.file = None;
                 }
@@ -266,7 +266,7 @@ impl LocalLane {
         }
     }
 
-    /// The first job is accounted for.
+    /// Accounts for the first job, with this cause if it has failed.
     fn finish(&mut self, cause: Option<Cause>) {
         let Some(job) = self.jobs.pop_front() else {
             return;
@@ -277,7 +277,7 @@ impl LocalLane {
         self.finished.push_back((job.tag, cause));
     }
 
-    /// It takes nothing more, and all that waits has failed.
+    /// Notes that the lane has failed: it takes no more WQEs, and all that wait fail.
     fn fail(&mut self, cause: Cause) {
         self.reach.say(cause);
         self.failed = Some(cause);
@@ -374,7 +374,7 @@ impl Lane for LocalLane {
             Some(_) => Cause::FLUSHED,
             None => self.reach.cause_of_end().unwrap_or(Cause::FLUSHED),
         };
-        // Each goes round once, so the order stays.
+        // Each job is taken from the front and, if it stays, put at the back once. So their order stays.
         for _ in 0..self.jobs.len() {
             let Some(job) = self.jobs.pop_front() else {
                 break;

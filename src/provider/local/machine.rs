@@ -1,4 +1,4 @@
-//! Another process of this machine: its memory, read and written by the kernel, or mapped here.
+//! Another process of this machine. This process reads and writes its memory by the kernel, or maps it.
 
 // UNSAFETY: system calls that copy between processes.
 #![expect(unsafe_code, reason = "copies of memory")]
@@ -12,20 +12,20 @@ use super::user::YAMA;
 use super::words::Words;
 use crate::gpu::{FileName, Gpu, Mapping, MemoryHandle, OpenedMemory};
 
-/// Most pieces of a copy by the kernel, which takes 1,024; one is for what the peer keeps.
+/// The most pieces of a copy by the kernel. The kernel takes 1,024 ranges; one of them is for what the peer keeps.
 pub(super) const MOST_PIECES: usize = 1023;
 pub(super) const UNPROVEN: &str = "its memory does not have what it is to keep there";
 
-/// A range in this process and one of the same length at the peer.
+/// A range in this process, and a range of the same length at the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) local: u64,
-    /// Where this process reaches it, or the peer's address where the kernel copies.
+    /// The address in this process if the peer's memory is reached from here; the peer's address if the kernel copies.
     pub(super) remote: u64,
     pub(super) bytes: u64,
 }
 
-/// As the kernel takes it.
+/// A range in the layout of `iovec`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
@@ -36,34 +36,34 @@ struct Span {
 const _: () = assert!(size_of::<Span>() == size_of::<libc::iovec>());
 const _: () = assert!(align_of::<Span>() == align_of::<libc::iovec>());
 
-/// Lists for the kernel, kept for their memory.
+/// Lists of ranges for the kernel. They are kept for their memory.
 #[derive(Debug, Default)]
 pub(super) struct Spans {
     local: Vec<Span>,
     remote: Vec<Span>,
 }
 
-/// Another process.
+/// Another process of this machine that is a peer.
 #[derive(Debug)]
 pub(super) struct Machine {
     pid: u32,
-    /// Of its board.
+    /// The words of its board.
     words: Words,
-    /// What it keeps for this connection, and where.
+    /// What the peer keeps for this connection, and at which of its addresses.
     kept: Kept,
     at: u64,
 }
 
-/// Memory of another process that this one reaches, for as long as it has this.
+/// Memory of another process that this process reaches for as long as it holds this.
 #[derive(Clone, Debug)]
 pub(super) enum Held {
     Mapped(Arc<Mapping>),
-    /// An allocation of a GPU, and where in it the region begins.
+    /// An allocation of a GPU, and the offset of the region in it.
     Opened(Arc<OpenedMemory>, u64),
 }
 
 impl Held {
-    /// Where this process has the first byte of the region.
+    /// Returns the address in this process of the region's first byte.
     pub(super) fn first(&self) -> u64 {
         match self {
             Self::Mapped(mapping) => mapping.start().as_ptr().addr() as u64,
@@ -71,7 +71,7 @@ impl Held {
         }
     }
 
-    /// Bytes from there on.
+    /// Returns the number of bytes from the region's first byte to the end.
     pub(super) fn room(&self) -> u64 {
         match self {
             Self::Mapped(mapping) => mapping.bytes() as u64,
@@ -81,7 +81,7 @@ impl Held {
 }
 
 impl Machine {
-    /// The process `pid`, once it has shown that it keeps `kept` at address `at`.
+    /// Returns the process `pid`, once it has shown that it keeps `kept` at address `at`.
     pub(super) fn open(pid: u32, words: Words, kept: Kept, at: u64) -> Result<Self, String> {
         let machine = Self {
             pid,
@@ -104,12 +104,12 @@ impl Machine {
         }
     }
 
-    /// Returns the words of its board.
+    /// Returns the words of the peer's board.
     pub(super) fn words(&self) -> &Words {
         &self.words
     }
 
-    /// Maps the file of a region, or lets this GPU open its allocation.
+    /// Maps the file of a region, or opens its allocation on this GPU.
     pub(super) fn hold(&self, shown: &Shown, gpu: Option<&Arc<dyn Gpu>>) -> Result<Held, String> {
         if let Some((fd, id)) = shown.file {
             let mapping = FileName::of(self.pid, fd, id).map(shown.bytes)?;
@@ -126,7 +126,7 @@ impl Machine {
         Ok(Held::Opened(Arc::new(opened), name.offset()))
     }
 
-    /// Reads what the peer keeps for this connection. ESRCH: its process is gone.
+    /// Checks that the peer keeps what it should keep for this connection. ESRCH: its process is gone.
     pub(super) fn prove(&self) -> Result<(), i32> {
         let mut words = [0; KEPT_WORDS];
         self.read(&[into(&mut words)], &[self.kept()])?;
@@ -142,20 +142,20 @@ impl Machine {
         spans.set(pieces);
         let Spans { local, remote } = spans;
         if is_read {
-            // What is kept comes last, so what comes before is of the memory that has them.
+            // What is kept is read last, so if it is right, the bytes before it came from the peer's memory.
             let mut words = [0; KEPT_WORDS];
             local.push(into(&mut words));
             remote.push(self.kept());
             self.read(local, remote)?;
             return self.judge(words);
         }
-        // The process that is written to is the peer, before and after the whole write.
+        // What is kept is right before and after the write, so all of the write went to the peer.
         self.prove()?;
         self.write(local, remote)?;
         self.prove()
     }
 
-    /// Where the peer keeps it.
+    /// Returns the range in which the peer keeps it.
     fn kept(&self) -> Span {
         Span {
             first: address(self.at),
@@ -163,7 +163,7 @@ impl Machine {
         }
     }
 
-    /// ESRCH where they are others: the process has ended, and its number is another's, or it runs another program.
+    /// Returns ESRCH if the words are wrong: the peer's process has ended and another one has its number, or it runs another program.
     fn judge(&self, words: [u64; KEPT_WORDS]) -> Result<(), i32> {
         if words == self.kept.words() {
             Ok(())
@@ -209,7 +209,7 @@ impl Machine {
     }
 }
 
-/// Whether the kernel has copied all of it. It stops without an error where memory ends.
+/// Returns an error unless the kernel has copied all bytes. It stops without an error where memory ends.
 fn check(copied: isize, local: &[Span]) -> Result<(), i32> {
     let wanted: usize = local.iter().map(|span| span.bytes).sum();
     match usize::try_from(copied) {
@@ -232,7 +232,7 @@ impl Spans {
     }
 }
 
-/// The words that are read.
+/// Returns the range of the words that are to be read.
 fn into(words: &mut [u64; KEPT_WORDS]) -> Span {
     Span {
         first: words.as_mut_ptr().expose_provenance(),
@@ -240,7 +240,7 @@ fn into(words: &mut [u64; KEPT_WORDS]) -> Span {
     }
 }
 
-/// Ranges that follow each other are one.
+/// Adds a range. A range that follows the last one is joined to it.
 fn append(spans: &mut Vec<Span>, first: u64, bytes: u64) {
     let (first, bytes) = (address(first), address(bytes));
     match spans.last_mut() {
@@ -249,7 +249,7 @@ fn append(spans: &mut Vec<Span>, first: u64, bytes: u64) {
     }
 }
 
-/// On this machine addresses have 64 bits.
+/// Returns an address as `usize`. It fits: this machine has addresses of 64 bits.
 fn address(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
@@ -263,7 +263,7 @@ pub(in crate::provider::local) mod tests {
 
     pub(in crate::provider::local) const KEPT: Kept = Kept::from_words([3, 4, 5, 6]);
 
-    /// This process as if it were another one: the kernel copies from it to itself.
+    /// Returns this process as if it were another one: the kernel copies from it to itself.
     pub(in crate::provider::local) fn machine(board: &Arc<Board>, kept: Kept) -> (Machine, Seat) {
         let other = Process::of(1);
         let seat = board.seat(&other, kept, None).unwrap();
@@ -290,7 +290,7 @@ pub(in crate::provider::local) mod tests {
         let mut wanted = vec![0u8; usize::try_from(bytes).unwrap()];
         fastrand::Rng::with_seed(5).fill(&mut wanted);
         there.write(0, &wanted).unwrap();
-        // Each third byte stays.
+        // The last byte of each three is not copied.
         let pieces: Vec<Piece> = (0..MOST_PIECES as u64)
             .map(|nth| Piece {
                 local: here.address() + 3 * nth,
@@ -309,7 +309,7 @@ pub(in crate::provider::local) mod tests {
         let mut written = [0; 2];
         there.read(0, &mut written).unwrap();
         assert_eq!(written, [7; 2]);
-        // No memory is at the first addresses.
+        // The first addresses have no memory.
         let piece = |remote| Piece {
             local: here.address(),
             remote,

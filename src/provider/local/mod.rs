@@ -1,10 +1,10 @@
-//! Copies between memory of this process and that of a peer on this machine, instead of packets.
+//! Copies between memory of this process and memory of a peer on this machine, instead of packets.
 //!
 //! Within a process bytes are copied from address to address. Between processes of one user the kernel copies them
 //! (`process_vm_readv`, `process_vm_writev`), many pieces a call. If both processes can map the memory of a region, they copy
 //! without the kernel.
 //!
-//! Memory of a GPU the GPU copies: within a process from address to address, between processes in what one of them has opened.
+//! A GPU copies memory of a GPU: within a process from address to address, between processes in memory that one of them has opened.
 //!
 //! # Rooms
 //!

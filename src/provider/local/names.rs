@@ -1,4 +1,4 @@
-//! By which other processes reach the memory of a region: a file that they map, or an allocation of a CUDA device that they open.
+//! How other processes reach the memory of a region: by a file that they map, or an allocation of a CUDA device that they open.
 //!
 //! A region has one of 1,024 places for the handle of its allocation. Without a place the NIC moves its bytes.
 
@@ -8,21 +8,21 @@ use crate::gpu::FileName;
 #[cfg(test)]
 use crate::gpu::MemoryHandle;
 
-/// Regions that have a handle at a time.
+/// The most regions that have a handle at a time.
 pub(super) const NAMES: usize = 1 << 10;
-/// Words of one name: the handle of an allocation, and where the region begins in that allocation.
+/// The number of words of one name: the handle of an allocation, and the offset of the region in it.
 const NAME_WORDS: usize = IPC_BYTES / 8 + 1;
-/// Words of all names.
+/// The number of words of all names.
 pub(super) const ALL_WORDS: usize = NAMES * NAME_WORDS;
-/// Bytes of a CUDA IPC handle.
+/// The number of bytes of a CUDA IPC handle.
 const IPC_BYTES: usize = 64;
 
 /// How other processes reach a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryName {
-    /// They map all of this file.
+    /// A file, all of which they map.
     File(FileName),
-    /// They open an allocation of a CUDA device.
+    /// An allocation of a CUDA device, which they open.
     Cuda(IpcName),
 }
 
@@ -30,14 +30,14 @@ pub(crate) enum MemoryName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IpcName {
     handle: [u8; IPC_BYTES],
-    /// Where the region begins in the allocation.
+    /// Offset of the region in the allocation.
     offset: u64,
-    /// The number of the allocation, which no other of its process has.
+    /// The number of the allocation, which is unique in its process.
     allocation: u64,
 }
 
 impl IpcName {
-    /// None where the handle has another length.
+    /// Returns the name. Returns None if the handle has another length.
     pub(crate) fn new(handle: &[u8], offset: u64, allocation: u64) -> Option<Self> {
         Some(Self {
             handle: handle.try_into().ok()?,
@@ -58,7 +58,7 @@ impl IpcName {
         self.allocation
     }
 
-    /// Puts handle and offset into these words, which begin at name 0.
+    /// Writes handle and offset into the name at `place` of `words`.
     pub(super) fn put(&self, words: &[AtomicU64], place: usize) {
         let parts = self.handle.chunks_exact(8).map(|part| {
             let mut word = [0; 8];
@@ -71,7 +71,7 @@ impl IpcName {
         }
     }
 
-    /// Returns what these words have at this place, if they have the place.
+    /// Returns the name at `place` of `words`, if `words` have that place.
     pub(super) fn take(words: &[AtomicU64], place: u64, allocation: u64) -> Option<Self> {
         let place = usize::try_from(place).ok().filter(|it| *it < NAMES)?;
         let own = words.get(place * NAME_WORDS..(place + 1) * NAME_WORDS)?;

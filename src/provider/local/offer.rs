@@ -11,24 +11,24 @@ use crate::gpu::FileName;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LocalOffer {
-    /// The user of its process.
+    /// The user that runs its process.
     pub(crate) user: u32,
-    /// Where it shows its regions.
+    /// The file of the board on which it shows its regions.
     pub(crate) board: FileName,
 }
 
-/// Where the owner of a board keeps the words by which a peer checks whose memory it reaches.
+/// The place in the memory of a board's owner by which a peer checks whose memory it reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Place {
-    /// The peer's seat.
+    /// The number of the peer's seat.
     pub(crate) seat: u64,
     /// The address of the board in the memory of its owner.
     pub(crate) board: u64,
 }
 
 impl LocalOffer {
-    /// That of an engine with this board.
+    /// Returns the offer of an engine with this board.
     pub(crate) fn new(board: &Board) -> Self {
         Self {
             user: user(),
@@ -36,7 +36,7 @@ impl LocalOffer {
         }
     }
 
-    /// Returns why the two are not to reach each other, as both say it of each other.
+    /// Returns why two engines are not to reach each other within a machine. Both ends come to the same answer.
     pub(crate) fn far_from(
         &self,
         own: &Process,

@@ -1,9 +1,10 @@
-//! How this process gets at the memory of a peer, and how it knows that it is the peer's.
+//! How this process reaches the memory of a peer, and how it knows that the memory is the peer's.
 //!
-//! This side proves which process the peer is. Both ends know a digest of the connection that no other has (`Kept`). The peer first
-//! sends a code of it and of the secret of its board, which this side reads in the file of the board. Then the peer keeps the digest in
-//! its memory and says at which address. If the named process holds it at that address, its memory is the peer's memory. Every
-//! copy reads it again: the process may have ended and its number may be another's, or it may run another program.
+//! This side proves which process the peer is. Both ends know a digest of the connection that no other connection has (`Kept`). The peer
+//! first sends a code of the digest and of the secret of its board. This side reads the secret in the file of the board, and checks the
+//! code. Then the peer keeps the digest in its memory and says at which address. If the named process holds the digest at that address, its
+//! memory is the peer's memory. Every copy reads the digest again: the process may have ended and another one may have its number, or it
+//! may run another program.
 
 // UNSAFETY: copies between addresses, and system calls that do.
 #![expect(unsafe_code, reason = "copies of memory")]
@@ -28,7 +29,7 @@ use super::words::Words;
 use crate::gpu::{CopyPiece, FileName, Gpu};
 use crate::provider::{Cause, files};
 
-/// Most files of a peer that are mapped at a time, and allocations of GPUs that are opened.
+/// The most files of a peer that are mapped, and allocations of its GPUs that are opened, at a time.
 const MOST_MAPPED: usize = 256;
 
 /// A peer of this machine.
@@ -36,19 +37,19 @@ const MOST_MAPPED: usize = 256;
 pub(crate) struct Reach {
     peer: String,
     way: Way,
-    /// That of this side.
+    /// The board of this side.
     own: Arc<Board>,
-    /// Of another process.
+    /// The files and allocations of a peer in another process.
     mapped: Mutex<Maps>,
-    /// GPUs that copy, by one less than their number.
+    /// The GPUs that copy. The number of a GPU is its index plus one.
     gpus: Mutex<Vec<Arc<dyn Gpu>>>,
-    /// Regions of the peer that a GPU was to reach, by key.
+    /// The regions of the peer that a GPU was to reach, by key.
     known: Mutex<HashMap<u32, Shown>>,
     seat: usize,
-    /// Of this connection.
+    /// The life of this connection.
     life: u64,
     is_said: AtomicBool,
-    /// A GPU has refused a copy, and the log has its reason.
+    /// A GPU has refused a copy, and its reason is in the log.
     has_refused: AtomicBool,
 }
 
@@ -58,14 +59,14 @@ enum Way {
     Machine(Machine),
 }
 
-/// Files of the peer that are mapped here, and allocations of its GPUs that are opened.
+/// The files of the peer that are mapped here, and the allocations of its GPUs that are opened.
 #[derive(Debug, Default)]
 struct Maps {
     turn: u64,
     by_id: HashMap<Id, Mapped>,
 }
 
-/// What is mapped or opened.
+/// The identity of what is mapped or opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Id {
     File(u128),
@@ -81,24 +82,24 @@ struct Mapped {
     shown: Shown,
 }
 
-/// What a peer says of itself, and what shows that it is so.
+/// What a peer says of itself, and what proves it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim<'a> {
     pub(crate) incarnation: u64,
     pub(crate) process: &'a Process,
-    /// The record that the peer published.
+    /// The offer in the record that the peer published.
     pub(crate) offer: &'a LocalOffer,
-    /// What it keeps for this connection.
+    /// What the peer keeps for this connection.
     pub(crate) kept: Kept,
 }
 
-/// Which peer is to be reached.
+/// The peer that is to be reached.
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) name: &'a str,
     pub(crate) claim: Claim<'a>,
     pub(crate) place: Place,
-    /// That of this side.
+    /// The board of this side.
     pub(crate) own: &'a Arc<Board>,
 }
 
@@ -140,7 +141,7 @@ impl Reach {
         matches!(self.way, Way::Process(_))
     }
 
-    /// ESRCH where the peer's process is gone.
+    /// Returns ESRCH if the peer's process is gone.
     pub(crate) fn cause_of_end(&self) -> Option<Cause> {
         match &self.way {
             Way::Process(_) => None,
@@ -151,7 +152,7 @@ impl Reach {
         }
     }
 
-    /// Says once that the peer is not reached any more.
+    /// Logs once that the peer is not reached any more.
     pub(super) fn say(&self, cause: Cause) {
         if !self.is_said.swap(true, Ordering::Relaxed) && !cause.is_flush() {
             let peer = &self.peer;
@@ -166,12 +167,13 @@ impl Reach {
         }
     }
 
-    /// Enters, as thread `copier`. None: the peer lets this side in no more. Until it is left no region of the peer is taken away.
+    /// Enters the peer's board as thread `copier`. Until this thread leaves, no region of the peer is taken away. Returns None if the peer
+    /// lets this side in no more.
     pub(super) fn enter(&self, copier: usize) -> Option<Inside<'_>> {
         enter(self.words(), self.seat, self.life, copier)
     }
 
-    /// Adds one to the peer's counter, after the bytes; the caller has entered. Returns whether the counter exists.
+    /// Adds one to the peer's counter, after the bytes. The caller has entered. Returns whether the counter exists.
     pub(super) fn count(&self, counter: u32) -> bool {
         let counts = match &self.way {
             Way::Process(board) => board.counts(),
@@ -194,7 +196,8 @@ impl Reach {
         is_crowded(self.words())
     }
 
-    /// Returns the memory of a region of another process, mapped here, or opened by this GPU. None where it has no name, or cannot be.
+    /// Returns the memory of a region of another process, mapped here, or opened by this GPU. Returns None if the region has no name or
+    /// cannot be reached by it.
     pub(super) fn hold(&self, shown: &Shown, gpu: Option<&Arc<dyn Gpu>>) -> Option<Held> {
         let Way::Machine(machine) = &self.way else {
             return None;
@@ -244,7 +247,8 @@ impl Reach {
         Some(held).filter(fits)
     }
 
-    /// Returns the GPU that is to copy between host memory of this side and regions of the peer: the peer's own, if it is of this process.
+    /// Returns the GPU that is to copy between host memory of this side and this region of the peer: the region's GPU if the peer is of
+    /// this process, else a GPU of this side.
     pub(crate) fn gpu_for(&self, key: u32) -> Option<Arc<dyn Gpu>> {
         match &self.way {
             Way::Process(board) => board.gpu_of(self.shown(key)?.place),
@@ -267,7 +271,7 @@ impl Reach {
         }
     }
 
-    /// Returns a number for a GPU that copies; 0 stands for none. None: there are too many.
+    /// Returns the number of a GPU that copies, at least 1. Returns None if there are too many GPUs.
     pub(crate) fn number_of(&self, gpu: &Arc<dyn Gpu>) -> Option<u8> {
         let mut gpus = lock(&self.gpus);
         let known = gpus.iter().position(|it| Arc::ptr_eq(it, gpu));
@@ -285,7 +289,7 @@ impl Reach {
         lock(&self.gpus).get(place).cloned()
     }
 
-    /// Returns the peer's region with this key, which is not looked for each time.
+    /// Returns the peer's region with this key. It searches the board only if the region that it found last is gone.
     fn shown(&self, key: u32) -> Option<Shown> {
         let mut known = lock(&self.known);
         if let Some(shown) = known.get(&key).filter(|shown| self.is_there(shown)) {
@@ -297,8 +301,8 @@ impl Reach {
         Some(shown)
     }
 
-    /// Unmaps files and closes allocations of regions that the peer has taken away, so that their memory is free. Whether some may be
-    /// mapped later.
+    /// Unmaps files and closes allocations of regions that the peer has taken away, so that their memory is free. Returns whether some may
+    /// be mapped later.
     pub(crate) fn sweep(&self) -> bool {
         if self.is_of_process() {
             return false;
@@ -308,7 +312,7 @@ impl Reach {
         true
     }
 
-    /// This GPU copies all pieces, of which it reaches both ends.
+    /// Lets this GPU copy all pieces. The GPU reaches both ends of each.
     pub(super) fn copy_by_gpu(
         &self,
         is_read: bool,
@@ -345,7 +349,7 @@ impl Reach {
         }
     }
 
-    /// Copies all pieces, of which this process reaches both ends: here is the peer's, or is mapped.
+    /// Copies all pieces. This process reaches both ends: the peer's memory is in this process, or is mapped.
     pub(super) fn copy(&self, is_read: bool, pieces: &[Piece]) -> Result<(), i32> {
         for piece in pieces {
             let [from, to] = if is_read {
@@ -356,7 +360,7 @@ impl Reach {
             // SAFETY: both ranges lie in registered regions: this side's stays registered while a transfer uses it, and the peer's
             // while this thread is inside. Other programs, and HCAs, may use the bytes meanwhile; no Rust reference to them exists.
             let copied = unsafe { files::copy(from, to, piece.bytes) };
-            // As the kernel says it of another process.
+            // The error is the same as that of the kernel for another process.
             copied.map_err(|_| libc::EFAULT)?;
         }
         match &self.way {
@@ -365,7 +369,7 @@ impl Reach {
         }
     }
 
-    /// The kernel copies all pieces, at most [`MOST_PIECES`](super::machine::MOST_PIECES), of the peer's addresses. All of them, or an error.
+    /// Lets the kernel copy all pieces, at most [`MOST_PIECES`](super::machine::MOST_PIECES), to or from the peer's addresses.
     pub(super) fn copy_by_kernel(
         &self,
         is_read: bool,
@@ -373,7 +377,7 @@ impl Reach {
         spans: &mut Spans,
     ) -> Result<(), i32> {
         match &self.way {
-            // The memory is in this process.
+            // The peer's memory is in this process.
             Way::Process(_) => self.copy(is_read, pieces),
             Way::Machine(machine) => machine.copy(is_read, pieces, spans),
         }
@@ -381,7 +385,7 @@ impl Reach {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change is whole.
+    // Each change under the lock is complete, so a poisoned lock does no harm.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -395,7 +399,7 @@ impl Claim<'_> {
         Board::of(self.incarnation).ok_or("this process has no such engine")
     }
 
-    /// Another process, and the words of its board.
+    /// Returns the number of the peer's process, and the words of its board. The process is another one than this.
     fn board_of_process(&self) -> Result<(u32, Words), String> {
         let pid = self.process.pid_here();
         let pid = pid.ok_or("its process is not seen from here")?;
@@ -406,8 +410,8 @@ impl Claim<'_> {
         Ok((pid, Words::of(mapping)))
     }
 
-    /// Whether the peer has shown by this code that the board which it offers is its own. The kernel lets any process of this user read
-    /// the file of a board. Of the peer's process this reads nothing.
+    /// Checks that the peer has shown by this code that the board which it offers is its own. The kernel lets any process of this user read
+    /// the file of a board. This function reads nothing of the memory of the peer's process.
     pub(crate) fn check(&self, shown: Vouch) -> Result<(), String> {
         let right = if self.is_of_this_process() {
             self.own_board()?.vouch(self.kept)
@@ -429,7 +433,7 @@ mod tests {
     use super::*;
     use crate::gpu::Mapping;
 
-    /// Returns what another engine keeps of the one on this machine.
+    /// Returns a reach to this machine's process, with what is not under test left empty.
     fn reach(machine: Machine) -> Reach {
         Reach {
             peer: "b".to_owned(),
@@ -478,7 +482,7 @@ mod tests {
         let first = show(7);
         let held = Arc::downgrade(&mapped(7).unwrap());
         assert!(reach.sweep() && held.upgrade().is_some());
-        // Again under another key: one file, for the later region.
+        // The file is shown again under another key: it is mapped once, for the later region.
         let second = show(8);
         assert!(Arc::ptr_eq(&mapped(8).unwrap(), &held.upgrade().unwrap()));
         board.mark(first);
@@ -525,7 +529,7 @@ mod tests {
         assert_eq!(gone(&mapped), [0, 1, 256], "the copy still runs");
         drop(running);
         assert_eq!(gone(&mapped), [0, 1, 2, 256]);
-        // What was unmapped is as it was.
+        // A file that was unmapped still has its bytes.
         memories[1].write(0, &[9; 8]).unwrap();
         let byte = map(1).start().as_ptr();
         // SAFETY: the mapping lives, and no thread writes.

@@ -1,5 +1,5 @@
-//! Copies by a GPU of memory of the host whose pages may be gone: a driver that meets one ends the process. So they go by way of memory
-//! of ours.
+//! Copies by a GPU of host memory whose pages may be gone. A driver that meets a missing page ends the process. So such copies go through
+//! buffers of this process.
 
 // UNSAFETY: copies between addresses.
 #![expect(unsafe_code, reason = "copies of memory")]
@@ -9,16 +9,16 @@ use file_memory::Gone;
 use crate::gpu::CopyPiece;
 use crate::provider::files;
 
-/// What stands in for such memory during a copy.
+/// The buffers that stand in for such memory during a copy.
 #[derive(Debug, Default)]
 pub(super) struct Staged {
     buffers: Vec<Vec<u8>>,
-    /// Copies that are left when the GPU has copied.
+    /// The copies from buffers to such memory, which follow the copy of the GPU.
     back: Vec<CopyPiece>,
 }
 
 impl Staged {
-    /// Names memory of ours in the place of memory that may be gone, with its bytes where they are read.
+    /// Puts buffers in the place of memory that may be gone, and fills the buffers that are read.
     ///
     /// # Errors
     /// A page is gone.
@@ -51,7 +51,7 @@ impl Staged {
         address
     }
 
-    /// The GPU has copied: so do the rest.
+    /// Makes the copies that follow the copy of the GPU.
     ///
     /// # Errors
     /// A page is gone.

@@ -1,4 +1,4 @@
-//! Whose processes may be reached: those of the user of this one.
+//! Which processes may be reached: those of the user that runs this process.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +13,7 @@ pub(super) fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Whether process `pid` is this one, of this user; why not, in words.
+/// Checks that process `pid` is `process` and that this user runs it. The error says why not.
 pub(super) fn is_of_user(pid: u32, process: &Process) -> Result<(), String> {
     if Process::of(pid) != *process {
         return Err(format!("process {pid} has not started when it says"));

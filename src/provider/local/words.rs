@@ -1,4 +1,4 @@
-//! Words that threads, or processes, share.
+//! Words that threads or processes share.
 
 // UNSAFETY: words in a mapping that other processes have, too.
 #![expect(unsafe_code, reason = "a mapping")]
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::gpu::{Mapping, SharedFile};
 
-/// Words, zero at first.
+/// Shared words, which are zero at first.
 #[derive(Debug)]
 pub(super) struct Words(Kept);
 
@@ -20,24 +20,24 @@ enum Kept {
 }
 
 impl Words {
-    /// Of this process.
+    /// Returns words of this process alone.
     pub(super) fn own(count: usize) -> Self {
         Self(Kept::Own((0..count).map(|_| AtomicU64::new(0)).collect()))
     }
 
-    /// Of a file that other processes map.
+    /// Returns words in a file that other processes map.
     pub(super) fn shared(file: &SharedFile, count: usize) -> io::Result<Self> {
         Ok(Self(Kept::Mapped(Mapping::new(file.fd(), count * 8)?)))
     }
 
-    /// Of a file of another process.
+    /// Returns words in a mapping of another process's file.
     pub(super) fn of(mapping: Mapping) -> Self {
         Self(Kept::Mapped(mapping))
     }
 }
 
 impl Words {
-    /// Returns the first half of a word that is used by halves only.
+    /// Returns the first half of a word. Such a word is used by halves only.
     ///
     /// # Panics
     /// If `at` is not below twice the number of words.

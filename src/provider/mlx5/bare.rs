@@ -1,4 +1,4 @@
-//! QPs between two HCAs to which one thread posts WRITEs with nothing above them: what an engine's rate is compared with.
+//! QPs between two HCAs to which one thread posts WRITEs, without an engine. The rate of an engine is compared with theirs.
 
 use std::sync::Arc;
 use std::thread;
@@ -15,41 +15,41 @@ use crate::provider::{
 };
 use crate::verbs::{Context, SendAttr, VerbsError};
 
-/// Completions that are taken at a time.
+/// The most completions that are taken at a time.
 const REAP: usize = 64;
-/// log2 of the receive WQEs of a QP, which stay unused.
+/// log2 of the receive WQEs of a QP. They are never used.
 const LOG_RECEIVES: u8 = 4;
 
-/// Such QPs, and the memory of both ends.
+/// QPs without an engine, and the memory of both ends.
 pub struct BareLanes {
     lanes: Vec<Mlx5Lane>,
     reaper: Mlx5Reaper,
     chain: Chain,
     found: Vec<Completion>,
-    /// Dropped in this order, after the lanes.
+    /// These fields are dropped in this order, after the lanes.
     _others: Vec<Mlx5Lane>,
     _pairs: Vec<Pair>,
     keys: [Registration; 2],
     _rails: [Mlx5Rail; 2],
 }
 
-/// A WRITE: first byte here and at the other end, and its length.
+/// A WRITE of `BareLanes`.
 #[derive(Clone, Copy, Debug)]
 pub struct BareWrite {
-    /// First byte here.
+    /// Address of the first byte at this end.
     pub local: u64,
-    /// First byte at the other end.
+    /// Address of the first byte at the other end.
     pub remote: u64,
-    /// Its length.
+    /// Number of bytes.
     pub bytes: u32,
 }
 
 impl BareLanes {
-    /// `qps` QPs of `1 << log_depth` WQEBBs from the first to the second of two open devices. WRITEs of at most `inline` bytes are
-    /// carried by their WQEs.
+    /// Makes `qps` QPs of `1 << log_depth` WQEBBs from the first to the second of two open devices. The WQEs of WRITEs of at most `inline`
+    /// bytes carry the bytes.
     ///
     /// # Errors
-    /// What an HCA refuses.
+    /// An error of an HCA.
     pub fn new(
         contexts: [&Arc<Context>; 2],
         memories: [&Arc<HostMemory>; 2],
@@ -109,10 +109,10 @@ impl BareLanes {
         })
     }
 
-    /// Posts all `writes`, up to `chain` for each doorbell, to the QPs in turn, and takes their completions.
+    /// Posts all `writes` to the QPs in turn, up to `chain` of them for each doorbell, and takes their completions.
     ///
     /// # Errors
-    /// Why the first of them has failed; then the QPs take nothing more.
+    /// The cause of the first WRITE that has failed. After it the QPs take no more WQEs.
     pub fn run(&mut self, writes: &[BareWrite], chain: usize) -> Result<(), Cause> {
         let (lkey, rkey) = (self.keys[0].lkey(), self.keys[1].rkey());
         let mut left = writes;

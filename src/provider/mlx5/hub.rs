@@ -1,9 +1,8 @@
-//! All workers of a NIC have their CQs in common. The worker that looks takes what has completed, and gives it to the worker of the
-//! lane.
+//! The CQs that all workers of a NIC share. A worker that reaps takes all completions, and gives each to the worker of its lane.
 //!
-//! A worker takes completions out of the CQs under a lock, and puts them into the boxes of their workers under the same lock. So the
-//! completions of a lane stand in its worker's box in their order. A worker that does not get the lock at once looks into its box only.
-//! No worker is special: where one is busy, or has panicked, the others go on.
+//! A worker takes completions out of the CQs under a lock, and puts them into the boxes of their workers under that lock. So the
+//! completions of a lane are in its worker's box in their order. A worker that does not get the lock at once only takes from its own box.
+//! All workers are alike: if a worker is busy or has panicked, the others go on.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +13,7 @@ use super::reaper::Consumers;
 use super::stock::Stock;
 use crate::provider::{Completion, HostMemory, ProviderError, Wake, Watched};
 
-/// QPs have numbers below this.
+/// The first number that no QP has.
 const MOST_QPN: u64 = 1 << 24;
 
 /// What all workers of a NIC share.
@@ -22,26 +21,26 @@ const MOST_QPN: u64 = 1 << 24;
 pub(super) struct Hub {
     stock: Arc<Stock>,
     common: Mutex<Common>,
-    /// By worker.
+    /// The boxes of the workers, by number of the worker.
     boxes: Box<[Mailbox]>,
-    /// A byte for each number of a QP: its worker. The system gives pages when they are first touched.
+    /// The worker of each QP, in a byte for each QP number. The system gives pages when they are first touched.
     owners: HostMemory,
 }
 
-/// Used by one worker at a time.
+/// The part that one worker uses at a time.
 #[derive(Debug)]
 struct Common {
     consumers: Consumers,
-    /// Kept for its memory.
+    /// A list that is kept for its memory.
     found: Vec<Completion>,
 }
 
-/// Completions for one worker.
+/// The completions for one worker.
 #[derive(Debug)]
 struct Mailbox {
     items: Mutex<VecDeque<Completion>>,
     has_items: AtomicBool,
-    /// The worker sleeps on it too.
+    /// What wakes the worker when another one fills its box. The worker sleeps on it besides its own `Wake`.
     wake: Wake,
 }
 
@@ -71,7 +70,7 @@ impl Mailbox {
 }
 
 impl Hub {
-    /// For so many workers, at most 256.
+    /// Makes a hub for so many workers, at most 256.
     pub(super) fn new(stock: &Arc<Stock>, workers: u32) -> Result<Self, ProviderError> {
         let boxes = (0..workers).map(|_| Mailbox::new());
         Ok(Self {
@@ -85,7 +84,7 @@ impl Hub {
         })
     }
 
-    /// What completes of this QP is for that worker.
+    /// Assigns the completions of this QP to `worker`.
     pub(super) fn give(&self, qpn: u32, worker: usize) -> Result<(), ProviderError> {
         let worker = u8::try_from(worker).unwrap_or(u8::MAX);
         self.owners.write(qpn.into(), &[worker])
@@ -97,7 +96,7 @@ impl Hub {
         self.boxes.get(usize::from(worker[0]))
     }
 
-    /// Takes what has completed, for all workers, and adds what is for this one to `found`.
+    /// Takes completions for all workers, and adds those for `worker` to `found`.
     pub(super) fn reap(&self, worker: usize, found: &mut Vec<Completion>, most: usize) {
         let common = match self.common.try_lock() {
             Ok(common) => Some(common),
@@ -125,7 +124,7 @@ impl Hub {
         }
     }
 
-    /// Sleeps until something has completed, also for another worker.
+    /// Sleeps until a WQE of any worker has completed, `wake` is woken, or the time is over.
     pub(super) fn sleep(
         &self,
         worker: usize,
@@ -141,7 +140,7 @@ impl Hub {
         }
         own.wake.end();
         slept?;
-        // Whoever takes the events looks at the CQs before it sleeps again.
+        // A worker that takes the events looks at the CQs before it sleeps again, so no event is lost.
         self.stock.take_events()
     }
 
@@ -151,6 +150,6 @@ impl Hub {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change is whole.
+    // Each change under the lock is complete, so a poisoned lock does no harm.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

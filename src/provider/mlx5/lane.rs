@@ -1,13 +1,13 @@
 //! One QP as a queue: posts, rings, and accounts for every WQE.
 //!
-//! The last WQE of each post is signalled, so every WQE is followed by one that completes. A CQE accounts for all WQEs up to its
-//! own: an RC QP completes in order. Once the QP is in error each WQE has an error CQE of its own, signalled or not. The WQEs
-//! before the first such CQE were done.
+//! The last WQE of each post is signalled, so each WQE has a signalled one at or after it. A CQE accounts for all WQEs up to its own: an RC
+//! QP completes in order. Once the QP is in error each WQE has an error CQE of its own, signalled or not. The WQEs before the first such
+//! CQE were done.
 //!
-//! A WRITE of few bytes carries them in its WQE, as they are when it is posted: the HCA reads no memory for it.
+//! A WRITE of few bytes carries them in its WQE, as they are when it is posted. The HCA reads no memory for it.
 //!
-//! Beside them it has receive WQEs, which WRITEs of the peer with an immediate consume. They take no bytes, and each is posted again
-//! as it completes. A WRITE that meets none is sent again by the peer's HCA (receiver not ready).
+//! The QP also has receive WQEs, which WRITEs of the peer with an immediate consume. They take no bytes, and each is posted again when it
+//! completes. If a WRITE finds no receive WQE, the peer's HCA sends it again (receiver not ready).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::provider::memory::copy_out;
 use crate::provider::{Cause, Chain, Completion, Lane, LocalRange, Posted, Stop, Tag, Verb, Work};
 use crate::verbs::{PostedCounts, Qp, Rts};
 
-/// Words of a WQEBB.
+/// The number of words of a WQEBB.
 const WORDS: usize = WQEBB_BYTES / 8;
 
-/// A WQE that is not accounted for, at the place of its first WQEBB.
+/// A WQE that is not accounted for. It is stored at the index of its first WQEBB.
 #[derive(Clone, Copy, Debug, Default)]
 struct InFlight {
     tag: Tag,
@@ -37,19 +37,19 @@ pub struct Mlx5Lane {
     qp: Arc<Qp<Rts>>,
     qpn: u32,
     in_flight: Box<[InFlight]>,
-    /// Most bytes of a WRITE whose WQE carries them.
+    /// The most bytes that a WQE carries inline.
     inline: u64,
-    /// WQEBBs posted, rung for and accounted for in this life of the QP.
+    /// The numbers of WQEBBs posted, rung for and accounted for in this life of the QP.
     posted: u64,
     rung: u64,
     retired: u64,
-    /// WQEs not accounted for.
+    /// The number of WQEs not accounted for.
     count: u32,
     has_failed: bool,
-    /// Receive WQEs posted and accounted for.
+    /// The numbers of receive WQEs posted and accounted for.
     receives_posted: u64,
     receives_retired: u64,
-    /// One of them was flushed: the QP is in error. What became of sends, their own CQEs say.
+    /// A receive WQE has failed: the QP is in error. The CQEs of the sends say what became of those.
     is_flushed: bool,
 }
 
@@ -72,14 +72,14 @@ impl Mlx5Lane {
         }
     }
 
-    /// As `new`, whose WRITEs of at most so many bytes are carried by their WQEs; that is at most what one WQEBB takes.
+    /// Returns the lane with inline WRITEs: a WQE carries at most `most` bytes, and at most what one WQEBB takes.
     #[must_use]
     pub fn with_inline(mut self, most: u32) -> Self {
         self.inline = u64::from(most).min(MOST_INLINE as u64);
         self
     }
 
-    /// Returns the WQE of the next post, which carries so many bytes or names ranges.
+    /// Returns the WQE to post next. It carries so many bytes, or names its ranges.
     fn wqe(
         &self,
         work: &Work,
@@ -102,7 +102,7 @@ impl Mlx5Lane {
         Wqe::new(work, payload, qpn, index, is_signalled)
     }
 
-    /// Returns the counters of posted WQEs that the HCA reads: of sends, how far it may run.
+    /// Returns the counters that the HCA reads: up to which WQEBB it may send, and how many receive WQEs were posted.
     fn told(&self) -> PostedCounts {
         PostedCounts {
             sent: low(self.rung),
@@ -119,7 +119,7 @@ impl Mlx5Lane {
         usize::try_from(index & mask).unwrap_or_default()
     }
 
-    /// Writes it into the ring, at whose end it may wrap.
+    /// Writes the WQE into the ring. It may wrap at the ring's end.
     fn write(&self, wqe: &Wqe) {
         let ring = self.qp.send_queue();
         for (block, bytes) in (self.posted..).zip(wqe.bytes().chunks_exact(WQEBB_BYTES)) {
@@ -127,7 +127,7 @@ impl Mlx5Lane {
             for (word, value) in ring[first..first + WORDS].iter().zip(bytes.chunks_exact(8)) {
                 let mut bytes = [0; 8];
                 bytes.copy_from_slice(value);
-                // The HCA sees it after the doorbell.
+                // The HCA sees the word after the doorbell.
                 word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
             }
         }
@@ -162,7 +162,7 @@ impl Lane for Mlx5Lane {
                 let stop = Some(Stop::Full);
                 return Posted { count, stop };
             }
-            // The last of this post: nothing follows, or what follows does not fit.
+            // The last WQE of this post: none follows, or the next one does not fit.
             let is_last = works
                 .peek()
                 .is_none_or(|(_, ranges, carries)| blocks_of(*carries, ranges) > left);
@@ -215,7 +215,7 @@ impl Lane for Mlx5Lane {
     }
 
     fn flush(&mut self, slot: Option<u32>) -> bool {
-        // Some receive WQEs may have been posted after the error: the HCA is to look at the record again.
+        // Receive WQEs may have been posted after the error, so the HCA must look at the doorbell record again.
         if slot.is_none() && self.receives() > 0 {
             self.qp.ring(self.told());
         }
@@ -223,11 +223,11 @@ impl Lane for Mlx5Lane {
     }
 
     fn retire(&mut self, completion: &Completion, mut each: impl FnMut(Tag, Option<Cause>)) {
-        // WQEBBs from the first that is not accounted for to the first of the WQE that has completed.
+        // The distance in WQEBBs from the first that is not accounted for to the first of the WQE that has completed.
         let ahead = u64::from(completion.index.wrapping_sub(low(self.retired)));
         let target = self.retired + ahead;
         if target >= self.posted {
-            // It names no WQE that is under way: a device that does not keep its word is not followed.
+            // The CQE names no WQE that is under way. The device is faulty, and the lane ignores the CQE.
             tracing::error!(
                 "QP {:#x}: a CQE for WQEBB {} of {}",
                 self.qpn,
@@ -241,7 +241,7 @@ impl Lane for Mlx5Lane {
             let is_named = self.retired == target;
             let cause = match completion.cause {
                 Some(cause) if is_named => Some(cause),
-                // What was posted before the WQE that failed first is done; in error none is.
+                // WQEs posted before the first that failed are done. After the failure no WQE is done.
                 _ if self.has_failed => Some(Cause::FLUSHED),
                 _ => None,
             };
@@ -269,8 +269,8 @@ impl Lane for Mlx5Lane {
     }
 }
 
-/// Returns how many bytes the WQE of this work carries, at most `inline`; none: it names ranges. The HCA itself finds out that pages of a
-/// file are gone.
+/// Returns how many bytes the WQE of this work carries, at most `inline`. Returns None if it names ranges, as it does for pages that may be
+/// gone: the HCA itself finds out that they are.
 fn carried(inline: u64, work: &Work, ranges: &[LocalRange]) -> Option<usize> {
     if inline == 0 || work.verb == Verb::Read || work.stays_in_place() {
         return None;
@@ -288,7 +288,7 @@ fn blocks_of(carries: Option<usize>, ranges: &[LocalRange]) -> usize {
     }
 }
 
-/// Returns the index as a WQE and a CQE carry it.
+/// Returns the low 16 bits of an index, as a WQE and a CQE carry them.
 fn low(index: u64) -> u16 {
     let [a, b, ..] = index.to_le_bytes();
     u16::from_le_bytes([a, b])

@@ -1,9 +1,8 @@
 //! QPs of an mlx5 HCA, made by DevX, whose WQEs this process writes with the segments of mlx5-prm.
 //!
-//! The file `wqe` builds the bytes, and `lane` posts and accounts. The file `reaper` takes CQEs and sleeps, alone or with
-//! other workers by a `hub`. The file `rail` makes
-//! all of it on one HCA: by `stock` what QPs are made of, when they come. The file `pair` takes one QP through its states. In `bare` a thread
-//! posts without an engine, for measurements.
+//! The file `wqe` builds the bytes, and `lane` posts and accounts. The file `reaper` takes CQEs and sleeps, alone or, by a `hub`, with
+//! other workers. The file `rail` makes all of it on one HCA. A `stock` gives QPs their memory and CQs, when they are made. The file `pair`
+//! takes one QP through its states. In `bare` a thread posts without an engine, for measurements.
 
 mod bare;
 mod hub;
@@ -26,7 +25,7 @@ pub(crate) use shape::RailShape;
 
 use super::Provider;
 
-/// QPs of an mlx5 HCA.
+/// The provider of QPs of an mlx5 HCA.
 #[derive(Debug)]
 pub enum Mlx5 {}
 

@@ -1,4 +1,4 @@
-//! One QP of a connection, from its making to its reset.
+//! One QP of a connection, from its creation to its reset.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use super::lane::Mlx5Lane;
 use crate::fabric::far_from;
 use crate::verbs::{Init, PathAttr, Qp, QpState, Reset, Rtr, Rts, SendAttr, VerbsError};
 
-/// What one end tells of its QP.
+/// What one end tells the other of its QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Offer {
-    /// Its number.
+    /// The number of the QP.
     pub(crate) qpn: u32,
-    /// Number of its first packet.
+    /// The number of the first packet that the QP sends.
     pub(crate) psn: u32,
-    /// Options of enhanced connection establishment that it has.
+    /// The options of enhanced connection establishment that the QP has.
     pub(crate) ece: u32,
 }
 
-/// A QP by its state.
+/// A QP of a connection, by its state.
 #[derive(Debug)]
 pub(crate) enum Pair {
     Init(Qp<Init>, u32),
@@ -33,7 +33,7 @@ impl Pair {
         Ok(Self::Init(qp.init()?, psn))
     }
 
-    /// The numbers that the other end needs; none of a QP that is connected.
+    /// Returns the numbers that the other end needs. Returns None for a QP that is connected.
     pub(crate) fn offer(&self) -> Option<Offer> {
         match self {
             Self::Init(qp, psn) => Some(Offer {
@@ -45,7 +45,7 @@ impl Pair {
         }
     }
 
-    /// It takes what the peer's QP sends.
+    /// Makes the QP ready to receive what the peer's QP sends.
     pub(crate) fn receive(self, path: &PathAttr, theirs: Offer) -> Result<Self, VerbsError> {
         let path = path.with_remote_qpn(theirs.qpn);
         let path = path.with_psn(theirs.psn).with_ece(theirs.ece);
@@ -55,7 +55,7 @@ impl Pair {
         }
     }
 
-    /// It sends, by the lane that is returned. As it was where the HCA refuses.
+    /// Makes the QP ready to send, by the lane that is returned. If the HCA refuses, the QP is returned as it was.
     pub(crate) fn send(
         self,
         attr: &SendAttr,
@@ -72,7 +72,7 @@ impl Pair {
         }
     }
 
-    /// Returns whether the HCA has put it into the error state.
+    /// Returns whether the HCA has put the QP into the error state.
     pub(crate) fn has_failed(&self) -> bool {
         let status = match self {
             Self::Init(qp, _) => qp.query(),
@@ -82,7 +82,7 @@ impl Pair {
         status.is_ok_and(|status| status.state == QpState::ERR)
     }
 
-    /// Returns a number for the first packet of its next life, far from those of this one.
+    /// Returns a number for the first packet of the QP's next life, far from the numbers of this one.
     pub(crate) fn next_psn(&self) -> Result<u32, VerbsError> {
         match self {
             Self::Rts(qp) => Ok(far_from(qp.query()?.next_send_psn)),
@@ -90,7 +90,7 @@ impl Pair {
         }
     }
 
-    /// All that its lane has posted completes, in error if not done.
+    /// Puts the QP into the error state: all WQEs that its lane has posted complete, in error if they are not done.
     pub(crate) fn end(&self) -> Result<(), VerbsError> {
         match self {
             Self::Rts(qp) => qp.to_error(),
@@ -99,7 +99,8 @@ impl Pair {
         }
     }
 
-    /// No packet of its life lands or is sent any more. As it was while its lane is not dropped, and where the HCA refuses.
+    /// Resets the QP: no packet of its life lands or is sent any more. The QP is returned as it was if its lane is not dropped yet, or the
+    /// HCA refuses.
     pub(crate) fn reset(self) -> Result<Qp<Reset>, (Self, Option<VerbsError>)> {
         match self {
             Self::Init(qp, psn) => {

@@ -1,4 +1,4 @@
-//! What an engine has on one HCA: domain, what QPs of each worker are made of, registrations.
+//! What an engine has on one HCA: the protection domain, what the QPs of each worker are made of, and registrations.
 
 // UNSAFETY: gives memory that the rail or the caller owns to the HCA.
 #![expect(unsafe_code, reason = "registered memory")]
@@ -18,26 +18,26 @@ use crate::verbs::{
     SharedCq, VerbsError,
 };
 
-/// One HCA.
+/// What an engine has on one HCA.
 #[derive(Debug)]
 pub(crate) struct Mlx5Rail {
-    /// By worker, or one for all.
+    /// The stock of each worker, or one stock for all.
     stocks: Vec<Arc<Stock>>,
-    /// Where the workers share their CQs.
+    /// What the workers share, if they share their CQs.
     hub: Option<Arc<Hub>>,
     workers: usize,
     pd: Arc<Pd>,
     config: QpConfig,
 }
 
-/// Bytes of a line with records, as the heap rounds.
+/// The bytes that a doorbell record takes, as the heap rounds.
 const LINE: u64 = 512;
-/// Of a receive WQE: one data segment.
+/// The bytes of a receive WQE: one data segment.
 const RECV_WQE_BYTES: u64 = 16;
 
 impl Piece {
-    /// A CQ of `1 << shape.log_entries` entries and memory for as many QPs as have a share of it. Its events come by the channel of
-    /// `beside`, if that is given.
+    /// Makes a CQ of `1 << shape.log_entries` entries for sends, a CQ for receives, and memory for as many QPs as the first CQ has room
+    /// for. Their events come by the channel of `beside`, if that is given.
     pub(super) fn new(
         context: &Arc<Context>,
         shape: &RailShape,
@@ -46,7 +46,7 @@ impl Piece {
         let entries = 1u64 << shape.log_entries;
         let depth = 1u64 << shape.log_depth;
         let count = (entries / depth).max(1);
-        // As many QPs have a share of the other CQ, with an entry for each receive WQE.
+        // The CQ for receives has room for as many QPs, with an entry for each receive WQE.
         let log_receives =
             shape.log_entries - shape.log_depth.min(shape.log_entries) + shape.log_receives;
         let receives = 1u64 << log_receives;
@@ -93,7 +93,7 @@ impl Mlx5Rail {
         self.pd.context()
     }
 
-    /// Takes what completes of the lanes of worker `number` of this rail, if it has so many.
+    /// Returns the reaper of worker `number` of this rail, if the rail has so many workers.
     pub(crate) fn reaper(&self, number: usize) -> Option<Mlx5Reaper> {
         match &self.hub {
             Some(hub) if number < self.workers => Some(Mlx5Reaper::shared(hub, number)),
@@ -102,8 +102,8 @@ impl Mlx5Rail {
         }
     }
 
-    /// A QP in Init that completes at worker `number` of this rail and sends packets from `psn` on. Among the QPs to a peer it has
-    /// index `place`.
+    /// Makes a QP in Init whose completions go to worker `number` of this rail, and which sends packets from number `psn` on. Among the QPs
+    /// to a peer it has index `place`.
     pub(crate) fn pair(&self, number: usize, place: u32, psn: u32) -> Result<Pair, ProviderError> {
         let at = if self.hub.is_some() { 0 } else { number };
         let stock = self.stocks.get(at).filter(|_| number < self.workers);
@@ -119,7 +119,7 @@ impl Mlx5Rail {
         Ok(Pair::new(qp, psn)?)
     }
 
-    /// Bytes of memory that QPs and CQs are made in.
+    /// Returns the bytes of memory that QPs and CQs are made in.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         self.stocks.iter().map(|stock| stock.bytes()).sum()
@@ -142,7 +142,7 @@ impl Mlx5Rail {
         })
     }
 
-    /// Returns a key for peers over part of a registration, by one command. The registration stays as long as the key exists.
+    /// Makes a key for peers over part of a registration, by one command. The registration stays as long as the key exists.
     pub(crate) fn key(
         &self,
         range: &KeyRange,
@@ -153,7 +153,7 @@ impl Mlx5Rail {
     }
 }
 
-/// As verbs take it.
+/// Returns a DMA-BUF in the form that verbs take.
 fn dmabuf_of(offered: &MemoryDmabuf) -> Dmabuf<'_> {
     Dmabuf {
         fd: offered.fd.as_fd(),
@@ -162,11 +162,11 @@ fn dmabuf_of(offered: &MemoryDmabuf) -> Dmabuf<'_> {
     }
 }
 
-/// Memory that the HCA has.
+/// Memory that is registered with the HCA.
 #[derive(Debug)]
 pub(crate) struct Registration {
     mr: Mr,
-    /// Goes last.
+    /// The memory, which is dropped after `mr`.
     _memory: AnyMemory,
 }
 
@@ -179,12 +179,12 @@ impl Registration {
         self.mr.rkey()
     }
 
-    /// Returns how the HCA has it, and which ways were refused.
+    /// Returns how the memory was exported to the HCA, and which ways were refused.
     pub(crate) fn export(&self) -> &Export {
         self.mr.export()
     }
 
-    /// Takes the keys away. It can be called again after it has failed.
+    /// Takes the keys away. After a failure it can be called again.
     pub(crate) fn deregister(&mut self) -> Result<(), VerbsError> {
         self.mr.deregister()
     }

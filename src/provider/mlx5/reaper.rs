@@ -1,5 +1,5 @@
-//! Takes CQEs off the CQs of a worker, those of sends and those of receives, and sleeps on all of them. Where the workers of a NIC
-//! share their CQs, `hub` takes them for all.
+//! The reaper of a worker: takes CQEs off its CQs for sends and for receives, and sleeps on all of them. If the workers of a NIC share
+//! their CQs, `hub` takes the CQEs for all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::stock::Stock;
 use crate::provider::{Cause, Completed, Completion, ProviderError, Reaper, Wake, Watched};
 use crate::verbs::{Queue, SharedCq};
 
-/// What completes of the lanes of one thread.
+/// The place where the WQEs of one thread's lanes complete.
 #[derive(Debug)]
 pub struct Mlx5Reaper {
     kind: Kind,
@@ -17,9 +17,9 @@ pub struct Mlx5Reaper {
 
 #[derive(Debug)]
 enum Kind {
-    /// In CQs of its own.
+    /// A worker with CQs of its own.
     Alone(Consumers),
-    /// In those of all workers, of which it is this one.
+    /// A worker with this number, which shares the CQs with all other workers.
     Shared(Arc<Hub>, usize),
 }
 
@@ -27,18 +27,18 @@ enum Kind {
 #[derive(Debug)]
 pub(super) struct Consumers {
     stock: Arc<Stock>,
-    /// Two for each piece that the stock had at the last look.
+    /// The consumers of the CQs, two for each piece that the stock had at the last look.
     consumers: Vec<Consumer>,
-    /// Whose turn it is to be first: none starves another.
+    /// The consumer that comes first at the next look. It changes each time, so that no CQ starves another.
     first: usize,
 }
 
 #[derive(Debug)]
 struct Consumer {
     cq: Arc<SharedCq>,
-    /// Entries consumed; the CQ counts modulo 2^24.
+    /// The number of entries consumed. The CQ counts modulo 2^24.
     consumed: u32,
-    /// Armings so far.
+    /// The number of armings so far.
     sequence: u32,
 }
 
@@ -63,7 +63,7 @@ impl Consumers {
         }
     }
 
-    /// Takes the CQs that were made since. They are made before the lane comes whose completions they get.
+    /// Adds consumers for the CQs that were made since the last look. A CQ is made before any lane that completes in it.
     fn look_for_more(&mut self) {
         let seen = self.consumers.len() / 2;
         if self.stock.count() == seen {
@@ -89,11 +89,11 @@ impl Consumers {
         }
     }
 
-    /// Returns whether no CQ holds a completion; what comes from here on raises an event.
+    /// Arms all CQs: a completion from here on raises an event. Returns whether no CQ holds a completion.
     pub(super) fn arm(&mut self) -> bool {
         self.look_for_more();
         let mut is_empty = true;
-        // All of them, also after one that has an entry.
+        // Every consumer is armed, even after one that holds a completion.
         for consumer in &mut self.consumers {
             is_empty &= consumer.arm();
         }
@@ -134,7 +134,7 @@ impl Consumer {
         }
     }
 
-    /// Arms the CQ: a completion from here on raises an event. Returns whether none is left to reap.
+    /// Arms the CQ: a completion from here on raises an event. Returns whether the CQ holds no completion.
     fn arm(&mut self) -> bool {
         self.sequence = self.sequence.wrapping_add(1);
         self.cq.arm(self.consumed, self.sequence);

@@ -1,20 +1,20 @@
-//! What a rail has room for.
+//! The sizes of what a rail makes.
 
-/// What a rail has room for.
+/// The sizes of what a rail makes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RailShape {
     /// log2 of the WQEBBs of a QP.
     pub(crate) log_depth: u8,
-    /// log2 of the receive WQEs of a QP: at least 4, and less than that of its WQEBBs.
+    /// log2 of the receive WQEs of a QP: at least 4, and less than `log_depth`.
     pub(crate) log_receives: u8,
-    /// log2 of the entries of the first CQ of sends of a worker.
+    /// log2 of the entries of each worker's first CQ for sends.
     pub(crate) log_entries: u8,
-    /// Workers, at most 256.
+    /// The number of workers, at most 256.
     pub(crate) workers: u32,
-    /// All workers have the same CQs; else each has its own.
+    /// True if all workers share their CQs. If not, each worker has its own.
     pub(crate) shares_cqs: bool,
-    /// Partition key; none: the port's first.
+    /// The partition key. None: the first key of the port.
     pub(crate) pkey: Option<u16>,
-    /// Port of a bond; 0: the QPs to a peer leave by each in turn.
+    /// The port of a bond that QPs send by. 0: the QPs to a peer use the ports in turn.
     pub(crate) lag_port: u8,
 }

@@ -1,8 +1,9 @@
-//! Where the QPs of one worker complete and what memory they get: pieces, each with CQs and a heap for some QPs.
+//! The CQs in which the QPs of one worker complete, and the memory of these QPs. They come in pieces, each with CQs and a heap for some
+//! QPs.
 //!
-//! The stock has its first piece from the start. When all of its QPs exist, the next QP makes one more piece, as large as all
-//! before it. So memory grows with the QPs that a worker has had, and a worker looks at few CQs. Pieces stay until the rail goes,
-//! and QPs that come later take the places of those that have gone. All CQs have one event channel.
+//! A stock has its first piece from the start. When every piece is full, the next QP adds a piece that is as large as all before it. So
+//! memory grows with the QPs that a worker has had, and a worker looks at few CQs. Pieces stay until the rail goes, and later QPs take the
+//! places of QPs that have gone. All CQs have one event channel.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,26 +13,26 @@ use super::shape::RailShape;
 use crate::provider::ProviderError;
 use crate::verbs::{Context, ControlHeap, Pd, Qp, QpConfig, Reset, SharedCq};
 
-/// log2 of the entries of the longest CQ that the PRM has.
+/// log2 of the entries of the longest CQ that the PRM allows.
 const MOST_LOG_ENTRIES: u8 = 22;
 
-/// CQs of sends and of receives, and the memory of the QPs that complete in them.
+/// A CQ for sends, a CQ for receives, and the memory of the QPs that complete in them.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) cqs: [Arc<SharedCq>; 2],
     pub(super) heap: Arc<ControlHeap>,
 }
 
-/// What one worker's QPs are made of.
+/// What the QPs of one worker are made of.
 #[derive(Debug)]
 pub(super) struct Stock {
     context: Arc<Context>,
     shape: RailShape,
-    /// Has the channel of all.
+    /// The first CQ, whose event channel is that of all.
     first: Arc<SharedCq>,
-    /// At least one.
+    /// The pieces, at least one.
     pieces: Mutex<Vec<Piece>>,
-    /// The number of pieces, for a reaper that has seen fewer.
+    /// The number of pieces, by which a reaper learns that there are more.
     count: AtomicUsize,
 }
 
@@ -44,7 +45,7 @@ impl Piece {
 }
 
 impl Stock {
-    /// With its first piece.
+    /// Makes a stock with its first piece.
     pub(super) fn new(context: &Arc<Context>, shape: &RailShape) -> Result<Self, ProviderError> {
         let first = Piece::new(context, shape, None)?;
         Ok(Self {
@@ -56,9 +57,9 @@ impl Stock {
         })
     }
 
-    /// Returns a QP in the first piece that has room, or in a new one.
+    /// Makes a QP in the first piece that has room, or in a new piece.
     pub(super) fn qp(&self, pd: &Arc<Pd>, config: &QpConfig) -> Result<Qp<Reset>, ProviderError> {
-        // Held until the QP has its share, which no other thread can take then.
+        // The lock is held until the QP has its share of the piece, so no other thread takes that share.
         let mut pieces = self.lock();
         let found = pieces.iter().position(|piece| piece.has_room(config));
         let at = match found {
@@ -70,7 +71,7 @@ impl Stock {
         Ok(Qp::create_on(pd, heap, [sends, receives], config)?)
     }
 
-    /// Makes a piece as large as all before it together: its place.
+    /// Adds a piece as large as all before it together. Returns its index.
     fn grow(&self, pieces: &mut Vec<Piece>) -> Result<usize, ProviderError> {
         let most = self.context.caps().log_max_cq_sz.min(MOST_LOG_ENTRIES);
         let doublings = u8::try_from(pieces.len().saturating_sub(1)).unwrap_or(MOST_LOG_ENTRIES);
@@ -83,7 +84,7 @@ impl Stock {
         Ok(pieces.len() - 1)
     }
 
-    /// Readable after an event of a CQ.
+    /// Returns the descriptor that is readable after an event of any CQ.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         self.first.fd()
     }
@@ -110,7 +111,7 @@ impl Stock {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Piece>> {
-        // Each change is whole.
+        // Each change under the lock is complete, so a poisoned lock does no harm.
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

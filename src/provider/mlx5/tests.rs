@@ -1,4 +1,4 @@
-//! WQEs against those of libmlx5 itself, and lanes on a software HCA.
+//! Tests of WQEs against those of libmlx5, and of lanes on a software HCA.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -22,10 +22,10 @@ use crate::provider::{
 };
 use crate::verbs::{Access, Context, DeviceSelector, KeyRange, SendAttr};
 
-/// Nothing here takes so long.
+/// A bound on waits: no test takes so long.
 const HANG: Duration = Duration::from_secs(60);
 
-/// Returns what the program says that posts by libmlx5.
+/// Returns the output of the program that posts by libmlx5.
 fn posted_by_libmlx5() -> Value {
     let runtime = tempfile::tempdir().unwrap();
     let library = std::env::current_exe()
@@ -45,7 +45,8 @@ fn posted_by_libmlx5() -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The posts of `wqe_poster.py`: what, whether it is signalled, offset at the peer, local pieces, whether the WQE carries them.
+/// A post of `wqe_poster.py`: its verb, whether it is signalled, its offset at the peer, its local pieces, and whether the WQE carries
+/// them.
 type Post = (Verb, bool, u64, &'static [(u64, u32)], bool);
 
 const POSTS: [Post; 8] = [
@@ -76,7 +77,7 @@ fn content(at: u64) -> u8 {
     u8::try_from(at % 251).unwrap()
 }
 
-/// No field is masked: with the same QP, keys and addresses all bytes are the same.
+/// No field is masked: with the same QP, keys and addresses all bytes are equal.
 #[test]
 fn a_wqe_has_the_bytes_that_libmlx5_posts() {
     if !pyverbs::is_installed("WQEs beside those of libmlx5") {
@@ -105,7 +106,7 @@ fn a_wqe_has_the_bytes_that_libmlx5_posts() {
             all.map(content)
         });
         let carried: Vec<u8> = carried.collect();
-        // After the last byte libmlx5 leaves the memory as it was.
+        // libmlx5 does not write the memory after the last byte.
         let (payload, used) = if *is_carried {
             (Payload::Inline(&carried), 2 * 16 + 4 + carried.len())
         } else {
@@ -120,7 +121,7 @@ fn a_wqe_has_the_bytes_that_libmlx5_posts() {
     }
 }
 
-/// Two QPs of one HCA that are each other's peer; one end posts.
+/// Two QPs of one HCA that are each other's peer. One end posts.
 struct Rig {
     lane: Mlx5Lane,
     reaper: Mlx5Reaper,
@@ -177,7 +178,8 @@ impl Rig {
         }
     }
 
-    /// Returns a chain of `count` WQEs of 8 bytes from the first half to the second, over `ranges` ranges each; tags count from `tag`.
+    /// Returns a chain of `count` WQEs of 8 bytes from the first half to the second, over `ranges` ranges each. Their tags count from
+    /// `tag`.
     fn chain(&self, count: u32, ranges: u32, tag: u32, rkey: u32) -> Chain {
         let mut chain = Chain::default();
         for nth in tag..tag + count {
@@ -197,7 +199,7 @@ impl Rig {
         chain
     }
 
-    /// Reaps until all is accounted for: slices in their order, and whether each is done.
+    /// Reaps until all WQEs are accounted for. Returns the slices in their order, with the cause of each that failed.
     fn settle(&mut self) -> Vec<(u32, Option<Cause>)> {
         let (mut found, mut all) = (Vec::<Completion>::new(), Vec::new());
         let wake = Wake::new().unwrap();
@@ -229,7 +231,7 @@ fn a_lane_moves_bytes_and_goes_on_behind_index_65536() {
     let mut rig = Rig::new(8);
     let rkey = rig.keys.rkey();
     let (mut tag, mut wqebbs) = (0u32, 0u32);
-    // WQEs of one and of two WQEBBs, in chains that wrap at the ring's end; 3 rounds are 3 * (100 + 2 * 50) WQEBBs.
+    // WQEs of one and of two WQEBBs, in chains that wrap at the ring's end. 400 rounds of 100 + 2 * 50 WQEBBs pass index 65536.
     for round in 0..400u32 {
         let value = u64::from(round) << 32 | 0x5eed;
         for at in 0..64 {
@@ -266,7 +268,7 @@ fn a_write_of_few_bytes_is_carried_as_it_is_when_it_is_posted() {
             }
         };
         fill(1);
-        // Three ranges of 8 bytes: five segments, or four with the bytes.
+        // Each WQE has three ranges of 8 bytes: five segments if it names them, four if it carries the bytes.
         let chain = rig.chain(1, 3, 0, rkey);
         assert_eq!(rig.lane.post(&chain, 0..chain.len()).count, 1);
         fill(2);
@@ -277,7 +279,7 @@ fn a_write_of_few_bytes_is_carried_as_it_is_when_it_is_posted() {
             rig.memory.read(BYTES / 2 + 8 * word, &mut there).unwrap();
             assert_eq!(u64::from_le_bytes(there), expected, "{inline}: word {word}");
         }
-        // A READ of as many bytes is none that carries them.
+        // The WQE of a READ of as many bytes does not carry them.
         let mut chain = Chain::default();
         let to = rig.memory.address() + BYTES / 2;
         let range = LocalRange {
@@ -301,7 +303,7 @@ fn carried_writes_leave_room_for_as_many_as_there_are_wqebbs() {
     let ([_a, _b], [lane, _other]) = connected(&rig.rail);
     rig.lane = lane.with_inline(28);
     let rkey = rig.keys.rkey();
-    // Of three ranges each, which take two WQEBBs where the WQE names them.
+    // Each WQE has three ranges, which take two WQEBBs if the WQE names them.
     let chain = rig.chain(300, 3, 0, rkey);
     assert_eq!(rig.lane.post(&chain, 0..chain.len()).count, 256);
     rig.lane.ring();
@@ -349,7 +351,7 @@ fn a_full_lane_takes_a_prefix_and_the_rest_later() {
 fn in_error_every_wqe_is_accounted_for_signalled_or_not() {
     let mut rig = Rig::new(8);
     let rkey = rig.keys.rkey();
-    // 5 good WQEs, one with an unknown key, 6 after it: one chain, of which the last is signalled.
+    // A chain of 5 good WQEs, one with an unknown key, and 6 more. Only the last is signalled.
     let mut chain = rig.chain(5, 1, 0, rkey);
     let range = LocalRange {
         address: rig.memory.address(),
@@ -367,7 +369,7 @@ fn in_error_every_wqe_is_accounted_for_signalled_or_not() {
     let all = rig.settle();
     assert_eq!(all[..5], done(0..5));
     let (slice, cause) = all[5];
-    // Remote access error.
+    // 0x13 is a remote access error.
     assert_eq!((slice, cause.unwrap().syndrome), (5, 0x13));
     for (slice, (found, cause)) in (6..12).zip(&all[6..]) {
         assert_eq!(*found, slice);
@@ -391,7 +393,7 @@ fn an_ended_qp_flushes_its_chain_and_is_reset_with_the_end_of_its_lane() {
     let chain = rig.chain(16, 1, 0, rkey);
     rig.lane.post(&chain, 0..chain.len());
     rig.pairs[0].end().unwrap();
-    // Rung for by an HCA that takes nothing more: it completes in error all the same.
+    // The HCA takes no more WQEs of this QP: they complete in error all the same.
     rig.lane.ring();
     let all = rig.settle();
     assert_eq!(all.len(), 16);
@@ -410,7 +412,7 @@ fn an_ended_qp_flushes_its_chain_and_is_reset_with_the_end_of_its_lane() {
     assert!(own.reset().is_ok());
 }
 
-/// CQs of both kinds.
+/// Returns the number of CQs, for sends and for receives.
 fn cqs(hca: &Hca) -> usize {
     hca.live_objects().cq
 }
@@ -418,11 +420,11 @@ fn cqs(hca: &Hca) -> usize {
 #[test]
 fn qps_beyond_those_of_the_first_cq_get_more_cqs_which_stay() {
     let rig = Rig::new(8);
-    // 512 entries: both QPs of 256 have them.
+    // The first CQ for sends has 512 entries, which both QPs of 256 use up.
     assert_eq!(cqs(&rig._hca), 2);
     let first = rig.rail.bytes();
     let mut further = Vec::new();
-    // As many QPs as the NIC has already find room in what is made for the first of them.
+    // A new piece has room for as many QPs as the NIC has already.
     for (qps, expected) in [(1, 4), (2, 4), (3, 6), (6, 6), (7, 8), (14, 8)] {
         while further.len() < qps {
             further.push(rig.rail.pair(0, 0, 1).unwrap());
@@ -430,9 +432,9 @@ fn qps_beyond_those_of_the_first_cq_get_more_cqs_which_stay() {
         assert_eq!(cqs(&rig._hca), expected, "{qps} more QPs");
     }
     let most = rig.rail.bytes();
-    // Each piece has some bytes more for its alignment.
+    // Each piece has a few bytes more for its alignment.
     assert!((7 * first..=8 * first).contains(&most), "{most} of {first}");
-    // Those that come after others take their places, whatever the order.
+    // New QPs take the places of those that have gone, whatever the order.
     for at in [0, 5, 9, 0, 2] {
         further.remove(at);
     }
@@ -455,7 +457,7 @@ fn a_reaper_takes_what_completes_in_cqs_that_were_made_behind_it() {
     assert_eq!(cqs(&rig._hca), 4);
     let rkey = rig.keys.rkey();
     let run = |rig: &mut Rig| {
-        // It sleeps in between, so the CQs of either piece raise events in the one channel.
+        // The reaper sleeps in between, so the CQs of either piece raise events in the one channel.
         for _ in 0..3 {
             let chain = rig.chain(20, 1, 0, rkey);
             assert_eq!(rig.lane.post(&chain, 0..chain.len()).count, 20);
@@ -499,7 +501,7 @@ fn a_key_over_a_range_is_one_command_and_its_end_may_be_tried_again() {
     key.destroy().unwrap();
     run(1);
     assert_eq!(rig._hca.live_objects().mkey, before);
-    // Once more it does nothing, and neither does its drop.
+    // A second `destroy` does nothing, and neither does the drop.
     key.destroy().unwrap();
     drop(key);
     run(0);
@@ -510,7 +512,7 @@ const LOG_RECEIVES: u8 = 4;
 const RECEIVES: u32 = 1 << LOG_RECEIVES;
 
 impl Rig {
-    /// Returns a chain of `count` WRITEs of 8 bytes with their number as immediate.
+    /// Returns a chain of `count` WRITEs of 8 bytes, each with its number as immediate.
     fn counting(&self, count: u32) -> Chain {
         let mut chain = Chain::default();
         for nth in 0..count {
@@ -529,7 +531,7 @@ impl Rig {
         chain
     }
 
-    /// Reaps until `is_over` says so of what was sent and what was received.
+    /// Reaps until `is_over` returns true for what was sent and what was received.
     fn reap_until(
         &mut self,
         sent: &mut Vec<(u32, Option<Cause>)>,
@@ -571,7 +573,7 @@ fn a_write_that_meets_no_receive_wqe_waits_for_one_and_none_is_lost() {
     assert_eq!(rig.lane.post(&chain, 0..chain.len()).count, 100);
     rig.lane.ring();
     let (mut sent, mut received) = (Vec::new(), Vec::new());
-    // The other end has not opened its lane: it has none.
+    // The other end has not opened its lane: it has no receive WQE.
     std::thread::sleep(Duration::from_millis(5));
     rig.reaper.reap(&mut received, 16);
     assert!(received.is_empty(), "{received:?}");
@@ -580,7 +582,7 @@ fn a_write_that_meets_no_receive_wqe_waits_for_one_and_none_is_lost() {
     rig.reap_until(&mut sent, &mut received, |_, received| {
         received.len() == RECEIVES as usize
     });
-    // It has not posted any of them again, so the HCA has no more.
+    // The other end has not posted any receive WQE again, so its HCA has no more.
     rig.reaper.reap(&mut received, 32);
     assert_eq!(received.len(), RECEIVES as usize);
     assert_eq!(rig.lane.in_flight(), 100);
@@ -616,7 +618,7 @@ fn in_error_every_receive_wqe_is_accounted_for_behind_what_has_come() {
         sent.len() == 5 && received.len() == 5
     });
     rig.pairs[1].end().unwrap();
-    // It has not noticed, and posts after the error.
+    // The other end has not noticed the error, and posts after it.
     for completion in received.drain(..) {
         rig.other.receive(&completion);
     }
@@ -630,7 +632,7 @@ fn in_error_every_receive_wqe_is_accounted_for_behind_what_has_come() {
         rig.other.receive(&completion);
     }
     assert_eq!(rig.other.receives(), 0);
-    // One that the device repeats is of no WQE.
+    // A CQE that the device repeats names no WQE that is under way.
     let again = Completion {
         lane: rig.other.number(),
         what: Completed::Receive(Some(0)),

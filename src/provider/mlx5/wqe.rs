@@ -1,30 +1,31 @@
-//! The bytes of a WQE that moves memory: control, remote address, and a data segment for each local range or the bytes themselves.
+//! The bytes of a WQE that moves memory: a control segment, a remote address segment, then a data segment for each local range or the bytes
+//! themselves.
 
 use mlx5_prm::be::{Be32, Be64};
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, InlineHeader, RaddrSeg, SEG_BYTES, WQEBB_BYTES, WqeOpcode};
 
 use crate::provider::{LocalRange, Verb, Work};
 
-/// Most local ranges of a WQE.
+/// The most local ranges of a WQE.
 pub(super) const MOST_RANGES: usize = 16;
-/// Segments in front of the data.
+/// The number of segments before the data.
 const HEAD: usize = 2;
-/// Most bytes that a WQE of one WQEBB carries.
+/// The most bytes that a WQE of one WQEBB carries.
 pub(super) const MOST_INLINE: usize = WQEBB_BYTES - HEAD * SEG_BYTES - size_of::<InlineHeader>();
-/// Most bytes of a WQE, rounded up to WQEBBs.
+/// The most bytes of a WQE, rounded up to WQEBBs.
 const MOST_BYTES: usize = ((HEAD + MOST_RANGES) * SEG_BYTES).next_multiple_of(WQEBB_BYTES);
 
-/// WQEBBs of a WQE over so many local ranges.
+/// Returns the number of WQEBBs of a WQE over so many local ranges.
 pub(super) fn blocks(ranges: usize) -> usize {
     ((HEAD + ranges) * SEG_BYTES).div_ceil(WQEBB_BYTES)
 }
 
-/// Where the bytes of a WQE are.
+/// The place of a WQE's bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Payload<'a> {
-    /// In registered memory.
+    /// The bytes are in registered memory.
     Ranges(&'a [LocalRange]),
-    /// In the WQE itself.
+    /// The bytes are in the WQE itself.
     Inline(&'a [u8]),
 }
 
@@ -37,14 +38,14 @@ impl Payload<'_> {
     }
 }
 
-/// One WQE, in memory of this thread.
+/// One WQE, in memory of the posting thread.
 pub(super) struct Wqe {
     bytes: [u8; MOST_BYTES],
     blocks: usize,
 }
 
 impl Wqe {
-    /// The WQE of `work` at WQEBB `index` of the QP `qpn`. After its last segment are zeros.
+    /// Returns the WQE of `work` at WQEBB `index` of the QP `qpn`. The bytes after its last segment are zeros.
     ///
     /// # Panics
     /// For more than [`MOST_RANGES`] segments of payload.
@@ -109,7 +110,7 @@ impl Wqe {
         rest[..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Its bytes, whole WQEBBs.
+    /// Returns the bytes of the WQE, whole WQEBBs.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.blocks * WQEBB_BYTES]
     }
