@@ -1,4 +1,4 @@
-//! A store over another one, which sees every call as one value. What counts, repeats, delays or rewrites calls is such a store.
+//! Stores over another store, which see every call as one value. Such a store counts, repeats, delays or rewrites calls.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Changed, Count, KeyChange, KeyWatch, LeaseId, Store, StoreError};
 
-/// A store over [`AroundStore::inner`]. Whoever implements it is a [`Store`].
+/// A store over [`AroundStore::inner`]. Every type that implements this trait is a [`Store`].
 pub trait AroundStore: Send + Sync + Debug {
     /// Returns the store that the calls go to.
     fn inner(&self) -> &dyn Store;
@@ -18,7 +18,7 @@ pub trait AroundStore: Send + Sync + Debug {
     /// Makes `call` of the inner store by [`StoreCall::make`]: once, several times, late, changed, or not at all.
     ///
     /// # Errors
-    /// What the inner store says, or why it was not asked.
+    /// The error of the inner store, or why the inner store was not asked.
     fn around(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError>;
 
     /// Does what [`Store::wait_for_change`] does.
@@ -29,7 +29,7 @@ pub trait AroundStore: Send + Sync + Debug {
     /// Does what [`Store::next_change`] does.
     ///
     /// # Errors
-    /// Those of [`Store::next_change`].
+    /// The errors of [`Store::next_change`].
     fn next_around(
         &self,
         watch: &mut KeyWatch,
@@ -94,10 +94,10 @@ pub enum StoreCall<'a> {
 }
 
 impl StoreCall<'_> {
-    /// Makes this call of `store`.
+    /// Makes this call on `store`.
     ///
     /// # Errors
-    /// Those of the function of [`Store`].
+    /// The errors of the function of [`Store`].
     pub fn make(&self, store: &dyn Store) -> Result<StoreAnswer, StoreError> {
         Ok(match self {
             Self::Put { key, value } => {
@@ -132,7 +132,7 @@ impl StoreCall<'_> {
         })
     }
 
-    /// The key of the call, or the first one of a look.
+    /// Returns the key of the call, or the first key of a look.
     #[must_use]
     pub fn key(&self) -> &str {
         match self {
@@ -166,7 +166,7 @@ impl StoreCall<'_> {
         )
     }
 
-    /// Returns this call with arguments of its own: for another thread, or for later.
+    /// Returns this call with arguments of its own, so that another thread can make it, or make it later.
     #[must_use]
     pub fn into_owned(self) -> StoreCall<'static> {
         match self {
@@ -219,29 +219,29 @@ fn owned<T: ToOwned + ?Sized>(value: Cow<'_, T>) -> Cow<'static, T> {
     Cow::Owned(value.into_owned())
 }
 
-/// What a store answers to a [`StoreCall`]: what the function returns.
+/// The answer of a store to a [`StoreCall`]: what the function of [`Store`] returns.
 #[derive(Debug)]
 pub enum StoreAnswer {
-    /// Of [`Store::put`] and [`Store::end_lease`].
+    /// The answer of [`Store::put`] and [`Store::end_lease`].
     Done,
-    /// Of [`Store::try_get`].
+    /// The answer of [`Store::try_get`].
     Value(Option<Vec<u8>>),
-    /// Of [`Store::compare_and_set`], [`Store::remove`], [`Store::put_leased`] and [`Store::renew_lease`].
+    /// The answer of [`Store::compare_and_set`], [`Store::remove`], [`Store::put_leased`] and [`Store::renew_lease`].
     Is(bool),
-    /// Of [`Store::list`].
+    /// The answer of [`Store::list`].
     Names(Vec<String>),
-    /// Of [`Store::remove_below`].
+    /// The answer of [`Store::remove_below`].
     Removed(u64),
-    /// Of [`Store::changed_since`].
+    /// The answer of [`Store::changed_since`].
     Changed(Changed),
-    /// Of [`Store::count`].
+    /// The answer of [`Store::count`].
     Count(Count),
-    /// Of [`Store::take_lease`].
+    /// The answer of [`Store::take_lease`].
     Lease(Option<LeaseId>),
 }
 
 impl StoreAnswer {
-    /// Returns how many bytes of keys and values it has.
+    /// Returns how many bytes of keys and values the answer has.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -259,7 +259,7 @@ impl StoreAnswer {
 }
 
 /// # Panics
-/// [`AroundStore::around`] returned the answer to a call of another kind, which is a defect of the one who wrote it.
+/// [`AroundStore::around`] returned the answer to a call of another kind, which is a defect of its implementation.
 impl<A: AroundStore> Store for A {
     fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
         self.with_bound(bound)

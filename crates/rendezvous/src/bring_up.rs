@@ -1,4 +1,4 @@
-//! A store over a map of text that another library keeps: for ranks that meet once, and for no group.
+//! A store over a map of text that another library keeps. Ranks can meet in it once; it carries no group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Write};
@@ -10,23 +10,23 @@ use super::{
     check_key, check_look, check_ttl, check_value,
 };
 
-/// A map of text to text that all ranks reach, as a c10d store of PyTorch is one. It cannot list its keys, and nothing in it ends by
-/// itself. Errors are the map's own words.
+/// A map of text to text that all ranks reach, such as a c10d store of PyTorch. The map cannot list its keys, and no key in it ends by
+/// itself. Errors are in the map's own words.
 pub trait TextMap: Send + Sync + Debug {
     /// Returns the name of the map, for errors.
     fn name(&self) -> String;
 
-    /// Returns the text of `key`; none if it was never set. Does not wait for it.
+    /// Returns the text of `key`, or none if the key was never set. Does not wait for the key.
     fn get(&self, key: &str) -> Result<Option<String>, String>;
 
     /// Sets `key`.
     fn set(&self, key: &str, text: &str) -> Result<(), String>;
 
-    /// Sets `key` to `text` in one step if it is `expected`; an empty `expected` stands for a key that was never set. Returns `text`
-    /// if it did, and otherwise something else than `text` unless another one has set the same.
+    /// Sets `key` to `text` in one step if its text is `expected`. An empty `expected` stands for a key that was never set. Returns `text`
+    /// if it did. If it did not, it returns another text, unless another rank has set the key to an equal one.
     fn compare_set(&self, key: &str, expected: &str, text: &str) -> Result<String, String>;
 
-    /// Adds 1 to the number that is under `key`, in one step; a key that was never set counts as 0. The sum.
+    /// Adds 1 to the number of `key`, in one step, and returns the sum. A key that was never set counts as 0.
     fn add_one(&self, key: &str) -> Result<u64, String>;
 
     /// Deletes `key`, as if it had never been set.
@@ -36,15 +36,15 @@ pub trait TextMap: Send + Sync + Debug {
 /// A [`Store`] over a [`TextMap`], for the bring-up of a team whose members stay. It carries no leases: [`Store::without_leases`]
 /// says so, and calls about leases fail with [`StoreError::NoLeases`].
 ///
-/// Each change has a nonce, so a text never comes twice: `NONCE.HEX`, or `NONCE-` once the key was removed. The names below a key
-/// stand in a record of their own, in which every rank that sets a key enters it. A rank that is killed between both leaves a key
-/// that [`Store::list`] does not list. One that is killed while it removes a key leaves a name without a key.
+/// Each change has a nonce, so a text never comes twice: `NONCE.HEX`, or `NONCE-` once the key was removed. The names below a key are in a
+/// record of their own, into which every rank that sets a key enters the name. A rank that is killed between the two steps leaves a key
+/// that [`Store::list`] does not list. A rank that is killed while it removes a key leaves a name without a key.
 ///
-/// A call lasts as long as those of the map. Changes are found by looking, as in a directory, and a key that was set anew counts as
-/// created anew. No thread but the caller's touches the map.
+/// A call lasts as long as its calls of the map. The store finds changes by looking, as in a directory. A key that was set anew counts as
+/// created anew. Only the caller's thread touches the map.
 ///
-/// The map keeps a text for each key that was ever set, also for one that was removed. [`BringUpStore::leave`] deletes all of them,
-/// but for those of removed keys, when the last handle has no more to ask.
+/// The map keeps a text for each key that was ever set, even for a removed one. [`BringUpStore::leave`] of the last handle deletes these
+/// texts, except those of removed keys.
 #[derive(Debug)]
 pub struct BringUpStore {
     shared: Arc<Shared>,
@@ -57,12 +57,12 @@ struct Shared {
     seen: Mutex<Seen>,
 }
 
-/// Calls of the map by this handle.
+/// The calls of the map by this handle.
 #[derive(Debug, Default)]
 struct Calls {
-    /// No call begins any more.
+    /// True if the handle has left: no call begins any more.
     has_left: bool,
-    /// Those that have begun and not ended.
+    /// The number of calls that have begun and not ended.
     running: u32,
 }
 
@@ -70,11 +70,11 @@ struct Calls {
 #[derive(Debug)]
 struct Seen {
     revision: u64,
-    /// Text and revision of each key that was set at the last look at it.
+    /// The text and the revision of each key that was set at the last look at it.
     keys: BTreeMap<String, (String, u64)>,
-    /// Revision at which a key was last found gone.
+    /// The revision at which a key was last found gone.
     removed: u64,
-    /// Names that this handle has entered, or found, in the record of all names.
+    /// The names that this handle has entered, or found, in the record of all names.
     tops: BTreeSet<String>,
     /// How long the next wait is.
     pause: Duration,
@@ -82,18 +82,18 @@ struct Seen {
 
 /// First and longest wait between two looks.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
-/// The record of names without a name: no text of the map is empty.
+/// The record of names if it holds no name: no text of the map is empty.
 const NO_NAMES: &str = ".";
-/// Begins the place of each value.
+/// What the place of each value begins with.
 const VALUES: &str = "value/";
-/// Place of the number of handles that have left.
+/// The place of the number of handles that have left.
 const LEFT: &str = "left";
-/// After the nonce of a value, and of a removal.
+/// The characters after the nonce of a value, and after that of a removal.
 const VALUE: char = '.';
 const REMOVED: char = '-';
 
 impl BringUpStore {
-    /// Ranks meet in `map`.
+    /// Returns a store over `map`, in which ranks meet.
     #[must_use]
     pub fn new(map: Box<dyn TextMap>) -> Self {
         let seen = Seen {
@@ -113,15 +113,15 @@ impl BringUpStore {
     }
 
     /// Ends the use of the map by this handle: later calls are refused. The last of `handles` handles that leaves deletes what they have
-    /// set, and returns true. `handles` are all that ever use these keys of the map, and all of them name the same number.
+    /// set, and returns true. `handles` is the number of all handles that ever use these keys of the map; all of them pass the same number.
     ///
-    /// No handle misses what is deleted. A handle is counted once, after its last call: those that begin later are refused, and where
-    /// a call still runs, of another thread or one that this call interrupts, the handle is not counted. The sum is `handles` only when
-    /// each has been counted, so then none asks any more. Where a handle is never counted, as that of a process that was killed, all
+    /// No handle misses what is deleted. A handle is counted once, after its last call: its later calls are refused. If one of its calls
+    /// still runs, in another thread or one that this call interrupts, the handle is not counted. The sum is `handles` only once every
+    /// handle was counted, and then no handle asks any more. If a handle is never counted, because its process was killed for example, all
     /// keys stay.
     ///
     /// # Errors
-    /// The map's. What it has not deleted then stays.
+    /// The error of the map. Keys that are not deleted then stay.
     pub fn leave(&self, handles: u32) -> Result<bool, StoreError> {
         let mut calls = self.calls();
         if std::mem::replace(&mut calls.has_left, true) || calls.running > 0 {
@@ -149,7 +149,7 @@ impl BringUpStore {
             }
             places.push(names_key(&key));
         }
-        // Names go last, so that a process that ends here leaves no key that has none.
+        // Names are deleted last, so that a process that ends here leaves no key without a name.
         places.sort_unstable_by_key(|place| !place.starts_with(VALUES));
         places.iter().try_for_each(|place| delete(place))?;
         delete(LEFT)?;
@@ -174,7 +174,7 @@ impl BringUpStore {
         }
     }
 
-    /// Returns what the map answers, unless this handle has left.
+    /// Returns the answer of the map, unless this handle has left.
     fn asked<T>(
         &self,
         call: impl FnOnce(&dyn TextMap) -> Result<T, String>,
@@ -201,8 +201,8 @@ impl BringUpStore {
         self.asked(|map| map.get(place))
     }
 
-    /// Changes the text at `place`, which belongs to `key`, to what `next` makes of it, until no other handle has changed it
-    /// meanwhile. Returns whether it did: `next` gives none where nothing is to be changed.
+    /// Changes the text at `place`, which belongs to `key`, to what `next` makes of the text. It begins again if another handle has changed
+    /// the text meanwhile. Returns false if `next` returns None: then nothing is to be changed.
     fn change(
         &self,
         key: &str,
@@ -226,7 +226,7 @@ impl BringUpStore {
         })
     }
 
-    /// Changes `key` from what `expected` takes to `text`. Returns whether it did.
+    /// Sets the text of `key` to `text` if `expected` accepts the present value. Returns whether it did.
     fn replace(
         &self,
         key: &str,
@@ -243,7 +243,7 @@ impl BringUpStore {
         Ok(done)
     }
 
-    /// Returns the value in a text: none if it has none, or the key was removed.
+    /// Returns the value in a text. Returns None if there is no text, or the key was removed.
     fn value(&self, key: &str, text: Option<&str>) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(text) = text else {
             return Ok(None);
@@ -258,12 +258,12 @@ impl BringUpStore {
         })
     }
 
-    /// The names that stand in the record of `key`; those with a `/` at their end have others below them.
+    /// Returns the names in the record of `key`. A name with a `/` at its end has further names below it.
     fn names(&self, key: &str) -> Result<BTreeSet<String>, StoreError> {
         Ok(names_of(self.text(&names_key(key))?.as_deref()))
     }
 
-    /// Enters `name` in the record of `key`, or strikes it out.
+    /// Enters `name` in the record of `key` if `stands`, else strikes it out.
     fn note(&self, key: &str, name: &str, stands: bool) -> Result<(), StoreError> {
         let noted = self.change(key, &names_key(key), |found| {
             let mut names = names_of(found);
@@ -277,7 +277,7 @@ impl BringUpStore {
         noted.map(drop)
     }
 
-    /// Enters `key` where it can be found by its name.
+    /// Enters the name of `key`, and the names above it, in their records.
     fn enter(&self, key: &str) -> Result<(), StoreError> {
         let mut below = key;
         let mut ending = "";
@@ -305,7 +305,7 @@ impl BringUpStore {
         Ok(found)
     }
 
-    /// Looks at `keys`, each once, and returns those that are set.
+    /// Looks at each of `keys` once, and returns the keys that are set.
     fn look(&self, keys: BTreeSet<String>) -> Result<Vec<Entry>, StoreError> {
         let mut entries = Vec::new();
         for key in keys {
@@ -342,7 +342,7 @@ impl BringUpStore {
     }
 }
 
-/// A call, until it ends or panics.
+/// A call of the map that runs, until this is dropped.
 struct Running<'a>(&'a BringUpStore);
 
 impl Drop for Running<'_> {
@@ -440,7 +440,7 @@ impl Store for BringUpStore {
         let done = self.replace(key, |found| found.is_some(), &removed)?;
         if done && let Some((above, name)) = key.rsplit_once('/') {
             self.note(above, name, false)?;
-            // A rank that has set the key meanwhile found the name still in the record, and did not enter it.
+            // A rank that has set the key meanwhile found the name still in the record, and so did not enter it.
             if self.try_get(key)?.is_some() {
                 self.enter(key)?;
             }
@@ -530,7 +530,7 @@ impl Store for BringUpStore {
         Err(self.no_leases())
     }
 
-    /// 1 ms; as long as nothing changes, twice the last time up to 50 ms.
+    /// Sleeps for 1 ms. As long as nothing changes, each sleep is twice as long as the last, up to 50 ms.
     fn wait_for_change(&self, timeout: Duration) {
         let pause = {
             let mut seen = self.seen();
@@ -614,7 +614,7 @@ mod tests {
         }
     }
 
-    /// A map whose first look finds nothing and lasts 2 ms; meanwhile each key is set.
+    /// A map whose first look finds nothing and lasts 2 ms. Each key is set during that look.
     #[derive(Debug, Default)]
     struct SetMeanwhile(std::sync::atomic::AtomicBool);
 
@@ -661,7 +661,7 @@ mod tests {
         let store = BringUpStore::new(Box::new(Nothing));
         let error = store.put("a/b", b"").unwrap_err();
         assert_eq!(error.to_string(), "the store nothing: away");
-        // Whether a change was made before it failed is not known.
+        // The change may have been made before the error.
         assert_eq!(error.known(), crate::Known::Unknown);
         let error = store.leave(1).unwrap_err();
         assert_eq!(error.to_string(), "the store nothing: away");

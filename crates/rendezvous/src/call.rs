@@ -1,4 +1,4 @@
-//! How long a call may take, and the knowledge of its effect when it ends without a result.
+//! The longest time of a call, and what is known of its effect if it ends without a result.
 
 use std::time::{Duration, Instant};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::{AroundStore, KeyChange, KeyWatch, Store, StoreAnswer, StoreCall, StoreError};
 
-/// What a store was asked, by kind of call, and how many bytes of keys and values it answered with.
+/// The calls that a store got, by kind, and the bytes of keys and values in its answers.
 #[derive(Debug, Default)]
 pub struct Asked {
     calls: Mutex<BTreeMap<&'static str, u64>>,
@@ -16,33 +16,33 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Calls of all kinds, by kind.
+    /// Returns the number of calls of each kind.
     #[must_use]
     pub fn by_kind(&self) -> BTreeMap<&'static str, u64> {
         lock(&self.calls).clone()
     }
 
-    /// Calls that have renewed a lease.
+    /// Returns the number of calls that have renewed a lease.
     #[must_use]
     pub fn renewals(&self) -> u64 {
         lock(&self.calls).get("renew").copied().unwrap_or(0)
     }
 
-    /// Calls besides renewals.
+    /// Returns the number of all calls but renewals.
     #[must_use]
     pub fn calls(&self) -> u64 {
         let all: u64 = lock(&self.calls).values().sum();
         all - self.renewals()
     }
 
-    /// Bytes of keys and values that were answered.
+    /// Returns the number of bytes of keys and values in all answers.
     #[must_use]
     pub fn read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
 }
 
-/// What is done after each call that has read.
+/// A function that is called after each call that has read.
 #[derive(Clone)]
 struct Behind(Arc<dyn Fn(&'static str) + Send + Sync>);
 
@@ -71,8 +71,8 @@ impl Counted {
         }
     }
 
-    /// As `new`, which does `then` after each call that has read and before its caller has the answer, with the kind of the call. A
-    /// test so makes a look late, and changes the store while it lasts.
+    /// Calls `then` with the kind of the call after each call that has read, before the caller gets the answer. So a test makes a look
+    /// late, and changes the store during the look.
     #[must_use]
     pub fn behind_reads(self, then: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Counted {
         }
     }
 
-    /// The counts of its calls so far, and from now on.
+    /// Returns the counts of the store's calls, which go on counting.
     #[must_use]
     pub fn asked(&self) -> Arc<Asked> {
         Arc::clone(&self.asked)

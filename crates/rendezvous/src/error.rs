@@ -1,4 +1,4 @@
-//! What can be wrong with a store.
+//! The errors of stores.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::text::printable;
 use crate::thread::ThreadPanicked;
 
-/// What refuses or fails a call on a store, with the place and the value.
+/// An error of a call on a store, with the place and the value.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Not a URL of a store.
+    /// A text that is no URL of a store.
     #[error(
         "the store '{url}' (WARPVERBS_STORE) is not file://DIRECTORY or etcd[s]://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX"
     )]
@@ -18,7 +18,7 @@ pub enum StoreError {
         /// The given value.
         url: String,
     },
-    /// The directory does not exist.
+    /// A directory that does not exist.
     #[error("the store directory {} does not exist; make it before the ranks start", directory.display())]
     Missing {
         /// The directory of the URL `file://`.
@@ -33,11 +33,11 @@ pub enum StoreError {
     Shared {
         /// The directory, symbolic links resolved.
         directory: PathBuf,
-        /// It, or the directory above it that gives others the right.
+        /// The directory, or a directory above it, that gives others the right.
         part: PathBuf,
-        /// Owner or mode.
+        /// The owner or the mode.
         problem: String,
-        /// User of this process.
+        /// The user of this process.
         uid: u32,
     },
     /// A password that would cross a network in plain text.
@@ -53,14 +53,14 @@ pub enum StoreError {
     /// A file that TLS needs and that cannot be used.
     #[error("{what} {}: {problem}", file.display())]
     Tls {
-        /// Which of them.
+        /// The kind of the file.
         what: &'static str,
-        /// Its path.
+        /// The path of the file.
         file: PathBuf,
-        /// Why not.
+        /// Why it cannot be used.
         problem: String,
     },
-    /// The place was used by another run.
+    /// A place that was used by another run.
     #[error(
         "the store {store} belongs to run '{}', not to run '{wanted}'; each run needs an empty one",
         printable(found)
@@ -86,84 +86,84 @@ pub enum StoreError {
         printable(cause)
     )]
     Unreachable {
-        /// Its members.
+        /// The members of the etcd.
         store: String,
-        /// How long it was tried.
+        /// For how long it was tried.
         waited: Duration,
         /// The error of the last member that was tried, or of the way to it.
         cause: String,
     },
-    /// A change that was sent to an etcd, and then nothing. It may have been done or not: look.
+    /// A change that was sent to an etcd and got no answer. It may have been made or not: read the key.
     #[error(
         "the etcd {store} did not answer a change within {waited:.1?}; the change may have been made ({})",
         printable(cause)
     )]
     NoAnswer {
-        /// Its members.
+        /// The members of the etcd.
         store: String,
         /// How long the call took.
         waited: Duration,
         /// Revision of the key's newest change when the request was sent; 0 if the key was not set. The request changes
         /// nothing once the key has another one.
         seen: u64,
-        /// The answer.
+        /// The error in place of an answer.
         cause: String,
     },
-    /// An etcd that will not do it: user, password, rights, or space.
+    /// A request that an etcd refuses because of user, password, rights, or space.
     #[error("the etcd {store} refuses: {}", printable(message))]
     Refused {
-        /// Its members.
+        /// The members of the etcd.
         store: String,
-        /// What it said.
+        /// The message of the etcd.
         message: String,
     },
-    /// A map of another library.
+    /// An error of a map that another library keeps.
     #[error("the store {store}: {message}")]
     Foreign {
-        /// What it is.
+        /// The name of the map.
         store: String,
-        /// What it said.
+        /// The message of the map.
         message: String,
     },
-    /// The program that made the call was interrupted before the answer, by Ctrl-C for example. A change may have been done or not.
+    /// An interrupt of the calling program before the answer, by Ctrl-C for example. A change may have been made or not.
     #[error("the program was interrupted ({cause})")]
     Interrupted {
-        /// By what.
+        /// The cause of the interrupt.
         cause: String,
     },
-    /// A lease in a store that carries none.
+    /// A call about a lease on a store that carries no leases.
     #[error(
         "the store {store} carries no leases, by which ranks tell that they live; take file://DIRECTORY or \
          etcd://HOST:PORT/PREFIX (WARPVERBS_STORE)"
     )]
     NoLeases {
-        /// What it is.
+        /// The name of the store.
         store: String,
     },
-    /// A key that is no key.
+    /// A text that is no valid key.
     #[error("'{key}' is not a key: names of letters, digits, '.', '_' and '-', joined by '/'")]
     Key {
         /// The given value.
         key: String,
     },
-    /// A key or value beyond the limit.
+    /// A key or value above the limit.
     #[error("{what} '{key}' has {bytes} bytes; at most {limit} are kept")]
     TooLong {
-        /// Which of both.
+        /// What is too long: the key or the value.
         what: &'static str,
-        /// The key, cut.
+        /// The key, shortened.
         key: String,
-        /// Its length in bytes.
+        /// Length of the key or value in bytes.
         bytes: usize,
-        /// Most bytes.
+        /// The largest allowed number of bytes.
         limit: usize,
     },
     /// A look at too many keys.
     #[error("a look names {keys} keys; at most {limit} are read at once")]
     TooMany {
-        /// How many keys the look names.
+        /// The number of keys that the look names.
         keys: usize,
-        /// Most keys.
+        /// The largest allowed number of keys.
         limit: usize,
     },
     /// A time to live that no backend can keep.
@@ -173,9 +173,9 @@ pub enum StoreError {
         key: String,
         /// The requested time.
         ttl: Duration,
-        /// Shortest.
+        /// The shortest allowed time.
         least: Duration,
-        /// Longest.
+        /// The longest allowed time.
         most: Duration,
     },
     /// A run id that cannot stand in a record.
@@ -183,7 +183,7 @@ pub enum StoreError {
     Run {
         /// The given value.
         run: String,
-        /// Most bytes.
+        /// The largest allowed number of bytes.
         limit: usize,
     },
     /// A record that another run or another version has written.
@@ -204,15 +204,15 @@ pub enum StoreError {
         /// Length of the value.
         bytes: usize,
     },
-    /// No rank set the key in time.
+    /// A key that no rank has set in time.
     #[error("no rank has set '{key}' within {waited:.1?}")]
     Timeout {
         /// The key for which the call waited.
         key: String,
-        /// How long was waited.
+        /// How long the call has waited.
         waited: Duration,
     },
-    /// Others changed the key each time before this call could change or read it, until the bound of the call. Nothing was changed.
+    /// A call whose bound passed because others changed the key each time before it could change or read the key. Nothing was changed.
     #[error(
         "the call on '{key}' had no turn within {waited:.1?}: others changed the key each time"
     )]
@@ -222,12 +222,12 @@ pub enum StoreError {
         /// How long the call took.
         waited: Duration,
     },
-    /// The file system.
+    /// An error of the file system.
     #[error("{}: {source}", path.display())]
     Io {
-        /// File or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 }

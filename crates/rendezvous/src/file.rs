@@ -1,8 +1,7 @@
 //! A store for ranks that are processes of one machine, or of machines that share a file system with hard links.
 //!
-//! A key is a directory with its newest versions, see [`file_key`](super::file_key): a change is one link or was not made, and
-//! nothing is ever locked. So a process that is killed or stopped in the middle of anything has made its change or not, and holds
-//! up no other.
+//! A key is a directory with its newest versions, see [`file_key`](super::file_key): a change is one link or was not made, and nothing is
+//! ever locked. So a process that is killed or stopped at any point has made its change or not, and blocks no other process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,20 +18,20 @@ use super::{
     check_look, check_ttl, check_value, trust,
 };
 
-/// The key that holds the run that the directory belongs to. No rank can write it: names do not begin with a dot.
+/// The key that holds the run that the directory belongs to. No rank can write this key: names do not begin with a dot.
 const RUN: &str = ".run";
-/// Sleep between two looks at the directory: short, since bring-up is a chain of a few exchanges.
+/// Sleep between two looks at the directory. It is short because bring-up is a chain of a few exchanges.
 const POLL: Duration = Duration::from_millis(2);
 
 /// A directory that is a store.
 #[derive(Debug)]
 pub struct FileStore {
     place: Arc<Place>,
-    /// Longest time for which a call is tried while others are faster.
+    /// Longest time for which a call tries again while other writers are faster.
     bound: Duration,
 }
 
-/// What all handles share that were made from one.
+/// What all handles share that are made from one handle by `bounded`.
 #[derive(Debug)]
 struct Place {
     keys: Keys,
@@ -41,25 +40,25 @@ struct Place {
     looks: Mutex<Looks>,
 }
 
-/// What looks have found, in the order in which they found it.
+/// What looks have found. The revisions number it in the order in which it was found.
 #[derive(Debug, Default)]
 struct Looks {
-    /// Counts the changes that were new to a look.
+    /// The number of changes that were new to a look.
     revision: u64,
     keys: BTreeMap<String, Looked>,
 }
 
-/// A key when it was last looked at.
+/// What the last look found of a key.
 #[derive(Debug)]
 struct Looked {
-    /// Number of its newest change, and of the one that set it when it was not set.
+    /// The number of the key's newest change, and of the change that set the key when it was not set.
     version: u64,
     created_version: u64,
-    /// Whether it was set.
+    /// True if the key was set.
     set: bool,
-    /// When a look first found it so.
+    /// The revision of the look that first found the key so.
     revision: u64,
-    /// When a look first found what set it.
+    /// The revision of the look that first found the change that set the key.
     created: u64,
 }
 
@@ -69,7 +68,7 @@ impl Looks {
         self.revision
     }
 
-    /// Notes the finding of a look at `key`; revisions of its newest change and of its creation. A key that was never set has none.
+    /// Notes what a look has found of `key`. Returns the revisions of its newest change and of its creation, or zeros if it was never set.
     fn note(&mut self, key: &str, found: &Found, set: bool) -> (u64, u64) {
         let before = self.keys.get(key);
         if before.is_none() && !set {
@@ -96,7 +95,7 @@ impl Looks {
     }
 }
 
-/// What a change made of the key.
+/// The content that a change gave the key.
 #[derive(Debug)]
 enum Content {
     Value(Vec<u8>),
@@ -104,18 +103,18 @@ enum Content {
     Removed,
 }
 
-/// A key as it was found.
+/// A key as a call has found it.
 struct Found {
     newest: Newest,
-    /// Number of its newest change; 0: the key has no room.
+    /// The number of its newest change. 0: the key has no room.
     version: u64,
-    /// Number of the change that set it when it was not set.
+    /// The number of the change that set the key when it was not set.
     created: u64,
     content: Content,
 }
 
 impl FileStore {
-    /// Opens `directory` for the run `run_id`. The first rank to come writes the run into it.
+    /// Opens `directory` for the run `run_id`. The first rank to open it writes the run into it.
     ///
     /// # Errors
     /// The directory is missing, cannot be written, belongs to another run, or can be changed by another user.
@@ -185,8 +184,8 @@ impl FileStore {
         })
     }
 
-    /// Changes `key` to what `change` makes of the found version and its value, until no other writer was faster. `false` if it
-    /// is to stay.
+    /// Changes `key` to what `change` makes of the found version and its value. It begins again if another writer was faster. Returns false
+    /// if `change` returns None: the key is to stay.
     fn change(
         &self,
         key: &str,
@@ -194,7 +193,7 @@ impl FileStore {
         change: impl FnMut(&Found, Option<&[u8]>) -> Option<Content>,
     ) -> Result<bool, StoreError> {
         let changed = self.change_once(key, tries, change)?;
-        // The directory was removed and is there again: it belongs to this run as before.
+        // If the directory was removed and exists again, it still belongs to this run.
         if self.place.keys.take_restored() {
             self.claim()?;
         }
@@ -236,7 +235,7 @@ impl FileStore {
         }
     }
 
-    /// Ends the room of a key that was removed. If that fails the next writer does it.
+    /// Ends the room of a key that was removed. If that fails, the next writer ends it.
     fn end(&self, key: &str) {
         let ended = self.find(key, &self.tries()).and_then(|found| {
             let over = found.is_over().then_some(&found.newest);
@@ -247,8 +246,8 @@ impl FileStore {
         }
     }
 
-    /// Removes the beat of the lease that the key had, unless it has it still or the lease is held. If the key for which the lease was
-    /// taken is removed the beat goes as well: a holder that lives writes it again.
+    /// Removes the beat of the lease that the key had before a change. The beat stays if the key still has that lease, or the lease is
+    /// held. If the key for which the lease was taken is removed, the beat is removed as well: a holder that lives writes it again.
     fn clear_beat(&self, key: &str, before: &Content, now: &Content) {
         let Content::Leased(record, _) = before else {
             return;
@@ -260,7 +259,7 @@ impl FileStore {
         }
     }
 
-    /// Looks at `key` and notes its version. None if it is not set.
+    /// Looks at `key` and notes its version. Returns None if it is not set.
     fn look(
         &self,
         looks: &mut Looks,
@@ -278,7 +277,7 @@ impl FileStore {
         }))
     }
 
-    /// Returns whether the key was set. A key whose lease has run out was not, and goes as well.
+    /// Removes the key. Returns whether it was set. A key whose lease has run out is removed too, but counts as not set.
     fn remove_in(&self, key: &str, tries: &Tries) -> Result<bool, StoreError> {
         let mut was_set = false;
         let removed = self.change(key, tries, |found, now| {
@@ -300,7 +299,7 @@ impl FileStore {
             } else if let Content::Leased(record, _) = &found.content
                 && self.place.leases.is_long_gone(record)
             {
-                // No rank would ever remove it by its name.
+                // No listing shows the key any more, so no rank would ever remove it by its name.
                 self.remove_in(&key, tries)?;
             }
         }
@@ -312,7 +311,7 @@ impl FileStore {
         Ok(set.into_iter().collect())
     }
 
-    /// All keys below `key` that have a room.
+    /// Adds all keys below `key` that have a room to `keys`.
     fn keys_below(&self, key: &str, keys: &mut BTreeSet<String>) -> Result<(), StoreError> {
         let (names, folders) = self.names_below(key)?;
         keys.extend(names.iter().map(|name| format!("{key}/{name}")));
@@ -322,7 +321,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// The names of the keys right below `key` that have a room, and of the folders of others.
+    /// Returns the names of the keys directly below `key` that have a room, and the names of the folders there.
     fn names_below(&self, key: &str) -> Result<(Vec<String>, Vec<String>), StoreError> {
         let directory = self.place.keys.directory().join(key);
         let (mut keys, mut folders) = (Vec::new(), Vec::new());
@@ -337,7 +336,7 @@ impl FileStore {
         for entry in entries {
             let name = entry.map_err(io_error(&directory))?.file_name();
             let name = name.to_string_lossy();
-            // A name that is none of the store was put into it by another program.
+            // Another program has made a file whose name is not of the store.
             match name.strip_suffix(HOME) {
                 Some(key) if check_key(key).is_ok() => keys.push(key.to_owned()),
                 None if check_key(&name).is_ok() => folders.push(name.into_owned()),
@@ -347,7 +346,7 @@ impl FileStore {
         Ok((keys, folders))
     }
 
-    /// The value, unless its lease has run out.
+    /// Returns the value, unless its lease has run out.
     fn value<'a>(&self, content: &'a Content) -> Option<&'a [u8]> {
         match content {
             Content::Value(value) => Some(value),
@@ -403,8 +402,8 @@ impl Store for FileStore {
         check_look(keys, below)?;
         let mut wanted: BTreeSet<String> = keys.iter().map(|&key| key.to_owned()).collect();
         let tries = self.tries();
-        // Held over the whole look, its list of keys too. So the revision of the look is after all that it finds and before what
-        // other threads find later. A key that came after the list has no revision of this look.
+        // The lock is held over the whole look, with the listing of keys. So the revision of the look is after all that it finds and before
+        // what other threads find later. A key that is set after the listing has no revision of this look.
         let mut looks = self.looks();
         if let Some(below) = below {
             self.keys_below(below, &mut wanted)?;
@@ -431,7 +430,7 @@ impl Store for FileStore {
         check_key(key)?;
         let mut keys = BTreeSet::new();
         let tries = self.tries();
-        // Held over the list of keys too, as in a look.
+        // The lock is held over the listing of keys too, as in a look.
         let mut looks = self.looks();
         self.keys_below(key, &mut keys)?;
         let (mut set, mut newest_created) = (0, 0);
@@ -442,7 +441,7 @@ impl Store for FileStore {
                     newest_created = newest_created.max(entry.created);
                 }
                 Ok(None) => {}
-                // It counts as missing.
+                // An unreadable value counts as missing.
                 Err(StoreError::NotARecord { .. } | StoreError::TooLong { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -520,7 +519,7 @@ impl Store for FileStore {
         let Some(record) = self.place.leases.attach(id, key) else {
             return Ok(false);
         };
-        // A reader that finds the key finds a lease that lives.
+        // The beat is written first, so a reader that finds the key finds a lease that lives.
         self.beat(&record)?;
         self.change(key, &self.tries(), |_, _| {
             Some(Content::Leased(record.clone(), value.to_vec()))
@@ -534,7 +533,7 @@ impl Store for FileStore {
         };
         let is_mine = |found: &Found| matches!(&found.content, Content::Leased(record, _) if record.id() == id);
         self.beat(&record)?;
-        // Looked at after the beat: a rank that takes the key later finds that the lease lives.
+        // The key is read after the beat: a rank that takes the key later finds that the lease lives.
         Ok(is_mine(&self.find(key, &self.tries())?))
     }
 
@@ -554,7 +553,7 @@ impl Store for FileStore {
         Ok(())
     }
 
-    /// Looks at the one key again and again.
+    /// Looks at this one key again and again.
     fn next_change(
         &self,
         watch: &mut KeyWatch,
@@ -584,7 +583,7 @@ impl Store for FileStore {
 }
 
 impl FileStore {
-    /// Shows readers that the holder lives.
+    /// Writes a beat, which shows readers that the holder lives.
     fn beat(&self, record: &LeaseRecord) -> Result<(), StoreError> {
         let beat = self.place.leases.next_beat(record);
         let scratch = self.place.keys.write(|_| beat)?;
@@ -593,14 +592,14 @@ impl FileStore {
 }
 
 impl Found {
-    /// Its room has ended: no version comes after a removal.
+    /// Returns whether the room has ended: no version comes after a removal.
     fn is_over(&self) -> bool {
         self.newest.exists && matches!(self.content, Content::Removed)
     }
 }
 
 impl Content {
-    /// Returns a line that says what it is and which change has created the key, then the value.
+    /// Returns a line with the kind of the content and the change that has created the key, and after it the value.
     fn bytes(&self, created: u64) -> Vec<u8> {
         match self {
             Self::Value(value) => [format!("value {created}\n").as_bytes(), value].concat(),

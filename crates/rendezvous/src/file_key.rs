@@ -65,21 +65,21 @@ use super::process::Process;
 use super::{MAX_VALUE, StoreError, file_lease};
 use file_lease::LeaseRecord;
 
-/// Where files are written before they get their name, and where beats are.
+/// The directory in which files are written before they get their name, and which holds beats.
 const SCRATCH: &str = ".new";
-/// After the name of a scratch file: its change was made.
+/// The ending of a scratch file whose change was made.
 const DONE: &str = ".done";
-/// After the last name of a key: its home.
+/// The ending of a key's home, after the last name of the key.
 pub(super) const HOME: &str = "@";
-/// Most bytes of the name of a scratch file.
+/// The most bytes of the name of a scratch file.
 const MAX_SCRATCH: usize = 128;
 /// Bits of a version's number that count the changes of one room; the bits above them are random for each room.
 const VERSIONS: u32 = 32;
-/// Random bits of a room's number.
+/// The random bits of a room's number.
 const LIVES: u32 = 30;
-/// How often a home is made anew whose folder another process has just removed.
+/// How often a home is made anew after another process has removed its folder.
 const MAKES: u32 = 100;
-/// Most bytes of a version: a value, and the lines before it.
+/// The most bytes of a version: a value, and the lines before it.
 const MAX_VERSION: u64 = MAX_VALUE as u64 + 4096;
 
 /// The keys of a directory, as one handle uses them.
@@ -89,11 +89,11 @@ pub(super) struct Keys {
     /// The prefix of this handle's scratch files. No other handle has it.
     own: String,
     written: AtomicU64,
-    /// By key: the newest version that this handle has found.
+    /// The newest version that this handle has found, by key.
     seen: Mutex<HashMap<String, u64>>,
-    /// The number of a new room.
+    /// A function that returns the number of a new room.
     first: fn() -> u64,
-    /// The scratch directory was gone, and this handle has made it again.
+    /// True if the scratch directory was gone and this handle has made it again.
     restored: AtomicBool,
     #[cfg(test)]
     steps: tests::Steps,
@@ -102,19 +102,19 @@ pub(super) struct Keys {
 /// The newest version of a key.
 #[derive(Debug, Default)]
 pub(super) struct Newest {
-    /// Its number; that of the room if it holds no version, and 0 without a room.
+    /// The number of the version. If the room holds no version, the number of the room; without a room, 0.
     pub(super) version: u64,
     /// The bytes of that version; empty if there is none.
     pub(super) content: Vec<u8>,
-    /// Whether there is one.
+    /// True if there is a version.
     pub(super) exists: bool,
-    /// What the room was called, if the key has one.
+    /// The number of the room, if the key has one.
     room: Option<u64>,
-    /// The scratch file that it was written as.
+    /// The scratch file as which the version was written.
     scratch: String,
 }
 
-/// The tries of one call. They end with its bound.
+/// The tries of one call. They end with the bound of the call.
 #[derive(Debug)]
 pub(super) struct Tries {
     start: Instant,
@@ -129,7 +129,7 @@ impl Tries {
         }
     }
 
-    /// Whether the bound leaves time for another one, of `key`.
+    /// Returns an error unless the bound leaves time for another try, of `key`.
     pub(super) fn again(&self, key: &str) -> Result<(), StoreError> {
         let waited = self.start.elapsed();
         if waited < self.bound {
@@ -151,7 +151,7 @@ impl Newest {
 }
 
 impl Keys {
-    /// The keys of `directory`, which exists.
+    /// Opens the keys of `directory`, which exists.
     pub(super) fn open(directory: &Path) -> Result<Self, StoreError> {
         let scratch = directory.join(SCRATCH);
         fs::create_dir_all(&scratch).map_err(io_error(&scratch))?;
@@ -172,7 +172,7 @@ impl Keys {
         &self.directory
     }
 
-    /// Returns the file of a beat.
+    /// Returns the path of a beat.
     pub(super) fn beat(&self, name: &str) -> PathBuf {
         self.directory.join(SCRATCH).join(name)
     }
@@ -181,8 +181,8 @@ impl Keys {
         self.directory.join(format!("{key}{HOME}"))
     }
 
-    /// Returns the newest version of `key`, none older than this handle has found before this call. A room that has ended holds no older
-    /// one than the room that came after it.
+    /// Returns the newest version of `key`. In one room it is never older than what this handle has found before this call. The versions of
+    /// an ended room are not compared with those of a later room.
     pub(super) fn newest(&self, key: &str, tries: &Tries) -> Result<Newest, StoreError> {
         let least = self.seen().get(key).copied().unwrap_or(0);
         let is_old = |found: &Newest| {
@@ -199,7 +199,7 @@ impl Keys {
         }
     }
 
-    /// None if the room got another name meanwhile.
+    /// Returns the newest version of `key`. Returns None if its room got another name meanwhile.
     fn look(&self, key: &str) -> Result<Option<Newest>, StoreError> {
         let home = self.home(key);
         self.step();
@@ -208,10 +208,10 @@ impl Keys {
             Err(error) if gone(&error) => return self.without_room().map(Some),
             Err(error) => return Err(io_error(&home)(error)),
         };
-        // A listing that a rename passes may hold both names of the room, or neither.
+        // A listing during a rename may hold both names of the room, or neither.
         let Some(number) = names.iter().filter_map(|name| number(name)).max() else {
             self.step();
-            // Only an empty home can be removed: its room has ended.
+            // Only an empty home can be removed, and an empty home means that its room has ended.
             return match fs::remove_dir(&home) {
                 Ok(()) => self.without_room().map(Some),
                 Err(error) if gone(&error) => self.without_room().map(Some),
@@ -245,13 +245,14 @@ impl Keys {
         Ok(Some(newest))
     }
 
-    /// Returns a key without a room in a directory that exists. Without the directory nothing is known of any key.
+    /// Returns a key without a room, if the directory exists. Without the directory nothing is known of any key.
     fn without_room(&self) -> Result<Newest, StoreError> {
         check_exists(&self.directory)?;
         Ok(Newest::default())
     }
 
-    /// Makes the version after `newest`, which has a room and is no removal. `false`: another writer did, or the room has ended.
+    /// Makes the version after `newest`, which has a room and is no removal. Returns false if another writer was faster or the room has
+    /// ended.
     pub(super) fn add(
         &self,
         key: &str,
@@ -274,15 +275,15 @@ impl Keys {
         Ok(made)
     }
 
-    /// Makes the home of a key with a new room, unless it has one.
+    /// Makes the home of a key with a new room, unless the home has a room.
     pub(super) fn begin(&self, key: &str) -> Result<(), StoreError> {
         let home = self.home(key);
         let parent = home.parent().unwrap_or(&self.directory);
         for _ in 0..MAKES {
             check_exists(&self.directory)?;
             match fs::create_dir_all(parent) {
-                // It stood there, was no longer there at the next look, or was removed below: another process has removed the folder,
-                // which was empty.
+                // Another process has removed the folder, which was empty. The call has found it, then not found it; or a folder above it
+                // was removed.
                 Err(error) if gone(&error) || error.kind() == ErrorKind::AlreadyExists => continue,
                 made => made.map_err(io_error(parent))?,
             }
@@ -320,7 +321,7 @@ impl Keys {
             let (_, scratch) = self.scratch();
             self.step();
             rename_if_there(&home.join(room.to_string()), &scratch)?;
-            // A link that is late may put a file into it meanwhile. What is left then is cleared when this process has ended.
+            // A late link may put a file into the room meanwhile. What is left then is removed after this process has ended.
             let _ = fs::remove_dir_all(&scratch).or_else(|_| fs::remove_dir_all(&scratch));
         }
         self.step();
@@ -334,12 +335,12 @@ impl Keys {
         Ok(())
     }
 
-    /// Returns whether the scratch directory was gone since this was asked last: the directory has lost what it held.
+    /// Returns whether the scratch directory was gone since the last call of this function. Then the directory has lost its contents.
     pub(super) fn take_restored(&self) -> bool {
         self.restored.swap(false, Ordering::Relaxed)
     }
 
-    /// Names the room by the newest version. Before that it shows the version's writer that its change was made.
+    /// Renames the room to the newest version. Before that it shows the version's writer that the change was made.
     fn settle(&self, home: &Path, newest: &Newest) -> Result<(), StoreError> {
         let Some(room) = newest.room.filter(|room| *room != newest.version) else {
             return Ok(());
@@ -352,7 +353,7 @@ impl Keys {
         rename_if_there(&from, &to)
     }
 
-    /// Gives a scratch file the name `number` in `room`. Whether it is that version of the key.
+    /// Links a scratch file as `number` in `room`. Returns whether the file is that version of the key.
     fn link(&self, scratch: &Scratch, room: &Path, number: u64) -> Result<bool, StoreError> {
         let path = room.join(number.to_string());
         self.step();
@@ -371,7 +372,7 @@ impl Keys {
         is_there(&done(&scratch.path))
     }
 
-    /// Returns whether the room of that path exists, and `number` is its newest version. Removes what strays it holds.
+    /// Returns whether the room of this path exists and `number` is its newest version. Removes the strays in the room.
     fn is_newest(&self, room: &Path, number: u64) -> Result<bool, StoreError> {
         let found = match names(room) {
             Ok(found) => found,
@@ -386,12 +387,12 @@ impl Keys {
         Ok(numbers().max() == Some(number))
     }
 
-    /// Writes a scratch file with what `bytes` makes of its name.
+    /// Writes a scratch file with the bytes that `bytes` makes of its name.
     pub(super) fn write(&self, bytes: impl FnOnce(&str) -> Vec<u8>) -> Result<Scratch, StoreError> {
         let (name, path) = self.scratch();
         let bytes = bytes(&name);
         let made = File::create_new(&path).or_else(|error| {
-            // The directory was removed and is there again.
+            // The directory was removed and exists again.
             if !gone(&error) || !self.directory.is_dir() {
                 return Err(error);
             }
@@ -423,7 +424,7 @@ impl Keys {
     fn note(&self, key: &str, version: u64) {
         let mut seen = self.seen();
         match seen.get_mut(key) {
-            // The room that it was in has ended.
+            // The room of the version that was seen has ended.
             Some(_) if version == 0 => drop(seen.remove(key)),
             Some(seen) if *seen >> VERSIONS == version >> VERSIONS => *seen = version.max(*seen),
             Some(seen) => *seen = version,
@@ -438,14 +439,14 @@ impl Keys {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs before each step in which another process can be faster: tests let others go on at these points.
+    /// Runs before each step in which another process can be faster. Tests let other processes go on at these points.
     fn step(&self) {
         #[cfg(test)]
         self.steps.run();
     }
 }
 
-/// A file that was written and has no name yet; removed with this.
+/// A scratch file. It is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Scratch {
     path: PathBuf,
@@ -453,14 +454,14 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Gives it the name `path`, instead of what had it.
+    /// Renames the file to `path`, and replaces a file of that name.
     pub(super) fn replace(mut self, path: &Path) -> Result<(), StoreError> {
         fs::rename(&self.path, path).map_err(io_error(path))?;
         self.is_gone = true;
         Ok(())
     }
 
-    /// Returns whether a link to it was made, although the system says otherwise.
+    /// Returns whether a link to the file was made, although the system says that it was not.
     fn has_links(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|data| data.nlink() > 1)
     }
@@ -468,7 +469,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Others rename it from the first name to the second, never back.
+        // Other processes rename the file from its name to `.done`, and never back.
         if !self.is_gone && fs::remove_file(&self.path).is_err() {
             let _ = fs::remove_file(done(&self.path));
         }
@@ -481,14 +482,14 @@ fn done(scratch: &Path) -> PathBuf {
     path.into()
 }
 
-/// The names in a directory.
+/// Returns the names in a directory.
 fn names(directory: &Path) -> io::Result<Vec<String>> {
     let names = fs::read_dir(directory)?
         .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
     names.collect()
 }
 
-/// Returns whether a room begins with that number: it holds no version of it.
+/// Returns whether a room begins with this number: it holds no version of this number.
 fn is_first(number: u64) -> bool {
     number.trailing_zeros() >= VERSIONS
 }
@@ -504,7 +505,7 @@ pub(super) fn check_exists(directory: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Returns the number that a room or version is called by, if others can follow it.
+/// Returns the number that is the name of a room or version, if larger numbers can follow it.
 fn number(name: &str) -> Option<u64> {
     let number: u64 = name.parse().ok()?;
     (number < u64::MAX / 2 && number.to_string() == name).then_some(number)
@@ -512,7 +513,7 @@ fn number(name: &str) -> Option<u64> {
 
 fn read(key: &str, room: &Path, number: u64) -> Result<Option<Vec<u8>>, StoreError> {
     let path = room.join(number.to_string());
-    // Not of a rank: what another program has written may have any length.
+    // Another program may have written the file, with any length.
     let bounded = || {
         let file = File::open(&path)?;
         let length = file.metadata()?.len();
@@ -533,7 +534,7 @@ fn read(key: &str, room: &Path, number: u64) -> Result<Option<Vec<u8>>, StoreErr
     }
 }
 
-/// Scratch file and content of a version.
+/// Splits a version into the name of its scratch file and its content.
 fn split(key: &str, mut bytes: Vec<u8>) -> Result<(String, Vec<u8>), StoreError> {
     let garbage = StoreError::NotARecord {
         key: key.to_owned(),
@@ -567,7 +568,7 @@ fn rename_if_there(from: &Path, to: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// The path does not exist, or not any more.
+/// Returns whether the error means that the path does not exist, or no longer exists.
 fn gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -575,7 +576,7 @@ fn gone(error: &io::Error) -> bool {
     )
 }
 
-/// Removes what processes of this machine that have ended have left in the scratch directory.
+/// Removes the files in the scratch directory that belong to ended processes of this machine.
 fn clear(scratch: &Path) {
     for name in names(scratch).unwrap_or_default() {
         let path = scratch.join(&name);

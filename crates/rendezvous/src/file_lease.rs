@@ -1,9 +1,8 @@
-//! Leases in a directory: the holder writes a beat, others look whether it changes.
+//! Leases in a directory: the holder writes a beat, and readers look whether the beat changes.
 //!
-//! No clock is compared with another machine's. A reader takes a lease for gone when its beat has stood still for a time to live
-//! by the reader's clock. That is the finding of one look: a holder that was only slow beats again, and the next look finds that.
-//! The lease is lost for its holder once another has taken or changed the key. The end of a process of this machine is seen at
-//! once.
+//! No clock is compared with another machine's. To a reader a lease is gone when its beat has stood still for a time to live by the
+//! reader's clock. That is the result of one look: a holder that was only slow beats again, and the next look finds the beat. The holder
+//! loses the lease once another rank has taken or changed the key. Readers see the end of a process of this machine at once.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -16,21 +15,21 @@ use serde::{Deserialize, Serialize};
 use super::process::Process;
 use super::{LeaseId, check_key};
 
-/// What the name of a beat begins with.
+/// What the names of beats begin with.
 const BEAT: &str = "beat-";
-/// A lease that has not been renewed for so many times to live is removed by readers that list its key.
+/// A lease that was not renewed for so many times to live is removed by readers that list its key.
 const LONG_GONE: u32 = 32;
 
-/// Returns whether a file in the home of a key is a beat.
+/// Returns whether the scratch file of this name is a beat.
 pub(super) fn is_beat(name: &str) -> bool {
     name.starts_with(BEAT)
 }
 
-/// What stands in the store of a lease.
+/// The record of a lease in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct LeaseRecord {
     id: u64,
-    /// The key that it was taken for; further keys may be under it.
+    /// The key for which the lease was taken. Further keys may be under the lease.
     key: String,
     ttl_ms: u64,
     holder: Process,
@@ -41,22 +40,22 @@ impl LeaseRecord {
         LeaseId(self.id)
     }
 
-    /// Returns the key that it was taken for.
+    /// Returns the key for which the lease was taken.
     pub(super) fn key(&self) -> &str {
         &self.key
     }
 
-    /// Returns whether its holder, a process of this machine, has ended.
+    /// Returns whether the holder is a process of this machine that has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.holder.has_ended()
     }
 
-    /// Returns the file of its beat.
+    /// Returns the name of the file of the lease's beat.
     pub(super) fn beat_name(&self) -> String {
         format!("{BEAT}{:016x}", self.id)
     }
 
-    /// The lease that a beat is of.
+    /// Returns the lease of a beat.
     pub(super) fn of_beat(beat: &[u8]) -> Option<Self> {
         let (_, line) = std::str::from_utf8(beat).ok()?.split_once(' ')?;
         Self::parse(line)
@@ -68,7 +67,7 @@ impl LeaseRecord {
 
     pub(super) fn parse(line: &str) -> Option<Self> {
         let record: Self = serde_json::from_str(line).ok()?;
-        // It names a file.
+        // The key is part of a path.
         check_key(&record.key).is_ok().then_some(record)
     }
 
@@ -77,7 +76,7 @@ impl LeaseRecord {
     }
 }
 
-/// What one handle on a directory knows of leases.
+/// The leases that one handle on a directory knows.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     own: Mutex<HashMap<u64, Own>>,
@@ -88,12 +87,12 @@ pub(super) struct Leases {
 #[derive(Debug)]
 struct Own {
     record: LeaseRecord,
-    /// The keys under it.
+    /// The keys under the lease.
     keys: BTreeSet<String>,
     beat: u64,
 }
 
-/// A lease that was looked at.
+/// A lease that this handle has looked at.
 #[derive(Debug)]
 struct Other {
     beat: Vec<u8>,
@@ -101,7 +100,7 @@ struct Other {
 }
 
 impl Leases {
-    /// Makes a record that no other lease has.
+    /// Makes the record of a new lease, with a random id.
     pub(super) fn begin(&self, key: &str, ttl: Duration) -> LeaseRecord {
         let record = LeaseRecord {
             id: fastrand::u64(1..),
@@ -123,7 +122,7 @@ impl Leases {
         self.own_map().get(&id.0).map(|own| own.record.clone())
     }
 
-    /// Puts `key` under a lease of this handle, whose record that is.
+    /// Puts `key` under a lease of this handle. Returns the record of the lease.
     pub(super) fn attach(&self, id: LeaseId, key: &str) -> Option<LeaseRecord> {
         let mut map = self.own_map();
         let own = map.get_mut(&id.0)?;
@@ -131,7 +130,8 @@ impl Leases {
         Some(own.record.clone())
     }
 
-    /// Returns a number, and the lease, so that a reader of the beat alone can see whether the holder lives.
+    /// Returns the contents of the next beat: a number, and the record, so that a reader of the beat alone can see whether the holder
+    /// lives.
     pub(super) fn next_beat(&self, record: &LeaseRecord) -> Vec<u8> {
         let mut map = self.own_map();
         let beat = map.get_mut(&record.id).map_or(0, |own| {
@@ -141,7 +141,7 @@ impl Leases {
         format!("{beat} {}", record.line()).into_bytes()
     }
 
-    /// Returns a lease of this handle that is over, and the keys under it.
+    /// Forgets a lease of this handle that is over. Returns its record and the keys under it.
     pub(super) fn forget(&self, id: LeaseId) -> Option<(LeaseRecord, BTreeSet<String>)> {
         let own = self.own_map().remove(&id.0);
         own.map(|own| (own.record, own.keys))
@@ -152,22 +152,23 @@ impl Leases {
         if record.has_ended() {
             return false;
         }
-        // The clock first. A thread that is stopped between the two has read a beat that may be older than its clock says. It
-        // counts the time of its stop against the holder only if it looks again.
+        // The clock is read first. A thread that is stopped between the two has read a beat that may be older than its clock says. Only at
+        // its next look does the time of the stop count against the holder.
         let at = Instant::now();
         let now = fs::read(beat).unwrap_or_default();
         self.judge(record, now, at)
     }
 
-    /// Returns whether the lease has not been held for so long that its holder does not come back: [`LONG_GONE`] times to live.
+    /// Returns whether the beat has stood still for [`LONG_GONE`] times to live, or the holder's process has ended. Its holder does not
+    /// come back.
     pub(super) fn is_long_gone(&self, record: &LeaseRecord) -> bool {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let still = others.get(&record.id).map(|other| other.since.elapsed());
         record.has_ended() || still.is_some_and(|still| still >= LONG_GONE * record.ttl())
     }
 
-    /// Returns whether the lease is held, whose beat was read as `now` not before `at`. Empty: no beat was found, which is no news, since
-    /// others remove the beat of a lease that they find gone.
+    /// Returns whether the lease is held. Its beat was read as `now`, not before `at`. An empty beat was not found; it counts as unchanged,
+    /// since readers remove the beat of a lease that they find gone.
     fn judge(&self, record: &LeaseRecord, now: Vec<u8>, at: Instant) -> bool {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let other = others.entry(record.id).or_insert_with(|| Other {
@@ -228,7 +229,7 @@ mod tests {
         let record = leases.begin("k", TTL);
         let start = Instant::now();
         assert!(leases.judge(&record, b"1".to_vec(), start));
-        // It took its clock, was stopped for an hour, and then read the beat of long ago.
+        // The thread took its clock, was stopped for an hour, and then read the beat of long ago.
         let taken = start + TTL / 2;
         assert!(leases.judge(&record, b"1".to_vec(), taken));
         // A beat that another thread judged later does not make time run backwards.

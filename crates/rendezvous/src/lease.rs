@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::{LeaseId, Store, StoreError};
 use crate::thread::OwnThread;
 
-/// A key that exists while this lives: a thread renews it three times in each time to live. Dropping it removes the key.
+/// A key that exists while this value lives: a thread renews it three times in each time to live. Dropping the value removes the key.
 ///
-/// [`Lease::is_held`] is false for good once the store says that the lease is lost, or that another has the key. It is false as
-/// well when the store has not answered for a whole time to live. It is true again if the store then answers that the lease was
+/// [`Lease::is_held`] is false for good once the store says that the lease is lost, or that another holder has the key. It is false as well
+/// when the store has not answered for a whole time to live. It is true again if the store then answers that the lease was never lost.
 /// never lost.
 #[derive(Debug)]
 pub struct Lease {
@@ -25,17 +25,17 @@ struct Shared {
     id: LeaseId,
     ttl: Duration,
     lost: AtomicBool,
-    /// When the renewal was asked for that the store granted last.
+    /// When the last renewal that the store granted was asked for.
     renewed: Mutex<Instant>,
     ended: Mutex<bool>,
     end: Condvar,
 }
 
 impl Lease {
-    /// Takes `key` with `value` for as long as the result lives. `None` if another holder has it.
+    /// Takes `key` with `value` for as long as the result lives. Returns `None` if another holder has the key.
     ///
     /// # Errors
-    /// A key, value or time to live beyond the limits; the store's.
+    /// A key, value or time to live beyond the limits; an error of the store.
     pub fn take(
         store: &Arc<dyn Store>,
         key: &str,
@@ -70,7 +70,7 @@ impl Lease {
         }))
     }
 
-    /// Returns whether the key is still this holder's, as far as the last renewal says.
+    /// Returns whether this holder still has the key, as far as the last renewal says.
     #[must_use]
     pub fn is_held(&self) -> bool {
         let shared = &self.shared;
@@ -81,15 +81,15 @@ impl Lease {
         !shared.lost.load(Ordering::Relaxed) && renewed.elapsed() < shared.ttl
     }
 
-    /// Returns whether the store has said that the lease is gone, or that its key is not under it any more. Only then the holder must
-    /// take it again. One that is neither held nor gone is stale: the store has been silent for a time to live, and the thread
-    /// still renews it.
+    /// Returns whether the store has said that the lease is gone, or that its key is not under it any more. Only then must the holder take
+    /// it again. A lease that is neither held nor gone is stale: the store has not answered for a time to live, and the thread still renews
+    /// the lease.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
-    /// Whether the thread that renews it has not panicked. If it has, the lease counts as lost.
+    /// Returns an error if the thread that renews the lease has panicked. Then the lease counts as lost.
     ///
     /// # Errors
     /// [`StoreError::Panicked`].
@@ -123,7 +123,7 @@ impl Shared {
         }
     }
 
-    /// Sleeps; whether the lease ended meanwhile.
+    /// Sleeps for `time`, or until the lease has ended. Returns whether it has ended.
     fn pause(&self, time: Duration) -> bool {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.end.wait_timeout_while(ended, time, |ended| !*ended);

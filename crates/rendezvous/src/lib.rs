@@ -1,9 +1,9 @@
 //! Where ranks find each other: a small map of keys to bytes that all of them can reach.
 //!
-//! A store keeps a few records per rank and is asked rarely: at bring-up, a few times in each lease, and when membership changes.
-//! No message between ranks goes through it. Three places can hold one: memory ([`MemoryStore`], ranks are threads), a directory
-//! ([`FileStore`], ranks are processes) and etcd (`EtcdStore`, feature `etcd`, ranks are anywhere). [`open_store`] takes a URL and
-//! wraps what it opens in [`Records`], so that a rank of another run or version is refused by name.
+//! A store keeps a few records per rank. Ranks ask it rarely: at bring-up, a few times in each lease, and when membership changes. No
+//! message between ranks goes through it. There are three kinds of stores: memory ([`MemoryStore`], ranks are threads), a directory
+//! ([`FileStore`], ranks are processes) and etcd (`EtcdStore`, feature `etcd`, ranks are anywhere). [`open_store`] takes a URL and wraps
+//! the store in [`Records`], so that a rank of another run or version is refused by name.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -34,7 +34,7 @@
 //! # }
 //! ```
 //!
-//! All stores keep what [`Store`] promises, and one suite of tests runs on each of them. What they keep beyond that:
+//! All stores keep what [`Store`] promises, and one suite of tests runs on each of them. Beyond that:
 //!
 //! | store | when a rank is killed or stopped in the middle of a change | leases |
 //! |---|---|---|
@@ -42,7 +42,7 @@
 //! | directory | the change was made or not; no lock is held, so no other rank waits for it | run out when their beat has stood still for their time to live, by the clock of the reader; at once where the holder was a process of this machine and has ended |
 //! | etcd | the change was made or not; one that arrives late never replaces what is newer | etcd's own: whole seconds, at least etcd's minimum, 2 s as it comes; the holder gives up after the time it asked for |
 //!
-//! [`BringUpStore`] stands over a map that another library keeps ([`TextMap`]), such as PyTorch's. It carries no leases, so it is for
+//! [`BringUpStore`] is a store over a map that another library keeps ([`TextMap`]), such as PyTorch's. It carries no leases, so it is for
 //! teams whose members stay.
 //!
 //! A call ends within the bound of its handle ([`Store::bounded`], 5 s by default) and tries nothing again. With
@@ -107,15 +107,15 @@ pub use thread::ThreadPanicked;
 pub use trust::read_secret;
 pub use watch::{KeyChange, KeyWatch};
 
-/// Most bytes of a key.
+/// The most bytes of a key.
 pub const MAX_KEY: usize = 256;
-/// Most bytes of a value: what etcd takes in one request, with room for what goes around it.
+/// The most bytes of a value. etcd takes so many in one request, with room for the rest of the request.
 pub const MAX_VALUE: usize = 1 << 20;
-/// Shortest time to live of a lease, and longest.
+/// The shortest and the longest time to live of a lease.
 pub const LEASE_TTL: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(50)..=Duration::from_secs(3600);
 
-/// Names one taking of a lease: a later taking of the same key has another one.
+/// The number of one taking of a lease. A later taking of the same key has another number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeaseId(pub u64);
 
@@ -134,8 +134,8 @@ pub struct LeaseId(pub u64);
 /// sees the change. The number means nothing to another handle, except to those made from it by [`Store::bounded`]. No look
 /// misses a change after the revision that it asks for.
 pub trait Store: Send + Sync + Debug {
-    /// Another handle on the same store, with the same leases and revisions, whose calls end within `bound`, and within
-    /// [`MAX_BOUND`] in any case.
+    /// Returns another handle on the same store, with the same leases and revisions. Its calls end within `bound`, and within [`MAX_BOUND`]
+    /// in any case.
     fn bounded(&self, bound: Duration) -> Arc<dyn Store>;
 
     /// Returns the name of this store, for reports.
@@ -143,21 +143,21 @@ pub trait Store: Send + Sync + Debug {
         "the store".to_owned()
     }
 
-    /// Returns the name of this store if it carries no leases: a team can meet in it, and no group. Its calls about leases fail with
-    /// [`StoreError::NoLeases`].
+    /// Returns the name of this store if it carries no leases. A team can meet in such a store, a group cannot. Its calls about leases fail
+    /// with [`StoreError::NoLeases`].
     fn without_leases(&self) -> Option<String> {
         None
     }
 
-    /// Sets `key`. Readers see the old or the new value, never a part.
+    /// Sets `key`. Readers see the old or the new value, never a part of one.
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError>;
 
-    /// Returns the value of `key` now; none if it was never set, was removed, or its lease has run out.
+    /// Returns the value of `key` now. Returns None if the key was never set, was removed, or its lease has run out.
     fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Sets `key` to `value` if it is `expected` (`None`: not set), in one step. Returns whether it did.
+    /// Sets `key` to `value` in one step if its value is `expected` (`None`: not set). Returns whether it did.
     ///
-    /// After an error it may have been done or not: look.
+    /// After an error the change may have been made or not: read the key.
     fn compare_and_set(
         &self,
         key: &str,
@@ -168,17 +168,17 @@ pub trait Store: Send + Sync + Debug {
     /// Removes `key`. Returns whether it was set.
     fn remove(&self, key: &str) -> Result<bool, StoreError>;
 
-    /// The names directly below `key` that are set, sorted; none if no key is set.
+    /// Returns the names directly below `key` that are set, sorted. The list is empty if no key is set.
     fn list(&self, key: &str) -> Result<Vec<String>, StoreError>;
 
     /// Removes all keys below `key`, at every depth, and returns how many were set.
     ///
-    /// In memory and in an etcd that is one step. In a directory each key goes by itself: after an error some are gone. After
-    /// [`StoreError::NoAnswer`] all are gone or none. Nothing that is newer than the call goes when the request is late.
+    /// In memory and in an etcd that is one step. In a directory each key is removed by itself: after an error some are removed. After
+    /// [`StoreError::NoAnswer`] all are removed or none. A late request removes nothing that is newer than the call.
     fn remove_below(&self, key: &str) -> Result<u64, StoreError>;
 
     /// Returns the entries of `keys`, and of the keys below `below` at every depth, that are set and have changed after revision `since`.
-    /// Revision 0 asks for all. One request, of one moment in memory and in an etcd; a directory is read key by key.
+    /// Revision 0 asks for all. In memory and in an etcd the look is one request, of one moment. A directory is read key by key.
     ///
     /// Keys that were removed are not listed: [`Store::count`] shows that some are gone.
     ///
@@ -192,14 +192,14 @@ pub trait Store: Send + Sync + Debug {
     ) -> Result<Changed, StoreError>;
 
     /// Returns the number of keys set below `key`, and when the newest of them was created. If neither differs from an earlier count of the
-    /// same handle, the same keys are set. They were set all the time, or are set again under the same lease.
+    /// same handle, the same keys are set. Those keys were set all the time, or are set again under the same lease.
     fn count(&self, key: &str) -> Result<Count, StoreError>;
 
-    /// Sets `key` to `value` unless it is set, for as long as [`Store::renew_lease`] is called at least every `ttl`. `None` if
-    /// another rank holds the key. [`Lease`] does the renewing.
+    /// Sets `key` to `value` unless it is set, for as long as [`Store::renew_lease`] is called at least every `ttl`. Returns `None` if
+    /// another rank holds the key. [`Lease`] renews by itself.
     ///
-    /// A key that is not renewed is gone after `ttl`. For a rank that looks at a directory for the first time, it is gone after
-    /// the rank has seen it stand still for `ttl`. A process that has ended loses its leases at once where that can be seen.
+    /// A key that is not renewed is gone after `ttl`. To a rank that looks at a directory for the first time, the key is gone after the
+    /// rank has seen its beat stand still for `ttl`. A process that has ended loses its leases at once where that can be seen.
     fn take_lease(
         &self,
         key: &str,
@@ -207,26 +207,26 @@ pub trait Store: Send + Sync + Debug {
         ttl: Duration,
     ) -> Result<Option<LeaseId>, StoreError>;
 
-    /// Sets `key`, whatever it was, to `value` for as long as the lease lives, which this handle or one made from it has taken.
-    /// `false`: the lease is gone, and the key is as it was. The key goes with the lease.
+    /// Sets `key`, whatever its value was, to `value` for as long as lease `id` lives. This handle, or a handle made from it, has taken the
+    /// lease. Returns `false` if the lease is gone; the key is then as it was. The key goes with the lease.
     fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError>;
 
-    /// Keeps a lease for another time to live. `false`: the store says that it is gone, or that `key` is not under it any more.
+    /// Keeps a lease for another time to live. Returns `false` if the store says that it is gone, or that `key` is not under it any more.
     ///
-    /// The lease itself is never ended by this. In a directory a lease whose holder comes late lives again if no rank has taken or
-    /// changed its key meanwhile. So a lease that one look has found gone may live at the next. In memory and in an etcd it stays
-    /// gone.
+    /// This call never ends the lease itself. In a directory a lease whose holder comes late lives again if no rank has taken or changed
+    /// its key meanwhile. So a lease that one look has found gone may live at the next look. In memory and in an etcd a lease that is gone
+    /// stays gone.
     fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError>;
 
-    /// Gives a lease back, so that all keys under it are gone at once. Nothing happens if it is already lost.
+    /// Gives a lease back, so that all keys under it are gone at once. Does nothing if the lease is already lost.
     fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError>;
 
-    /// Returns when something may have changed, at latest after `timeout`. May return early.
+    /// Waits until something may have changed, at most for `timeout`. It may return early.
     fn wait_for_change(&self, timeout: Duration);
 
-    /// Waits until the key of `watch` has changed after the revision `since`, or was removed after it, at most for `timeout`. A
-    /// second wait for a watch goes on where the first one was. An etcd is asked once for as long as its answer lasts, which is
-    /// the `timeout` with which it was opened. `since` does not decrease from one wait to the next.
+    /// Waits until the key of `watch` has changed or was removed after the revision `since`, at most for `timeout`. A second wait with the
+    /// same watch goes on where the first one ended. An etcd is asked once for as long as its answer lasts, which is the `timeout` with
+    /// which the answer was opened. `since` does not decrease from one wait to the next.
     ///
     /// # Errors
     /// The store cannot be asked, or has ended the watch. The caller waits before it asks again.
@@ -237,7 +237,8 @@ pub trait Store: Send + Sync + Debug {
         timeout: Duration,
     ) -> Result<KeyChange, StoreError>;
 
-    /// As `next_change`, of a watch that ends with this wait. `false`: the key has not changed. `true` may come without a change: look.
+    /// As `next_change`, with a watch that ends with this wait. Returns `false` if the key has not changed. `true` may come without a
+    /// change.
     ///
     /// # Errors
     /// The store cannot be asked, or has ended the watch.
@@ -246,7 +247,7 @@ pub trait Store: Send + Sync + Debug {
         Ok(change != KeyChange::Nothing)
     }
 
-    /// Waits until the value of `key` is another one than `known`, at most for `timeout`, and returns it.
+    /// Waits until the value of `key` differs from `known`, at most for `timeout`, and returns it.
     fn watch(
         &self,
         key: &str,
@@ -266,7 +267,7 @@ pub trait Store: Send + Sync + Debug {
         Ok(value)
     }
 
-    /// Waits until `key` is set, at most until `deadline`. One that has passed gives one look.
+    /// Waits until `key` is set, at most until `deadline`. A deadline that has passed gives one look.
     fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>, StoreError> {
         let start = Instant::now();
         let left = deadline.saturating_duration_since(start);
@@ -289,7 +290,7 @@ pub trait Store: Send + Sync + Debug {
 ///   only its user may read the key. Files are PEM, their names percent-encoded.
 ///
 /// # Errors
-/// Another kind of URL; what [`FileStore::open`] or `EtcdStore::open` refuses.
+/// Another kind of URL; an error of [`FileStore::open`] or `EtcdStore::open`.
 pub fn open_store(url: &str, run_id: &str) -> Result<Arc<dyn Store>, StoreError> {
     let store: Arc<dyn Store> = match url.split_once("://") {
         Some(("file", rest)) if !rest.is_empty() => match rest.strip_suffix("?shared") {
@@ -306,10 +307,10 @@ pub fn open_store(url: &str, run_id: &str) -> Result<Arc<dyn Store>, StoreError>
     Ok(Arc::new(Records::new(store, run_id)?))
 }
 
-/// Whether `url` names a store that [`open_store`] could open. Nothing is opened.
+/// Returns an error unless `url` names a store that [`open_store`] could open. Nothing is opened.
 ///
 /// # Errors
-/// Another kind of URL, or an address of an etcd that cannot be.
+/// Another kind of URL, or an invalid address of an etcd.
 pub fn check_url(url: &str) -> Result<(), StoreError> {
     match url.split_once("://") {
         Some(("file", rest)) if !rest.is_empty() => Ok(()),
@@ -340,7 +341,7 @@ fn open_etcd(_: &str, _: &str) -> Result<Arc<dyn Store>, StoreError> {
     Err(StoreError::NoEtcd)
 }
 
-/// Refuses a key that could leave the store's directory, is empty somewhere or too long.
+/// Refuses a key that could leave the store's directory, has an empty name, or is too long.
 fn check_key(key: &str) -> Result<(), StoreError> {
     let name_ok = |name: &str| {
         !name.is_empty()
@@ -379,7 +380,7 @@ fn check_value(key: &str, value: &[u8]) -> Result<(), StoreError> {
     }
 }
 
-/// Refuses a look that names too many keys, or one that is none.
+/// Refuses a look that names too many keys, or a text that is no key.
 fn check_look(keys: &[&str], below: Option<&str>) -> Result<(), StoreError> {
     if keys.len() > MAX_LOOK {
         return Err(StoreError::TooMany {

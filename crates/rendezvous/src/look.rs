@@ -1,41 +1,41 @@
-//! What a look at several keys finds.
+//! The results of a look at several keys.
 
 use super::StoreError;
 
-/// Most keys that one look names beside its prefix.
+/// The most keys that one look names beside its prefix.
 pub const MAX_LOOK: usize = 64;
 
-/// One key as a look found it.
+/// A key as a look found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The name of the key, whole.
+    /// The whole name of the key.
     pub key: String,
     /// The bytes that it held at the time of the look.
     pub value: Vec<u8>,
-    /// Revision of its newest change.
+    /// The revision of its newest change.
     pub revision: u64,
-    /// Revision of the change that set it when it was not set.
+    /// The revision of the change that set the key when it was not set.
     pub created: u64,
 }
 
-/// The keys that have changed.
+/// The keys that have changed, as a look found them.
 #[derive(Debug)]
 pub struct Changed {
-    /// Those that are set, by key, each once.
+    /// The keys that are set, sorted, each once.
     pub entries: Vec<Entry>,
-    /// One error for each key whose value cannot be read. The error names the key, which is not among the entries.
+    /// The errors of the keys whose values cannot be read. Each error names its key, which is not among the entries.
     pub unreadable: Vec<StoreError>,
-    /// The store's revision when it was read: the next look asks for what has changed since this one.
+    /// The store's revision at the look: the next look asks for what has changed since this revision.
     pub revision: u64,
 }
 
-/// How many keys are set below a key.
+/// The number of keys that are set below a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// Keys at every depth.
+    /// The number of keys at every depth.
     pub keys: u64,
-    /// The greatest [`Entry::created`] of them; 0 if no key is set.
+    /// The greatest [`Entry::created`] of these keys; 0 if no key is set.
     pub newest_created: u64,
-    /// The store's revision when they were counted.
+    /// The store's revision at the count.
     pub revision: u64,
 }

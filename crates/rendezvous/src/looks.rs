@@ -1,11 +1,10 @@
-//! The looks of a wait that has a deadline: the order of clock and look, for all waits of the host.
+//! The looks of a wait with a deadline: all waits of the host read the clock and look in one order.
 
 use std::time::{Duration, Instant};
 
-/// The looks of one wait, as an iterator over the time that is left at each. The clock is read before a look. The last look begins
-/// after the deadline, with no time left, and no other one follows. So a wait that reports a timeout has looked once more at what it
-/// waits for, however long its thread stood still between a look and the clock. A deadline that has passed already, and a timeout
-/// of 0, give one look.
+/// The looks of one wait, as an iterator over the time that is left at each look. The clock is read before each look. The last look begins
+/// after the deadline, with no time left. So a wait that reports a timeout has looked once more at what it waits for, however long its
+/// thread stood still between a look and the clock. A deadline that has passed already, and a timeout of 0, give one look.
 ///
 /// ```
 /// use rendezvous::Looks;
@@ -27,19 +26,19 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub struct Looks<C = fn() -> Instant> {
     clock: C,
-    /// None: a time that the clock does not hold.
+    /// The end of the wait. None: the clock cannot represent it.
     deadline: Option<Instant>,
     is_over: bool,
 }
 
 impl Looks {
-    /// Those of a wait that begins now. A timeout beyond the clock's range never passes.
+    /// Returns the looks of a wait that begins now. A timeout beyond the clock's range never passes.
     #[must_use]
     pub fn within(timeout: Duration) -> Self {
         Self::by(Instant::now, Instant::now().checked_add(timeout))
     }
 
-    /// Those of a wait until `deadline`.
+    /// Returns the looks of a wait until `deadline`.
     #[must_use]
     pub fn until(deadline: Instant) -> Self {
         Self::by(Instant::now, Some(deadline))
@@ -47,7 +46,7 @@ impl Looks {
 }
 
 impl<C: FnMut() -> Instant> Looks<C> {
-    /// The same by another clock. Without a deadline the wait ends only by what it finds.
+    /// Returns the looks of a wait by another clock. A wait without a deadline ends only when it finds something.
     pub fn by(clock: C, deadline: Option<Instant>) -> Self {
         Self {
             clock,
@@ -91,11 +90,11 @@ mod tests {
         assert_eq!(looks.next(), Some(10 * MS));
         now.set(9 * MS);
         assert_eq!(looks.next(), Some(MS));
-        // The thread stood still for ten deadlines after that look.
+        // After that look the thread stood still for ten times as long as the timeout.
         now.set(100 * MS);
         assert_eq!(looks.next(), Some(Duration::ZERO));
         assert_eq!(looks.next(), None);
-        // The clock of a machine that goes back brings no further look.
+        // A clock that goes back brings no further look.
         now.set(Duration::ZERO);
         assert_eq!(looks.next(), None);
     }
@@ -122,7 +121,7 @@ mod tests {
         }
     }
 
-    /// `store`, whose first read by `kind` lasts longer than `MS`, and after which `then` is done.
+    /// Returns `store`, whose first read of kind `kind` lasts longer than `MS`. At the end of that read, `then` runs.
     fn late(
         store: &Arc<dyn Store>,
         kind: &'static str,
@@ -150,7 +149,7 @@ mod tests {
                 move || store.put("key", b"there").unwrap()
             });
             assert_eq!(slow.get("key", Instant::now() + MS).unwrap(), b"there");
-            // A deadline that has passed is one look.
+            // A deadline that has passed gives one look.
             let passed = Instant::now();
             assert_eq!(slow.get("key", passed).unwrap(), b"there");
             let calls = slow.asked().calls();

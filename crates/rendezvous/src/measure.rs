@@ -1,36 +1,36 @@
-//! How fast a store answers, and which leases it can carry.
+//! Measures how fast a store answers, and which leases it can carry.
 
 use std::time::{Duration, Instant};
 
 use super::{LEASE_TTL, LeaseId, Store, StoreError, Timed};
 
-/// Most calls of one measurement.
+/// The most calls of one measurement.
 const MAX_CALLS: u32 = 100_000;
-/// Measurements of one store at the same time.
+/// The most measurements of one store at the same time.
 const AT_ONCE: u32 = 16;
-/// Time to live of the lease that is renewed: if its holder is killed, it is gone then.
+/// The time to live of the lease that is renewed. If its holder is killed, the lease is gone after this time.
 const TTL: Duration = Duration::from_secs(60);
-/// Bytes of a value: as many as a record of a rank has.
+/// The bytes of a value: as many as the record of a rank has.
 const VALUE: usize = 256;
-/// A lease lives so many times as long as 99 of 100 calls take. A holder renews it three times in each time to live, and a
-/// renewal that is lost leaves time for the next.
+/// The factor between the time that 99 of 100 calls take at most, and the shortest time to live of a lease. A holder renews three times in
+/// each time to live, so a renewal that is lost leaves time for the next.
 const CALLS_PER_TTL: u32 = 6;
 
-/// What calls of a store took.
+/// The times of the calls of a store.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Measured {
-    /// Calls that were made, one after the other.
+    /// The number of calls that were made, one after the other.
     pub calls: u32,
-    /// Calls that one caller makes in a second.
+    /// The number of calls that one caller makes in a second.
     pub per_second: f64,
-    /// Time that half of the calls took at most.
+    /// The time that half of the calls took at most.
     pub p50: Duration,
-    /// Time that 99 of 100 calls took at most.
+    /// The time that 99 of 100 calls took at most.
     pub p99: Duration,
-    /// Time of the slowest call.
+    /// The time of the slowest call.
     pub slowest: Duration,
-    /// Shortest time to live of a lease that the store carries: 6 times `p99`, and not below [`LEASE_TTL`].
+    /// The shortest time to live of a lease that the store carries: 6 times `p99`, and not below [`LEASE_TTL`].
     pub shortest_lease_ttl: Duration,
 }
 
@@ -41,7 +41,7 @@ impl Measured {
         lease_ttl >= self.shortest_lease_ttl
     }
 
-    /// Of the times of at least one call.
+    /// Returns the figures of the times of at least one call.
     #[must_use]
     pub fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
@@ -53,7 +53,7 @@ impl Measured {
         let sum: Duration = times.iter().sum();
         Self {
             calls: u32::try_from(times.len()).unwrap_or(u32::MAX),
-            // A clock may say that calls took no time.
+            // By a coarse clock calls may take no time.
             per_second: times.len() as f64 / sum.as_secs_f64().max(1e-9),
             p50,
             p99,
@@ -82,7 +82,7 @@ pub fn measure(store: &dyn Store, calls: u32, bound: Duration) -> Result<Measure
     Ok(Measured::of(times))
 }
 
-/// Keys that are this caller's.
+/// The keys of this caller below `measure/`.
 struct Place<'a> {
     store: &'a dyn Store,
     keys: String,
@@ -145,7 +145,7 @@ impl<'a> Place<'a> {
         Ok(times)
     }
 
-    /// The lease goes last: it keeps the place.
+    /// Removes the keys. The lease is ended last, since it keeps the place.
     fn remove(&self) -> Result<(), StoreError> {
         let removed = self.store.remove(&format!("{}/record", self.keys));
         self.store.end_lease(&self.lease, self.id)?;
@@ -175,7 +175,7 @@ mod tests {
         let one = of([7]);
         assert_eq!((one.p50, one.p99, one.slowest), (ms(7), ms(7), ms(7)));
         assert_eq!(one.shortest_lease_ttl, *LEASE_TTL.start());
-        // One slow call of 99 is the 99th; of 100 it is not.
+        // One slow call of 99 is at the 99th percentile; of 100 it is not.
         let slow_of = |calls: usize| of(std::iter::repeat_n(1, calls - 1).chain([1000]));
         assert_eq!((slow_of(99).p99, slow_of(100).p99), (ms(1000), ms(1)));
         let none = of([0]);

@@ -10,10 +10,10 @@ use super::{
     check_ttl, check_value,
 };
 
-/// Longest wait for any change, since it may have come between the caller's look and its wait, and a lease runs out silently.
+/// Longest wait for any change: a change may have come between the caller's look and its wait, and a lease runs out without a wake.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// A map in memory. Share it between the rank threads with an `Arc`. Its calls end at once, whatever their bound.
+/// A map in memory. The threads of ranks share it in an `Arc`. Its calls end at once, whatever their bound.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -28,15 +28,15 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Map {
     values: BTreeMap<String, Kept>,
-    /// The keys by the revisions at which they were set last: a look goes through those alone that are later than its own.
+    /// The keys by the revisions at which they were set last. A look reads only the keys after its own revision.
     by_revision: BTreeMap<u64, String>,
     leases: BTreeMap<LeaseId, Held>,
     last_lease: u64,
-    /// Counts changes; a key that goes with its lease is one.
+    /// The number of changes. A key that goes with its lease counts as one change.
     revision: u64,
-    /// When a key was last removed.
+    /// The revision at which a key was last removed.
     removed: u64,
-    /// No lease runs out before this time; none: the store has no lease.
+    /// The earliest time at which a lease may run out. None: the store has no lease.
     next_end: Option<Instant>,
     /// The keys for which threads wait.
     watched: BTreeMap<String, Watched>,
@@ -64,15 +64,15 @@ struct Held {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Returns an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The map without leases that have run out.
+    /// Returns the map without leases that have run out.
     ///
-    /// It is whole after every operation, so a panic elsewhere under the lock has broken nothing.
+    /// The map is whole after every operation, so a panic of another thread under the lock has broken nothing.
     fn map(&self) -> MutexGuard<'_, Map> {
         let map = self.shared.map.lock();
         let mut map = map.unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +111,7 @@ impl Map {
         }
     }
 
-    /// Keeps the keys of which `stays` says so; how many it does not keep.
+    /// Removes the keys for which `stays` returns false. Returns how many it removed.
     fn retain(&mut self, stays: impl Fn(&str, &Kept) -> bool) -> u64 {
         let before = self.values.len();
         let by_revision = &mut self.by_revision;
@@ -153,20 +153,20 @@ impl Map {
         }
     }
 
-    /// When the lease of `key` runs out if it is not renewed.
+    /// Returns when the lease of `key` runs out if it is not renewed.
     fn key_ends(&self, key: &str) -> Option<Instant> {
         let lease = self.values.get(key)?.lease?;
         self.leases.get(&lease).map(|held| held.until)
     }
 
-    /// Another thread waits for `key`.
+    /// Notes that one more thread waits for `key`. Returns the condition on which it waits.
     fn watch(&mut self, key: &str) -> Arc<Condvar> {
         let watched = self.watched.entry(key.to_owned()).or_default();
         watched.threads += 1;
         Arc::clone(&watched.changed)
     }
 
-    /// It waits no longer.
+    /// Notes that a thread no longer waits for `key`.
     fn unwatch(&mut self, key: &str) {
         let Some(watched) = self.watched.get_mut(key) else {
             return;
@@ -177,7 +177,7 @@ impl Map {
         }
     }
 
-    /// Keys that were set after `revision`.
+    /// Returns the keys that were set last after `revision`.
     fn later(&self, revision: u64) -> impl Iterator<Item = &String> {
         let behind = (Bound::Excluded(revision), Bound::Unbounded);
         self.by_revision.range(behind).map(|(_, key)| key)
@@ -358,7 +358,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    /// At most 20 ms.
+    /// Waits for at most 20 ms.
     fn wait_for_change(&self, timeout: Duration) {
         let woken = self
             .shared
@@ -367,7 +367,7 @@ impl Store for MemoryStore {
         drop(woken);
     }
 
-    /// Counts requests as an etcd would be asked.
+    /// Waits on the condition of the key. It counts the requests that an etcd would get.
     fn next_change(
         &self,
         watch: &mut KeyWatch,

@@ -1,4 +1,4 @@
-//! A store whose calls are repeated for a while. It serves callers that can only go on or give up, such as a rank that comes up.
+//! A store that repeats calls for a while. It serves callers that can only go on or give up, such as a rank that comes up.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use super::{AroundStore, Known, Store, StoreAnswer, StoreCall, StoreError};
 /// Pause between two calls.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Repeats `call` while the store does not answer it, and while it is known that nothing was changed. The last error is the
-/// result when no further call fits before `until`, with the time since the first call. At least two calls are made: a process that
-/// was stopped during the first finds its time over, and has asked the store nothing.
+/// Repeats `call` while the store does not answer, and while it is known that nothing was changed. When no further call fits before
+/// `until`, the result is the last error, with the time since the first call. At least two calls are made. A process that was stopped
+/// during the first call finds its time over although it has asked the store nothing.
 ///
 /// # Errors
-/// The last error of `call`. If that call was still waiting at `until`, it is the error of the call before. A call with too little
-/// time shows nothing about the store.
+/// The last error of `call`. If the last call still waited at `until`, the error of the call before: a call with too little time shows
+/// nothing about the store.
 pub fn repeat<T>(
     until: Instant,
     mut call: impl FnMut() -> Result<T, StoreError>,
@@ -38,14 +38,14 @@ pub fn repeat<T>(
     }
 }
 
-/// A store each call of which begins again while the store does not answer, until `patience` has passed since the first try.
+/// A store that begins each call again while the inner store does not answer, until `patience` has passed since the first try.
 ///
-/// A change whose answer is lost is made again only if its key is as it was when the request was sent. The change was not made
-/// then, and of two requests that hold only at the same revision one is done. In any other case the caller gets
-/// [`StoreError::NoAnswer`]. A `put` counts as made if the key now has the value that was put.
+/// A change whose answer is lost is made again only if its key is as it was when the request was sent. Then the change was not made, and of
+/// two requests that hold only at the same revision at most one is done. In any other case the caller gets [`StoreError::NoAnswer`]. A
+/// `put` counts as made if the key now has the value that was put.
 ///
-/// A call takes up to `patience` and one bound of the store, and at least two bounds before it fails. A rank that follows others by the store's answers uses
-/// [`Store::bounded`], which leaves the repeating out.
+/// A call takes up to `patience` and one bound of the store, and at least two bounds before it fails. A rank that follows other ranks by
+/// the store's answers uses [`Store::bounded`], whose handle does not repeat.
 #[derive(Debug)]
 pub struct Patient {
     store: Arc<dyn Store>,
@@ -53,12 +53,13 @@ pub struct Patient {
 }
 
 impl Patient {
-    /// The calls of `store`, repeated for `patience`.
+    /// Returns `store` with calls that are repeated for `patience`.
     pub fn new(store: Arc<dyn Store>, patience: Duration) -> Self {
         Self { store, patience }
     }
 
-    /// Makes a change. `made` is the value that `key` has when the change was made and nothing came after it, where that proves it.
+    /// Makes a change. `made` is a value of `key` that proves that the change was made and none came after it; None if no value proves
+    /// that.
     fn change(
         &self,
         key: &str,
@@ -69,7 +70,7 @@ impl Patient {
         let mut unknown: Option<StoreError> = None;
         loop {
             let error = match (repeat(until, &mut call), unknown.take()) {
-                // An earlier request may be the reason why nothing was changed.
+                // An earlier request may have been done, and be the reason why this one changed nothing.
                 (Ok(StoreAnswer::Is(false)) | Err(_), Some(error)) => return Err(error),
                 (Ok(answer), _) => return Ok(answer),
                 (Err(error), None) => error,
@@ -106,7 +107,7 @@ impl AroundStore for Patient {
         let make = || call.make(self.store.as_ref());
         match call {
             StoreCall::Put { key, value } => self.change(key, Some(value), make),
-            // The value proves nothing: another rank may have set the same one.
+            // No value proves the change: another rank may have set the same one.
             StoreCall::CompareAndSet { key, .. }
             | StoreCall::PutLeased { key, .. }
             | StoreCall::Remove { key } => self.change(key, None, make),

@@ -1,7 +1,7 @@
-//! Which process wrote something, and whether it still runs, as far as this machine can tell.
+//! The process that wrote a record, and whether it still runs, as far as this machine can tell.
 //!
-//! /proc may hide a process from this one (mount option hidepid), or refuse to be read. A process has ended if /proc says so, or
-//! if the kernel says that no process has its number. All else is unknown, and counts as a process that lives.
+//! /proc may hide a process from this one (mount option hidepid), or refuse to be read. A process has ended if /proc says so, or if the
+//! kernel says that no process has its number. In all other cases its state is unknown, and it counts as a process that lives.
 
 use std::fs;
 use std::io;
@@ -10,36 +10,36 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
-/// What can be said of a process.
+/// What is known of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     /// The process exists and has not exited.
     Runs,
-    /// It has ended, with all its threads. It stays so.
+    /// The process has ended, with all its threads.
     Ended,
     /// The state is not known. The process runs on another machine, /proc hides it or cannot be read, or this process has no
     /// descriptor left. A later look may find it.
     Unknown,
 }
 
-/// A process. Its number is used again one day, so the time of its start belongs to its name. The name means something only to
-/// processes that see the same numbers.
+/// A process, by its number and the time of its start, since the number is used again one day. Both mean something only to processes that
+/// see the same numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Boot of the machine, and namespace of the number; empty if they could not be read.
+    /// The boot of the machine and the namespace of the number. Empty if either could not be read.
     seen_from: String,
     pid: u32,
-    /// Clock ticks since the boot, field 22 of /proc/PID/stat.
+    /// The time of its start in clock ticks since the boot: field 22 of /proc/PID/stat.
     started: u64,
 }
 
 impl Process {
-    /// This process.
+    /// Returns this process.
     pub fn this() -> Self {
         Self::of(std::process::id())
     }
 
-    /// A process of this machine.
+    /// Returns the process with this number on this machine.
     pub fn of(pid: u32) -> Self {
         Self {
             seen_from: seen_from(),
@@ -51,13 +51,13 @@ impl Process {
         }
     }
 
-    /// Its name in names of files: number, start, and a digest of where its number is from.
+    /// Returns the tag of the process in names of files: number, start, and a digest of `seen_from`.
     pub(crate) fn tag(&self) -> String {
         let seen_from = digest(&self.seen_from);
         format!("{}-{}-{seen_from:016x}", self.pid, self.started)
     }
 
-    /// The process whose tag `name` begins with, if its number is from here.
+    /// Returns the process whose tag `name` begins with, if this process sees the same numbers.
     pub(crate) fn of_tag(name: &str) -> Option<Self> {
         let mut parts = name.split('-');
         let (pid, started) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -70,13 +70,13 @@ impl Process {
         })
     }
 
-    /// Its number, if it is a process of this machine that can be watched: another one than this.
+    /// Returns its number, if it is a process of this machine that can be watched, and not this process.
     pub fn pid_here(&self) -> Option<u32> {
         let other = self.pid != std::process::id();
         (other && self.is_known_here() == Some(true)).then_some(self.pid)
     }
 
-    /// Returns whether the two see the same numbers: both run on one machine.
+    /// Returns whether the two processes see the same numbers: both run on one machine, in one namespace.
     pub fn is_beside(&self, other: &Self) -> bool {
         let known = |process: &Self| !process.seen_from.is_empty() && process.started != 0;
         self.seen_from == other.seen_from && known(self) && known(other)
@@ -96,14 +96,14 @@ impl Process {
         }
     }
 
-    /// Returns whether this process sees the same numbers; none if it cannot tell.
+    /// Returns whether this process sees the same numbers. Returns None if it cannot tell.
     fn is_known_here(&self) -> Option<bool> {
         let here = seen_from();
         let told = self.started != 0 && !self.seen_from.is_empty() && !here.is_empty();
         told.then(|| self.seen_from == here)
     }
 
-    /// The state of the process by a look at its number.
+    /// Returns the state of the process by a look at its number.
     fn judge(&self, seen: Seen) -> Life {
         match seen {
             Seen::Runs { started } if started == self.started => Life::Runs,
@@ -113,14 +113,14 @@ impl Process {
     }
 }
 
-/// FNV-1a: every build has the same.
+/// Returns the digest FNV-1a, which is the same in every build.
 fn digest(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
         (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     })
 }
 
-/// Boot and namespace; empty if either cannot be read, since half of it would name processes of several machines alike.
+/// Returns boot and namespace. Returns an empty text if either cannot be read: half of it could be the same on several machines.
 fn seen_from() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
     let namespace = fs::read_link("/proc/self/ns/pid");
@@ -139,12 +139,12 @@ impl std::fmt::Display for Process {
 /// The result of a look at a process number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
-    /// A process has it, which started at that time.
+    /// A process has the number, and started at that time.
     Runs {
-        /// Clock ticks since the boot.
+        /// The time of its start in clock ticks since the boot.
         started: u64,
     },
-    /// No process has it, or only the exit status of one is left.
+    /// No process has the number, or only the exit status of a process is left.
     Ended,
     /// The system gives no answer.
     Unknown,
@@ -157,7 +157,7 @@ fn look(pid: u32) -> Seen {
     judge(stat, threads, || is_used(pid))
 }
 
-/// Returns what `stat`, the number of threads and the kernel's answer, whether any process has the number, say together.
+/// Returns what `stat`, the number of threads, and the kernel's answer whether a process has the number say together.
 fn judge(
     stat: io::Result<String>,
     threads: impl FnOnce() -> io::Result<usize>,
@@ -169,7 +169,7 @@ fn judge(
             Some(libc::ENOENT | libc::ESRCH | libc::ENOTDIR)
         )
     };
-    // A missing file may be hidden.
+    // A missing file may belong to a hidden process.
     let missing = |is_used: bool| match is_used {
         true => Seen::Unknown,
         false => Seen::Ended,
@@ -182,7 +182,7 @@ fn judge(
     let Some((state, started)) = state_and_start(&stat) else {
         return Seen::Unknown;
     };
-    // The file describes its first thread, after which others may go on.
+    // The file describes the first thread of the process. Other threads may go on after it.
     if !matches!(state, "Z" | "X") {
         return Seen::Runs { started };
     }
@@ -194,14 +194,14 @@ fn judge(
     }
 }
 
-/// Fields 3 and 22 of a `stat` file.
+/// Returns fields 3 and 22 of a `stat` file.
 fn state_and_start(stat: &str) -> Option<(&str, u64)> {
     // Field 2 is the program's name in parentheses, which may hold anything.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     Some((fields.next()?, fields.nth(18)?.parse().ok()?))
 }
 
-/// Returns whether a process has the number, be it one that this process may not see or signal, or one that was not waited for.
+/// Returns whether a process has the number, even if this process may not see or signal it, or no process has waited for it.
 fn is_used(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
@@ -241,7 +241,7 @@ mod tests {
         let never = || -> io::Result<usize> { panic!("no caller asks") };
         for code in [libc::ENOENT, libc::ESRCH, libc::ENOTDIR] {
             assert_eq!(judge(stat(code), never, || false), Seen::Ended, "{code}");
-            // Hidden, as by hidepid=2.
+            // The process is hidden, as by hidepid=2.
             assert_eq!(judge(stat(code), never, || true), Seen::Unknown, "{code}");
         }
         for code in [libc::EACCES, libc::EPERM, libc::EIO, libc::EMFILE] {
@@ -303,7 +303,7 @@ mod tests {
             ..earlier.clone()
         };
         assert_eq!(elsewhere.life(), Life::Unknown);
-        // Written by a process that could not read where it is, perhaps of another machine.
+        // The record was written by a process that could not read where it is, perhaps on another machine.
         let nowhere = Process {
             seen_from: String::new(),
             ..earlier

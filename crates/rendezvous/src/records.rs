@@ -1,4 +1,4 @@
-//! Values with a header: their writer and its version.
+//! Values with a header that names version and run of their writer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use super::{
 
 /// Version of what ranks write to a store. Ranks of different versions do not work together.
 pub const RECORD_VERSION: u32 = 3;
-/// Most bytes of a run id.
+/// The most bytes of a run id.
 const MAX_RUN: usize = 128;
 const MAGIC: &str = "warpverbs";
 
-/// A store each value of which names version and run, `warpverbs 3 RUN` on a line before the value. A value of another run or
-/// version is refused where it is read.
+/// A store whose values name version and run, `warpverbs 3 RUN` on a line before the value. A value of another run or version is refused
+/// when it is read.
 #[derive(Debug)]
 pub struct Records {
     store: Arc<dyn Store>,
@@ -23,7 +23,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// Reads and writes records of the run `run_id` in `store`.
+    /// Returns a store that reads and writes records of the run `run_id` in `store`.
     ///
     /// # Errors
     /// A run id that is empty, longer than 128 bytes or of several lines.
@@ -94,7 +94,7 @@ impl Records {
     }
 }
 
-/// `version 1 of run 'x'`; none if it is no header.
+/// Returns `of version 1 of run 'x'` for a header, and None for other bytes.
 fn describe(header: &[u8]) -> Option<String> {
     let mut words = std::str::from_utf8(header).ok()?.splitn(3, ' ');
     let (magic, version, run) = (words.next()?, words.next()?, words.next()?);
@@ -149,7 +149,7 @@ impl AroundStore for Records {
             KeyChange::Set(entry) => entry,
             other => return Ok(other),
         };
-        // A look shows what is wrong with a value.
+        // The caller then looks at the key, and the look shows what is wrong with the value.
         Ok(match self.unwrap(&entry.key, Some(entry.value)) {
             Ok(Some(value)) => KeyChange::Set(Entry { value, ..entry }),
             Ok(None) | Err(_) => KeyChange::Unknown,

@@ -1,10 +1,10 @@
-//! Text of strangers on its way to terminals and logs.
+//! Text of other programs on its way to terminals and logs.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A text that another program has written. It shows itself as [`printable`] does; nothing else can be done with it but to pass it on.
+/// A text that another program has written. It is displayed as by [`printable`]. Its bytes can be passed on, and not be used otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Foreign(String);
@@ -21,10 +21,10 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// Most characters that are passed on.
+/// The most characters that are shown.
 const MOST: usize = 1000;
 
-/// What another program has said, as one line that changes no terminal and forges no line of a log: control characters are escaped, and
+/// Returns a text of another program as one line that changes no terminal and forges no line of a log. Control characters are escaped, and
 /// a long text is cut.
 #[must_use]
 pub fn printable(text: &str) -> String {
@@ -43,7 +43,8 @@ pub fn printable(text: &str) -> String {
     line
 }
 
-/// Returns whether `letter` is no control character: none of C0, DEL and C1, and none that ends a line or turns the direction of the text.
+/// Returns whether `letter` is harmless: it is no control character (C0, DEL, C1), ends no line, and does not turn the direction of the
+/// text.
 #[must_use]
 pub fn is_plain(letter: char) -> bool {
     let turns = matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

@@ -1,5 +1,5 @@
-//! Threads that the library runs for itself. A panic in such a thread puts the object that it served into a state of its own. The
-//! next call on that object fails with the panic.
+//! Threads that the library runs for itself. A panic in such a thread marks the object that the thread served. The next call on that object
+//! fails with the panic.
 
 use std::any::Any;
 use std::io;
@@ -7,21 +7,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 
-/// A thread of the library has panicked and does its work no more.
+/// The panic of a thread of the library, which has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the thread '{thread}' of the library has panicked: {message}. This is a defect of the library; whatever the thread \
      served has to be made anew"
 )]
 pub struct ThreadPanicked {
-    /// Its name.
+    /// The name of the thread.
     pub thread: String,
     /// The message of its panic.
     pub message: String,
 }
 
 impl ThreadPanicked {
-    /// What a panic of `thread` left.
+    /// Returns the error for a panic of `thread`.
     #[doc(hidden)]
     #[must_use]
     pub fn new(thread: &str, panic: &(dyn Any + Send)) -> Self {
@@ -33,13 +33,13 @@ impl ThreadPanicked {
         }
     }
 
-    /// Runs `body` on the calling thread, which is `thread`.
+    /// Runs `body` on the calling thread, whose name is `thread`.
     ///
     /// # Errors
-    /// Its panic.
+    /// The panic of `body`.
     #[doc(hidden)]
     pub fn catch<T>(thread: &str, body: impl FnOnce() -> T) -> Result<T, Self> {
-        // Callers give up what `body` used, or keep it whole under locks.
+        // After a panic callers drop what `body` used, or locks keep it whole.
         catch_unwind(AssertUnwindSafe(body)).map_err(|panic| Self::new(thread, &*panic))
     }
 }
@@ -72,10 +72,10 @@ impl OwnThread {
         Ok(Self { handle, panicked })
     }
 
-    /// Whether it has not panicked.
+    /// Returns an error if the thread has panicked.
     ///
     /// # Errors
-    /// Its panic.
+    /// The panic of the thread.
     pub fn check(&self) -> Result<(), ThreadPanicked> {
         match self.panicked.get() {
             Some(panicked) => Err(panicked.clone()),
@@ -83,18 +83,18 @@ impl OwnThread {
         }
     }
 
-    /// Ends its [`std::thread::park`].
+    /// Ends the thread's [`std::thread::park`].
     pub fn unpark(&self) {
         self.handle.thread().unpark();
     }
 
-    /// Returns whether it has ended, so that [`OwnThread::join`] does not wait.
+    /// Returns whether the thread has ended, so that [`OwnThread::join`] does not wait.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.handle.is_finished()
     }
 
-    /// Waits until it has ended. Its panic was reported before.
+    /// Waits until the thread has ended. A panic of the thread was reported before.
     pub fn join(self) {
         let _ = self.handle.join();
     }

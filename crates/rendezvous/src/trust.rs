@@ -1,9 +1,8 @@
-//! The owners whose directories and files a rank trusts.
+//! Which owners and modes of directories and files a rank trusts.
 //!
-//! The contents of a store directory decide which memory of a rank its peers write to, so no other user may change it. The rule
-//! is that of sshd for keys. The directory and everything above it on the same mount belongs to this user or to root, and no
-//! other user can write to it. Above the directory, a sticky bit is enough (`/tmp`): others can add to such a directory and
-//! cannot replace this user's files.
+//! The contents of a store directory decide which memory of a rank its peers write to, so no other user may change it. The rule is that of
+//! sshd for keys. The directory and everything above it on the same mount belong to this user or to root, and no other user can write to
+//! them. For directories above, a sticky bit is enough (`/tmp`): other users can add files there and cannot replace those of this user.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::Read;
@@ -21,10 +20,10 @@ pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// `directory` with symbolic links resolved, if only this user and root can change what it holds.
+/// Returns `directory` with symbolic links resolved, if only this user and root can change its contents.
 ///
 /// # Errors
-/// [`StoreError::Shared`] with the directory that gives others the right; what the file system says.
+/// [`StoreError::Shared`] with the directory that gives others the right; an error of the file system.
 pub(crate) fn resolved(directory: &Path) -> Result<PathBuf, StoreError> {
     let io_error = |path: &Path, source| StoreError::Io {
         path: path.to_owned(),
@@ -51,7 +50,7 @@ pub(crate) fn resolved(directory: &Path) -> Result<PathBuf, StoreError> {
     Ok(resolved)
 }
 
-/// Returns the defect of a directory, in words.
+/// Returns, in words, why a directory is not trusted.
 fn problem(of: &Metadata, user: u32, is_above: bool) -> Option<String> {
     if of.uid() != user && of.uid() != 0 {
         return Some(format!("belongs to user {}", of.uid()));
@@ -61,18 +60,19 @@ fn problem(of: &Metadata, user: u32, is_above: bool) -> Option<String> {
     writable.then(|| format!("can be changed by others (mode {:04o})", of.mode() & 0o7777))
 }
 
-/// Returns what a file with a secret holds, at most `most` bytes. Only its user, this one or root, may read it.
+/// Returns the contents of a file with a secret, at most `most` bytes. The file belongs to this user or root, and no other user may read
+/// it.
 ///
 /// # Errors
-/// In words, why it is not taken.
+/// Why the file is not taken, in words.
 pub fn read_secret(file: &Path, most: u64) -> Result<Vec<u8>, String> {
-    // A pipe without a writer is not waited for.
+    // Opening a pipe without a writer does not block.
     let opened = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
         .open(file)
         .map_err(|error| error.to_string())?;
-    // Of the file that is open, whatever the name stands for by now.
+    // These are the metadata of the open file, whatever file the name stands for by now.
     let of = opened.metadata().map_err(|error| error.to_string())?;
     if !of.is_file() {
         return Err("it is no regular file".to_owned());
@@ -83,7 +83,7 @@ pub fn read_secret(file: &Path, most: u64) -> Result<Vec<u8>, String> {
     }
 }
 
-/// All of an open file, if that is at most `most` bytes; else, in words, why not.
+/// Returns all bytes of an open file. Returns, in words, why not if it has more than `most` bytes or cannot be read.
 pub(crate) fn read_bounded(file: &File, most: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let read = file.take(most + 1).read_to_end(&mut bytes);
@@ -116,7 +116,7 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// `part` and the problem of a refusal.
+    /// Returns `part` and the problem of a refusal.
     fn refusal(directory: &Path) -> (PathBuf, String) {
         match resolved(directory).unwrap_err() {
             StoreError::Shared { part, problem, .. } => (part, problem),
@@ -154,7 +154,7 @@ mod tests {
         set_mode(&above, 0o777);
         assert_eq!(refusal(&store).0, above);
         assert_eq!(refusal(&link).0, above, "the link stands elsewhere");
-        // As /tmp: others may add to it and not replace.
+        // The mode is that of /tmp: other users may add files and not replace them.
         set_mode(&above, 0o1777);
         assert_eq!(resolved(&store).unwrap(), store);
     }

@@ -11,25 +11,25 @@ use super::Entry;
 pub enum KeyChange {
     /// The key has not changed.
     Nothing,
-    /// The key was set to this, and may have changed again since.
+    /// The key was set to this entry, and may have changed again since.
     Set(Entry),
-    /// The key has changed or was removed, or may have: look.
+    /// The key may have changed or been removed: read it.
     Unknown,
 }
 
-/// What the thread that waits for one key keeps from one [`next_change`](super::Store::next_change) to the next.
+/// What a thread that waits for one key keeps from one [`next_change`](super::Store::next_change) to the next.
 pub struct KeyWatch {
     key: String,
     requests: u64,
-    /// Lines of an answer of an etcd that goes on.
+    /// The lines of an answer of an etcd that goes on.
     #[cfg(feature = "etcd")]
     pub(crate) lines: Option<Box<dyn Iterator<Item = io::Result<String>> + Send>>,
-    /// The watch stands, where a store has nothing else to keep.
+    /// True if the watch stands.
     pub(crate) stands: bool,
 }
 
 impl KeyWatch {
-    /// A watch of `key` that asks when it is waited for.
+    /// Returns a watch of `key`. It asks the store at the first wait.
     #[must_use]
     pub fn new(key: &str) -> Self {
         Self {
@@ -47,13 +47,13 @@ impl KeyWatch {
         &self.key
     }
 
-    /// Returns how often it has asked its store. A standing watch gets changes without asking.
+    /// Returns how often the watch has asked its store. A standing watch gets changes without asking.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.requests
     }
 
-    /// The store is asked once.
+    /// Counts one request to the store.
     pub(crate) fn asks(&mut self) {
         self.requests += 1;
     }

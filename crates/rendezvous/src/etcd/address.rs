@@ -1,4 +1,4 @@
-//! `etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX[?OPTIONS]`, taken apart; `etcds://` is the same by TLS.
+//! The parts of a URL `etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX[?OPTIONS]`. `etcds://` is the same by TLS.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -6,28 +6,28 @@ use std::path::PathBuf;
 
 use crate::{StoreError, check_key};
 
-/// What such URLs begin with.
+/// What the URLs of an etcd begin with.
 const PLAIN: &str = "etcd://";
 const BY_TLS: &str = "etcds://";
 
-/// Where an etcd is, and which of its keys are ours.
+/// The members of an etcd, and the prefix of this store's keys.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Address {
-    /// `HOST:PORT` of each member that is named.
+    /// The `HOST:PORT` of each named member.
     pub(super) members: Vec<String>,
-    /// All keys begin with it and a `/`.
+    /// The prefix: all keys of the store begin with it and a `/`.
     pub(super) prefix: String,
     pub(super) user: Option<User>,
-    /// None: everything goes in plain text.
+    /// The files for TLS. None: all requests go in plain text.
     pub(super) tls: Option<TlsFiles>,
 }
 
 /// Files that TLS needs, in PEM.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsFiles {
-    /// Certificates of the authorities that the members' certificates come from; none: those that browsers trust.
+    /// The certificates of the authorities that the members' certificates come from. None: the authorities that browsers trust.
     pub(super) authorities: Option<PathBuf>,
-    /// Certificate and key of this rank.
+    /// The certificate and the key of this rank.
     pub(super) identity: Option<(PathBuf, PathBuf)>,
 }
 
@@ -52,10 +52,10 @@ impl fmt::Debug for User {
 }
 
 impl Address {
-    /// Takes `url` apart.
+    /// Parses `url`.
     ///
     /// # Errors
-    /// Another kind of URL; a password that would go through a network in plain text.
+    /// Another kind of URL; a password that would cross a network in plain text.
     pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
         let (address, insecure) = Self::split(url).ok_or_else(|| StoreError::Url {
             url: without_user(url),
@@ -72,13 +72,13 @@ impl Address {
         }
     }
 
-    /// The address, and whether the URL says that it may be insecure.
+    /// Returns the address, and whether the URL allows plain text for a password.
     fn split(url: &str) -> Option<(Self, bool)> {
         let (rest, by_tls) = match url.strip_prefix(BY_TLS) {
             Some(rest) => (rest, true),
             None => (url.strip_prefix(PLAIN)?, false),
         };
-        // A password may hold anything when it is percent-encoded, so no '/' or '@' stands in it.
+        // In a password '/' and '@' are percent-encoded, so the first '/' ends the authority.
         let (authority, rest) = rest.split_once('/')?;
         let (prefix, options) = match rest.split_once('?') {
             Some((prefix, options)) => (prefix, Options::parse(options, by_tls)?),
@@ -105,7 +105,7 @@ impl Address {
 }
 
 impl Options {
-    /// `insecure` of a plain address; `ca=FILE`, `cert=FILE` and `key=FILE`, percent-encoded, of one by TLS.
+    /// Parses the options: `insecure` of `etcd://`; percent-encoded `ca=FILE`, `cert=FILE` and `key=FILE` of `etcds://`.
     fn parse(text: &str, by_tls: bool) -> Option<Self> {
         let (mut insecure, mut authorities, mut certificate, mut key) = (None, None, None, None);
         for option in text.split('&') {
@@ -138,7 +138,7 @@ impl Options {
     }
 }
 
-/// Sets the options that are not set yet.
+/// Sets an option. Returns None if it was set before.
 fn set<T>(option: &mut Option<T>, value: T) -> Option<()> {
     option.replace(value).is_none().then_some(())
 }
@@ -154,7 +154,7 @@ impl User {
     }
 }
 
-/// Returns the URL with what may be a password left out.
+/// Returns the URL without user and password.
 fn without_user(url: &str) -> String {
     match (url.rsplit_once('@'), url.split_once("://")) {
         (Some((_, rest)), Some((scheme, _))) => format!("{scheme}://***@{rest}"),
@@ -172,7 +172,7 @@ fn is_loopback(member: &str) -> bool {
     }
 }
 
-/// `HOST:PORT`; an IPv6 address stands in brackets.
+/// Returns whether the text is `HOST:PORT`, with an IPv6 address in brackets.
 fn is_member(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else {
         return false;
@@ -184,12 +184,12 @@ fn is_member(text: &str) -> bool {
             !host.is_empty() && host.bytes().all(name)
         }
     };
-    // A port of a URL is digits alone; one with a zero before it could be read by base 8.
+    // The port is decimal digits. A port with a leading zero is refused, since it could be read as octal.
     let is_plain = port.bytes().all(|byte| byte.is_ascii_digit()) && !port.starts_with('0');
     host_ok && is_plain && port.parse::<u16>().is_ok()
 }
 
-/// `%40` is `@`, and so on.
+/// Decodes a percent-encoded text: `%40` is `@`. Returns None if it is malformed.
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = text.bytes();

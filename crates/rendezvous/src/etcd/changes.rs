@@ -1,4 +1,4 @@
-//! A thread that watches all keys of a store, so that a change wakes a waiting caller, which need not ask all the time.
+//! A thread that watches all keys of a store. A change wakes waiting callers, which so need not ask all the time.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -13,18 +13,18 @@ use super::client::{CallError, Client};
 use super::messages::{Streamed, Watched, encoded};
 use crate::thread::{OwnThread, ThreadPanicked};
 
-/// A watch is opened anew after this time: one whose member is gone without a word looks like one of keys that rest.
+/// The time after which a watch is opened anew: a watch whose member has silently gone looks like a watch of keys that do not change.
 const WATCH: Duration = Duration::from_secs(30);
-/// Longest wait while the watch stands, for the same reason.
+/// Longest wait while the watch stands, since its member may have silently gone.
 const WATCHED: Duration = Duration::from_millis(500);
-/// Longest wait while no watch stands, and pause before it is tried again.
+/// Longest wait while no watch stands, and the pause before the watch is tried again.
 const UNWATCHED: Duration = Duration::from_millis(50);
 
 /// Counts changes below a prefix.
 #[derive(Debug)]
 pub(super) struct Changes {
     shared: Arc<Shared>,
-    /// Of the watch alone, so that it can be interrupted.
+    /// The agent of the watch alone, so that shutting it down interrupts the watch.
     agent: Agent,
     thread: Mutex<Option<OwnThread>>,
 }
@@ -40,14 +40,14 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     changes: u64,
-    /// `changes` when a thread last stopped waiting: what came since then, it may have missed.
+    /// The value of `changes` when each thread last stopped waiting. The thread may have missed later changes.
     seen: HashMap<ThreadId, u64>,
     watching: bool,
     ended: bool,
 }
 
 impl Changes {
-    /// Nothing is watched before a caller waits.
+    /// Prepares the watch of the keys in `from..to`. It begins when a caller first waits.
     pub(super) fn new(client: &Arc<Client>, from: &str, to: &str) -> Self {
         let shared = Shared {
             client: Arc::clone(client),
@@ -62,7 +62,7 @@ impl Changes {
         }
     }
 
-    /// Returns when something has changed since this thread last waited, at latest after `timeout`; earlier now and then.
+    /// Waits until something has changed since this thread last waited, at most for `timeout`. It may return earlier.
     pub(super) fn wait(&self, timeout: Duration) {
         self.start();
         let thread = std::thread::current().id();
@@ -77,7 +77,7 @@ impl Changes {
         state.seen.insert(thread, changes);
     }
 
-    /// Whether the thread that watches has not panicked.
+    /// Returns an error if the thread that watches has panicked.
     pub(super) fn check(&self) -> Result<(), ThreadPanicked> {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         thread.as_ref().map_or(Ok(()), OwnThread::check)
@@ -93,7 +93,7 @@ impl Changes {
                 waited_for.changed.notify_all();
             };
             let spawned = OwnThread::spawn("etcd watch", move || shared.watch(&agent), wake);
-            // Without it waits are short, and that is all.
+            // Without the thread waits are only shorter.
             *thread = spawned.ok();
         }
     }
@@ -139,7 +139,7 @@ impl Shared {
                     error: None,
                 } if !watched.canceled => self.count(),
                 refused => {
-                    // The likely cause; if it is another one, a new token does no harm.
+                    // An invalid token is the likely cause. If the cause is another one, a new token does no harm.
                     self.client.forget_token();
                     let cause = format!("{refused:?}");
                     return Err(broken(cause));
@@ -149,7 +149,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The first line only says that the watch stands: what changed before it may have been missed.
+    /// Counts a change. The first line of a watch counts too: changes before it may have been missed.
     fn count(&self) {
         let mut state = self.state();
         state.watching = true;
@@ -158,7 +158,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Whole after every operation, so a panic elsewhere under the lock has broken nothing.
+    /// The state is whole after every operation, so a panic of another thread under the lock has broken nothing.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

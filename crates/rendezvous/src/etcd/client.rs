@@ -1,9 +1,9 @@
 //! Requests to an etcd: HTTP with JSON to its gateway.
 //!
-//! A request is sent once, to one member, and nothing is tried again when its answer does not come. The caller gets the error
-//! within the bound of its call, and its next call asks the next member. The client goes on to the next member at once only if it
-//! could not send the request to the one before. It tries each member once. A token that the etcd has forgotten is replaced once.
-//! When the answer to a change is lost, the client cannot know whether it was done, and its error says that.
+//! A request is sent once, to one member. If its answer does not come, it is not sent again: the caller gets the error within the bound of
+//! its call, and the next call asks the next member. The client goes on to the next member at once only if it could not send the request to
+//! the one before. It tries each member once. A token that the etcd has forgotten is replaced once. When the answer to a change is lost,
+//! the client cannot know whether the change was made, and its error says that.
 
 use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
@@ -21,15 +21,15 @@ use super::messages::{Authenticated, Refusal};
 use crate::StoreError;
 
 const CONNECT: Duration = Duration::from_secs(1);
-/// Longest wait for a token, before a stream is opened.
+/// Longest wait for a token before a stream is opened.
 const TOKEN: Duration = Duration::from_secs(2);
-/// Most bytes of an answer.
+/// The most bytes of an answer.
 const MAX_ANSWER: u64 = 64 << 20;
 
-/// Statuses of HTTP by which a balancer says that it got no answer: bad gateway, unavailable, gateway timeout.
+/// The HTTP statuses by which a balancer says that it got no answer: bad gateway, unavailable, gateway timeout.
 const BALANCER: RangeInclusive<u16> = 502..=504;
 
-/// Codes of gRPC.
+/// The status codes of gRPC.
 const CANCELLED: u32 = 1;
 const UNKNOWN: u32 = 2;
 const DEADLINE_EXCEEDED: u32 = 4;
@@ -45,7 +45,7 @@ pub(super) struct Client {
     agent: Agent,
     tls: Option<TlsConfig>,
     members: Vec<String>,
-    /// Which answered last.
+    /// The member that answered last.
     current: AtomicUsize,
     user: Option<User>,
     token: Mutex<Option<String>>,
@@ -54,18 +54,18 @@ pub(super) struct Client {
 /// Why a call has no result.
 #[derive(Debug)]
 pub(super) enum CallError {
-    /// It will not be done, and was not.
+    /// The request was refused. It was not done, and will not be done.
     Refused { code: u32, message: String },
     /// No member could be asked in time. Nothing was done.
     Unreachable { waited: Duration, cause: String },
-    /// A change that was sent, and no answer came.
+    /// A change was sent, and no answer came.
     NoAnswer { waited: Duration, cause: String },
 }
 
 /// What a request does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// It changes nothing, or nothing that matters when it is done without an answer.
+    /// The request changes nothing, or its change does not matter if the answer is lost.
     Asks,
     Changes,
 }
@@ -75,13 +75,13 @@ enum Failure {
     Refused(Refusal),
     /// The token is unknown, or the request had none.
     Token(Refusal),
-    /// It was not sent.
+    /// The request was not sent.
     NotSent(String),
     NoAnswer(String),
 }
 
 impl Client {
-    /// `tls`: none sends everything in plain text.
+    /// Makes a client. Without `tls` it sends everything in plain text.
     pub(super) fn new(members: Vec<String>, user: Option<User>, tls: Option<TlsConfig>) -> Self {
         Self {
             agent: agent(tls.as_ref(), 8),
@@ -103,7 +103,7 @@ impl Client {
         self.members.join(",")
     }
 
-    /// Asks for something that may be asked twice.
+    /// Sends a request that may be sent twice.
     pub(super) fn ask<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -114,7 +114,7 @@ impl Client {
         parse(&answer).map_err(|message| CallError::Refused { code: 0, message })
     }
 
-    /// Asks for a change.
+    /// Sends a change.
     pub(super) fn change<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -182,12 +182,12 @@ impl Client {
         }
     }
 
-    /// The agent of calls.
+    /// Returns the agent of calls.
     pub(super) fn agent(&self) -> &Agent {
         &self.agent
     }
 
-    /// Opens a stream at the member that answers, which lasts at most for `limit`.
+    /// Opens a stream at the current member. The stream lasts at most for `limit`.
     pub(super) fn stream(
         &self,
         agent: &Agent,
@@ -212,12 +212,12 @@ impl Client {
         })
     }
 
-    /// The token is not taken any more.
+    /// Forgets the token, which the etcd no longer takes.
     pub(super) fn forget_token(&self) {
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Gets a token where a user is named and no token is held.
+    /// Gets a token if a user is named and no token is held.
     fn authorised(&self, limit: Duration) -> Result<(), Failure> {
         let Some(user) = &self.user else {
             return Ok(());
@@ -229,7 +229,7 @@ impl Client {
         drop(known);
         let body = json!({"name": user.name, "password": user.password}).to_string();
         let answer = match self.attempt("auth/authenticate", &body, limit) {
-            // Nothing of the call was sent yet.
+            // The call's own request was not sent yet.
             Err(Failure::NoAnswer(cause)) => return Err(Failure::NotSent(cause)),
             Err(Failure::Token(refusal)) => return Err(Failure::Refused(refusal)),
             other => other?,
@@ -274,7 +274,7 @@ impl Client {
         let text = body.read_to_vec().unwrap_or_default();
         Err(match serde_json::from_slice::<Refusal>(&text) {
             Ok(refusal) if refusal.code != 0 => refused(refusal),
-            // A balancer speaks for an etcd that it does not reach, or that has not answered it: what became of the request is unknown.
+            // The balancer does not reach the etcd, or got no answer from it. What became of the request is unknown.
             _ if BALANCER.contains(&status.as_u16()) => Failure::NoAnswer(format!(
                 "{member} answers /v3/{path} with {status}: a balancer that reaches no etcd"
             )),
@@ -287,7 +287,7 @@ impl Client {
         })
     }
 
-    /// The next member is asked next.
+    /// Makes the next call ask the next member.
     fn pass_over(&self) {
         self.current.fetch_add(1, Ordering::Relaxed);
     }
@@ -317,7 +317,7 @@ impl Client {
     }
 }
 
-/// Connections that keep to the configuration: no proxy, no redirection to another place or to plain text.
+/// Returns an agent that keeps to the configuration: no proxy, and no redirection to another place or to plain text.
 fn agent(tls: Option<&TlsConfig>, idle: usize) -> Agent {
     let config = Agent::config_builder()
         .proxy(None)
@@ -332,9 +332,9 @@ fn agent(tls: Option<&TlsConfig>, idle: usize) -> Agent {
     config.build().into()
 }
 
-/// Returns what a refusal means.
+/// Returns the meaning of a refusal.
 fn refused(refusal: Refusal) -> Failure {
-    // The second is what 3.4 says when users have changed since the token was given.
+    // An etcd of 3.4 gives this message when users have changed since the token was given.
     let old = refusal.message.contains("revision of auth store is old");
     match refusal.code {
         UNAUTHENTICATED => Failure::Token(refusal),
@@ -346,7 +346,7 @@ fn refused(refusal: Refusal) -> Failure {
     }
 }
 
-/// Returns what an error of the connection means.
+/// Returns the meaning of an error of the connection.
 fn failed(member: &str, error: &ureq::Error) -> Failure {
     let cause = format!("{member}: {error}");
     // A certificate is judged before anything is sent.

@@ -1,35 +1,35 @@
-//! What etcd answers, as its JSON gateway writes it: numbers of 64 bits as text, bytes in base64, nothing for a zero.
+//! The answers of an etcd, as its JSON gateway writes them: numbers of 64 bits as text, bytes in base64, and no field for a zero.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer};
 
-/// Bytes as the gateway wants them.
+/// Returns bytes in the encoding of the gateway.
 pub(super) fn encoded(bytes: impl AsRef<[u8]>) -> String {
     STANDARD.encode(bytes)
 }
 
-/// Keys that were found.
+/// The keys that were found.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Range {
     pub(super) header: Header,
     pub(super) kvs: Vec<KeyValue>,
-    /// The number of all keys, whichever were asked for.
+    /// The number of all keys in the range, however many of them were asked for.
     #[serde(deserialize_with = "number")]
     pub(super) count: u64,
 }
 
-/// What each answer begins with.
+/// The header of each answer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Header {
-    /// Of the whole store.
+    /// The revision of the whole store.
     #[serde(deserialize_with = "number")]
     pub(super) revision: u64,
 }
 
-/// One of them.
+/// A key that was found.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct KeyValue {
@@ -40,14 +40,14 @@ pub(super) struct KeyValue {
     /// Revision of the whole store at the key's newest change.
     #[serde(deserialize_with = "number")]
     pub(super) mod_revision: u64,
-    /// As `mod_revision`, at the change that set it when it was not set.
+    /// Revision of the whole store at the change that set the key when it was not set.
     #[serde(deserialize_with = "number")]
     pub(super) create_revision: u64,
     #[serde(deserialize_with = "number")]
     pub(super) lease: u64,
 }
 
-/// A transaction.
+/// The answer to a transaction.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Committed {
@@ -56,7 +56,7 @@ pub(super) struct Committed {
     pub(super) responses: Vec<Operated>,
 }
 
-/// What one operation of a transaction has found or done.
+/// The result of one operation of a transaction.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Operated {
@@ -71,7 +71,7 @@ pub(super) struct Deleted {
     pub(super) deleted: u64,
 }
 
-/// A lease, granted or kept alive. No time to live: the lease is gone.
+/// A lease, granted or kept alive. A time to live of 0 means that the lease is gone.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Granted {
@@ -102,11 +102,11 @@ pub(super) struct Streamed<T> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Watched {
-    /// The watch stands.
+    /// True if this line says that the watch stands.
     pub(super) created: bool,
     pub(super) canceled: bool,
     pub(super) cancel_reason: String,
-    /// Changes from this revision on are known; earlier ones are not. 0 unless a watch from before it was asked for.
+    /// The earliest revision whose changes the etcd still knows. 0 unless the watch was asked for earlier ones.
     #[serde(deserialize_with = "number")]
     pub(super) compact_revision: u64,
     pub(super) events: Vec<Event>,
@@ -116,13 +116,13 @@ pub(super) struct Watched {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Event {
-    /// `DELETE`, or `PUT`, which is left out.
+    /// The kind of the change: `DELETE`, or `PUT`, which the gateway leaves out.
     #[serde(rename = "type")]
     pub(super) kind: String,
     pub(super) kv: KeyValue,
 }
 
-/// Why not. The code is gRPC's.
+/// The reason of a refusal. The code is gRPC's.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Refusal {

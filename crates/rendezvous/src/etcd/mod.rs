@@ -1,12 +1,11 @@
 //! A store for ranks of several machines: an etcd, version 3.4 or later.
 //!
-//! It is asked by HTTP with JSON ([etcd's gateway](https://etcd.io/docs/latest/dev-guide/api_grpc_gateway/)), not by gRPC: see
-//! ARCHITECTURE.md. Reads are linearizable. Each change is a transaction that holds only at the revision of the key that was
-//! looked at before. So a request that is late, even after a member that was stopped for a while, never replaces something
-//! newer. A call makes that look and sends the transaction. It begins again only when the etcd has answered that another writer
-//! was faster, and ends within its bound. Leases are etcd's own, whose clock is the leader's. Times to live are whole seconds,
-//! and at least etcd's own minimum (2 s as it comes). The holder gives up after the time that it asked for, which is never
-//! longer.
+//! The store asks by HTTP with JSON ([etcd's gateway](https://etcd.io/docs/latest/dev-guide/api_grpc_gateway/)), not by gRPC: see
+//! ARCHITECTURE.md. Reads are linearizable. Each change is a transaction that holds only at the revision of the key that was looked at
+//! before. So a late request, even through a member that was stopped for a while, never replaces something newer. A call makes that look
+//! and sends the transaction. It begins again only when the etcd has answered that another writer was faster, and ends within its bound.
+//! Leases are etcd's own, by the clock of the leader. Times to live are whole seconds, and at least etcd's own minimum (2 s by default).
+//! The holder gives up after the time that it asked for, which is never longer.
 
 mod address;
 mod changes;
@@ -32,7 +31,7 @@ use super::{
     check_look, check_ttl, check_value, repeat,
 };
 
-/// The key that holds the run that the prefix belongs to. No rank can write it: names do not begin with a dot.
+/// The key that holds the run that the prefix belongs to. No rank can write this key: names do not begin with a dot.
 const RUN: &str = ".run";
 
 /// The keys of an etcd below a prefix.
@@ -45,12 +44,12 @@ pub struct EtcdStore {
     bound: Duration,
 }
 
-/// A key as it was found; all zero and empty if it is not set.
+/// A key as a call has found it. None: the key is not set.
 type Found = Option<KeyValue>;
 
 impl EtcdStore {
-    /// Opens the keys that `url` names for the run `run_id`: `etcd://` or `etcds://`, as [`open_store`](crate::open_store) says.
-    /// The first rank to come writes the run below the prefix.
+    /// Opens the keys that `url` names for the run `run_id`: `etcd://` or `etcds://`, as [`open_store`](crate::open_store) says. The first
+    /// rank to open them writes the run below the prefix.
     ///
     /// # Errors
     /// Another kind of URL; a password in plain text; a certificate or key that cannot be used. No member that answers within
@@ -64,7 +63,7 @@ impl EtcdStore {
         } = Address::parse(url)?;
         let tls = tls.as_ref().map(tls::config).transpose()?;
         let client = Arc::new(Client::new(members, user, tls));
-        // '0' comes after '/'.
+        // '0' is the character after '/'.
         let changes = Changes::new(&client, &format!("{prefix}/"), &format!("{prefix}0"));
         let store = Self {
             client,
@@ -76,7 +75,7 @@ impl EtcdStore {
         Ok(store)
     }
 
-    /// Whether `url` names an etcd, as its address is written.
+    /// Returns an error unless `url` names an etcd.
     pub(crate) fn check(url: &str) -> Result<(), StoreError> {
         Address::parse(url).map(drop)
     }
@@ -90,7 +89,7 @@ impl EtcdStore {
         };
         let found = repeat(until, || {
             match self.change(RUN, until, put) {
-                // The present value says whether it was done, or another rank was faster.
+                // The value that is read next says whether this change was made or another rank was faster.
                 Ok(_) | Err(StoreError::NoAnswer { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -114,21 +113,21 @@ impl EtcdStore {
         }
     }
 
-    /// When a call that begins now is over.
+    /// Returns when a call that begins now must end.
     fn limit(&self) -> Instant {
         Instant::now() + self.bound
     }
 
-    /// All keys below `key`: the first, and the first after them.
+    /// Returns the range of all keys below `key`: its first key, and the first key after it.
     fn below(&self, key: &str) -> (String, String) {
-        // '0' comes after '/'.
+        // '0' is the character after '/'.
         (
             format!("{}/{key}/", self.prefix),
             format!("{}/{key}0", self.prefix),
         )
     }
 
-    /// Asks for something that changes nothing.
+    /// Sends a request that changes nothing.
     fn ask<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -149,7 +148,8 @@ impl EtcdStore {
         Ok(range.kvs.into_iter().next())
     }
 
-    /// Changes `key` by what `operation` makes of it, until no other writer was faster. `false` if it is to stay.
+    /// Changes `key` by the request that `operation` makes. It begins again if another writer was faster. Returns `false` if `operation`
+    /// returns None.
     fn change(
         &self,
         key: &str,
@@ -200,7 +200,7 @@ impl EtcdStore {
     }
 }
 
-/// Of a key that is not set: 0, as etcd sees it.
+/// Returns the revision of the key's newest change. A key that is not set has revision 0, as in etcd.
 fn revision(found: &Found) -> u64 {
     found.as_ref().map_or(0, |kv| kv.mod_revision)
 }
@@ -268,7 +268,7 @@ impl Store for EtcdStore {
             if range.count == 0 {
                 return Ok(0);
             }
-            // Late, it removes nothing: some key below is newer then, or none is left.
+            // A late request removes nothing: a key below is newer then, or none is left.
             let behind = (range.header.revision + 1).to_string();
             let request = json!({
                 "compare": [{"key": first, "range_end": end, "target": "MOD", "result": "LESS", "mod_revision": behind}],
@@ -365,7 +365,7 @@ impl Store for EtcdStore {
             return Ok(None);
         }
         let seconds = ttl.as_millis().div_ceil(1000);
-        // Without an answer, a lease that no rank uses runs out by itself.
+        // If the answer is lost, the lease runs out by itself, since no rank uses it.
         let request = json!({"TTL": seconds.to_string()});
         let granted: Granted = self.ask("lease/grant", &request, until)?;
         let id = granted.id;
@@ -374,10 +374,10 @@ impl Store for EtcdStore {
         if matches!(taken, Ok(true)) {
             return Ok(Some(LeaseId(id)));
         }
-        // A request that is still on its way finds no lease to attach the key to.
+        // After this a late request finds no lease to attach the key to.
         let revoked = self.revoke(id, until);
         match taken {
-            // The key may have been set, and goes with the lease.
+            // The key may have been set. If so, it goes with the lease.
             Err(error) => Err(error),
             Ok(_) => revoked.map(|()| None),
         }
@@ -398,7 +398,7 @@ impl Store for EtcdStore {
             match committed {
                 Ok(committed) if committed.succeeded => return Ok(true),
                 Ok(_) => {}
-                // The lease does not exist.
+                // The etcd has no such lease.
                 Err(CallError::Refused {
                     code: NOT_FOUND, ..
                 }) => return Ok(false),
@@ -432,7 +432,7 @@ impl Store for EtcdStore {
         self.changes.wait(timeout);
     }
 
-    /// The answer to one request lasts for the `timeout` with which it was asked for, and is read from one wait to the next.
+    /// Reads lines of one answer from one wait to the next. The answer lasts for the `timeout` of the wait that asked for it.
     fn next_change(
         &self,
         watch: &mut KeyWatch,
@@ -458,7 +458,7 @@ impl Store for EtcdStore {
         for line in &mut lines {
             let line = match line {
                 Ok(line) => line,
-                // A watch that stood ends by its time, or because a member is gone: the next request shows which.
+                // A standing watch ends after its time, or because a member is gone. The next request shows which.
                 Err(_) if watch.stands => return Ok(KeyChange::Nothing),
                 Err(error) => return Err(broken(error.to_string())),
             };
@@ -472,7 +472,7 @@ impl Store for EtcdStore {
                 self.client.forget_token();
                 return Err(broken(format!("{line:?}")));
             };
-            // A compacted change has happened, and the etcd does not report it any more.
+            // A change has happened that was compacted, so the etcd does not report it any more.
             if watched.compact_revision != 0 {
                 return Ok(KeyChange::Unknown);
             }

@@ -9,13 +9,13 @@ use super::address::TlsFiles;
 use crate::StoreError;
 use crate::trust::{read_bounded, read_secret};
 
-/// Largest file that is read.
+/// The most bytes of a file that is read.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Returns what a connection needs of `files`.
+/// Returns the TLS configuration of a connection with these files.
 ///
 /// # Errors
-/// [`StoreError::Tls`]: a file that cannot be read, without the expected contents, or a key that others may read.
+/// [`StoreError::Tls`]: a file that cannot be read or has other contents than expected, or a key that others may read.
 pub(super) fn config(files: &TlsFiles) -> Result<TlsConfig, StoreError> {
     let mut config = TlsConfig::builder();
     if let Some(file) = &files.authorities {

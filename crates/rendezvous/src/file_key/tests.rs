@@ -1,4 +1,4 @@
-//! Processes that are stopped or killed between any two steps while others go on, and what the kernel and NFS do late.
+//! Tests of processes that are stopped or killed between any two steps while others go on, and of late links by the kernel and NFS.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -9,7 +9,7 @@ use super::*;
 const KEY: &str = "folder/key";
 const LONG: Duration = Duration::from_secs(100);
 
-/// What happens before each step of a call.
+/// The function that runs before each step of a call.
 #[derive(Default)]
 pub(super) struct Steps(Mutex<Option<Box<dyn FnMut() + Send>>>);
 
@@ -34,7 +34,7 @@ impl Steps {
 }
 
 impl Keys {
-    /// Lets `happens` be before the step of that number, the first is 0.
+    /// Runs `happens` before the step of this number. The first step has number 0.
     fn before_step(&self, number: usize, happens: impl FnOnce() + Send + 'static) {
         let mut happens = Some(happens);
         self.before_each_step(move |step| {
@@ -57,7 +57,7 @@ impl Keys {
         self.newest(KEY, &Tries::within(LONG)).unwrap()
     }
 
-    /// Makes one change, without another try: whether it was made.
+    /// Makes one change, without a second try. Returns whether it was made.
     fn change(&self, content: &str) -> bool {
         let mut newest = self.tell();
         if !newest.has_room() {
@@ -67,7 +67,7 @@ impl Keys {
         self.add(KEY, &newest, content.as_bytes()).unwrap()
     }
 
-    /// Removes the key, as a process does that ends its room after that.
+    /// Removes the key and then ends its room. Returns whether the removal was made.
     fn is_removed(&self) -> bool {
         let made = self.change("removed");
         if made {
@@ -101,14 +101,14 @@ impl Keys {
     }
 }
 
-/// Returns a handle whose first rooms begin with 0, so that versions count changes.
+/// Returns a handle whose rooms begin with number 0, so that versions count changes.
 fn open(directory: &Path) -> Keys {
     let mut keys = Keys::open(directory).unwrap();
     keys.first = || 0;
     keys
 }
 
-/// Returns a directory whose key was changed that often; two handles on it.
+/// Returns a directory whose key was changed that often, and two handles on it.
 fn changed(changes: u64) -> (tempfile::TempDir, Arc<Keys>, Arc<Keys>) {
     let directory = tempfile::tempdir().unwrap();
     let [one, other] = [(); 2].map(|()| Arc::new(open(directory.path())));
@@ -116,7 +116,7 @@ fn changed(changes: u64) -> (tempfile::TempDir, Arc<Keys>, Arc<Keys>) {
     (directory, one, other)
 }
 
-/// No call has so many steps.
+/// The number of steps that no call reaches.
 const STEPS: usize = 14;
 
 #[test]
@@ -140,7 +140,7 @@ fn a_writer_stopped_before_any_step_has_made_its_change_or_finds_no_place() {
         }
         assert!(other.files().len() <= 2, "{case}: {:?}", other.files());
         assert_eq!(other.scratch_files(), [""; 0], "{case}");
-        // The stopped one goes on with what it finds now.
+        // The stopped writer goes on with what it finds now.
         *one.steps.lock() = None;
         assert!(one.change("again"), "{case}");
         assert_eq!(other.tell().version, changes + 1, "{case}");
@@ -191,7 +191,7 @@ fn a_killed_writer_leaves_a_whole_change_or_none() {
                 let tell = tell.clone();
                 move || {
                     tell.send(None).unwrap();
-                    // As one that is killed: it does nothing any more.
+                    // A killed writer does nothing any more.
                     loop {
                         thread::park();
                     }
@@ -244,10 +244,10 @@ fn a_stopped_reader_finds_a_version_that_was_newest_during_its_stop() {
     }
 }
 
-/// The step at which a writer links that has found two versions.
+/// The number of the step at which a writer that has found two versions links.
 const LINK: usize = 6;
 
-/// Links the scratch file that a handle writes as `number` in the room of now.
+/// Links the scratch file of the handle `own` as `number` in the present room.
 fn link_late(keys: &Keys, own: &str, number: u64) {
     let home = keys.home(KEY);
     let room = home.join(&names(&home).unwrap()[0]);
@@ -260,7 +260,7 @@ fn link_late(keys: &Keys, own: &str, number: u64) {
 
 #[test]
 fn a_link_that_reaches_a_room_of_later_is_no_change_and_is_not_read() {
-    // The first numbers at which nothing in the room has the name any more.
+    // These are the first counts of later changes after which the room has no file of that name.
     for later in 3..6 {
         let (_directory, one, other) = changed(2);
         let others = Arc::clone(&other);
@@ -280,7 +280,7 @@ fn a_link_that_reaches_a_room_of_later_is_no_change_and_is_not_read() {
         assert!(!one.change("late"));
         told.try_recv().expect("it was at the link");
         assert_eq!(other.tell().version, 2 + later);
-        // One that was killed before it came back to its stray.
+        // The writer was killed before it came back to its stray.
         other.changes(1);
         assert!(other.files().len() <= 2, "{:?}", other.files());
         assert_eq!(other.tell().version, 3 + later);
@@ -289,7 +289,7 @@ fn a_link_that_reaches_a_room_of_later_is_no_change_and_is_not_read() {
 
 #[test]
 fn a_reader_that_opens_a_stray_looks_again() {
-    // The room is called 3 and holds 3 and 4.
+    // The room has the name 3, and holds 3 and 4.
     let (directory, one, other) = changed(4);
     let home = other.home(KEY);
     let stray = directory.path().join("stray");
@@ -297,7 +297,7 @@ fn a_reader_that_opens_a_stray_looks_again() {
     one.before_each_step(move |step| match step {
         1 => {
             other.changes(3);
-            // The room as a lookup of before finds it: by the name that it had.
+            // The symbolic link acts for an early lookup of the room, by its name of then.
             std::os::unix::fs::symlink(home.join("6"), home.join("3")).unwrap();
             fs::hard_link(&stray, home.join("6/4")).unwrap();
         }
@@ -317,7 +317,7 @@ fn a_writer_whose_lookups_are_old_takes_no_stray_for_its_change() {
     let old = home.join("2");
     one.before_step(LINK, move || {
         others.changes(5);
-        // What a client of NFS may still take for the room 2.
+        // A client of NFS may still take this for the room 2.
         std::os::unix::fs::symlink(home.join("6"), home.join("2")).unwrap();
     });
     assert!(!one.change("late"));
@@ -358,7 +358,7 @@ fn a_key_that_never_settles_ends_the_call_at_its_bound() {
             "{error}"
         );
     }
-    // An older version than it has found before is not taken.
+    // A handle does not take an older version than it has found before.
     assert_eq!(one.seen().get(KEY), None);
     fs::create_dir(home.join("1")).unwrap();
     fs::write(home.join("1/1"), "1-2-3\nold").unwrap();
@@ -395,7 +395,7 @@ fn what_a_process_that_has_ended_has_left_is_cleared_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     let scratch = directory.path().join(SCRATCH);
     fs::create_dir(&scratch).unwrap();
-    // It runs when its tag is made: of one that has ended nothing says when it started.
+    // The child must run when its tag is made: nothing says when an ended process started.
     let mut child = std::process::Command::new("sleep")
         .arg("600")
         .spawn()
@@ -424,7 +424,7 @@ fn what_a_process_that_has_ended_has_left_is_cleared_and_nothing_else() {
     assert_eq!(found, kept);
 }
 
-/// Contents of the key in one room: each after the one before.
+/// Removes the key and sets it again, `times` times.
 fn removed_and_set(keys: &Keys, times: u64) {
     for time in 0..times {
         assert!(keys.is_removed());
