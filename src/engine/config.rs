@@ -1,4 +1,4 @@
-//! The configuration of an engine: its checks, and what the parts of an engine take from it.
+//! The checks of an engine's configuration, and what the parts of an engine take from it.
 
 use rendezvous::read_secret;
 
@@ -9,7 +9,7 @@ use crate::engine::limits::MOST_SLICE_BYTES;
 use crate::engine::transfers::Sizes;
 use crate::engine::worker::Pace;
 
-/// Most bytes of a key file: digits and the end of a line.
+/// The most bytes of a key file: digits and the end of a line.
 const MOST_KEY_FILE: u64 = 2 * EngineKey::BYTES as u64 + 2;
 
 /// Checks that all values of `config` are inside their limits. Returns how vectors of operations are cut.
@@ -91,7 +91,7 @@ pub(super) fn key(config: &EngineConfig) -> Result<Option<EngineKey>, HostError>
     }
 }
 
-/// Returns log2 of the receive WQEs of a QP: how many WRITEs that count may come before their worker looks.
+/// Returns log2 of the receive WQEs of a QP: how many WRITEs that count may arrive before their worker looks.
 pub(super) fn log_receives(log_depth: u8) -> u8 {
     log_depth.saturating_sub(2).clamp(4, 7)
 }
@@ -130,7 +130,7 @@ mod tests {
     use crate::provider::sink::SinkLane;
     use crate::provider::{Completed, Completion, Provider, ProviderError, Reaper, Wake};
 
-    /// Has more completions than any worker takes at a time, of lanes that are gone, and tells how many were asked for.
+    /// A reaper that always has more completions than a worker takes at a time, of lanes that are gone. It reports how many were asked for.
     struct Endless(SyncSender<usize>);
 
     enum Fake {}
@@ -149,7 +149,7 @@ mod tests {
                 cause: None,
             };
             found.resize(most, gone);
-            // The receiver may have gone, once it has heard enough.
+            // The receiver may be gone after it has got enough reports.
             let _ = self.0.try_send(most);
         }
 

@@ -1,4 +1,4 @@
-//! What the host engine refuses.
+//! The errors of the host engine.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,17 +35,17 @@ impl fmt::Display for Side {
     }
 }
 
-/// An error of the host engine. Nothing has been done where one is returned.
+/// An error of the host engine. A call that returns one has done nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// No slots, or too many.
+    /// A number of slots that is 0 or too large.
     #[error("{count} transfers at a time; they must be 1 to {MOST_SLOTS}")]
     Slots {
         /// The number asked for.
         count: u32,
     },
-    /// An id of another engine.
+    /// An id of a transfer of another engine.
     #[error("transfer {id:?} is not of engine {engine}: ask the engine that it was submitted to")]
     ForeignId {
         /// The id that the caller gave.
@@ -53,7 +53,7 @@ pub enum EngineError {
         /// The engine that was asked.
         engine: u32,
     },
-    /// A transfer that is to be released runs.
+    /// A release of a transfer that still runs.
     #[error("transfer {id:?} is not concluded yet: wait for it, or cancel it and wait")]
     Pending {
         /// The id of the transfer that still runs.
@@ -62,36 +62,36 @@ pub enum EngineError {
     /// Slices too short or too long.
     #[error("slices of {block} bytes; they must be {LEAST_BLOCK} to {MOST_SLICE_BYTES}")]
     Block {
-        /// Their bytes.
+        /// The bytes of a slice.
         block: u32,
     },
     /// A fragment that is longer than a slice.
     #[error("a fragment of {fragment} bytes; it must be 0 to {block}, the bytes of a slice")]
     Fragment {
-        /// Its bytes.
+        /// The bytes of the fragment.
         fragment: u32,
-        /// Bytes of a slice.
+        /// The bytes of a slice.
         block: u32,
     },
-    /// A last slice that no message carries.
+    /// A last slice that is longer than a message of the port.
     #[error(
         "slices of {block} bytes and a fragment of {fragment}; they must be at most {most} bytes together, as the port's messages have"
     )]
     SliceBytes {
-        /// Bytes of a slice.
+        /// The bytes of a slice.
         block: u32,
-        /// Bytes of the fragment.
+        /// The bytes of the fragment.
         fragment: u32,
-        /// Most bytes of a message.
+        /// The most bytes of a message.
         most: u32,
     },
-    /// No local ranges for a slice, or too many.
+    /// A number of local ranges of a slice that is 0 or too large.
     #[error("{gather} local ranges for a slice; they must be 1 to {MOST_GATHER}")]
     Gather {
         /// Local ranges of a slice, as asked for.
         gather: u32,
     },
-    /// No operations, or too many.
+    /// A number of operations that is 0 or too large.
     #[error("{count} operations in a transfer; they must be 1 to {MOST_OPERATIONS}")]
     Operations {
         /// Operations of the transfer.
@@ -102,7 +102,7 @@ pub enum EngineError {
         "operations that cross borders of registrations into more than {MOST_PIECES} pieces: submit them in several transfers"
     )]
     Pieces,
-    /// More bytes than a transfer's account can count slices of.
+    /// A transfer with more slices than its account can count.
     #[error(
         "a transfer of more than {MOST_SLICES} slices of {block} bytes: submit it in several, or with longer slices"
     )]
@@ -124,19 +124,19 @@ pub enum EngineError {
         /// Number of bytes.
         bytes: u64,
     },
-    /// A READ to where a READ of the same transfer reads from.
+    /// A READ into memory from which a READ of the same transfer reads.
     #[error(
         "operation {operation} reads into {address:#x}, which operation {reader} of the transfer reads: submit them apart"
     )]
     ReadIntoItself {
         /// Index of the operation, from 0 on.
         operation: u32,
-        /// The operation that reads that memory, from 0 on. It may be the one above.
+        /// The operation that reads that memory, from 0 on. It may be `operation` itself.
         reader: u32,
-        /// Address of the first byte that both have.
+        /// Address of the first byte that the two operations have in common.
         address: u64,
     },
-    /// All slots are taken. Nothing was done. The transfer may be submitted again when another was released.
+    /// A transfer for which no slot is free. Nothing was done. It may be submitted again after another transfer was released.
     #[error("all {slots} slots have a transfer: release those that are concluded, or wait")]
     WouldBlock {
         /// The number of slots.
@@ -148,8 +148,8 @@ pub enum EngineError {
         /// Length of the notice in bytes.
         bytes: usize,
     },
-    /// The peer's program has not taken the notices that it has. Nothing was done. The notice may be sent again when the program
-    /// has taken some.
+    /// A notice for which the peer's inbox has no room, since the peer's program has not taken earlier notices. Nothing was done. The
+    /// notice may be sent again after the program has taken some.
     #[error(
         "the inbox of {peer} has {most} bytes, of which {used} are taken: a notice of {bytes}, and {OVERHEAD} more for each, has no room before its program takes some"
     )]
@@ -163,19 +163,19 @@ pub enum EngineError {
         /// Bytes of the inbox.
         most: u64,
     },
-    /// A transfer whose id says nothing any more.
+    /// A transfer that was released, so that its id is unknown.
     #[error("transfer {id:?} was released")]
     Released {
         /// The id that the caller gave.
         id: TransferId,
     },
-    /// The connection has ended.
+    /// A connection that has ended.
     #[error("the connection to {peer} has ended: connect again")]
     PeerGone {
         /// Name of the peer.
         peer: String,
     },
-    /// A worker with QPs of the connection has panicked.
+    /// A panic of a worker with QPs of the connection.
     #[error("{0}: close the engine")]
     WorkerPanicked(#[from] ThreadPanicked),
     /// Bytes that are no descriptor of a region.
@@ -192,7 +192,7 @@ pub enum EngineError {
         /// The life of the peer.
         peer: u64,
     },
-    /// A range that overlaps a region in part.
+    /// A range that overlaps a region and is not wholly inside it.
     #[error("{bytes} bytes at {address:#x} overlap a region that does not have all of them")]
     Overlap {
         /// Address of the first byte.
@@ -207,12 +207,12 @@ pub enum EngineError {
     RegionBytes {
         /// Length of the memory.
         bytes: u64,
-        /// Most bytes of a region of the device.
+        /// The most bytes of a region of the device.
         most: u64,
         /// The name of the device.
         device: String,
     },
-    /// Memory in the range of a region whose own memory was freed. The address names other bytes now.
+    /// A range that overlaps a region whose memory was freed. Its address names other bytes now.
     #[error(
         "{bytes} bytes at {address:#x} are of region {region}, whose memory has been freed and whose address was given to other memory: \
          deregister that region first"
@@ -225,7 +225,7 @@ pub enum EngineError {
         /// The number of the region.
         region: u64,
     },
-    /// Memory that is registered as memory of the other kind.
+    /// Memory that is registered as memory of the other kind, host or GPU.
     #[error(
         "{bytes} bytes at {address:#x} are registered as memory of {registered}; they must be registered as that, or after it was deregistered"
     )]
@@ -237,7 +237,7 @@ pub enum EngineError {
         /// The kind of memory as which they are registered.
         registered: &'static str,
     },
-    /// A region that the engine does not have: its number was never given, or it was taken away.
+    /// A region that the engine does not have: its number was never given, or the region was taken away.
     #[error(
         "region {number} was never registered, or was taken away: give what `register` has returned"
     )]
@@ -257,12 +257,12 @@ pub enum EngineError {
         /// The engine that was asked.
         engine: u32,
     },
-    /// The numbers of regions are used up.
+    /// A region for which no number is left.
     #[error(
         "the engine has registered {MOST_REGIONS} regions, and gives no number twice: start the engine anew"
     )]
     RegionNumbers,
-    /// The numbers of engines are used up.
+    /// An engine for which no number is left.
     #[error(
         "this process has made {MOST_ENGINES} engines, and gives no number twice: start the process anew"
     )]
@@ -295,29 +295,29 @@ pub enum EngineError {
         /// The engine that was asked.
         engine: u32,
     },
-    /// A configuration outside its limits.
+    /// A value of the configuration outside its limits.
     #[error("{what} is {value}; it must be {limit}")]
     Knob {
         /// The name of the value.
         what: &'static str,
-        /// What it is.
+        /// The value.
         value: u64,
-        /// What it may be.
+        /// The limit, in words.
         limit: String,
     },
-    /// More devices than an engine has, or none.
+    /// A number of devices that is 0 or too large.
     #[error("an engine on {count} RDMA devices; they must be 1 to {MOST_RAILS}")]
     Devices {
-        /// How many were named.
+        /// The number of devices that were named.
         count: usize,
     },
-    /// A device was named twice.
+    /// A device that was named twice.
     #[error("the engine has RDMA device {name} twice: name each port once")]
     SameDevice {
         /// The name that the configuration has twice.
         name: String,
     },
-    /// An engine would use some of its devices for no connection.
+    /// A number of QPs that leaves some device of the engine without a QP in each connection.
     #[error(
         "a connection has {qps} QPs for {devices} RDMA devices; they must be at least {devices} (WARPVERBS_ENGINE_QPS)"
     )]
@@ -354,14 +354,14 @@ pub enum EngineError {
     /// A grant without a time.
     #[error("a grant with a time to live of 0; it must be more, or no limit")]
     TimeToLive,
-    /// The addresses of grants are used up.
+    /// A grant for which no addresses are left.
     #[error(
         "a grant of {bytes} bytes: {given} of the addresses of grants are taken, and none is given twice: start the engine anew"
     )]
     GrantSpace {
-        /// How many are taken.
+        /// The number of addresses that are taken.
         given: u64,
-        /// How many are asked for.
+        /// The number of addresses that were asked for.
         bytes: u64,
     },
     /// A grant that the engine has not made.
@@ -375,15 +375,15 @@ pub enum EngineError {
     Right {
         /// Index of the operation, from 0 on.
         operation: u32,
-        /// What it does.
+        /// The direction of the operation.
         kind: Kind,
-        /// What is allowed.
+        /// The rights that the peer has granted.
         rights: Rights,
     },
     /// A counter that no engine has.
     #[error("counter {id}; it must be 0 to {last}", last = MOST_COUNTERS - 1)]
     Counter {
-        /// Its number.
+        /// The number of the counter.
         id: u32,
     },
     /// A word that a counter cannot be mirrored to.
@@ -392,13 +392,13 @@ pub enum EngineError {
         /// The address that the caller gave.
         address: u64,
     },
-    /// A READ in a transfer that is to count at the peer.
+    /// A READ in a transfer that is to count at the peer: only WRITEs count.
     #[error("operation {operation} is a READ: only WRITEs count at the peer, submit it apart")]
     CountedRead {
         /// Index of the operation, from 0 on.
         operation: u32,
     },
-    /// An operation that is to count, and that no single WRITE carries.
+    /// An operation that is to count and that one WRITE cannot carry.
     #[error(
         "operation {operation} of {bytes} bytes is to count; it must be 1 to {MOST_SLICE_BYTES} in one registration at the peer, and at most {gather} local ranges"
     )]
@@ -407,16 +407,16 @@ pub enum EngineError {
         operation: u32,
         /// Length of the operation in bytes.
         bytes: u64,
-        /// Most local ranges.
+        /// The most local ranges.
         gather: u32,
     },
-    /// A transfer that was not prepared to count.
+    /// A counted post of a transfer that was prepared without counting.
     #[error("a transfer is to count that was prepared without: prepare it with `prepare_counting`")]
     PreparedUncounted,
-    /// The engine is being closed.
+    /// A call on an engine that is being closed.
     #[error("the engine is being closed")]
     Closing,
-    /// A peer that is to be reached within the machine, and cannot be.
+    /// A peer that must be reached within the machine and cannot be.
     #[error(
         "{peer} is not reached within this machine, and WARPVERBS_ENGINE_PATH is local: {reason}"
     )]
@@ -434,7 +434,7 @@ pub enum EngineError {
         /// The end whose memory it is.
         side: Side,
     },
-    /// A byte of a range that no registration has.
+    /// A range with a byte that is in no registered region.
     #[error("operation {operation}: the {side} byte at {address:#x} is in no registered region")]
     NotRegistered {
         /// Index of the operation, from 0 on.
@@ -462,7 +462,7 @@ pub enum Distrust {
     /// The other end has no key.
     #[error("it speaks without a key: this engine connects only with those that have its own")]
     Clear,
-    /// What has come was not made with the key, or not for this connection.
+    /// Bytes that were not made with the key, or not for this connection.
     #[error("its key is another, or what it has sent was changed on its way or sent before")]
     Wrong,
 }
@@ -477,23 +477,23 @@ pub enum HostError {
     /// The HCA or the system has failed or refused.
     #[error(transparent)]
     Provider(#[from] ProviderError),
-    /// One of a list that was to be done whole or not at all. Nothing was done.
+    /// An element of a list that is done as a whole or not at all. Nothing was done.
     #[error("element {element} of the list: {error}")]
     Listed {
-        /// Its index, from 0 on.
+        /// The index of the element, from 0 on.
         element: usize,
-        /// Why it cannot be done.
+        /// The error of the element.
         error: Box<HostError>,
     },
     /// A peer that cannot be connected.
     #[error("{peer}: {reason}")]
     Connection {
-        /// Its address, as host:port or unix:PATH.
+        /// The address of the peer, as host:port or unix:PATH.
         peer: String,
         /// The cause, in words.
         reason: String,
     },
-    /// An address that is not loopback.
+    /// An address that other machines reach, for an engine without a key.
     #[error(
         "other machines reach {address}, and this engine asks no peer for a key: give it one by WARPVERBS_ENGINE_KEY_FILE, listen on loopback or on unix:PATH, or set `insecure`"
     )]
@@ -504,7 +504,7 @@ pub enum HostError {
     /// A peer that has not shown that it has this engine's key, or that asks for one.
     #[error("{peer}: {distrust}")]
     Distrusted {
-        /// Its address, as host:port or unix:PATH.
+        /// The address of the peer, as host:port or unix:PATH.
         peer: String,
         /// The difference of the keys.
         distrust: Distrust,
@@ -517,7 +517,7 @@ pub enum HostError {
         /// The reason why it is not taken, in words.
         problem: String,
     },
-    /// A store that fails, or that takes no such name.
+    /// An error of the store, or a name that the store does not take.
     #[error("engine '{name}' in the store: {error}")]
     Store {
         /// The name that was looked for or published.
@@ -525,13 +525,13 @@ pub enum HostError {
         /// The error of the store.
         error: StoreError,
     },
-    /// A name that no engine has.
+    /// A name that no engine has published.
     #[error("no engine has published the name '{name}' in the store")]
     UnknownName {
         /// The name that was looked for.
         name: String,
     },
-    /// A name that an engine has.
+    /// A name that another engine has published.
     #[error(
         "another engine has published the name '{name}' in the store: take another name, or end that engine"
     )]
@@ -539,7 +539,7 @@ pub enum HostError {
         /// The name that was to be published.
         name: String,
     },
-    /// An address to which no peer connects.
+    /// An address to which no peer can connect.
     #[error(
         "the address {address} is published; it must be one of this machine with its port, or unix: and an absolute path"
     )]

@@ -185,7 +185,7 @@ impl Engine {
     /// the HCA keeps the registration, so the region stays.
     pub fn deregister(&self, region: RegionId) -> Result<(), HostError> {
         match self.inner.deregister(region) {
-            // Grants of connections that have ended may be its only users.
+            // Perhaps only grants of ended connections use the region.
             Err(HostError::Refused(EngineError::Busy { .. }))
                 if self.inner.core.keys.end_orphans() =>
             {
@@ -451,7 +451,7 @@ impl Engine {
         done.unwrap_or_else(|| Err(busy.unwrap_or(EngineError::Closing).into()))
     }
 
-    /// Tells `store` that an engine of this one's name listens at `address`, until [`Engine::unpublish`] or the end of the engine.
+    /// Publishes in `store` that the engine of this name listens at `address`, until [`Engine::unpublish`] or the end of the engine.
     ///
     /// A process that is killed keeps its name for at most ten seconds. A store without leases keeps the record of such a process.
     ///
@@ -511,8 +511,7 @@ pub fn wakes(engine: &Engine) -> [u64; 2] {
     [inner.core.pool.wakes(), lock(&inner.core.peers).wakes()]
 }
 
-/// Returns how each NIC of the engine has registered the memory of a region, and which ways it refused. A measurement says this
-/// of its subject.
+/// Returns how each NIC of the engine has registered the memory of a region, and which ways it refused. Measurements print this.
 ///
 /// # Errors
 /// [`EngineError::UnknownRegion`], [`EngineError::ForeignRegion`].

@@ -1,4 +1,4 @@
-//! What an engine has. Its handles and those of its peers share it.
+//! The state of an engine, which its handles and those of its peers share.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
@@ -16,7 +16,7 @@ use crate::engine::memory::regions::Descriptor;
 use crate::engine::memory::registry::{Registry, Step};
 use crate::error::OwnThread;
 
-/// What was left when an engine was closed.
+/// The result of closing an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CloseReport {
@@ -51,7 +51,7 @@ impl Inner {
         lock(&self.regions).descriptor(region, self.core.hello.incarnation)
     }
 
-    /// Takes a region away. The lock is free while peers of this machine end their copies.
+    /// Takes a region away. The lock is not held while peers of this machine end their copies.
     pub(super) fn deregister(&self, region: RegionId) -> Result<(), HostError> {
         let mut regions = lock(&self.regions);
         let leaving = loop {
@@ -71,7 +71,7 @@ impl Inner {
         done
     }
 
-    /// Ends all connections and threads. Only the first call does so, but each returns what was counted.
+    /// Ends all connections and threads. Only the first call does that. Every call returns the counts.
     pub(super) fn close(&self) -> CloseReport {
         let was_open = !self.core.is_closing.swap(true, Ordering::AcqRel);
         let mut cut_off = 0;
@@ -125,7 +125,7 @@ impl Inner {
         cut_off
     }
 
-    /// Lets the memory of all regions go, unless a peer of this machine may still copy to it.
+    /// Drops the memory of all regions, unless a peer of this machine may still copy to or from it.
     fn drop_regions(&self) {
         let transfers = &self.core.transfers;
         let empty = Registry::new(transfers.engine(), None, transfers.flushes());

@@ -1,4 +1,4 @@
-//! Which way the bytes of an operation go, and which ways a grant allows.
+//! The direction of an operation's bytes, and the directions that a grant allows.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use crate::verbs::Access;
 /// The direction in which bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// From here to the peer.
+    /// The bytes go from this end to the peer.
     Write,
-    /// From the peer to here.
+    /// The bytes go from the peer to this end.
     Read,
 }
 
@@ -25,18 +25,18 @@ impl fmt::Display for Kind {
 /// What a peer may do with the bytes of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
-    /// Read them.
+    /// The peer may read them.
     Read,
-    /// Write them.
+    /// The peer may write them.
     Write,
-    /// READs and WRITEs.
+    /// The peer may read and write them.
     Both,
 }
 
 impl Rights {
     pub(in crate::engine) const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Both];
 
-    /// Returns their number, in grants and for other languages: 1, 2 or 3.
+    /// Returns the number of the rights, in grants and for other languages: 1, 2 or 3.
     #[must_use]
     pub const fn number(self) -> u64 {
         match self {

@@ -1,34 +1,34 @@
-//! Limits of the engine, which its errors name.
+//! The limits of the engine, which its errors name.
 
-/// Most slices of a transfer: 2^30 - 1.
+/// The most slices of a transfer: 2^30 - 1.
 pub const MOST_SLICES: u32 = (1 << 30) - 1;
-/// Most slots of an engine.
+/// The most slots of an engine.
 pub const MOST_SLOTS: u32 = 65_536;
-/// Blocks have at least so many bytes.
+/// The fewest bytes of a block.
 pub const LEAST_BLOCK: u32 = 1 << 12;
-/// Most bytes of a slice: a WQE of an mlx5 QP carries no more (`log_msg_max` is 30).
+/// The most bytes of a slice: a WQE of an mlx5 QP carries no more (`log_msg_max` is 30).
 pub const MOST_SLICE_BYTES: u32 = 1 << 30;
-/// Most operations of a transfer.
+/// The most operations of a transfer.
 pub const MOST_OPERATIONS: usize = 65_536;
-/// Most pieces of a transfer: four for each operation.
+/// The most pieces of a transfer: four for each operation.
 pub const MOST_PIECES: usize = 4 * MOST_OPERATIONS;
-/// Most local ranges of a slice.
+/// The most local ranges of a slice.
 pub const MOST_GATHER: u32 = 16;
-/// Most QPs of a connection.
+/// The most QPs of a connection.
 pub(in crate::engine) const MOST_QPS: usize = 8;
-/// Most NICs of an engine: each has a QP of a connection.
+/// The most NICs of an engine: each NIC has a QP of each connection.
 pub const MOST_RAILS: usize = MOST_QPS;
-/// Number of counters of an engine. The number of a counter is below this.
+/// The number of counters of an engine. The number of a counter is below this.
 pub const MOST_COUNTERS: u32 = crate::provider::local::MOST_COUNTERS;
-/// Most bytes of a notice: 64 KiB.
+/// The most bytes of a notice: 64 KiB.
 pub const MOST_NOTICE_BYTES: usize = 1 << 16;
-/// Bytes that a notice takes of an inbox besides its own.
+/// The bytes that a notice takes of an inbox besides its own.
 pub(in crate::engine) const OVERHEAD: u64 = 64;
-/// Low bits of the id of a region, which tell the regions of an engine apart. Above them is the number of the engine.
+/// The number of low bits in the id of a region that tell the regions of an engine apart. Above them is the number of the engine.
 pub(in crate::engine) const REGION_BITS: u32 = 40;
-/// Most engines that a process makes. Their numbers begin at 1.
+/// The most engines that a process makes. Their numbers begin at 1.
 pub(in crate::engine) const MOST_ENGINES: u32 = (1 << (u64::BITS - REGION_BITS)) - 1;
-/// Most regions that an engine registers in its life. Their numbers begin at 1.
+/// The most regions that an engine registers in its life. Their numbers begin at 1.
 pub(in crate::engine) const MOST_REGIONS: u64 = (1 << REGION_BITS) - 1;
 
 /// Returns a number of operations or slices in 32 bits: no transfer has more.

@@ -1,9 +1,9 @@
-//! The lock of a mutex whose holders may panic.
+//! Locks mutexes whose holders may panic.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks `mutex`, also after a thread has panicked with it.
+/// Locks `mutex`, even after a thread has panicked while it held the lock.
 pub(in crate::engine) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change is whole.
+    // Each change under the lock is complete, so a poisoned lock does no harm.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The host engine: a program on the CPU moves memory to and from peers, striped over QPs, and always learns what became of it.
+//! The host engine: a program on the CPU moves memory to and from peers, striped over QPs, and always learns the outcome.
 //!
 //! An [`Engine`] has regions of memory, and peers: engines that it has connected to, or that have connected to it. A program
 //! gives [`Peer::submit`] a vector of WRITEs and READs; it gets the id of a transfer, which it polls, waits for or awaits. A

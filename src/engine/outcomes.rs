@@ -1,4 +1,4 @@
-//! What an engine tells: what became of transfers, what they wait for, notices, counters, and peers that are gone.
+//! The calls by which an engine reports: outcomes of transfers, what they wait for, notices, counters, and peers that are gone.
 
 use std::time::Duration;
 

@@ -23,7 +23,7 @@ use crate::error::OwnThread;
 use crate::provider::ProviderError;
 use crate::provider::sink::{Sink, SinkFault, SinkLane, SinkReaper};
 
-/// The name of the peer.
+/// The name of the engine's only peer.
 const PEER: &str = "the sink";
 /// Longest sleep of the thread that waits for the end of the link.
 const LOOK: Duration = Duration::from_secs(60);
@@ -86,7 +86,7 @@ impl SinkEngine {
     /// Begins a transfer as [`Peer::submit`](crate::engine::Peer::submit) does.
     ///
     /// # Errors
-    /// As of that function.
+    /// As [`Peer::submit`](crate::engine::Peer::submit).
     pub fn submit(
         &self,
         operations: &[Operation],
@@ -105,7 +105,7 @@ impl SinkEngine {
     /// Plans a transfer as [`Peer::prepare`](crate::engine::Peer::prepare) does.
     ///
     /// # Errors
-    /// As of that function.
+    /// As [`Peer::prepare`](crate::engine::Peer::prepare).
     pub fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, EngineError> {
         self.transfers
             .prepare(&self.link, self.tables.clone(), moves(operations), false)
@@ -114,7 +114,7 @@ impl SinkEngine {
     /// Begins a transfer as [`Peer::post`](crate::engine::Peer::post) does.
     ///
     /// # Errors
-    /// As of that function.
+    /// As [`Peer::post`](crate::engine::Peer::post).
     pub fn post(&self, prepared: &Arc<Prepared>) -> Result<TransferId, EngineError> {
         self.link.check(PEER)?;
         self.transfers.post(&self.link, prepared, How::default())
@@ -123,7 +123,7 @@ impl SinkEngine {
     /// Returns what became of a transfer, as [`Engine::poll`](crate::engine::Engine::poll) does.
     ///
     /// # Errors
-    /// As of that function.
+    /// As [`Engine::poll`](crate::engine::Engine::poll).
     pub fn poll(&self, id: TransferId) -> Result<Status, EngineError> {
         self.transfers.poll(id)
     }
@@ -131,7 +131,7 @@ impl SinkEngine {
     /// Waits for a transfer as [`Engine::wait`](crate::engine::Engine::wait) does.
     ///
     /// # Errors
-    /// As of that function.
+    /// As [`Engine::wait`](crate::engine::Engine::wait).
     pub fn wait(&self, id: TransferId, most: Duration) -> Result<Status, EngineError> {
         self.transfers.wait_any(&[id], most)?;
         self.transfers.poll(id)
@@ -140,7 +140,7 @@ impl SinkEngine {
     /// Cancels a transfer as [`Engine::cancel`](crate::engine::Engine::cancel) does.
     ///
     /// # Errors
-    /// As of that function.
+    /// As [`Engine::cancel`](crate::engine::Engine::cancel).
     pub fn cancel(&self, id: TransferId) -> Result<(), EngineError> {
         self.transfers.cancel(id)
     }
@@ -148,7 +148,7 @@ impl SinkEngine {
     /// Returns the report of a transfer, as [`Engine::report`](crate::engine::Engine::report) does.
     ///
     /// # Errors
-    /// As of that function.
+    /// As [`Engine::report`](crate::engine::Engine::report).
     pub fn report(&self, id: TransferId) -> Result<Report, EngineError> {
         self.transfers.report(id)
     }
@@ -156,7 +156,7 @@ impl SinkEngine {
     /// Gives the slot of a transfer back, as [`Engine::release`](crate::engine::Engine::release) does.
     ///
     /// # Errors
-    /// As of that function.
+    /// As [`Engine::release`](crate::engine::Engine::release).
     pub fn release(&self, id: TransferId) -> Result<(), EngineError> {
         self.transfers.release(id)
     }

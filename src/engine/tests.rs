@@ -1,4 +1,4 @@
-//! Engines whose threads panic and whose clocks are ahead, as only this module can make them.
+//! Tests of engines whose threads panic or whose clocks are ahead. Only this module can make such engines.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -230,7 +230,7 @@ fn while_a_region_waits_for_peers_others_are_registered() {
     let Step::Waits(leaving) = leave() else {
         panic!("it has one region");
     };
-    // The lock is free now: this is the time in which a peer may copy.
+    // The lock is free now. In this time a peer may still copy.
     let other = Arc::new(HostMemory::new(4096).unwrap());
     let region = end.engine.register(&other).unwrap();
     end.engine.deregister(region).unwrap();

@@ -1,4 +1,4 @@
-//! What a peer has said, on its way to terminals and logs.
+//! Text of a peer on its way to terminals and logs.
 
 use rendezvous::Foreign;
 

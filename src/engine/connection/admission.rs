@@ -1,4 +1,4 @@
-//! How a connection becomes a peer: it is accepted or made, shakes hands, and is taken in.
+//! How a connection becomes a peer: it is accepted or made, shakes hands, and is admitted.
 
 use std::cell::Cell;
 use std::io;
@@ -32,12 +32,12 @@ use crate::provider::local::{LocalLane, MOST_COPIERS};
 use crate::provider::mlx5::Mlx5Lane;
 use crate::provider::{HostLane, ProviderError, Wake, Watched};
 
-/// Most turns with small transfers that a QP has for each turn of the QP with the slowest port.
+/// The most turns with small transfers that a QP has for each turn of the QP with the slowest port.
 const MOST_TURNS: u32 = 16;
-/// Most connections that shake hands at a time.
+/// The most connections that shake hands at a time.
 const MOST_GREETED: usize = 64;
 
-/// The place of a peer that shakes hands. It is given back also where the handshake panics.
+/// The place of a peer that shakes hands. It is given back even if the handshake panics.
 struct Entering<'a> {
     peers: &'a Mutex<Peers>,
     own: Cell<Option<Life>>,
@@ -69,7 +69,7 @@ impl Drop for Entering<'_> {
 #[derive(Default)]
 struct Greeting {
     all: Vec<Greeted>,
-    /// Threads whose connection was ended here.
+    /// The threads whose connection was ended here.
     ending: Vec<OwnThread>,
 }
 
@@ -80,8 +80,8 @@ struct Greeted {
     thread: OwnThread,
 }
 
-/// The stream by which another thread ends a connection, until this thread has shaken hands. The connection ends with its last
-/// descriptor, so this one goes with the handshake.
+/// The stream by which another thread can end a connection, until this thread has shaken hands. A connection ends with its last descriptor.
+/// So this descriptor is dropped at the end of the handshake.
 struct Handle(Arc<Mutex<Option<Stream>>>);
 
 impl Drop for Handle {
@@ -91,7 +91,7 @@ impl Drop for Handle {
 }
 
 impl Greeting {
-    /// Begins a handshake. If too many connections shake hands, this ends the one that has been silent for longest.
+    /// Begins a handshake. If too many connections shake hands, ends the one that has been silent for longest.
     fn begin(&mut self, core: &Weak<Core>, accepted: Accepted) -> io::Result<()> {
         let Accepted { stream, from } = accepted;
         self.all.retain(|it| !it.thread.is_finished());
@@ -147,7 +147,7 @@ impl Greeting {
 
     fn end(&mut self, greeted: Greeted) {
         if let Some(stream) = &*lock(&greeted.stream) {
-            // A stream that is gone has ended too.
+            // A stream that has been dropped has ended too.
             let _ = stream.shutdown(Shutdown::Both);
         }
         self.ending.push(greeted.thread);
@@ -164,14 +164,14 @@ impl Greeting {
     }
 }
 
-/// Takes connections until it is told to stop. Then it ends the handshakes that run.
+/// Takes connections until it is told to stop. Then it ends the running handshakes.
 pub(in crate::engine) fn accept_all(core: &Weak<Core>, listener: &Listener, own: &Listening) {
     let mut greeting = Greeting::default();
     let mut shortage = Shortage::default();
     loop {
         own.wake.begin();
         if !own.stops.load(Ordering::SeqCst) {
-            // After a shortage the thread first waits without a look at what comes.
+            // After a shortage the thread first waits for a while and does not look for connections.
             let pause = shortage.pause();
             let comes = pause.is_none().then(|| Watched::read(listener.as_fd()));
             if let Err(error) = own.wake.sleep(comes, pause) {
@@ -194,7 +194,7 @@ pub(in crate::engine) fn accept_all(core: &Weak<Core>, listener: &Listener, own:
     greeting.close();
 }
 
-/// Shakes hands over a stream, from either end, and takes the connection in.
+/// Shakes hands over a stream, at either end, and admits the connection.
 pub(in crate::engine) fn connect_over(
     core: &Arc<Core>,
     mut wire: Wire,
@@ -241,7 +241,7 @@ pub(in crate::engine) fn connect_over(
     admit(core, &mut peers, connected?, wire, place)
 }
 
-/// Returns whether the engine takes the peer now, or why not.
+/// Returns whether the engine admits the peer now, or why not.
 fn may_enter(core: &Core, peers: &mut Peers, hello: &Hello) -> Result<(), String> {
     if core.is_closing.load(Ordering::Acquire) {
         return Err(EngineError::Closing.to_string());
@@ -299,7 +299,7 @@ struct NewLanes {
 }
 
 impl NewLanes {
-    /// Returns the lanes of the QPs, and after them those that copy to a peer of this machine.
+    /// Returns the lanes of the QPs, and after them the lanes that copy to a peer of this machine.
     fn new(
         core: &Core,
         qps: Vec<Option<Mlx5Lane>>,
@@ -336,7 +336,7 @@ impl NewLanes {
     }
 }
 
-/// Takes a connection in, whose QPs can send.
+/// Admits a connection whose QPs can send.
 fn admit(
     core: &Arc<Core>,
     peers: &mut Peers,
@@ -426,7 +426,7 @@ mod tests {
         assert_eq!(of([400_000, 100_000]), [3, 5, 3, 3, 3]);
         assert_eq!(of([100_000, 299_999]), [3, 5, 5]);
         assert_eq!(of([0, 0]), [3, 5]);
-        // One that is unknown is not starved by the other.
+        // A port of unknown speed is not starved by the other.
         assert_eq!(of([0, 400_000]), [3, 5]);
         let most = of([1, u32::MAX]);
         assert_eq!(most.iter().filter(|owner| **owner == 5).count(), 16);

@@ -31,11 +31,11 @@ use crate::error::ThreadPanicked;
 use crate::provider::local::Seat;
 use crate::provider::{Host, Watched};
 
-/// Longest wait for lanes to run dry. In the error state every WQE completes at once, unless a device does not keep its word.
+/// Longest wait for lanes to run dry. In the error state every WQE completes at once, unless the device is faulty.
 const DRY: Duration = Duration::from_secs(60);
-/// Longest wait for what the other end says when both part, in case that it does not stop.
+/// Longest wait for the messages of the other end when both part, in case that they do not stop.
 const PARTING: Duration = Duration::from_secs(60);
-/// Most messages that the thread takes before it looks at its other work.
+/// The most messages that the thread takes before it looks at its other work.
 const MOST_HEARD: u32 = 256;
 
 /// Time between two looks for regions that a process of this machine has taken away, while their files are mapped here.
@@ -55,17 +55,17 @@ pub(in crate::engine) struct Control {
     /// The name of the peer.
     name: String,
     known: Arc<Known>,
-    /// Learns of the end of the connection, and of notices.
+    /// The state of all peers, which learns of the end of the connection and of notices.
     all: Arc<AllKnown>,
     /// The keys that peers have. Those of this peer end with the connection, or before.
     keys: Arc<Keys<PeerKey>>,
-    /// How many notices the other end knows to be taken here.
+    /// The number of notices taken here that the other end has been told.
     told: u64,
     /// The seat of the peer, if it may copy to and from this engine.
     seat: Option<Seat>,
 }
 
-/// What is left of the other end.
+/// What is known of the other end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Other {
     /// It may answer.
@@ -155,7 +155,7 @@ impl Control {
             #[cfg(test)]
             link.fences().panic_if_planted(Planted::Watch);
             let advanced = self.advance();
-            // No descriptor wakes for what was read already.
+            // No descriptor wakes the thread for bytes that were read already.
             let advanced = if self.wire.has_whole() {
                 advanced.map(|_| Some(Duration::ZERO))
             } else {
@@ -375,7 +375,7 @@ impl Control {
                 return Err(WireError::Late(PARTING).into());
             }
             if !self.wire.is_going() {
-                // A statement of its own, so that the lock is not held while the message goes.
+                // This is a statement of its own, so that the lock is not held while the message is sent.
                 let record = self.known.outbox().next(self.link.number());
                 is_over = record.is_none();
                 self.wire
@@ -415,7 +415,7 @@ impl Control {
         let mut others = 2 + 4 * MOST_QPS;
         while others > 0 {
             let is_late = looks.next().is_none_or(|left| left.is_zero());
-            // After the deadline what has come is still heard, and nothing is waited for.
+            // After the deadline messages that have come are still heard, but the thread does not wait for more.
             let message = if is_late {
                 match self.wire.try_receive()? {
                     Some(message) => message,

@@ -21,7 +21,7 @@ use crate::provider::ProviderError;
 use crate::provider::mlx5::{Mlx5Lane, Offer, Pair};
 use crate::verbs::{PathAttr, SendAttr};
 
-/// Most messages that one end sends.
+/// The most messages that one end sends.
 const STEPS: usize = 5;
 
 /// This end of a connection, whose QPs can send.
@@ -29,21 +29,21 @@ const STEPS: usize = 5;
 pub(in crate::engine) struct Connected {
     pub(in crate::engine) peer: Hello,
     pub(in crate::engine) pairs: Vec<Pair>,
-    /// The lanes by QP; none of a QP that has failed before it could send. Both ends reset its pair, as they do after any other failure.
+    /// The lanes by QP. A QP that failed before it could send has no lane; both ends reset its pair, as after any other failure.
     pub(in crate::engine) lanes: Vec<Option<Mlx5Lane>>,
-    /// How the QP of each lane is set.
+    /// The settings of each lane's QP.
     pub(in crate::engine) terms: Vec<Terms>,
     pub(in crate::engine) own_qps: OwnQps,
     pub(in crate::engine) crossings: Vec<Crossing>,
     pub(in crate::engine) local: LocalEnd,
 }
 
-/// How the QPs of a connection are set.
+/// The settings of a QP of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Terms {
     pub(in crate::engine) path: PathAttr,
     pub(in crate::engine) send: SendAttr,
-    /// Most bytes of a WRITE whose WQE carries them.
+    /// The most bytes of a WRITE that its WQE carries inline.
     pub(in crate::engine) inline: u32,
 }
 
@@ -169,7 +169,7 @@ impl Handshake<'_> {
         })
     }
 
-    /// Hears which QPs the other end offers: so many, of which none is this end's.
+    /// Receives the QPs that the other end offers: `qps` of them, none of which is this end's.
     fn hear_offers(
         &self,
         wire: &mut Wire,
@@ -248,7 +248,7 @@ impl Handshake<'_> {
         Ok(self.local.choose(peer, tried)?)
     }
 
-    /// Returns how the QP of a lane with this crossing is set. Both ends have the rails.
+    /// Returns the settings of the QP of a lane with this crossing, for rails that both ends have.
     fn terms(&self, peer: &Hello, crossing: Crossing) -> Terms {
         let context = self.rails.all()[crossing.own].context();
         let [own, theirs] = [
@@ -373,7 +373,7 @@ impl Handshake<'_> {
     }
 }
 
-/// Returns what makes the error of a call of the system.
+/// Returns a function that makes the error of a system call.
 fn system(call: &'static str) -> impl FnOnce(io::Error) -> HostError {
     move |source| ProviderError::System { call, source }.into()
 }

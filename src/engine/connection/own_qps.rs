@@ -1,5 +1,5 @@
-//! QPs of this end of a connection, and offers that name one of them. A stranger that sends back what this engine offers has no
-//! QP of its own.
+//! The QPs of this end of a connection, and a check of offers that name one of them. A stranger that sends back what this engine offers has
+//! no QP of its own.
 
 use crate::fabric::PortRecord;
 use crate::provider::mlx5::Offer;

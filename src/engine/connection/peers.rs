@@ -25,7 +25,7 @@ pub(in crate::engine) struct Running {
     pub(in crate::engine) control: OwnThread,
 }
 
-/// The name of an engine, and which life of it.
+/// The name and the life of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Life {
     pub(in crate::engine) name: String,
@@ -49,7 +49,7 @@ impl Life {
         }
     }
 
-    /// Returns whether an engine has this name and is another life.
+    /// Returns whether this is another life of an engine with this name.
     fn is_rival(&self, name: &str, incarnation: u64) -> bool {
         self.name == name && self.incarnation != incarnation
     }

@@ -8,7 +8,7 @@ use rendezvous::{Lease, Store, StoreError};
 use crate::config::EngineAddress;
 use crate::engine::error::HostError;
 
-/// The key of a store under which engines stand, by name.
+/// The key in a store below which the names of engines are.
 pub(in crate::engine) const ENGINES: &str = "engine";
 /// How long a name outlives its process, if the store does not see the end of the process.
 const TIME_TO_LIVE: Duration = Duration::from_secs(10);

@@ -57,32 +57,32 @@ pub(in crate::engine) enum RecoveryError {
     },
 }
 
-/// How far a pair is.
+/// The stage of a pair on its way back to use.
 #[derive(Debug)]
 enum Stage {
-    /// Slices go over it.
+    /// Slices go by it.
     Up(Pair),
-    /// In the error state, until its lane is dry.
+    /// It is in the error state, until its lane is dry.
     Failed(Pair),
-    /// Reset, and in Init with a new number for its first packet.
+    /// It is reset, and in Init with a new number for its first packet.
     Reset(Pair),
-    /// Both ends are reset. Its rail may rest before it is connected again.
+    /// Both ends are reset. The rail may rest before the pair is connected again.
     Fenced(Pair),
-    /// It takes packets.
+    /// It receives packets.
     Ready(Pair),
-    /// A step of it has failed.
+    /// A step has failed.
     Lost,
 }
 
 #[derive(Debug)]
 struct OnePair {
     stage: Stage,
-    /// What the other end has said of its next life.
+    /// What the other end has said of the next life of its QP.
     theirs: Option<Offer>,
     is_theirs_ready: bool,
-    /// The time at which it must be up again.
+    /// The time by which the pair must be up again.
     end: Option<Instant>,
-    /// The time until which its rail rests.
+    /// The time until which the rail rests.
     rests: Option<Instant>,
 }
 
@@ -99,7 +99,7 @@ pub(in crate::engine) struct Ends<'a> {
 #[derive(Debug)]
 pub(in crate::engine) struct Pairs {
     pairs: Vec<OnePair>,
-    /// How the QP of each lane is set.
+    /// The settings of each lane's QP.
     terms: Vec<Terms>,
     own: OwnQps,
     /// Longest time from a failure until a pair is used again.
@@ -108,7 +108,7 @@ pub(in crate::engine) struct Pairs {
     rests: Rests,
 }
 
-/// When rails of the peer, and ways to them, rest. The rails of this end belong to the engine.
+/// The rests of rails of the peer, and of ways to them. Rests of this end's rails belong to the engine.
 type Rests = HashMap<Fault, Rest>;
 
 impl Pairs {
@@ -135,7 +135,7 @@ impl Pairs {
         }
     }
 
-    /// Takes what the other end says of a lane.
+    /// Takes a message of the other end about a lane.
     pub(in crate::engine) fn hear(
         &mut self,
         message: Message,
@@ -159,7 +159,7 @@ impl Pairs {
         };
         let is_up = matches!(pair.stage, Stage::Up(_));
         match message {
-            // Both ends have noticed the failure by themselves.
+            // This end had noticed the failure already.
             Message::LaneFailed(_) if !is_up => {}
             Message::LaneFailed(_) => link.end_lane(lane),
             Message::LaneReset(_, offer) if !is_up && pair.theirs.is_none() => {
@@ -325,7 +325,7 @@ fn go_up(qp: Pair, terms: &Terms, lane: usize, ends: &mut Ends) -> Result<Stage,
     }
 }
 
-/// Notes that a QP has failed. What has failed often rests, with all QPs of the connection that go by it.
+/// Notes that a QP has failed. A rail or way that has failed often rests, with all QPs of the connection that go by it.
 fn rest(failures: &mut Failures, rests: &mut Rests, lane: usize, ends: &Ends) {
     let crossings = (0..ends.link.lanes().qps()).map(|lane| ends.link.lanes().crossing(lane));
     let crossings: Vec<Crossing> = crossings.collect();

@@ -47,7 +47,7 @@ pub enum Outcome {
     TimedOut,
 }
 
-/// What the word says at one moment, and what each read-modify-write makes of it.
+/// The value of the word at one moment, and the value that each read-modify-write makes of it.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account(u64);
 

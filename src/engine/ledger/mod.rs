@@ -1,4 +1,4 @@
-//! What a transfer is, in numbers: its slots, its plan of slices, its account. Pure: no thread and no HCA.
+//! A transfer in numbers: its slots, its plan of slices, its account. This part has no thread and no HCA.
 
 pub(in crate::engine) mod account;
 pub(in crate::engine) mod cut;

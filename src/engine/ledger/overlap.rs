@@ -1,5 +1,5 @@
-//! Ranges that are a source and a target of one transfer. Only transfers to a peer of the same process can have such ranges,
-//! since addresses of both ends are then of one memory.
+//! Ranges that are a source and a target of one transfer. Only a transfer to a peer of the same process can have such ranges: the addresses
+//! of both ends are then of one memory.
 //!
 //! A READ whose target is the source of a READ of the same transfer is refused. The bytes that it reads depend on the order of
 //! packets. WRITEs are allowed, and the report says so: the bytes where both meet are old or new.
@@ -17,7 +17,7 @@ struct Span {
     is_target: bool,
 }
 
-/// Returns whether a WRITE goes where a WRITE of the transfer comes from. The peer is of this process.
+/// Returns whether a WRITE writes to memory from which a WRITE of the transfer reads. The peer is of this process.
 ///
 /// # Errors
 /// [`EngineError::ReadIntoItself`]. The plan refuses ranges that wrap.
@@ -49,7 +49,7 @@ fn meeting(operations: &[Operation], kind: Kind) -> Option<[Span; 2]> {
     }
     let mut all: Vec<Span> = spans.collect();
     all.sort_unstable_by_key(|span| span.first);
-    // For sources and for targets: the span that ends last, of those that have begun before.
+    // For sources and for targets: of the spans that have begun before, the one that ends last.
     let mut longest: [Option<Span>; 2] = [None; 2];
     for span in all {
         let [own, other] = if span.is_target { [0, 1] } else { [1, 0] };
@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    /// Byte by byte.
+    /// Finds an overlap by comparing each byte.
     fn slowly(operations: &[Operation], kind: Kind) -> bool {
         let all = || operations.iter().filter(|it| it.kind == kind);
         let bytes =

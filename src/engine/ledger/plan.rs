@@ -30,11 +30,11 @@ pub struct Operation {
 /// A registration that covers some addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// The number by which its owner knows it.
+    /// The number that the owner of the region gives it.
     pub number: u32,
-    /// Its first byte.
+    /// The address of its first byte.
     pub address: u64,
-    /// Its length.
+    /// The number of its bytes.
     pub bytes: u64,
 }
 
@@ -49,9 +49,9 @@ pub trait Regions {
 pub struct Local {
     /// The registration.
     pub region: u32,
-    /// First byte.
+    /// The address of the first byte.
     pub address: u64,
-    /// Its length.
+    /// The number of bytes.
     pub bytes: u32,
 }
 
@@ -66,7 +66,7 @@ pub struct Slice<'a> {
     pub remote: u64,
     /// Number of bytes, over all local ranges.
     pub bytes: u32,
-    /// The operations that it carries bytes of.
+    /// The operations of which it carries bytes.
     pub operations: Range<u32>,
     pieces: &'a [Piece],
     /// Bytes of the first piece that belong to earlier slices.
@@ -103,12 +103,12 @@ struct Piece {
     operation: u32,
 }
 
-/// Slices that follow each other: any number of slices of one piece, or one slice of pieces that follow each other at the peer.
+/// Slices in a row: any number of slices of one piece, or one slice of pieces that are contiguous at the peer.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     first_slice: u32,
     first_piece: u32,
-    /// Number of local ranges. Pieces that follow each other also here are one range.
+    /// The number of local ranges. Pieces that are contiguous here too are one range.
     ranges: u32,
     kind: Kind,
     region: u32,
@@ -125,7 +125,7 @@ pub struct Plan {
     runs: Vec<Run>,
     slices: u32,
     bytes: u64,
-    /// Each operation is one slice.
+    /// True if each operation is one slice.
     counts: bool,
 }
 
@@ -210,12 +210,12 @@ impl Plan {
         self.bytes
     }
 
-    /// Returns the numbers of the local registrations, in the order of the operations. A number does not follow itself.
+    /// Returns the numbers of the local registrations, in the order of the operations. No number comes twice in a row.
     pub fn local_regions(&self) -> impl Iterator<Item = u32> {
         self.locals().map(|it| it.region)
     }
 
-    /// Returns the uses of local registrations, in the order of the operations. Uses of one registration that follow each other are one.
+    /// Returns the uses of local registrations, in the order of the operations. Uses of one registration in a row count as one.
     pub(in crate::engine) fn locals(&self) -> impl Iterator<Item = LocalUse> {
         let mut last = None;
         self.pieces.iter().filter_map(move |piece| {
@@ -364,7 +364,7 @@ impl Plan {
             self.slices = slices;
         }
         self.pieces.push(piece);
-        // Fewer than 2^30 slices of at most 2^30 bytes.
+        // The sum fits: a plan has fewer than 2^30 slices of at most 2^30 bytes.
         self.bytes += piece.bytes;
         Ok(())
     }
@@ -424,7 +424,7 @@ impl Plan {
 }
 
 impl Slice<'_> {
-    /// Returns the local ranges, in the order in which the peer has their bytes. Ranges that follow each other here are one.
+    /// Returns the local ranges, in the order in which the peer has their bytes. Contiguous ranges are joined.
     pub fn locals(&self) -> impl Iterator<Item = Local> {
         let mut left = self.pieces;
         let skipped = self.skipped;

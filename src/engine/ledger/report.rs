@@ -1,10 +1,10 @@
-//! What became of a transfer, operation by operation.
+//! The outcome of a transfer, operation by operation.
 
 use crate::engine::ledger::account::Outcome;
 use crate::error::ThreadPanicked;
 use crate::provider::Cause;
 
-/// What became of one operation.
+/// The outcome of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationStatus {
     /// All its bytes have landed.
@@ -25,7 +25,7 @@ pub struct FirstCause {
     pub rail: Option<u32>,
     /// The cause, as the HCA or the system says it. None: the slice was refused before it was posted.
     pub cause: Option<Cause>,
-    /// Place of the operation in the transfer, from 0 on.
+    /// The place of the operation in the transfer, from 0 on.
     pub operation: u32,
     /// The address in the peer's memory at which the WQE begins.
     pub remote: u64,
@@ -40,7 +40,7 @@ pub enum Remote {
     Unknown,
 }
 
-/// What became of a transfer.
+/// The outcome of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// How it ended.
@@ -55,8 +55,8 @@ pub struct Report {
     pub device: Option<String>,
     /// The panic of a thread that held slices of the transfer. All slices that were handed out then count as failed.
     pub panicked: Option<ThreadPanicked>,
-    /// A WRITE of the transfer goes where another of its WRITEs comes from, in this process. The bytes that both have are old or new.
+    /// True if a WRITE of the transfer writes to memory of this process from which another of its WRITEs reads. Those bytes are old or new.
     pub overlaps: bool,
-    /// Whether the peer's memory is quiet. The memory of this side is.
+    /// What is known of the peer's memory. The memory of this side is quiet.
     pub remote: Remote,
 }

@@ -12,7 +12,7 @@ use crate::engine::ids::TransferId;
 use crate::engine::ledger::account::Outcome;
 use crate::engine::limits::MOST_SLOTS;
 
-/// What became of a transfer.
+/// The outcome of a transfer, if it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// It is not concluded yet.
@@ -37,7 +37,7 @@ const CANCELLED: u64 = 4;
 const TIMED_OUT: u64 = 5;
 
 impl SlotWord {
-    /// Returns which use of the slot it is.
+    /// Returns the number of this use of the slot.
     #[must_use]
     pub const fn generation(self) -> u64 {
         self.0 >> STATE_BITS
@@ -129,7 +129,7 @@ impl Slots {
         self.words.len()
     }
 
-    /// Returns the number of their engine.
+    /// Returns the number of the slots' engine.
     pub(in crate::engine) const fn engine(&self) -> u32 {
         self.engine
     }
@@ -221,7 +221,7 @@ impl Slots {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u32>> {
-        // Each change of the list is whole.
+        // Each change of the list is complete, so a poisoned lock does no harm.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
-//! Counters of what an engine has done. One look sees them consistent.
+//! Counters of an engine's work. One look sees consistent values.
 //!
-//! A worker alone writes its [`Tally`]. A look reads the counters against the way of a slice: concluded, then completed, then
+//! Only the worker itself writes its [`Tally`]. A look reads the counters against the way of a slice: concluded, then completed, then
 //! posted, then queued. So no look sees a slice completed that was not posted, or posted that was not queued.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -159,7 +159,7 @@ fn load(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Acquire)
 }
 
-/// Counters of transfers, which any thread may count at.
+/// Counters of transfers, to which any thread may add.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Totals {
     submitted: AtomicU64,
@@ -204,7 +204,7 @@ impl Totals {
         self.outcomes[outcome as usize].fetch_add(1, Ordering::Release);
     }
 
-    /// Returns how many transfers have ended so.
+    /// Returns how many transfers have ended with this outcome.
     pub(in crate::engine) fn count(&self, outcome: Outcome) -> u64 {
         load(&self.outcomes[outcome as usize])
     }

@@ -1,4 +1,4 @@
-//! What an engine knows of another one, across all connections to it.
+//! What an engine knows of another engine, across all connections to it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,13 @@ use crate::engine::memory::table::RemoteTable;
 use crate::engine::route::link::Link;
 use crate::engine::wire::notices::{Behind, Inbox, Notice, NoticeError, Outbox, Record, charge};
 
-/// How many times its limit of peers an engine remembers peers with which it has exchanged notices. So a later connection goes on
-/// with the notices.
+/// An engine remembers so many times its limit of peers, if it has exchanged notices with them. So a later connection goes on with the
+/// notices.
 const REMEMBERED: usize = 16;
 /// Bytes that a life of a peer takes of the room for notices that the program has not taken, besides these notices.
 const LIFE: u64 = 1024;
 
-/// Says that another engine is gone. Its last connection has ended, not because this side wanted it, and this side's QPs to it are reset.
+/// A report that another engine is gone. Its last connection has ended, not by this side's wish, and this side's QPs to it are reset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerGone {
@@ -24,7 +24,7 @@ pub struct PeerGone {
     pub name: String,
     /// The life of the engine.
     pub incarnation: u64,
-    /// Whether the QPs of that engine are reset too. Until they are, bytes that this side has sent may land in its memory.
+    /// What is known of that engine's memory. Until its QPs are reset too, bytes that this side has sent may land there.
     pub remote: Remote,
     /// How the last connection has ended.
     pub reason: String,
@@ -35,21 +35,21 @@ pub struct PeerGone {
 pub(in crate::engine) struct Known {
     pub(in crate::engine) incarnation: u64,
     name: String,
-    /// The regions of it that were imported.
+    /// The regions of this engine life that were imported.
     pub(in crate::engine) remote: Mutex<Arc<RemoteTable>>,
     outbox: Mutex<Outbox>,
     inbox: Mutex<Inbox>,
-    /// Its connections.
+    /// The connections to this life.
     links: Mutex<Vec<Arc<Link>>>,
 }
 
 impl Known {
-    /// Returns the notices that go to it.
+    /// Returns the notices that go to this life.
     pub(in crate::engine) fn outbox(&self) -> MutexGuard<'_, Outbox> {
         lock(&self.outbox)
     }
 
-    /// Returns what is known of notices that come from it.
+    /// Returns what is known of notices that come from this life.
     pub(in crate::engine) fn inbox(&self) -> MutexGuard<'_, Inbox> {
         lock(&self.inbox)
     }
@@ -60,7 +60,7 @@ impl Known {
         self.wake();
     }
 
-    /// Lets the threads of its connections look.
+    /// Wakes the threads of its connections.
     fn wake(&self) {
         for wake in lock(&self.links).iter().filter_map(|link| link.wake()) {
             wake.wake();
@@ -75,7 +75,7 @@ impl Known {
 /// An engine that this one has met.
 #[derive(Debug)]
 struct Met {
-    /// Its latest life.
+    /// The latest life of the engine.
     known: Arc<Known>,
     /// Connections to that life.
     links: u32,
@@ -95,8 +95,8 @@ pub(in crate::engine) struct AllKnown {
     /// The limit of peers. At most so many engines without a connection and a handle are kept, and at most so many reports of
     /// engines that are gone.
     most: usize,
-    /// Most bytes of notices of all peers that the program has not taken. This is a full inbox of each, and as much again for
-    /// lives that have ended.
+    /// The most bytes of notices of all peers that the program has not taken. This is a full inbox of each, and as much again for lives
+    /// that have ended.
     most_queued: u64,
     state: Mutex<State>,
     changed: Condvar,
@@ -104,9 +104,9 @@ pub(in crate::engine) struct AllKnown {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By name.
+    /// The engines, by name.
     engines: HashMap<String, Met>,
-    /// Counts the connections that have ended.
+    /// The number of connections that have ended.
     turn: u64,
     /// Reports that the program has not taken yet.
     gone: VecDeque<PeerGone>,
@@ -128,7 +128,7 @@ impl State {
         if self.engines.len() < most.saturating_mul(REMEMBERED) {
             return;
         }
-        // An engine that has left later is more likely to come back.
+        // The less time has passed since an engine left, the more likely it comes back.
         let unused = self.engines.iter().filter(|(_, met)| !met.is_used());
         let oldest = unused.min_by_key(|(_, met)| met.left);
         if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
@@ -151,7 +151,7 @@ impl State {
 }
 
 impl AllKnown {
-    /// Returns what an engine knows that has at most `most` peers, and for each an inbox of so many bytes.
+    /// Returns the knowledge of an engine that has at most `most` peers, and for each peer an inbox of `inbox` bytes.
     pub(in crate::engine) fn new(most: u32, inbox: u32) -> Self {
         Self {
             most: most as usize,
@@ -161,8 +161,8 @@ impl AllKnown {
         }
     }
 
-    /// Adds a connection to this life of `name`. The rooms are those of its inbox, and of this engine's inbox for it. What is
-    /// known of an earlier life is forgotten.
+    /// Adds a connection to this life of `name`. `theirs` is the size of the peer's inbox, `own` that of this engine's inbox for the peer.
+    /// What was known of an earlier life is forgotten.
     pub(in crate::engine) fn enter(
         &self,
         name: &str,
@@ -217,7 +217,7 @@ impl AllKnown {
                 met.left = turn;
                 met.links == 0
             }
-            // A later life has taken its name.
+            // A later life has taken the name.
             _ => true,
         };
         if let Some(gone) = gone.filter(|_| is_last) {
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    /// A life of a peer connects, sends a notice that the program takes, and goes.
+    /// Connects a life of a peer, which sends a notice that the program takes, and goes.
     fn visit(all: &AllKnown, name: &str, number: u64) {
         let link = link(number);
         let known = enter(all, (name, 1), &link);
@@ -398,7 +398,7 @@ mod tests {
             }
             let used = (room + 1) * each;
             assert_eq!(visit(room), Err(NoticeError::Untaken { used, most }));
-            // The program takes one.
+            // The program takes one notice.
             all.notice(Duration::ZERO).expect("it has come");
             assert_eq!(visit(room + 1), Ok(()));
             while all.notice(Duration::ZERO).is_some() {}

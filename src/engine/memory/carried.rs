@@ -1,5 +1,5 @@
-//! The form in which programs carry descriptions of memory. It has, in this order: four bytes that name the form, the first rkey,
-//! words, the other rkeys, a bit for each near rail, 1 for memory of a GPU, and a checksum.
+//! The form in which programs carry descriptions of memory. It has, in this order: four bytes that name the form, the first rkey, words,
+//! the other rkeys, a bit for each near rail, 1 for memory of a GPU, and a checksum.
 
 use crate::engine::limits::MOST_RAILS;
 use crate::engine::route::rails::RailKeys;

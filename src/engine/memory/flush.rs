@@ -1,7 +1,7 @@
-//! GPUs whose memory is registered here and that show an HCA's writes only after a flush.
+//! GPUs whose memory is registered and which show an HCA's writes only after a flush.
 //!
-//! A thread that tells of bytes flushes first: a worker before it counts, the thread of a connection before it delivers a notice,
-//! and a thread that concludes a transfer with READs before it says so. Without such a GPU each of them loads one word.
+//! A thread flushes before it reports bytes: a worker before it counts, the thread of a connection before it delivers a notice, and a
+//! thread that concludes a transfer with READs before it concludes. Without such a GPU each thread only loads one word.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ struct Known {
     /// The id of the device.
     id: String,
     gpu: Arc<dyn Gpu>,
-    /// How many registrations its memory has.
+    /// The number of registrations of its memory.
     registrations: usize,
 }
 
@@ -36,7 +36,7 @@ pub(in crate::engine) struct Flushed {
 }
 
 impl Flushes {
-    /// Lets the GPU of this memory be flushed from now on, if it needs flushes.
+    /// Adds the GPU of this memory to those that are flushed, if it needs flushes.
     pub(in crate::engine) fn enter(self: &Arc<Self>, memory: &AnyMemory) -> Option<Flushed> {
         let memory = memory.gpu().filter(|memory| memory.needs_flush())?;
         let id = memory.gpu().device_id();

@@ -1,4 +1,4 @@
-//! Grants: what a peer gets to read and write part of a registration by a key of its own, as bytes that programs carry.
+//! Grants: a peer gets a key of its own to read and write part of a registration. Programs carry grants as bytes.
 
 use crate::engine::error::EngineError;
 use crate::engine::kind::Rights;
@@ -22,13 +22,13 @@ pub struct Grant {
     pub owner: u64,
     /// The life of the engine that has got the grant.
     pub peer: u64,
-    /// First byte, as operations name it.
+    /// The first byte, as operations name it.
     pub address: u64,
-    /// Its length.
+    /// The number of bytes.
     pub bytes: u64,
     /// The keys, by rail.
     pub rkeys: RailKeys,
-    /// What the key allows.
+    /// The rights of the key.
     pub rights: Rights,
 }
 
@@ -89,7 +89,7 @@ mod tests {
         }
     }
 
-    /// Makes a grant as a forger does, with a checksum that is right.
+    /// Makes a forged grant, with a checksum that is right.
     fn forged(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
         let mut bytes = grant(Rights::Read).to_bytes().to_vec();
         change(&mut bytes);

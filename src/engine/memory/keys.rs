@@ -1,4 +1,4 @@
-//! Keys that peers of this engine have: which are being made, live, or are being ended.
+//! The keys that peers of this engine have: keys that are being made, that live, or that are being ended.
 //!
 //! A key belongs to one connection, and is ended once: by the program, at its time, or with the connection. The thread that ends
 //! it returns when the HCA has destroyed it. From then on the memory may be used for something else. A second thread that ends
@@ -34,9 +34,10 @@ use crate::verbs::{RangeKey, VerbsError};
 
 /// The first address that names a byte of a grant. Memory of programs lies below.
 const FIRST_ADDRESS: u64 = 1 << 62;
-/// The address after the last of these.
+/// The address after the last that names a byte of a grant.
 const LAST_ADDRESS: u64 = 1 << 63;
-/// An address has the same place in its page as the byte that it names, and a page is left out after each range.
+/// The size of a page. The address of a grant has the same place in its page as the byte that it names. A page is left out after each
+/// range.
 const PAGE: u64 = 4096;
 /// Time between two tries to end a key that the HCA keeps.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -46,19 +47,19 @@ const TRIES: u32 = 3;
 
 /// A key at the HCA.
 pub(in crate::engine) trait Key {
-    /// Lets no request begin by the key any more. After it has failed, it can be called again.
+    /// Ends the key, so that no request begins by it any more. After a failure it can be called again.
     fn destroy(&mut self) -> Result<(), VerbsError>;
 
-    /// Waits until nothing goes on by any of these keys, which are destroyed. An error is about all of them.
+    /// Waits until no request and no copy by these keys goes on. They are destroyed already. An error is about all of them.
     fn leave(keys: &mut [&mut Self]) -> Result<(), VerbsError>;
 }
 
 /// A key of each HCA, which peers of this machine may use for copies, too.
 #[derive(Debug)]
 pub(in crate::engine) struct PeerKey {
-    /// The keys of all rails that no HCA has ended yet.
+    /// The keys of the rails that were not ended yet.
     keys: Vec<RangeKey>,
-    /// Its place on the board for peers of this machine, and whether copies are already kept from beginning.
+    /// The place on the board for peers of this machine. `is_marked`: no copy begins any more.
     shown: Option<(Arc<Board>, usize)>,
     is_marked: bool,
     #[expect(dead_code, reason = "held for its drop")]
@@ -101,8 +102,8 @@ impl Key for PeerKey {
         Ok(())
     }
 
-    // This is apart from `destroy`. So a peer of this machine that stands still does not keep the HCA's keys alive, and a thread
-    // waits once for all keys.
+    // This is not part of `destroy`. So a peer of this machine that stands still does not keep the HCA's keys alive, and a thread waits
+    // once for all keys.
     fn leave(keys: &mut [&mut Self]) -> Result<(), VerbsError> {
         let shown = keys.iter().filter_map(|key| key.shown.as_ref());
         let (boards, places): (Vec<_>, Vec<_>) = shown.cloned().unzip();
@@ -128,7 +129,7 @@ pub(in crate::engine) struct Keys<K> {
 struct State<K> {
     entries: HashMap<u64, Entry<K>>,
     next: u64,
-    /// The address after the last that was given away.
+    /// The address after the last that was given to a grant.
     address: u64,
 }
 
@@ -139,19 +140,19 @@ struct Entry<K> {
     /// The users of the registration on which the key stands.
     users: Arc<Users>,
     ends: Option<Instant>,
-    /// Its connection has ended, but the HCA has kept the key, or a peer still copies. The thread of any connection ends it at `ends`.
+    /// Its connection has ended, but the HCA has kept the key, or a peer still copies. The thread of any connection ends the key at `ends`.
     is_orphan: bool,
     stage: Stage<K>,
 }
 
 #[derive(Debug)]
 enum Stage<K> {
-    /// The command that makes it runs. `is_doomed`: the connection has ended since.
+    /// The command that makes the key runs. `is_doomed`: the connection has ended since.
     Making {
         is_doomed: bool,
     },
     Live(K),
-    /// The command that ends it runs.
+    /// The command that ends the key runs.
     Ending,
 }
 
@@ -162,7 +163,7 @@ pub(in crate::engine) struct Range {
     pub(in crate::engine) bytes: u64,
 }
 
-/// What a key is made with.
+/// The values with which a key is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Place {
     pub(in crate::engine) number: u64,
@@ -172,7 +173,7 @@ pub(in crate::engine) struct Place {
     pub(in crate::engine) tag: u8,
 }
 
-/// The clock, which tests set ahead.
+/// The clock of the keys. Tests set it ahead.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Clock {
     #[cfg(test)]
@@ -191,7 +192,7 @@ impl Clock {
         Instant::now() + Duration::from_millis(self.ahead_ms.load(Ordering::SeqCst))
     }
 
-    /// Sets it ahead.
+    /// Sets the clock ahead.
     #[cfg(test)]
     pub(in crate::engine) fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_millis()).unwrap();
@@ -247,7 +248,7 @@ impl<K: Key> Keys<K> {
         Ok(Place { number, named, tag })
     }
 
-    /// Takes the key that was made. Returns false if its connection has ended since: then the caller ends the key.
+    /// Takes a key that was made. Returns false if its connection has ended since: then the caller ends the key.
     pub(in crate::engine) fn made(
         &self,
         number: u64,
@@ -438,7 +439,7 @@ impl<K: Key> Keys<K> {
         self.changed.notify_all();
     }
 
-    /// Ends a key as [`Keys::end`] does, by several tries, since no caller ends it again.
+    /// Ends a key as [`Keys::end`] does. It makes several tries, since no caller would end the key again.
     pub(in crate::engine) fn end_in_tries(&self, number: u64) -> Result<(), EndError> {
         for _ in 1..TRIES {
             match self.end(number) {
@@ -462,7 +463,7 @@ impl<K: Key> Keys<K> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<K>> {
-        // Each change is whole.
+        // Each change under the lock is complete, so a poisoned lock does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -485,14 +486,14 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// A key that counts its ends, of which the first ones fail.
+    /// A key that counts its ends. The first `failures` ends fail.
     #[derive(Debug, Default)]
     struct Fake {
         ended: Arc<AtomicU32>,
         failures: u32,
-        /// Channels by which an end tells that it has begun, and waits.
+        /// The channels by which an end says that it has begun, and waits.
         gate: Option<(SyncSender<()>, Receiver<()>)>,
-        /// A peer copies.
+        /// True if a peer copies.
         copies: Arc<AtomicBool>,
         waits: Arc<AtomicU32>,
         is_destroyed: bool,

@@ -1,4 +1,4 @@
-//! Numbers of engines, and the ids of their regions. None is given twice in a process, and the id of a region names its engine.
+//! Numbers of engines, and ids of their regions. No number is given twice in a process, and the id of a region names its engine.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -33,7 +33,7 @@ impl RegionIds {
         Self { engine, given: 0 }
     }
 
-    /// Checks that `count` more ids can be given. The error has the place of the first that cannot.
+    /// Checks that `count` more ids can be given. The error has the index of the first id that cannot be given.
     pub(in crate::engine) fn check_left(&self, count: usize) -> Result<(), (usize, EngineError)> {
         let left = usize::try_from(MOST_REGIONS - self.given).unwrap_or(usize::MAX);
         if count <= left {

@@ -1,4 +1,4 @@
-//! Registered memory: the descriptor by which a peer learns of a region, and the count of those that use a region.
+//! The descriptor by which a peer learns of a registered region, and the count of the users of a region.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,9 +18,9 @@ const MAGIC: [u8; 4] = *b"WVR\x02";
 pub struct Descriptor {
     /// The life of the engine that has the region.
     pub incarnation: u64,
-    /// First byte.
+    /// The address of the first byte.
     pub address: u64,
-    /// Its length.
+    /// The number of bytes.
     pub bytes: u64,
     /// The keys, by rail.
     pub rkeys: RailKeys,
@@ -53,7 +53,7 @@ impl Descriptor {
     }
 }
 
-/// How many transfers use a region, and whether it takes more.
+/// The number of users of a region, and whether it takes more users.
 #[derive(Debug)]
 pub(in crate::engine) struct Users {
     count: AtomicU32,

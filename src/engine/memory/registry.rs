@@ -1,4 +1,4 @@
-//! Regions of this side: the registration that each has, and the regions that share it.
+//! The regions of this side: the registration of each, and the regions that share one.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::engine::route::rails::{Rails, Registrations};
 use crate::provider::AnyMemory;
 use crate::provider::local::{Board, LEAVING, MemoryName, ShownRegion, Unshown};
 
-/// Regions of this side.
+/// The regions of this side.
 pub(in crate::engine) struct Registry {
     pub(in crate::engine) table: Arc<LocalTable>,
     /// The address of the registration of each region. Several regions may share one.
@@ -24,7 +24,7 @@ pub(in crate::engine) struct Registry {
     /// The board that shows regions to peers of this machine.
     board: Option<Arc<Board>>,
     flushes: Arc<Flushes>,
-    /// How many registrations are being taken away.
+    /// The number of registrations that are being taken away.
     leaving: usize,
 }
 
@@ -39,13 +39,13 @@ struct Shared {
     flushed: Option<Flushed>,
     /// The place of the registration on the board.
     place: Option<usize>,
-    /// What is held for its drop, where the registration has no place on the board.
+    /// The mark of a registration without a place on the board. The mark goes when this is dropped.
     unshown: Option<Unshown>,
-    /// Its last region is being taken away.
+    /// True if the last region of the registration is being taken away.
     is_leaving: bool,
 }
 
-/// A step of the way on which a region is taken away.
+/// The result of a step that takes a region away.
 pub(in crate::engine) enum Step {
     /// The region is gone.
     Done,
@@ -63,7 +63,7 @@ pub(in crate::engine) struct Leaving {
 }
 
 impl Leaving {
-    /// Waits until no peer of this machine copies any more. The error is the number of their threads that do not end a copy.
+    /// Waits until no peer of this machine copies any more. The error is the number of threads of peers that do not end a copy.
     pub(in crate::engine) fn wait(&self) -> Result<(), u32> {
         match &self.shown {
             Some((board, place)) => board.leave(&[*place], LEAVING),
@@ -90,8 +90,8 @@ impl Registry {
         }
     }
 
-    /// Registers all of these, or none. The error has the place of the first that cannot be registered. Memory inside a region,
-    /// or inside another of these, shares its registration.
+    /// Registers all of `memories`, or none. The error has the index of the first memory that cannot be registered. Memory inside a region,
+    /// or inside another one of `memories`, shares its registration.
     pub(in crate::engine) fn register(
         &mut self,
         rails: &Rails,
@@ -100,7 +100,7 @@ impl Registry {
         let left = self.ids.check_left(memories.len());
         left.map_err(|(place, error)| (place, error.into()))?;
         let (firsts, news) = self.parted(memories)?;
-        // This comes before any rail registers one.
+        // All lengths are checked before any rail registers a memory.
         for place in &news {
             let checked = rails.check_bytes(memories[*place].bytes());
             checked.map_err(|error| (*place, error.into()))?;
@@ -108,10 +108,10 @@ impl Registry {
         let mut made = Vec::new();
         for place in news {
             let memory = &memories[place];
-            // This comes before a peer can have its key.
+            // The flushes of the GPU begin before any peer can have a key of the memory.
             let flushed = self.flushes.enter(memory);
             let registrations = rails.register(memory);
-            // An error drops `made`, and the registrations of the memory before this.
+            // On an error `made` is dropped, with the registrations of earlier memories.
             let registrations = registrations.map_err(|error| (place, error.into()))?;
             made.push((memory, registrations, flushed));
         }
@@ -129,9 +129,10 @@ impl Registry {
         Ok(ids.collect())
     }
 
-    /// Returns for each memory the address of the registration that it is to have, and the places of those that need a new one.
+    /// Returns for each memory the address of the registration that it is to have, and the indices of memories that need a new
+    /// registration.
     fn parted(&self, memories: &[AnyMemory]) -> Result<(Vec<u64>, Vec<usize>), (usize, HostError)> {
-        // Memory that has all of another comes before it.
+        // A memory that contains another comes before it.
         let mut order: Vec<usize> = (0..memories.len()).collect();
         order.sort_by_key(|place| {
             (
@@ -205,7 +206,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Lets transfers use memory that is registered.
+    /// Lets transfers use this registered memory.
     fn add(&mut self, memory: &AnyMemory, registrations: Registrations, flushed: Option<Flushed>) {
         let (address, bytes) = (memory.address(), memory.bytes());
         let copier = memory.gpu().and_then(|it| it.copier()).cloned();
@@ -232,7 +233,7 @@ impl Registry {
         self.registrations.insert(address, shared);
     }
 
-    /// Returns whether part of this memory is being taken away. Then it is soon known whether the memory can be registered.
+    /// Returns whether part of this memory is being taken away. Then the caller waits, and soon learns whether it can be registered.
     pub(in crate::engine) fn is_leaving(&self, memory: &AnyMemory) -> bool {
         let (address, end) = (memory.address(), memory.address() + memory.bytes());
         let overlaps = |(first, shared): (&u64, &Shared)| {
@@ -280,7 +281,7 @@ impl Registry {
     ) -> Result<(), HostError> {
         let (number, first) = (leaving.region.number(), leaving.first);
         let left = left.map_err(|users| EngineError::Busy { number, users });
-        // If it is not there, the engine was closed meanwhile.
+        // Without an entry the engine was closed meanwhile.
         let Some(shared) = self.registrations.get_mut(&first) else {
             return Ok(left?);
         };
@@ -295,7 +296,7 @@ impl Registry {
         }
         shared.place = None;
         if let Err(kept) = shared.registrations.deregister() {
-            // If one rail has lost it already, no transfer may use it any more.
+            // If one rail has ended its registration already, no transfer may use the memory any more.
             if kept.is_whole {
                 shared.show(self.board.as_ref());
                 shared.users.open();
@@ -308,7 +309,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns the descriptor of a region. This is the life of the engine.
+    /// Returns the descriptor of a region of the engine with this life.
     pub(in crate::engine) fn descriptor(
         &self,
         region: RegionId,
@@ -355,8 +356,7 @@ fn check_kind(memory: &AnyMemory, registered: &AnyMemory) -> Result<(), EngineEr
 }
 
 impl Shared {
-    /// Shows the memory to peers of this machine, which may then copy to and from it. They do not reach memory of a GPU that
-    /// makes no copies.
+    /// Shows the memory to peers of this machine, which may then copy to and from it. Memory of a GPU that makes no copies is not shown.
     fn show(&mut self, board: Option<&Arc<Board>>) {
         let Some(board) = board else {
             return;

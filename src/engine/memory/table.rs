@@ -1,8 +1,8 @@
-//! Regions by address, of this side or of a peer.
+//! Tables of regions by address, of this side or of a peer.
 //!
-//! A transfer keeps the tables that it was planned with until it is concluded. A change meanwhile goes to a copy of the table.
-//! The copy shares all leaves with the first that have not changed. So one more region costs about as much beside ten thousand
-//! regions as beside ten: only the list of leaves is longer.
+//! A transfer keeps the tables that it was planned with until it is concluded. A change meanwhile is made to a copy of the table. The copy
+//! shares all unchanged leaves with the old table. So one more region costs about as much in a table of ten thousand regions as in a table
+//! of ten: only the list of leaves is longer.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ pub(in crate::engine) type LocalTable = Table<Arc<Users>>;
 /// The regions and grants of a peer that the program has imported.
 pub(in crate::engine) type RemoteTable = Table<Rights>;
 
-/// The memory of both ends, as a transfer was planned with it.
+/// The tables of both ends with which a transfer was planned.
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct Tables {
     pub(in crate::engine) local: Arc<LocalTable>,
     pub(in crate::engine) remote: Arc<RemoteTable>,
 }
 
-/// Most regions of a leaf.
+/// The most regions of a leaf.
 const LEAF: usize = 64;
 
 /// A region in a table.
@@ -36,22 +36,22 @@ pub(in crate::engine) struct Mapped<T> {
     pub(in crate::engine) owner: T,
 }
 
-/// Regions that do not overlap, by address. The number of a region in the table is its place.
+/// Regions that do not overlap, by address. The number of a region in the table is its index.
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct Table<T> {
-    /// First address of each leaf.
+    /// The first address of each leaf.
     firsts: Vec<u64>,
     leaves: Vec<Arc<Leaf<T>>>,
 }
 
-/// A leaf of 1 to [`LEAF`] regions. Their addresses stand apart, so that a search reads few cache lines.
+/// A leaf of 1 to [`LEAF`] regions. Their addresses are in a list of their own, so that a search reads few cache lines.
 #[derive(Clone, Debug)]
 struct Leaf<T> {
     addresses: Vec<u64>,
     regions: Vec<Mapped<T>>,
 }
 
-/// The place where a region stands, or would stand.
+/// The place of a region in a table, or the place that it would have.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     leaf: usize,
@@ -198,7 +198,7 @@ impl<T> Regions for Table<T> {
     }
 }
 
-/// A table of an engine by itself, for measurements.
+/// A table of an engine on its own, for measurements.
 #[derive(Clone, Debug, Default)]
 pub struct RegionTable(Table<()>);
 
@@ -281,7 +281,7 @@ mod tests {
             for step in 0..3000 {
                 let address = random.u64(0..SPAN) * 16;
                 let bytes = random.u64(1..80);
-                // First it grows, then it shrinks.
+                // The table first grows, then shrinks.
                 if random.u64(0..3000) > step {
                     let is_free = map
                         .iter()
@@ -329,7 +329,7 @@ mod tests {
         assert!(table.region_of(u64::MAX - 1).is_some());
     }
 
-    /// A change beside a table that a transfer holds copies one leaf, not the table.
+    /// After a change of a table that a transfer holds, one leaf differs, and not the whole table.
     #[test]
     fn a_copy_has_the_leaves_of_the_first_but_those_that_changed() {
         let mut table = Table::default();

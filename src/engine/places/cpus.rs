@@ -9,15 +9,15 @@ use crate::config::{CpuList, EngineCpus};
 use crate::engine::error::{EngineError, HostError};
 use crate::provider::ProviderError;
 
-/// The file in which the kernel says what it knows of this thread.
+/// The file in which the kernel lists what it knows of this thread.
 const STATUS: &str = "/proc/thread-self/status";
 
-/// Returns the CPUs that this thread may use, and the threads that it starts.
+/// Returns the CPUs that this thread, and threads that it starts, may use.
 fn allowed() -> Result<Option<CpuList>, HostError> {
     allowed_by(sched_getaffinity(None))
 }
 
-/// Returns the CPUs of this answer of the system. If no mask has room for them, the status of the thread lists them.
+/// Returns the CPUs in this answer of the system. If the machine has more CPUs than a mask, they are read from the status of the thread.
 fn allowed_by(answer: Result<CpuSet, Errno>) -> Result<Option<CpuList>, HostError> {
     let failed = |call, source| ProviderError::System { call, source };
     match answer {
@@ -95,7 +95,7 @@ fn choice(
         EngineCpus::Any => Ok(None),
         EngineCpus::Near => {
             let near = near.and_then(|text| text.trim().parse::<CpuList>().ok());
-            // If the workers may run on all of them, nothing is to be set.
+            // If the near CPUs are all that the workers may use, no CPUs need to be set.
             Ok(near
                 .and_then(|near| near.within(allowed))
                 .filter(|near| near != allowed))

@@ -12,13 +12,13 @@ use crate::provider::ProviderError;
 use crate::topology::{Machine, PciAddress, Wish};
 use crate::verbs::{Context, device_list};
 
-/// The devices of an engine, open, and what `auto` says of the others.
+/// The devices of an engine, open, and what `auto` says of other ports.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct EngineDevices {
     /// The devices, in the order of the rails.
     pub contexts: Vec<Arc<Context>>,
-    /// What `auto` wants ports near. None: nothing is known of it, or the devices are named.
+    /// What `auto` wants ports near. None: the system does not say, or the devices are named.
     pub near: Option<Near>,
     /// Ports that `auto` does not take, each with the reason. The list is empty where devices are named.
     pub passed_over: Vec<String>,
@@ -30,9 +30,9 @@ pub struct EngineDevices {
 pub enum Near {
     /// A CUDA device.
     Gpu {
-        /// Its number.
+        /// The number of the device.
         ordinal: u32,
-        /// Its address on the PCI bus.
+        /// The address of the device on the PCI bus.
         pci: PciAddress,
     },
     /// The NUMA node with all CPUs on which its workers may run.
@@ -51,7 +51,7 @@ impl fmt::Display for Near {
 /// Opens the ports that `auto` takes.
 pub(in crate::engine) fn auto(config: &EngineConfig) -> Result<EngineDevices, HostError> {
     let (qps, most) = (config.qps, config.rails as usize);
-    // This is checked also where the machine has fewer ports, so that what starts on one machine starts on all.
+    // This is checked even if the machine has fewer ports. So a configuration that starts on one machine starts on all.
     if (qps as usize) < most {
         return Err(EngineError::FewQps { qps, devices: most }.into());
     }
@@ -59,7 +59,7 @@ pub(in crate::engine) fn auto(config: &EngineConfig) -> Result<EngineDevices, Ho
         GpuSelector::Cuda(_) => gpu::visible().map_err(ProviderError::from)?,
         _ => Vec::new(),
     };
-    // The list comes before sysfs is read: software HCAs come into being when a process looks for devices.
+    // The list is read before sysfs: software HCAs are made when a process looks for devices.
     let list = device_list()?;
     let machine = Machine::of_this_process();
     let near = near(config, &visible, &machine)?;
@@ -179,7 +179,7 @@ mod tests {
             assert_eq!(of(cpus), expected.map(Near::Node), "{cpus}");
         }
         assert_eq!(Near::Node(1).to_string(), "NUMA node 1");
-        // The CPUs of this process, whichever these are.
+        // These are the CPUs of this process, whichever they are.
         let own = cpus::of_workers(&EngineCpus::Near).unwrap().unwrap();
         for word in ["near", "any"] {
             assert_eq!(of(word), machine.node_of(&own).map(Near::Node), "{word}");

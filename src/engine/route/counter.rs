@@ -1,4 +1,4 @@
-//! Counters of WRITEs that have landed here. A WRITE that counts needs no notice.
+//! Counters of WRITEs that have landed at this side. A WRITE that counts needs no notice.
 //!
 //! A peer submits with [`Options::counter`](crate::engine::Options::counter). Each of its operations is one WRITE with the number of the
 //! counter as its immediate. The WRITE consumes a receive WQE of this side after its last byte, and the worker that reaps this WQE
@@ -40,13 +40,13 @@ impl Counters {
         self.counts.add(id)
     }
 
-    /// Ends all waits.
+    /// Ends all waits for counters.
     pub(in crate::engine) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.counts.ring();
     }
 
-    /// Ends all mirrors. Nothing is counted any more, so their words say what the counters say, and stay so.
+    /// Ends all mirrors. Nothing is counted any more, so their words have the final values of the counters.
     pub(in crate::engine) fn end_mirrors(&self) {
         self.mirrors.end(&self.counts);
     }
@@ -90,7 +90,7 @@ impl Counter {
         word.map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// Waits until the counter says `count` or more, and returns what it says. None: the time is over, or the engine is closed.
+    /// Waits until the counter is `count` or more, and returns its value. Returns None if the time is over or the engine is closed.
     #[must_use]
     pub fn wait(&self, count: u64, most: Duration) -> Option<u64> {
         let look = || Some(self.read()).filter(|now| *now >= count);
@@ -105,7 +105,7 @@ impl Counter {
     /// Sets the counter to 0 and returns the old value. A WRITE that counts during the call is in the old or in the new value, never in
     /// both.
     ///
-    /// A program that uses a counter again and again need not reset it: it waits for one sum after the other.
+    /// A program that uses a counter again and again need not reset it: it can wait for ever larger sums.
     pub fn reset(&self) -> u64 {
         let word = self.counters.counts.word(self.id);
         word.map_or(0, |word| word.swap(0, Ordering::AcqRel))
@@ -124,8 +124,8 @@ impl Counter {
     /// result is dropped or the engine is closed. A kernel waits for the word by loads of system scope, as `wv::wait_word` does.
     /// When it has seen a value, the bytes of as many WRITEs have landed.
     ///
-    /// The memory is any that this process and the kernel reach: [`HostMemory::over`] what the driver has mapped. It need not be
-    /// registered. [`Counter::word`] needs no thread and no second word, where the program can register that page with the driver.
+    /// The memory may be any that this process and the kernel reach, such as [`HostMemory::over`] memory that the driver has mapped. It
+    /// need not be registered. [`Counter::word`] needs no thread and no second word, if the program can register its page with the driver.
     ///
     /// # Errors
     /// [`EngineError::Word`]: the word is not at a multiple of 8; [`ProviderError::Range`]: it is outside; [`EngineError::Closing`];

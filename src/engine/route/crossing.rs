@@ -2,18 +2,18 @@
 
 use crate::engine::limits::MOST_RAILS;
 
-/// In the place of a rail: a lane that copies within the machine.
+/// The value that stands for a rail in lanes that copy within the machine.
 pub(in crate::engine) const NO_RAIL: usize = MOST_RAILS;
 
-/// The rail by which a lane leaves, and the one by which it enters. A lane that copies leaves by [`NO_RAIL`], and names the peer's
-/// memory by rail 0.
+/// The rail by which a lane leaves, and the rail by which it enters. A lane that copies leaves by [`NO_RAIL`], and names the peer's memory
+/// by rail 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Crossing {
     pub(in crate::engine) own: usize,
     pub(in crate::engine) theirs: usize,
 }
 
-/// How many rails each end of a connection has.
+/// The numbers of rails of both ends of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct RailCounts {
     pub(in crate::engine) own: usize,
@@ -28,7 +28,7 @@ struct Dead {
 }
 
 impl Crossing {
-    /// Returns the crossing of lane `lane`: lanes go round the rails of both ends.
+    /// Returns the crossing of lane `lane`: the lanes use the rails of both ends in turn.
     pub(in crate::engine) fn of_lane(lane: usize, rails: RailCounts) -> Self {
         Self {
             own: lane % rails.own.max(1),
@@ -36,8 +36,8 @@ impl Crossing {
         }
     }
 
-    /// Returns the crossing of lane `lane` where every rail of one end meets every rail of the other, as far as the lanes suffice.
-    /// Both ends compute the same crossings: `is_first` is true at the end that has connected.
+    /// Returns the crossing of lane `lane` such that every rail of one end meets every rail of the other, as far as the lanes suffice. Both
+    /// ends compute the same crossings: `is_first` is true at the end that has connected.
     pub(in crate::engine) fn of_near_lane(lane: usize, rails: RailCounts, is_first: bool) -> Self {
         let (own, theirs) = (rails.own.max(1), rails.theirs.max(1));
         let (firsts, seconds) = if is_first {
@@ -60,8 +60,8 @@ impl Crossing {
         }
     }
 
-    /// Returns what speaks against a lane with this crossing, for a slice that has failed by lanes with the crossings `failed`. The
-    /// smaller pair is the better lane.
+    /// Returns how doubtful a lane with this crossing is for a slice that has failed by lanes with the crossings `failed`. The lane with
+    /// the smaller pair is better.
     ///
     /// At most one rail of each end may be dead. The first number counts the guesses at dead rails that explain all failures and
     /// concern this lane. The second number counts the rails that this lane shares with those that have failed.
@@ -92,13 +92,14 @@ impl Crossing {
         )
     }
 
-    /// Returns whether the lane leaves by the one rail or enters by the other. Lanes that copy enter by none.
+    /// Returns whether the lane leaves by the dead rail of this side, or enters by the dead rail of the peer. Lanes that copy enter by no
+    /// rail.
     fn goes_by(self, dead: Dead) -> bool {
         dead.own == Some(self.own) || self.own != NO_RAIL && dead.theirs == Some(self.theirs)
     }
 }
 
-/// Returns the number of a rail, as programs see it. None for a lane that copies.
+/// Returns the number of a rail as programs see it. Returns None for a lane that copies.
 pub(in crate::engine) fn number_of(rail: usize) -> Option<u32> {
     let rail = u32::try_from(rail).ok()?;
     (rail as usize != NO_RAIL).then_some(rail)
@@ -151,17 +152,17 @@ mod tests {
         let of = |own, theirs| Crossing { own, theirs };
         let copies = of(NO_RAIL, 0);
         let against = |lane: Crossing, failed: &[Crossing]| lane.doubts(failed);
-        // One failure: either rail, or both.
+        // After one failure either rail may be dead, or both.
         let failed = [of(0, 0)];
         let all = [of(1, 1), copies, of(0, 1), of(1, 0), of(0, 0)];
         let found = all.map(|lane| against(lane, &failed));
         assert_eq!(found, [(0, 0), (0, 0), (2, 1), (2, 1), (3, 3)]);
-        // Two by one rail: it is that one.
+        // After two failures by one rail that rail is dead.
         let failed = [of(0, 0), of(1, 0)];
         let found = [of(0, 1), of(1, 1), of(2, 0)].map(|lane| against(lane, &failed));
         assert_eq!(found, [(1, 1), (1, 1), (3, 2)]);
         assert_eq!(against(copies, &[copies]), (2, 2));
-        // Nothing explains these: a lane has no rail in common with them, if there is one.
+        // No dead rails explain these failures. The best lane has no rail in common with them.
         let failed = [of(0, 0), of(1, 1), of(2, 2)];
         assert_eq!(
             [of(3, 3), of(3, 0)].map(|lane| against(lane, &failed)),

@@ -1,4 +1,4 @@
-//! The fences of a link: when no packet of a slice that has failed can land any more.
+//! The fences of a link. After a fence no packet of a slice that has failed can land any more.
 //!
 //! When one QP fails and others are left, both ends reset its pair and use it again: a new life of the lane. When the link ends,
 //! both ends reset all pairs. Only after such a reset no packet can land any more. So a transfer of which a slice has failed is
@@ -14,7 +14,7 @@ use crate::engine::ids::TransferId;
 use crate::engine::limits::MOST_QPS;
 use crate::error::ThreadPanicked;
 
-/// A life of each lane, counted from 1 on; 0: none.
+/// The number of a life of each lane, counted from 1 on. 0: no life.
 pub(in crate::engine) type Lives = [u32; MOST_QPS];
 
 /// What is known of the other end once this one is reset.
@@ -26,7 +26,7 @@ pub(in crate::engine) enum Fence {
     RemoteUnknown,
 }
 
-/// What a link leaves to its control thread when it has ended.
+/// What a link hands over to its control thread when it has ended.
 #[derive(Debug)]
 pub(in crate::engine) struct Left {
     /// Transfers that have waited for the fence.
@@ -66,11 +66,11 @@ struct Life {
     number: u32,
     /// The last life after which both ends have reset the pair.
     fenced: u32,
-    /// The worker has the lane, or is about to get it.
+    /// True if the worker has the lane, or is about to get it.
     is_held: bool,
 }
 
-/// The place where a test lets the control thread panic, once.
+/// The place at which a test lets the control thread panic, once.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Planted {
@@ -100,13 +100,13 @@ impl Fences {
         }
     }
 
-    /// Makes a change of the lanes that no thread sees half done which asks for their workers.
+    /// Makes a change of the lanes under the lock, so that a thread that asks for their workers sees it whole.
     pub(super) fn alone<T>(&self, change: impl FnOnce() -> T) -> T {
         let _state = self.state();
         change()
     }
 
-    /// Begins the next life of a lane, of which `open` lets slices go. Returns the number of that life.
+    /// Begins the next life of a lane. `open` lets slices go by the lane. Returns the number of that life.
     pub(super) fn begin_life(&self, lane: usize, open: impl FnOnce()) -> u32 {
         let mut state = self.state();
         open();
@@ -172,7 +172,7 @@ impl Fences {
         }
     }
 
-    /// Returns the fence after the lives that a transfer has lost, if it stands. Otherwise the transfer waits for it.
+    /// Returns the fence after the lives that a transfer has lost, if that fence stands. If not, the transfer waits for it.
     pub(in crate::engine) fn after(&self, lost: &Lives, id: TransferId) -> Option<Fence> {
         let mut state = self.state();
         let mut lanes = state.lanes.iter().zip(lost);
@@ -235,7 +235,7 @@ impl Fences {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is whole.
+        // Each change under the lock is complete, so a poisoned lock does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

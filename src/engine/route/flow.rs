@@ -1,6 +1,7 @@
-//! What moves on each lane: a slow rail completes some slices, a dead one completes none. This file also says what a transfer waits for.
+//! What completes on each lane: a slow rail completes some slices, a dead rail completes none. This file also says what a transfer waits
+//! for.
 //!
-//! A worker alone writes the [`Flow`] of its lane. It reads the clock once in a few turns, not for each completion. So a time may be
+//! Only the worker of a lane writes its [`Flow`]. The worker reads the clock once in a few turns, not for each completion. So a time may be
 //! wrong by a few turns of the worker.
 
 use std::fmt;
@@ -15,17 +16,17 @@ use crate::engine::route::share::{self, Backlog};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stalled {
-    /// Its number in [`Engine::rails`](crate::engine::Engine::rails); none of copies within the machine.
+    /// The number of the rail in [`Engine::rails`](crate::engine::Engine::rails). None: copies within the machine.
     pub rail: Option<u32>,
-    /// Its RDMA device; none of copies within the machine.
+    /// The RDMA device of the rail. None: copies within the machine.
     pub device: Option<String>,
     /// Slices that were posted to the peer and have not completed.
     pub in_flight: u32,
-    /// How long none of them has completed: since the last completion, or since the first of them was posted to a rail that had none.
+    /// For how long no slice has completed: since the last completion, or since the first slice was posted to the idle rail.
     pub since_completion: Duration,
 }
 
-/// What a transfer waits for that is not concluded.
+/// What a transfer that is not concluded waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitsFor {
@@ -38,7 +39,7 @@ pub enum WaitsFor {
     Completion,
     /// All slices have ended, some of them on QPs that have failed. Both ends first reset these QPs.
     Reset,
-    /// Its connection has ended. This end resets its QPs once they are dry, and the peer says when it has reset its own.
+    /// The connection has ended. This end resets its QPs once they are dry, and the peer reports when it has reset its own QPs.
     End,
 }
 
@@ -65,7 +66,7 @@ impl fmt::Display for Stalled {
     }
 }
 
-/// What the worker of a lane says of it. It lies on cache lines of its own.
+/// What the worker of a lane reports of it. It lies on cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(in crate::engine) struct Flow {
@@ -118,7 +119,7 @@ impl Flow {
         u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Returns what the lane has to finish.
+    /// Returns what the lane still has to finish.
     pub(in crate::engine) fn backlog(&self, now: Instant) -> Backlog {
         let in_flight = self.in_flight.load(Ordering::Acquire);
         let moved = self.moved.load(Ordering::Relaxed);
@@ -147,7 +148,7 @@ impl Flows {
         Self((0..lanes).map(|_| Flow::default()).collect())
     }
 
-    /// Returns what the worker of the lane says of it.
+    /// Returns what the worker of the lane reports of it.
     pub(in crate::engine) fn of(&self, lane: usize) -> Option<&Flow> {
         self.0.get(lane)
     }
@@ -162,7 +163,7 @@ impl Flows {
         each: u64,
         now: Instant,
     ) -> u32 {
-        // By place each lane may take every slice; near the memory of the peer only some lanes do.
+        // Lanes by place may take every slice. Near the memory of the peer only some lanes may take a slice.
         if lanes.is_near() || lane >= lanes.qps() {
             return u32::MAX;
         }
@@ -223,7 +224,7 @@ mod tests {
         let moved = || Duration::from_nanos(flow.moved.load(Ordering::Relaxed)).as_millis();
         flow.post(3, at(5));
         assert_eq!(moved(), 5);
-        // After others.
+        // These slices were posted after others.
         flow.post(7, at(9));
         assert_eq!((moved(), flow.look().0), (5, 7));
         flow.complete(2, 7, at(20));

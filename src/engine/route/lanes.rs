@@ -1,27 +1,27 @@
-//! The lanes of a connection: which take slices, and by which rails they go.
+//! The lanes of a connection: which lanes take slices, and by which rails the slices go.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::engine::limits::MOST_QPS;
 use crate::engine::route::crossing::{Crossing, NO_RAIL};
 
-/// The lanes of one connection. Those of QPs come first; those after them copy within the machine.
+/// The lanes of one connection. Lanes of QPs come first; the lanes after them copy within the machine.
 #[derive(Debug)]
 pub(in crate::engine) struct Lanes {
     /// The crossings of the lanes of QPs, by lane.
     crossings: [Crossing; MOST_QPS],
     /// The number of lanes of QPs.
     qps: usize,
-    /// Slices enter by rails near the memory of the peer.
+    /// True if slices enter by rails near the memory of the peer.
     is_near: bool,
-    /// A bit for each lane that takes slices. It changes under the lock of the fences.
+    /// A bit for each lane that takes slices. The bits change under the lock of the fences.
     open: AtomicU32,
     /// A bit for each lane that has failed, until its rail learns of the failure.
     failed: AtomicU32,
 }
 
 impl Lanes {
-    /// Returns so many lanes of QPs, which all take slices.
+    /// Returns `count` lanes of QPs, which all take slices.
     pub(super) fn new(count: usize) -> Self {
         Self {
             crossings: [Crossing::default(); MOST_QPS],
@@ -32,7 +32,7 @@ impl Lanes {
         }
     }
 
-    /// Says that the lanes from number `qps` on copy within the machine.
+    /// Notes that the lanes from number `qps` on copy within the machine.
     pub(super) fn set_qps(&mut self, qps: usize) {
         self.qps = qps;
     }
@@ -44,17 +44,17 @@ impl Lanes {
         }
     }
 
-    /// Says whether slices enter by rails near the memory of the peer.
+    /// Notes whether slices enter by rails near the memory of the peer.
     pub(super) fn set_near(&mut self, is_near: bool) {
         self.is_near = is_near;
     }
 
-    /// Takes no more slices by the lane. Returns a bit for each lane that was open before.
+    /// Lets the lane take no more slices. Returns a bit for each lane that was open before.
     pub(super) fn close(&self, lane: usize) -> u32 {
         self.open.fetch_and(!(1 << lane), Ordering::SeqCst)
     }
 
-    /// Takes slices by the lane again.
+    /// Lets the lane take slices again.
     pub(super) fn open_again(&self, lane: usize) {
         self.open.fetch_or(1 << lane, Ordering::SeqCst);
     }
@@ -109,7 +109,7 @@ impl Lanes {
         self.is_near
     }
 
-    /// Returns whether a slice for memory near these rails of the peer is to wait for another lane than one with this crossing.
+    /// Returns whether a slice for memory near these rails of the peer waits for another lane than a lane with this crossing.
     pub(in crate::engine) fn is_far(&self, crossing: Crossing, near: u8) -> bool {
         let is_near = near & 1 << crossing.theirs != 0;
         near != 0 && crossing.own != NO_RAIL && !is_near && self.near(near) != 0
@@ -122,8 +122,8 @@ impl Lanes {
         bits(self.open().filter(enters))
     }
 
-    /// Returns a bit for each lane that takes slices and may take a slice that has failed on the lanes whose bits are set in `tried`.
-    /// These are the lanes against which the least speaks. A lane that copies takes no slice that is for the NIC.
+    /// Returns a bit for each lane that takes slices and may take a slice that has failed on the lanes whose bits are set in `tried`. These
+    /// are the lanes with the fewest doubts. A lane that copies takes no slice that is for the NIC.
     pub(in crate::engine) fn others(&self, tried: u32, is_for_nic: bool) -> u32 {
         let failed: Vec<Crossing> = lanes_of(tried).map(|lane| self.crossing(lane)).collect();
         let doubts = |lane: usize| self.crossing(lane).doubts(&failed);
@@ -145,7 +145,7 @@ impl Lanes {
         lanes_of(self.others(tried, is_for_nic)).any(|lane| self.crossing(lane) == crossing)
     }
 
-    /// Returns whether a lane takes slices whose crossing is not meant.
+    /// Returns whether a lane takes slices whose crossing `is_meant` does not accept.
     pub(in crate::engine) fn has_way_beside(&self, is_meant: impl Fn(Crossing) -> bool) -> bool {
         self.open().any(|lane| !is_meant(self.crossing(lane)))
     }

@@ -1,6 +1,6 @@
-//! A connection, as workers and its control thread share it: whether it is open, and its parts.
+//! A connection, in the part that workers and its control thread share: whether it is open, and its lanes, fences and load.
 //!
-//! The link breaks when none of its QPs is left. All its QPs go to the error state, and workers drop their lanes as these run dry.
+//! The link breaks when none of its QPs is left. All its QPs go to the error state, and workers drop their lanes once these are dry.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,20 +25,20 @@ pub(in crate::engine) struct Link {
     number: u64,
     incarnation: u64,
     is_broken: AtomicBool,
-    /// The program of this side has ended it.
+    /// True if the program of this side has ended the link.
     is_wished: AtomicBool,
     lanes: Lanes,
     fences: Fences,
-    /// What the workers of the lanes say of them.
+    /// What the workers of the lanes report of them.
     flows: Flows,
     load: Load,
     /// The way to a peer of this machine. Its lanes have the numbers after those of the QPs.
     local: Option<LocalWay>,
-    /// The peer may copy to and from this engine.
+    /// True if the peer may copy to and from this engine.
     is_seated: bool,
-    /// The counters of the engine; none where nothing comes from the other end.
+    /// The counters of the engine. None: nothing comes from the other end.
     counters: Option<Arc<Counters>>,
-    /// Wakes the control thread; none in an engine without an HCA.
+    /// What wakes the control thread. None in an engine without an HCA.
     wake: Option<Wake>,
 }
 
@@ -74,7 +74,7 @@ impl Link {
         self
     }
 
-    /// Returns the link, whose first lanes have these crossings, and whose workers take small transfers in these turns.
+    /// Returns the link with these crossings of its first lanes. Its workers take small transfers in these turns.
     pub(in crate::engine) fn with_crossings(
         mut self,
         crossings: &[Crossing],
@@ -85,19 +85,19 @@ impl Link {
         self
     }
 
-    /// Returns the link, whose slices enter by rails near the memory of the peer if `is_near`.
+    /// Returns the link. Its slices enter by rails near the memory of the peer if `is_near`.
     pub(in crate::engine) fn with_near(mut self, is_near: bool) -> Self {
         self.lanes.set_near(is_near);
         self
     }
 
-    /// Returns the link, whose peer may copy to and from this engine if `is_seated`.
+    /// Returns the link. Its peer may copy to and from this engine if `is_seated`.
     pub(in crate::engine) fn with_seat(mut self, is_seated: bool) -> Self {
         self.is_seated = is_seated;
         self
     }
 
-    /// Returns the link, whose peer counts at these counters.
+    /// Returns the link with the counters at which its peer counts.
     pub(in crate::engine) fn with_counters(mut self, counters: &Arc<Counters>) -> Self {
         self.counters = Some(Arc::clone(counters));
         self
@@ -113,22 +113,22 @@ impl Link {
         self.incarnation
     }
 
-    /// Returns its lanes: which take slices, and by which rails they go.
+    /// Returns the lanes of the link: which take slices, and by which rails they go.
     pub(in crate::engine) fn lanes(&self) -> &Lanes {
         &self.lanes
     }
 
-    /// Returns the lives of its lanes, and the fences after them.
+    /// Returns the lives of the lanes, and the fences after them.
     pub(in crate::engine) fn fences(&self) -> &Fences {
         &self.fences
     }
 
-    /// Returns what the workers of its lanes say of them.
+    /// Returns what the workers of the lanes report of them.
     pub(in crate::engine) fn flows(&self) -> &Flows {
         &self.flows
     }
 
-    /// Returns its transfers: which workers get them, and how many run.
+    /// Returns the load of the link: which workers get its transfers, and how many run.
     pub(in crate::engine) fn load(&self) -> &Load {
         &self.load
     }
@@ -138,7 +138,7 @@ impl Link {
         self.local.as_ref()
     }
 
-    /// Returns whether its peer may copy to and from this engine.
+    /// Returns whether the peer may copy to and from this engine.
     pub(in crate::engine) fn is_seated(&self) -> bool {
         self.is_seated
     }
@@ -205,8 +205,8 @@ impl Link {
         self.is_wished.load(Ordering::SeqCst)
     }
 
-    /// Ends the link, because a worker with a lane has panicked. Returns the fence of the link, if it stands already: then the worker
-    /// itself writes off what it held.
+    /// Ends the link, because a worker with a lane has panicked. Returns the fence of the link if it stands already: then the worker itself
+    /// writes off the slices that it held.
     pub(in crate::engine) fn lose_worker(&self, panicked: &ThreadPanicked) -> Option<Fence> {
         let fence = self.fences.lose_worker(panicked);
         self.break_off();
@@ -224,14 +224,14 @@ impl Link {
         self.open_workers_of(u32::MAX)
     }
 
-    /// Returns the workers with a lane that takes slices, of the lanes whose bits are set.
+    /// Returns the workers with a lane that takes slices, among the lanes whose bits are set.
     pub(in crate::engine) fn open_workers_of(&self, lanes: u32) -> Vec<u32> {
         let is_wanted = |lane| self.is_open() && self.lanes.is_open(lane) && lanes & 1 << lane != 0;
         self.fences.workers_of(is_wanted)
     }
 
-    /// Notes that the HCA has failed the QP of the lane, or that the peer is not reached within the machine any more. The link breaks
-    /// with its last lane. It also breaks with a lane that copies, if the NIC does not take the place of copies.
+    /// Notes that the HCA has failed the QP of the lane, or that the peer is no longer reached within the machine. The link breaks with its
+    /// last lane. It also breaks with a lane that copies, if the NIC must not take the place of copies.
     pub(in crate::engine) fn fail_lane(&self, lane: usize) {
         self.lanes.note_failure(lane);
         let is_only =
@@ -241,12 +241,12 @@ impl Link {
         }
     }
 
-    /// Takes no more slices by the lane: its QP is to be reset, because this side wants it or the other end has said so.
+    /// Lets the lane take no more slices: its QP is to be reset, because this side wants that or the other end has said so.
     pub(in crate::engine) fn end_lane(&self, lane: usize) {
         self.close_lane(lane);
     }
 
-    /// Ends the lanes of QPs whose crossing is meant, if slices go another way.
+    /// Ends the lanes of QPs whose crossing `is_meant` accepts, if slices can go another way.
     pub(in crate::engine) fn end_those(&self, is_meant: impl Fn(Crossing) -> bool) {
         if !self.lanes.has_way_beside(&is_meant) {
             return;
@@ -258,14 +258,14 @@ impl Link {
         }
     }
 
-    /// Returns a bit for each lane that was open before.
+    /// Closes a lane. Returns a bit for each lane that was open before.
     fn close_lane(&self, lane: usize) -> u32 {
         let before = self.fences.alone(|| self.lanes.close(lane));
         self.wake_control();
         before
     }
 
-    /// Opens a lane whose pair is connected anew, and which its worker is about to get. Returns the number of this life.
+    /// Opens a lane whose pair is connected again, and which its worker is about to get. Returns the number of this life.
     pub(in crate::engine) fn open_lane(&self, lane: usize) -> u32 {
         self.fences.begin_life(lane, || self.lanes.open_again(lane))
     }
@@ -276,7 +276,7 @@ impl Link {
         self.wake_control();
     }
 
-    /// Lets the control thread panic.
+    /// Lets the control thread panic at this place.
     #[cfg(test)]
     pub(in crate::engine) fn plant(&self, planted: Planted) {
         self.fences.plant(planted);

@@ -10,14 +10,14 @@ use crate::engine::lock::lock;
 /// The load of one link.
 #[derive(Debug)]
 pub(in crate::engine) struct Load {
-    /// Workers that have a lane, in their order.
+    /// The workers that have a lane, in order.
     workers: Vec<u32>,
-    /// The workers in the order in which they take small transfers. A worker stands in it as often as the speed of its rail says.
+    /// The workers in the order in which they take small transfers. A worker is in it as often as the speed of its rail says.
     turns: Vec<u32>,
     turn: AtomicU32,
-    /// Transfers that are not concluded.
+    /// The number of transfers that are not concluded.
     running: AtomicU32,
-    /// How many of the running transfers no copy moves.
+    /// The number of running transfers that copies cannot move.
     for_nic: AtomicU32,
     lock: Mutex<()>,
     drained: Condvar,
@@ -45,12 +45,12 @@ impl Load {
         self.turns = turns;
     }
 
-    /// Returns the workers that have a lane, in their order.
+    /// Returns the workers that have a lane, in order.
     pub(in crate::engine) fn workers(&self) -> &[u32] {
         &self.workers
     }
 
-    /// Returns the worker whose turn it is with a small transfer. The list is empty if no worker has a lane.
+    /// Returns the worker whose turn it is to take a small transfer. The list is empty if no worker has a lane.
     pub(in crate::engine) fn next_worker(&self) -> &[u32] {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
         match self.turns.len() {
@@ -59,7 +59,7 @@ impl Load {
         }
     }
 
-    /// Counts a transfer that begins. `is_for_nic`: no copy moves it.
+    /// Counts a transfer that begins. `is_for_nic`: copies cannot move it.
     pub(in crate::engine) fn begin(&self, is_for_nic: bool) {
         self.running.fetch_add(1, Ordering::Relaxed);
         self.for_nic.fetch_add(is_for_nic.into(), Ordering::Relaxed);
@@ -69,18 +69,18 @@ impl Load {
     pub(in crate::engine) fn end(&self, is_for_nic: bool) {
         self.for_nic.fetch_sub(is_for_nic.into(), Ordering::Relaxed);
         if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // A thread in `drain` has looked before this, or waits already.
+            // The lock makes sure that a thread in `drain` has not looked yet, or waits already.
             drop(lock(&self.lock));
             self.drained.notify_all();
         }
     }
 
-    /// Returns whether transfers run that no copy moves.
+    /// Returns whether transfers run that copies cannot move.
     pub(in crate::engine) fn has_some_for_nic(&self) -> bool {
         self.for_nic.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits until no transfer runs. Returns how many run when the time is over.
+    /// Waits until no transfer runs. Returns how many run at the end of the wait.
     pub(in crate::engine) fn drain(&self, most: Duration) -> u32 {
         let mut held = lock(&self.lock);
         let mut running = 0;

@@ -1,4 +1,4 @@
-//! Peers of this machine: whether copies reach them, what each end tells the other for that, and by which path transfers go.
+//! Peers of this machine: whether copies reach them, what each end tells the other about that, and by which path transfers go.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl fmt::Display for PeerPath {
 #[derive(Debug)]
 pub(in crate::engine) struct Local {
     path: EnginePath,
-    /// The board of this engine; none where all peers are reached by the NIC.
+    /// The board of this engine. None: all peers are reached by the NIC.
     pub(in crate::engine) board: Option<Arc<Board>>,
 }
 
@@ -49,21 +49,21 @@ pub(in crate::engine) struct LocalEnd {
     pub(in crate::engine) way: Option<LocalWay>,
 }
 
-/// How this engine gets at a peer's memory.
+/// The way by which this engine reaches a peer's memory.
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct LocalWay {
     pub(in crate::engine) reach: Arc<Reach>,
-    /// The NIC does not take the place of copies that cannot be made.
+    /// True if the NIC must not take the place of copies that cannot be made.
     pub(in crate::engine) is_only: bool,
 }
 
-/// How a handshake has tried to reach a peer within the machine.
+/// The result of an attempt to reach a peer within the machine.
 pub(in crate::engine) struct Tried {
     /// The seat that the peer has got.
     pub(in crate::engine) seat: Option<Seat>,
     /// The way to the peer, or why none exists.
     pub(in crate::engine) reach: Result<Reach, String>,
-    /// Both ends have said that they may be of one machine.
+    /// True if both ends have said that they may be on one machine.
     pub(in crate::engine) is_likely: bool,
 }
 
@@ -115,7 +115,7 @@ impl Local {
         }
     }
 
-    /// Returns what shows the peer that the board of this engine is its own.
+    /// Returns the code by which the peer sees that the board of this engine is its own.
     pub(in crate::engine) fn vouch(&self, ends: &BothEnds) -> Option<Vouch> {
         Some(self.board.as_ref()?.vouch(ends.kept_here()))
     }
@@ -130,13 +130,13 @@ impl Local {
         claim(peer, ends).ok_or(NOT_LOCAL)?.check(shown)
     }
 
-    /// Returns a seat for the peer. None if too many peers have one.
+    /// Returns a seat for the peer. Returns None if all seats are taken.
     pub(in crate::engine) fn seat(&self, peer: &Hello, ends: &BothEnds) -> Option<Seat> {
         let board = self.board.as_ref()?;
         board.seat(&peer.process, ends.kept_here(), admit(&peer.process))
     }
 
-    /// Returns the way to a peer that has published the place of this engine's seat, or why none exists.
+    /// Returns the way to a peer that has told the place of this engine's seat, or why none exists.
     pub(in crate::engine) fn reach(
         &self,
         peer: &Hello,
@@ -155,8 +155,8 @@ impl Local {
         })
     }
 
-    /// Returns what the connection to `peer` has for copies within the machine. It logs a warning if the peer is likely to be on this
-    /// machine and the NIC moves the bytes all the same.
+    /// Returns what the connection to `peer` has for copies within the machine. Logs a warning if the peer is likely to be on this machine
+    /// and the NIC moves the bytes nevertheless.
     ///
     /// # Errors
     /// [`EngineError::NotLocal`]: the path of this engine is `local`, and the peer is not reached within the machine.
@@ -176,7 +176,8 @@ impl Local {
                 return Err(EngineError::NotLocal { peer, reason });
             }
             Err(reason) => {
-                // A peer that is not likely to be of this machine needs no warning: an end has chosen the NIC, or it is far away.
+                // No warning is due for a peer that is not likely to be on this machine: an end has chosen the NIC, or the peer is far
+                // away.
                 if tried.is_likely {
                     let peer = &peer.name;
                     tracing::warn!("{peer} is on this machine, and reached by the NIC: {reason}");

@@ -1,11 +1,11 @@
-//! Counters that are mirrored to words of the program, for kernels that wait for them.
+//! Counters that are mirrored to words of the program. Kernels wait for these words.
 //!
-//! Peers count in different ways. Workers of this engine count the WRITEs of the NIC. After copies within the machine the peer
-//! itself counts. So one thread looks at the counters that are mirrored, and writes what has changed. It alone writes a word: the
-//! value that a kernel sees in it never goes back, unless the program resets the counter.
+//! Peers count in different ways. Workers of this engine count the WRITEs of the NIC. After copies within the machine the peer itself
+//! counts. So one thread looks at the mirrored counters, and writes the words of those that have changed. No other thread writes them: the
+//! value that a kernel sees in a word never goes back, unless the program resets the counter.
 //!
-//! The bytes that are counted are in memory before the counter says so, those of a GPU too. The thread writes the word after its
-//! look at the counter.
+//! The bytes that are counted are in memory before the counter counts them, even those of a GPU. The thread writes the word after its look
+//! at the counter.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,9 +17,9 @@ use crate::error::OwnThread;
 use crate::provider::local::Counts;
 use crate::provider::{HostMemory, ProviderError};
 
-/// Bytes of a word.
+/// The bytes of a word.
 const WORD: u64 = 8;
-/// Looks without a change before the thread sleeps.
+/// The number of looks without a change before the thread sleeps.
 const SPINS: u32 = 200;
 /// Longest sleep without a look.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -49,7 +49,7 @@ pub(super) struct Target {
     counter: u32,
     memory: Arc<HostMemory>,
     offset: u64,
-    /// What the word says.
+    /// The value that the word has.
     said: u64,
 }
 
@@ -78,7 +78,7 @@ impl Target {
         })
     }
 
-    /// Writes what the counter says.
+    /// Writes the value of the counter into the word.
     fn write(&mut self, now: u64) {
         self.said = now;
         self.memory.store(self.offset, now);
@@ -113,7 +113,7 @@ impl Mirrors {
             target.write(read(counts, target.counter));
             targets.push(target);
         }
-        // The thread may sleep since before the counter changed last.
+        // The thread may have slept since before the last change of the counter.
         counts.ring();
         let mirrors = Arc::clone(self);
         Ok(Mirror { mirrors, number })
@@ -151,7 +151,7 @@ impl Mirrors {
         self.copy(counts);
     }
 
-    /// Lets the thread write what was counted last, and waits for its end.
+    /// Lets the thread write the last values, and waits for its end.
     pub(super) fn end(&self, counts: &Counts) {
         let thread = {
             let mut thread = lock(&self.thread);
@@ -165,7 +165,7 @@ impl Mirrors {
     }
 }
 
-/// Returns what a counter says. Acquire: the bytes that it counts have landed before a word says so.
+/// Returns the value of a counter. Acquire: the bytes that it counts have landed before a word shows the value.
 fn read(counts: &Counts, counter: u32) -> u64 {
     let word = counts.word(counter);
     word.map_or(0, |word| word.load(Ordering::Acquire))

@@ -1,8 +1,8 @@
-//! The NICs of an engine, called its rails: which worker serves which, and the keys that a registration has on each.
+//! The NICs of an engine, called its rails: which workers serve each rail, and the keys that a registration has on each.
 //!
-//! Every region is registered on every rail. Lane `n` of a connection leaves by rail `n` modulo the rails here, and enters by rail
-//! `n` modulo the rails at the peer. If an end asks for rails near the memory, all rails of both ends meet instead. The QPs of a
-//! rail complete at the workers of that rail alone. A worker pulls slices when it has room, so a slow rail takes fewer.
+//! Every region is registered on every rail. Lane `n` of a connection leaves by rail `n` modulo the number of rails of this end, and enters
+//! by rail `n` modulo the number of rails of the peer. If an end asks for rails near the memory, every rail of one end meets every rail of
+//! the other. Only the workers of a rail reap its QPs. A worker pulls slices when it has room, so a slow rail takes fewer.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::provider::mlx5::{Mlx5Rail, Mlx5Reaper, RailShape, Registration};
 use crate::provider::{AnyMemory, ProviderError};
 use crate::verbs::{Access, Context, KeyRange, RangeKey, VerbsError};
 
-/// Keys of one range of memory, by rail of the engine that has the memory. The key of a rail that the engine lacks is 0.
+/// The keys of one range of memory, by rail of the engine that has the memory. The key of a rail that the engine lacks is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailKeys {
     keys: [u32; MOST_RAILS],
@@ -27,19 +27,19 @@ pub struct RailKeys {
 
 const _: () = assert!(MOST_RAILS == u8::BITS as usize);
 
-/// What a rail of an engine has done.
+/// The status of a rail of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RailStatus {
-    /// Its RDMA device.
+    /// The RDMA device of the rail.
     pub device: String,
     /// The port of the device, from 1 on.
     pub port: u8,
-    /// Whether its QPs are connected.
+    /// The state of the rail, which decides when its failed QPs are connected again.
     pub state: RailState,
-    /// How often it has begun to rest, since its QPs failed.
+    /// How often the rail has begun to rest because its QPs failed.
     pub rests: u64,
-    /// What its workers have done with slices by its QPs.
+    /// What the workers of the rail have done with slices by its QPs.
     pub slices: SliceCounts,
 }
 
@@ -47,15 +47,15 @@ pub struct RailStatus {
 #[derive(Debug)]
 pub(in crate::engine) struct Rails {
     rails: Vec<Mlx5Rail>,
-    /// Workers of each rail.
+    /// The number of workers of each rail.
     workers: u32,
     rests: Mutex<Vec<Rest>>,
 }
 
-/// Memory that every rail has.
+/// Memory that is registered on every rail.
 #[derive(Debug)]
 pub(in crate::engine) struct Registrations {
-    /// The registrations by rail. A registration that is gone is missing, the last rail's first.
+    /// The registrations by rail. Those that are gone are missing; the last rail loses its own first.
     registrations: Vec<Registration>,
     keys: [RailKeys; 2],
 }
@@ -74,7 +74,7 @@ pub(in crate::engine) struct GrantedRange {
 #[derive(Debug)]
 pub(in crate::engine) struct Kept {
     pub(in crate::engine) error: VerbsError,
-    /// No rail has lost it.
+    /// True if every rail still has its registration.
     pub(in crate::engine) is_whole: bool,
 }
 
@@ -97,7 +97,7 @@ impl RailKeys {
         Self { near, ..self }
     }
 
-    /// Returns whether the memory is a GPU's: no thread of a process copies it.
+    /// Returns whether the memory is a GPU's, so that no thread of a process copies it.
     #[must_use]
     pub const fn is_of_gpu(&self) -> bool {
         self.is_of_gpu
@@ -126,7 +126,7 @@ impl From<[u32; MOST_RAILS]> for RailKeys {
     }
 }
 
-/// Makes the keys of the first rails, in their order.
+/// Takes the keys of the first rails, in order.
 impl FromIterator<u32> for RailKeys {
     fn from_iter<I: IntoIterator<Item = u32>>(keys: I) -> Self {
         let mut all = [0; MOST_RAILS];
@@ -138,7 +138,7 @@ impl FromIterator<u32> for RailKeys {
 }
 
 impl Rails {
-    /// Makes what an engine has on each of these devices, with `shape.workers` workers for each.
+    /// Makes the rails of an engine on these devices, with `shape.workers` workers for each.
     pub(in crate::engine) fn new(
         contexts: &[Arc<Context>],
         shape: &RailShape,
@@ -194,7 +194,7 @@ impl Rails {
         first..first.saturating_add(self.workers)
     }
 
-    /// Returns which worker of its rail has a lane.
+    /// Returns the index of the worker that has a lane, among the workers of its rail.
     pub(in crate::engine) fn place_of(&self, lane: usize) -> usize {
         lane / self.rails.len() % self.workers as usize
     }
@@ -241,7 +241,7 @@ impl Rails {
         Ok(())
     }
 
-    /// Returns a bit for each rail on the NUMA node of the memory, as far as the system tells both nodes.
+    /// Returns a bit for each rail on the NUMA node of the memory. A rail has no bit if either node is unknown.
     fn near(&self, memory: &AnyMemory) -> u8 {
         let nodes = self.rails.iter();
         let nodes = nodes.map(|rail| rail.context().info().numa_node());
@@ -267,13 +267,13 @@ impl Rails {
         keys.collect()
     }
 
-    /// Looks at what is known of the failures of a rail, or changes it. The lock is held meanwhile.
+    /// Lets `look` read or change the failures that are known of a rail, under the lock.
     pub(in crate::engine) fn rest<T>(
         &self,
         rail: usize,
         look: impl FnOnce(&mut Rest, Instant) -> T,
     ) -> Option<T> {
-        // Each change is whole.
+        // Each change under the lock is complete, so a poisoned lock does no harm.
         let mut rests = self.rests.lock().unwrap_or_else(PoisonError::into_inner);
         rests.get_mut(rail).map(|rest| look(rest, Instant::now()))
     }
@@ -294,7 +294,7 @@ impl Registrations {
         ways.collect()
     }
 
-    /// Takes the keys of all rails away. After it has failed, it can be called again.
+    /// Takes the keys of all rails away. After a failure it can be called again.
     pub(in crate::engine) fn deregister(&mut self) -> Result<(), Kept> {
         let whole = self.registrations.len();
         while let Some(last) = self.registrations.last_mut() {
@@ -308,7 +308,7 @@ impl Registrations {
     }
 }
 
-/// Returns a bit for each node that is the node of the memory. No bit is set if that node is not known.
+/// Returns a bit for each of `nodes` that is the node of the memory. Returns 0 if the node of the memory is not known.
 fn near(memory: Option<u32>, nodes: impl Iterator<Item = Option<u32>>) -> u8 {
     let all = (0..MOST_RAILS).zip(nodes);
     let near = all.filter(|(_, node)| node.is_some() && *node == memory);

@@ -1,8 +1,9 @@
-//! When a rail rests: after [`ERRORS`] failures of its QPs within [`WITHIN`], for [`REST`]. Then one QP of it, the probe, is
-//! connected again. If the probe does not fail for [`WITHIN`], the others follow. If it fails, the rail rests again.
+//! The rests of rails. A rail rests for [`REST`] after [`ERRORS`] failures of its QPs within [`WITHIN`]. Then one of its QPs, the probe, is
+//! connected again. If the probe does not fail for [`WITHIN`], the other QPs follow. If it fails, the rail rests again.
 //!
-//! A QP joins a rail of this end and one of the peer, and its failure does not say which of them has failed. Where rails of one end meet
-//! several of the other, the failures of several QPs tell it ([`Failures`]). What has failed rests: the rail, or the way between the two.
+//! A QP joins a rail of this end and a rail of the peer, and its failure does not say which of them has failed. If rails of one end meet
+//! several rails of the other, the failures of several QPs show it ([`Failures`]). Then the rail rests that has failed, or the way between
+//! two rails.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,23 +11,23 @@ use std::time::{Duration, Instant};
 
 use crate::engine::route::crossing::Crossing;
 
-/// Number of failures after which a rail rests.
+/// The number of failures after which a rail rests.
 const ERRORS: usize = 5;
-/// Time within which these failures are counted.
+/// The time within which these failures are counted.
 const WITHIN: Duration = Duration::from_secs(5);
-/// How long it rests.
+/// How long a rail rests.
 pub(in crate::engine) const REST: Duration = Duration::from_secs(30);
 
-/// Whether QPs of a rail that have failed are connected again.
+/// The state of a rail, which decides when its failed QPs are connected again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RailState {
-    /// Its QPs are connected again.
+    /// The failed QPs are connected again.
     #[default]
     Works,
-    /// It has failed often. Its QPs are not connected while another rail carries slices.
+    /// The rail has failed often. Its QPs are not connected while another rail carries slices.
     Rests,
-    /// It has rested. One of its QPs is connected, and the others follow if that one does not fail.
+    /// The rail has rested. One of its QPs is connected, and the others follow if that QP does not fail.
     Probes,
 }
 
@@ -43,7 +44,7 @@ impl fmt::Display for RailState {
 /// What is known of the failures of one rail.
 #[derive(Clone, Debug, Default)]
 pub(in crate::engine) struct Rest {
-    /// Failures of the last [`WITHIN`], at most [`ERRORS`].
+    /// The times of the failures within [`WITHIN`], at most [`ERRORS`].
     failures: VecDeque<Instant>,
     state: State,
     /// How often the rail has begun to rest.
@@ -54,9 +55,9 @@ pub(in crate::engine) struct Rest {
 enum State {
     #[default]
     Works,
-    /// No QP of it is connected until this time.
+    /// No QP of the rail is connected until this time.
     Rests(Instant),
-    /// One QP of it is connected, and no other until this time.
+    /// One QP of the rail is connected, and no other until this time.
     Probes(Instant),
 }
 
@@ -102,7 +103,7 @@ impl Rest {
         match self.state {
             State::Works => RailState::Works,
             State::Rests(until) if now < until => RailState::Rests,
-            // The rest is over, and no QP has asked yet.
+            // The rest is over, and no QP has asked to be connected yet.
             State::Rests(_) => RailState::Probes,
             State::Probes(until) if now < until => RailState::Probes,
             State::Probes(_) => RailState::Works,
@@ -115,19 +116,19 @@ impl Rest {
     }
 }
 
-/// What has failed, as the QPs of one connection say.
+/// The cause of failures, as the QPs of one connection show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine) enum Fault {
     /// A rail of this end.
     Own(usize),
     /// A rail of the peer.
     Peers(usize),
-    /// The way between two rails. Each of the two works with other rails, or is not used with them.
+    /// The way between two rails. Each of the rails works with other rails, or meets no other rail.
     Way(Crossing),
 }
 
 impl Fault {
-    /// Returns whether QPs with this crossing fail by the fault.
+    /// Returns whether QPs with this crossing are concerned by the fault.
     pub(in crate::engine) fn has(self, crossing: Crossing) -> bool {
         match self {
             Self::Own(rail) => crossing.own == rail,
@@ -154,8 +155,8 @@ impl fmt::Display for Fault {
 pub(in crate::engine) struct Failures(VecDeque<(Instant, Crossing)>);
 
 impl Failures {
-    /// Notes that a QP with the crossing `failed` has failed, of a connection with these crossings. Returns the fault. A rail has
-    /// failed if it fails with every rail that it meets. If both rails do, the fault is that of this end.
+    /// Notes that a QP with the crossing `failed` has failed. Its connection has the crossings `crossings`. Returns the fault. A rail has
+    /// failed if it fails with every rail that it meets. If both rails have failed, the fault is the rail of this end.
     pub(in crate::engine) fn add(
         &mut self,
         failed: Crossing,
@@ -184,7 +185,7 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
     const MS: Duration = Duration::from_millis(1);
 
-    /// Returns a rail that has begun to rest at the time that is returned.
+    /// Returns a rail that has begun to rest, and the time at which it did.
     fn resting() -> (Rest, Instant) {
         let (mut rest, now) = (Rest::default(), Instant::now());
         for nth in 0..4 {
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(rest.begun(), 2);
     }
 
-    /// What QPs say that fail between these rails, each a second after the one before.
+    /// Returns the faults that are found when QPs between these rails fail, each a second after the one before.
     fn said([own, theirs]: [usize; 2], failed: &[(usize, usize)]) -> Vec<Fault> {
         let rails = RailCounts { own, theirs };
         let crossings: Vec<Crossing> = (0..8)
@@ -263,14 +264,14 @@ mod tests {
         let way = |own, theirs| Way(Crossing { own, theirs });
         assert_eq!(said([2, 2], &[(0, 0), (0, 1)]), [way(0, 0), Own(0)]);
         assert_eq!(said([2, 2], &[(0, 0), (1, 0)]), [way(0, 0), Peers(0)]);
-        // Those of one end fail alone, or no others are used.
+        // Each of these rails has failed with one rail only, or always by the same way.
         assert_eq!(said([2, 2], &[(0, 0), (1, 1)]), [way(0, 0), way(1, 1)]);
         assert_eq!(said([2, 2], &[(0, 1); 3]), [way(0, 1); 3]);
-        // One end has one rail, which still works with others.
+        // One end has one rail, which still works with other rails of the peer.
         assert_eq!(said([1, 2], &[(0, 1), (0, 0)]), [Peers(1), Own(0)]);
         assert_eq!(said([2, 1], &[(1, 0)]), [Own(1)]);
         assert_eq!(said([1, 1], &[(0, 0)]), [Own(0)]);
-        // What has failed long ago says nothing.
+        // Failures of long ago do not count.
         let late = [(0, 0), (1, 1), (1, 1), (1, 1), (1, 1), (0, 1)];
         assert_eq!(said([2, 2], &late)[5], Peers(1));
     }

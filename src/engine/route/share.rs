@@ -1,35 +1,34 @@
-//! How many slices a lane may have in flight beside the other lanes of its link.
+//! The number of slices that a lane may have in flight beside the other lanes of its link.
 //!
-//! A lane that took all that its queue has room for would take most of the slices that are left when its worker wakes first. A
-//! slow lane would have hundreds of them when the others have none left, and each transfer would wait for it. So a lane takes
-//! slices as long as it finishes them no later than the other lanes finish theirs. A lane may always have two chains in flight.
-//! So no lane waits for a thread that is not running, and each learns how fast it is.
+//! If a lane took as many slices as its queue has room for, the lane whose worker wakes first would take most of the slices that are left.
+//! A slow lane would have hundreds of them when the other lanes have none left, and each transfer would wait for it. So a lane takes slices
+//! as long as it finishes them no later than the other lanes finish theirs. A lane may always have two chains in flight. So no lane waits
+//! for a thread that is not running, and each lane learns how fast it is.
 
 use std::time::{Duration, Instant};
 
-/// Chains that a lane may always have in flight.
+/// The number of chains that a lane may always have in flight.
 pub(in crate::engine) const LEAST: u32 = 2;
-/// Number of slices after which a lane measures anew how fast it is.
+/// The number of slices after which a lane measures its speed anew.
 const COUNTED: u32 = 64;
-/// Longest time for which it waits for them.
+/// Longest time for which a lane waits for these slices.
 const COUNTED_IN: Duration = Duration::from_millis(4);
-/// The last measurement counts for one part in so many.
+/// The last measurement has a weight of one part in so many.
 const WEIGHT: u64 = 4;
 
-/// What a lane has to finish.
+/// What a lane still has to finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Backlog {
-    /// Slices in flight.
+    /// The number of slices in flight.
     pub(in crate::engine) in_flight: u32,
-    /// Nanoseconds from one completion to the next; 0: not known.
+    /// The nanoseconds from one completion to the next. 0: not known.
     pub(in crate::engine) each: u64,
-    /// Nanoseconds since the last completion, or since the first slice was posted to an idle lane.
+    /// The nanoseconds since the last completion, or since the first slice was posted to an idle lane.
     pub(in crate::engine) since: u64,
 }
 
 impl Backlog {
-    /// Returns in how many nanoseconds the backlog is finished. A lane whose speed is not known is taken to be as fast as the
-    /// lane that asks.
+    /// Returns in how many nanoseconds the backlog is finished. A lane of unknown speed counts as fast as the lane that asks.
     fn ends_in(self, own_each: u64) -> u64 {
         let each = self.each_or(own_each);
         match self.in_flight {
@@ -52,7 +51,7 @@ pub(in crate::engine) fn window(
     others: impl Iterator<Item = Backlog>,
 ) -> u32 {
     let least = LEAST * chain;
-    // The first number says when the first of the others is through, and the second how long the fastest lane takes for one slice.
+    // `soonest` is the time until the first other lane has finished, and `fastest` the time that the fastest lane takes for one slice.
     let both = others.map(|it| (it.ends_in(each), it.each_or(each)));
     let Some((soonest, fastest)) = both.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))) else {
         return u32::MAX;
@@ -62,7 +61,7 @@ pub(in crate::engine) fn window(
     least.max(u32::try_from(like_others).unwrap_or(u32::MAX))
 }
 
-/// How fast a lane completes while it has something to do.
+/// The speed at which a lane completes slices while it has any.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Tempo {
     /// The time since which completions are counted. None: nothing is in flight.
@@ -130,9 +129,9 @@ mod tests {
     #[test]
     fn a_slow_lane_has_what_it_finishes_while_the_others_finish_theirs() {
         let others = [busy(512, 10), busy(500, 10)];
-        // It finishes 50 while they finish 500, and 1 while they finish most of a chain.
+        // The slow lane finishes 50 slices while the others finish 500, and 1 while they finish most of a chain.
         assert_eq!(window(16, 100, others.into_iter()), 51);
-        // The others may go on as if it were as fast.
+        // The other lanes may go on as if the slow lane were as fast.
         assert_eq!(window(16, 10, [busy(51, 100)].into_iter()), 526);
         assert_eq!(window(16, 0, others.into_iter()), 32, "before it knows");
         assert_eq!(window(16, 10, [busy(40, 0)].into_iter()), 56);
@@ -159,7 +158,7 @@ mod tests {
         tempo.post(at(9000));
         tempo.complete(64, 0, at(9064));
         assert_eq!(tempo.each(), 1000);
-        // Half of the speed shows by and by.
+        // Half of the speed shows after a while.
         for round in 0..30 {
             tempo.post(at(10_000 + round * 200));
             tempo.complete(64, 0, at(10_128 + round * 200));

@@ -29,7 +29,7 @@ impl Transfers {
         let mut plan = Plan::new(self.cut, self.gather)?;
         moves.plan_into(&mut plan, &tables, counts)?;
         let reaches_gpu = check_remote(&plan, &tables.remote)?;
-        // Each post asks again: what the peer has may change.
+        // Each post chooses again, since the peer's regions may change.
         copiers::choose(&plan, link, &tables, reaches_gpu)?;
         Ok(Arc::new(Prepared {
             plan,
@@ -42,7 +42,7 @@ impl Transfers {
         }))
     }
 
-    /// Takes all operations of a vector, or none.
+    /// Begins a transfer of all `moves`, or takes none of them.
     pub(in crate::engine) fn submit(
         &self,
         link: &Arc<Link>,
@@ -72,7 +72,7 @@ impl Transfers {
         prepared: &Arc<Prepared>,
         how: How,
     ) -> Result<TransferId, EngineError> {
-        // This comes before the check of the peer: both engines may be connected to it.
+        // This check comes before that of the peer, since two engines may be connected to one peer.
         if prepared.engine != self.engine() {
             let (by, engine) = (prepared.engine, self.engine());
             return Err(EngineError::PreparedElsewhere { by, engine });
@@ -158,7 +158,7 @@ fn enter(body: &mut Body, way: &Way) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Returns the rails of the peer that are near all of the memory that a transfer reaches at the peer. 0: none is known, or slices go by
+/// Returns the rails of the peer that are near all memory of the peer that the transfer reaches. 0: no such rail is known, or slices go by
 /// any rail.
 fn near_of(plan: &Plan, way: &Way) -> u8 {
     if !way.link.lanes().is_near() {
@@ -171,7 +171,7 @@ fn near_of(plan: &Plan, way: &Way) -> u8 {
         .unwrap_or(0)
 }
 
-/// Refuses what the peer has not allowed, as far as it has said. Returns whether some of the peer's memory is a GPU's.
+/// Refuses operations that the peer has not allowed, as far as this end knows. Returns whether some of the peer's memory is a GPU's.
 fn check_remote(plan: &Plan, remote: &RemoteTable) -> Result<bool, EngineError> {
     let mut is_of_gpu = false;
     for it in plan.remotes() {
@@ -201,7 +201,7 @@ fn enter_all(plan: &Plan, local: &LocalTable) -> Result<(), EngineError> {
         for number in plan.local_regions().take(nth) {
             local.get(number).inspect(|region| region.owner.leave());
         }
-        // It was taken away since the plan was made.
+        // The region was taken away since the plan was made.
         return Err(EngineError::NotRegistered {
             operation: it.operation,
             side: Side::Local,

@@ -1,4 +1,4 @@
-//! The end of a transfer: its slices finish, it is closed, and it is concluded once the HCA has nothing more of it. The report.
+//! The end of a transfer: its slices finish, it is closed, and it is concluded once the HCA has nothing more of it. Its report is here too.
 
 use std::sync::Arc;
 
@@ -28,11 +28,11 @@ pub(super) struct Conclusions {
     waiting: Waiting,
     totals: Totals,
     flushes: Arc<Flushes>,
-    /// How often a slice is posted again at most.
+    /// The most times that a slice is posted again.
     retry: u32,
 }
 
-/// A transfer of which slices are to be posted again, for workers that have not heard of it.
+/// A transfer with slices that are to be posted again, which workers have not heard of.
 #[derive(Debug)]
 pub(super) struct Again {
     pub(super) task: Task,
@@ -43,7 +43,7 @@ pub(super) struct Again {
 #[derive(Debug)]
 pub(super) struct Cancelled {
     pub(super) link: Arc<Link>,
-    /// No worker holds slices of it: whoever cancels sees to the conclusion.
+    /// True if no worker holds slices of it. Then the thread that cancels lets it be concluded.
     pub(super) is_settled: bool,
 }
 
@@ -83,20 +83,20 @@ impl Conclusions {
         })
     }
 
-    /// Gives the slot of a transfer back that has not begun.
+    /// Gives back the slot of a transfer that has not begun.
     pub(super) fn give_slot_back(&self, id: TransferId) -> Result<(), EngineError> {
         self.slots.conclude(id, Outcome::Failed)?;
         self.release(id)
     }
 
-    /// Gives the slot of a concluded transfer back.
+    /// Gives back the slot of a concluded transfer.
     pub(super) fn release(&self, id: TransferId) -> Result<(), EngineError> {
         self.slots.release(id)?;
         self.waiting.change();
         Ok(())
     }
 
-    /// Counts a transfer of so many slices that begins.
+    /// Counts a transfer of `slices` slices that begins.
     pub(super) fn begin(&self, slices: u32) {
         self.totals.submit(slices);
     }
@@ -115,8 +115,8 @@ impl Conclusions {
         self.fail(place);
     }
 
-    /// Sees to a slice that was posted and has failed by this cause. If it may, another QP of the link posts it again at once:
-    /// only the conclusion waits for the fence. Returns the transfer, if workers are to hear of that.
+    /// Handles a slice that was posted and has failed by this cause. If it may be retried, another QP of the link posts it again at once:
+    /// only the conclusion waits for the fence. Returns the transfer if workers must hear of the retry.
     pub(super) fn flushed(
         &self,
         place: &Place,
@@ -128,7 +128,7 @@ impl Conclusions {
         let (Some(id), Some(way)) = (body.id, &body.way) else {
             return None;
         };
-        // All copies cross alike: the first stands for them.
+        // All lanes that copy have the same crossing, so the first stands for all.
         let lane = lost.lane.unwrap_or(way.link.lanes().qps());
         let by = By {
             qp: lost.qp,
@@ -137,7 +137,7 @@ impl Conclusions {
         place
             .failures
             .note(body.first_cause(tag.slice, by, Some(cause)));
-        // A WRITE of a QP that has failed may have counted; a copy that has failed has not.
+        // A WRITE of a QP that has failed may have counted at the peer. A copy that has failed has not.
         let may_count = body.counter.is_some() && lost.lane.is_some();
         let slice = LostSlice {
             slice: tag.slice,
@@ -153,7 +153,7 @@ impl Conclusions {
                 self.fail(place);
                 None
             }
-            // Each worker has the transfer until nothing is left that it may take, so workers hear only of the first of a kind.
+            // Each worker has the transfer until no slice is left that it may take. So workers hear only of the first slice of each kind.
             Fate::Again { is_news } => is_news.then(|| Again {
                 task: Task {
                     id,
@@ -173,7 +173,7 @@ impl Conclusions {
 
     /// Closes a transfer for this reason: workers take no more slices of it. A worker calls this.
     pub(super) fn close(&self, place: &Place, id: TransferId, why: Close) {
-        // No other transfer begins in the slot while the body is read.
+        // The lock makes sure that no other transfer begins in the slot.
         let body = place.read();
         let Some(way) = body.way_of(id) else {
             return;
@@ -216,7 +216,7 @@ impl Conclusions {
         }))
     }
 
-    /// Settles after the change that has closed the account, and after that by which slices to be posted again were given up.
+    /// Settles by the change that has closed the account, then by the change that gave up slices to be posted again.
     fn settle_by_both(&self, place: &Place, closed: Change, given_up: Option<Change>) {
         self.settle_by(place, closed);
         if let Some(change) = given_up {
@@ -256,7 +256,7 @@ impl Conclusions {
         self.conclude(place, id, outcome, fence);
     }
 
-    /// Concludes the transfer of the slot, if it is one of this link, which has ended. No worker has a lane of the link, so none
+    /// Concludes the transfer of the slot if it is a transfer of this link, which has ended. No worker has a lane of the link, so none
     /// finishes a slice of the transfer.
     pub(super) fn write_off(
         &self,
@@ -300,7 +300,7 @@ impl Conclusions {
         let handed = place.account.load().handed();
         let (notice, is_for_nic) = (body.notice.take(), body.is_for_nic());
         drop(body);
-        // A thread that sees the conclusion may end the connection, so the notice goes first.
+        // A thread that sees the conclusion may end the connection, so the notice is sent before it.
         if let Some(notice) = notice {
             notice.conclude(outcome, first);
         }
@@ -312,7 +312,7 @@ impl Conclusions {
         self.waiting.conclude(id);
     }
 
-    /// Flushes the GPU into whose memory the transfer has read, if that is needed. Returns false if the flush fails.
+    /// Flushes the GPUs if the transfer has read into memory of a GPU and a flush is needed. Returns false if the flush fails.
     fn flush_reads(&self, place: &Place, id: TransferId) -> bool {
         if !self.flushes.is_needed() {
             return true;
@@ -350,7 +350,7 @@ impl Conclusions {
     }
 }
 
-/// Returns the report of a transfer that is concluded, of which `handed` slices were handed out.
+/// Returns the report of a concluded transfer, of which `handed` slices were handed out.
 fn report(body: &Body, outcome: Outcome, failures: &Failures, handed: u32) -> Report {
     let known = failures.told();
     let mut operations = vec![OperationStatus::Done; body.operations as usize];

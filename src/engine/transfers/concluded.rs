@@ -16,7 +16,7 @@ use crate::engine::transfers::Transfers;
 pub struct Concluded {
     transfers: Arc<Transfers>,
     id: TransferId,
-    /// The key of its waker, while it has one.
+    /// The key of the future's waker, while it has one.
     key: Option<u64>,
 }
 

@@ -1,8 +1,8 @@
-//! Which GPU copies a transfer within this machine.
+//! The choice of the GPU that copies a transfer within this machine.
 //!
-//! A transfer with memory of a GPU at either end is copied if one GPU reaches all memory of both ends. If memory of this side is a
-//! GPU's, that GPU copies. Otherwise the GPU of the peer copies within a process, and any GPU of this side between processes. If no GPU
-//! reaches all, the NIC moves the whole transfer.
+//! A transfer with memory of a GPU at either end is copied if one GPU reaches all memory of both ends. If memory of this side is a GPU's,
+//! that GPU copies. If not, the GPU of the peer copies within a process, and any GPU of this side between processes. If no GPU reaches all
+//! memory, the NIC moves the whole transfer.
 
 use std::sync::Arc;
 
@@ -13,22 +13,22 @@ use crate::engine::route::link::Link;
 use crate::gpu::Gpu;
 use crate::provider::local::Reach;
 
-/// How many regions of the peer are remembered once the GPU is known to reach them. A transfer with more asks about some again.
+/// The most regions of the peer that are remembered as reached by the GPU. A transfer with more regions asks again about some.
 const KNOWN: usize = 32;
 
 /// What moves memory of GPUs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct By {
-    /// Some memory of this side is a GPU's.
+    /// True if some memory of this side is a GPU's.
     pub(super) has_gpu: bool,
-    /// The number of the GPU that copies; 0: none does.
+    /// The number of the GPU that copies. 0: none does.
     pub(super) copier: u8,
 }
 
 /// Chooses what moves a transfer. `reaches_gpu`: some memory of the peer may be a GPU's.
 ///
 /// # Errors
-/// [`EngineError::LocalGpu`]: copies alone are allowed, and no GPU makes them.
+/// [`EngineError::LocalGpu`]: only copies are allowed, and no GPU makes them.
 pub(super) fn choose(
     plan: &Plan,
     link: &Link,
@@ -57,7 +57,7 @@ fn has_gpu(plan: &Plan, local: &LocalTable) -> bool {
     regions.any(|number| local.get(number).is_some_and(|it| it.keys.is_of_gpu()))
 }
 
-/// Returns the number of the GPU that copies, if one reaches all memory of both ends.
+/// Returns the number of the GPU that copies, if a GPU reaches all memory of both ends.
 fn copier(plan: &Plan, tables: &Tables, reach: &Reach) -> Option<u8> {
     let remote = |number| tables.remote.get(number);
     let gpu = match own_gpu(plan, &tables.local) {
@@ -87,8 +87,8 @@ fn copier(plan: &Plan, tables: &Tables, reach: &Reach) -> Option<u8> {
 /// No GPU reaches all memory of this side.
 struct NoCopier;
 
-/// Returns the GPU whose memory of this side the transfer has: the first, if several that reach each other have some. None: no memory of
-/// this side is a GPU's.
+/// Returns the GPU that has memory of this side in the transfer: the first, if there are several and they reach each other. Returns None if
+/// no memory of this side is a GPU's.
 fn own_gpu(plan: &Plan, local: &LocalTable) -> Result<Option<Arc<dyn Gpu>>, NoCopier> {
     let mut first: Option<&Arc<dyn Gpu>> = None;
     let regions = plan.local_regions().filter_map(|number| local.get(number));

@@ -1,4 +1,4 @@
-//! What has gone wrong with the transfer of a slot, and which of its slices are to be posted again.
+//! The failures of the transfer of a slot, and its slices that are to be posted again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,12 +15,12 @@ use crate::provider::Cause;
 /// A life of a lane on which a WQE has failed.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Lost {
-    /// The lane of the link, whose packets may be under way. None: it is a lane that copies.
+    /// The lane of the link, whose packets may still be under way. None: a lane that copies.
     pub(in crate::engine) lane: Option<usize>,
     pub(in crate::engine) life: u32,
-    /// The number of the QP. None: it is a lane that copies.
+    /// The number of the QP. None: a lane that copies.
     pub(in crate::engine) qp: Option<u32>,
-    /// The QP has failed by a WQE that was wrong itself. A WQE that was only flushed after that one has not been tried.
+    /// True if the QP has failed by a WQE that was wrong itself. Then a WQE that was only flushed has not been tried.
     pub(in crate::engine) is_refused: bool,
 }
 
@@ -28,22 +28,22 @@ pub(in crate::engine) struct Lost {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LostSlice {
     pub(super) slice: u32,
-    /// The lane; the number of QPs stands for all lanes that copy, since these reach the peer alike.
+    /// The number of the lane. The number of QPs stands for all lanes that copy, since these reach the peer in the same way.
     pub(super) lane: usize,
     pub(super) lost: Lost,
     pub(super) cause: Cause,
-    /// It may be posted again, as long as it has tries left.
+    /// True if the slice may be posted again while it has tries left.
     pub(super) may_retry: bool,
-    /// How often a slice is posted again at most.
+    /// The most times that a slice is posted again.
     pub(super) tries: u32,
 }
 
-/// What becomes of a slice that has failed.
+/// The fate of a slice that has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It has failed for good.
+    /// The slice has failed for good.
     Final,
-    /// A worker is to post it again. `is_news`: workers have not heard of a slice that failed on the lanes of this one.
+    /// A worker is to post the slice again. `is_news`: workers have not heard of a slice that failed on the same lanes.
     Again { is_news: bool },
 }
 
@@ -51,25 +51,25 @@ pub(super) enum Fate {
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     known: Mutex<Known>,
-    /// How many slices wait in `known` to be posted again.
+    /// The number of slices in `known` that wait to be posted again.
     to_retry: AtomicU32,
 }
 
 /// What is known of the failures.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    /// Slices that have failed for good.
+    /// The slices that have failed for good.
     pub(super) slices: Vec<u32>,
-    /// Slices that some worker is to post again. None once the account is closed.
+    /// The slices that some worker is to post again. The list is empty once the account is closed.
     to_retry: Vec<Retry>,
     tries: HashMap<u32, Tries>,
     pub(super) first: Option<FirstCause>,
-    /// Lives of lanes on which a slice was posted and failed, so that its packets may still be under way.
+    /// The lives of lanes on which a slice was posted and failed, so that its packets may still be under way.
     lost: Lives,
     pub(super) is_remote_unknown: bool,
-    /// What was read is not known to have come to the GPU.
+    /// True if a flush has failed, so that bytes that were read may not have come to the GPU.
     pub(super) is_unflushed: bool,
-    /// The worker that held some of it and has panicked.
+    /// The panic of a thread that held slices of the transfer.
     pub(super) panicked: Option<ThreadPanicked>,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Known {
 #[derive(Clone, Copy, Debug)]
 struct Retry {
     slice: u32,
-    /// A bit for each lane on which it has failed. It goes to a lane that these failures do not concern, as far as such a lane works.
+    /// A bit for each lane on which it has failed. The slice goes to a lane with few doubts after these failures, if such a lane works.
     tried: u32,
 }
 
@@ -104,7 +104,7 @@ impl Failures {
         self.to_retry.store(0, Ordering::Relaxed);
     }
 
-    /// Keeps `first`, if it is the first failure, or if the failure that is kept only follows from another and `first` does not.
+    /// Keeps `first` if no failure is kept, or if the kept failure is a flush and `first` is not.
     pub(super) fn note(&self, first: FirstCause) {
         let is_better = |kept: FirstCause| {
             kept.cause.is_some_and(Cause::is_flush) && first.cause.is_some_and(|it| !it.is_flush())
@@ -120,7 +120,7 @@ impl Failures {
         self.known().slices.push(slice);
     }
 
-    /// Notes a slice that was posted and has failed. Returns whether it is to be posted again, or has failed for good.
+    /// Notes a slice that was posted and has failed. Returns whether it is to be posted again or has failed for good.
     pub(super) fn lose(&self, it: &LostSlice, account: &AtomicAccount, totals: &Totals) -> Fate {
         let mut known = self.known();
         if let Some(life) = it.lost.lane.and_then(|lane| known.lost.get_mut(lane)) {
@@ -129,7 +129,7 @@ impl Failures {
         let tries = known.tries.entry(it.slice).or_default();
         let is_try = !(it.lost.is_refused && it.cause.is_flush());
         let has_tries = tries.count < it.tries || !is_try && it.tries > 0;
-        // A thread that closes the account gives up, after that, the slices that are to be posted again.
+        // A thread that closes the account gives up the slices that are to be posted again, and does so after that.
         if !(it.may_retry && has_tries) || account.load().is_closed() {
             known.slices.push(it.slice);
             return Fate::Final;
@@ -147,7 +147,7 @@ impl Failures {
         Fate::Again { is_news }
     }
 
-    /// Takes up to `most` slices that are to be posted again, and that `takes` by the lanes on which they have failed.
+    /// Takes up to `most` slices that are to be posted again. `takes` accepts them by the lanes on which they have failed.
     pub(super) fn take(
         &self,
         most: u32,
@@ -163,7 +163,7 @@ impl Failures {
         }
         let most = most as usize;
         let mut taken = Vec::new();
-        // Most have failed on the same lanes, so the last answer is kept.
+        // Most slices have failed on the same lanes, so the last answer is kept.
         let mut last = (0, takes(0));
         known.to_retry.retain(|retry| {
             if last.0 != retry.tried {
@@ -187,13 +187,13 @@ impl Failures {
         let left = std::mem::take(&mut known.to_retry);
         self.tell(&known);
         known.slices.extend(left.iter().map(|it| it.slice));
-        // Under the lock: no other thread finishes one of them too.
+        // The lock is held, so no other thread finishes one of these slices too.
         totals.give_up(count(left.len()));
         (!left.is_empty()).then(|| account.finish(count(left.len()), true))
     }
 
-    /// Finishes all slices of a transfer of `total` slices, since a thread has panicked and no other finishes them. Returns what
-    /// has become of the account.
+    /// Finishes all slices of a transfer of `total` slices: a thread has panicked, and no other thread finishes them. Returns the change of
+    /// the account.
     pub(super) fn write_off(
         &self,
         panicked: &ThreadPanicked,
@@ -221,8 +221,8 @@ impl Failures {
         }
     }
 
-    /// Notes at the conclusion whether the peer's memory is unknown, and the failure of a flush, if there is one. Returns the
-    /// first failure.
+    /// Notes at the conclusion whether the peer's memory is unknown, and the failure of a flush, if there is one. Returns the first
+    /// failure.
     pub(super) fn conclude(
         &self,
         is_remote_unknown: bool,
@@ -240,7 +240,7 @@ impl Failures {
         self.known().lost
     }
 
-    /// Returns what is known. The slices that have failed for good are in order.
+    /// Returns what is known of the failures. The slices that have failed for good are sorted.
     pub(super) fn told(&self) -> Known {
         let mut known = self.known();
         known.slices.sort_unstable();

@@ -1,8 +1,8 @@
-//! The transfers of an engine, as submitters, workers and waiters share them. No provider is named here.
+//! The transfers of an engine, as submitters, workers and waiters share them. This part names no provider.
 //!
-//! A transfer has a slot. The submitter writes its body before workers learn of it, and the workers read it. The account is the
-//! one word that changes while it runs. The next transfer in a slot uses its memory again. So a transfer allocates none once its
-//! slot has had a similar one.
+//! A transfer has a slot. The submitter writes its body before workers learn of the transfer, and workers only read the body. The account
+//! is the one word that changes while the transfer runs. The next transfer in the slot uses its memory again. So a transfer allocates no
+//! memory once its slot has had a similar one.
 
 mod begin;
 mod conclude;
@@ -55,15 +55,15 @@ pub(super) struct Transfers {
     gather: u32,
 }
 
-/// How many transfers an engine has, and how they are cut and shared out.
+/// The number of transfers of an engine, and how they are cut and shared out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) slots: u32,
     pub(super) workers: u32,
-    /// How often a slice is posted again at most.
+    /// The most times that a slice is posted again.
     pub(super) retry: u32,
     pub(super) cut: Cut,
-    /// Most local ranges of a slice.
+    /// The most local ranges of a slice.
     pub(super) gather: u32,
 }
 
@@ -88,7 +88,7 @@ impl Transfers {
         self.ends.slots().engine()
     }
 
-    /// Returns the GPUs that are flushed before this side tells of bytes.
+    /// Returns the GPUs that are flushed before this side reports bytes.
     pub(super) fn flushes(&self) -> &Arc<Flushes> {
         self.ends.flushes()
     }
@@ -103,7 +103,7 @@ impl Transfers {
         self.ends.waiting()
     }
 
-    /// Returns how many transfers there may be.
+    /// Returns the number of slots.
     pub(super) fn slots(&self) -> usize {
         self.places.len()
     }
@@ -118,7 +118,7 @@ impl Transfers {
         self.ends.totals().count(outcome)
     }
 
-    /// Returns what was done since the engine was made.
+    /// Returns what the engine has done since it was made.
     pub(super) fn statistics(&self) -> Statistics {
         self.ends.totals().look(|| self.queues.slices())
     }
@@ -128,7 +128,7 @@ impl Transfers {
         self.place(id).link_of(id)
     }
 
-    /// Returns the links of transfers that are not concluded, where `worker` has a lane.
+    /// Returns the links of transfers that are not concluded, as far as `worker` has a lane of them.
     pub(super) fn links_of(&self, worker: u32) -> Vec<Arc<Link>> {
         let bodies = self.places.iter().map(Place::read);
         let links = bodies.filter_map(|body| Some(Arc::clone(&body.way.as_ref()?.link)));
@@ -136,7 +136,7 @@ impl Transfers {
         links.filter(is_shared).collect()
     }
 
-    /// Returns the rails by which slices of its connection are in flight, of a transfer that is not concluded.
+    /// Returns the rails by which slices of the transfer's connection are in flight, if the transfer is not concluded.
     pub(super) fn stalled(&self, id: TransferId) -> Vec<Stalled> {
         self.place(id).stalled(id)
     }
@@ -175,7 +175,7 @@ impl Transfers {
         self.ends.report(self.place_in(id)?, id)
     }
 
-    /// Adds slices of the transfer to `chain`, for a lane with this crossing that has so much room.
+    /// Adds slices of the transfer to `chain`, for a lane with this crossing and so much room.
     pub(super) fn pull(
         &self,
         id: TransferId,
@@ -186,7 +186,7 @@ impl Transfers {
         self.place(id).pull(id, room, crossing, chain)
     }
 
-    /// Returns whether copies have no part in the transfer.
+    /// Returns whether copies cannot move the transfer.
     pub(super) fn is_for_nic(&self, id: TransferId) -> bool {
         self.place(id).is_for_nic(id)
     }
@@ -202,7 +202,7 @@ impl Transfers {
             .refused(&self.places[tag.slot as usize], tag.slice, by);
     }
 
-    /// Sees to a slice that was posted and has failed by this cause. Workers hear of it if it is to be posted again.
+    /// Handles a slice that was posted and has failed by this cause. Workers hear of it if it is to be posted again.
     pub(super) fn flushed(&self, tag: Tag, lost: Lost, cause: Cause) {
         let place = &self.places[tag.slot as usize];
         if let Some(Again { task, link }) = self.ends.flushed(place, tag, lost, cause) {
@@ -238,7 +238,7 @@ impl Transfers {
         Ok(())
     }
 
-    /// Takes the first step of a cancel, before the next.
+    /// Takes the first step of a cancel, and not the next.
     #[cfg(test)]
     pub(super) fn begin_cancel(&self, id: TransferId) {
         self.place(id).account.close(Close::Cancelled);
@@ -249,15 +249,16 @@ impl Transfers {
         self.ends.settle(self.place(id), id);
     }
 
-    /// Both ends have reset the pair of a lane: concludes the transfers that have waited for that, unless they wait for another lane.
+    /// Notes that both ends have reset the pair of a lane. Concludes the transfers that have waited for that, unless they wait for another
+    /// lane.
     pub(super) fn fence_lane(&self, link: &Link, lane: usize) {
         for id in link.fences().fence_lane(lane) {
             self.settle(id);
         }
     }
 
-    /// The link has ended, and its fence stands: concludes the transfers that have waited for it, and what a worker held that has
-    /// panicked.
+    /// Notes that the link has ended and its fence stands. Concludes the transfers that have waited for the fence, and the slices that a
+    /// panicked worker held.
     pub(super) fn end(&self, link: &Link, fence: Fence) {
         let left = link.fences().fence_all(fence);
         for id in left.waiting {
@@ -268,7 +269,7 @@ impl Transfers {
         }
     }
 
-    /// Concludes all transfers of a link that has ended. No worker has a lane of it, so none finishes a slice of them.
+    /// Concludes all transfers of a link that has ended. No worker has a lane of the link, so none finishes a slice of them.
     pub(super) fn write_off(&self, link: &Link, panicked: &ThreadPanicked, fence: Fence) {
         for place in &self.places {
             self.ends.write_off(place, link, panicked, fence);
@@ -280,7 +281,7 @@ impl Transfers {
         &self.places[id.slot() as usize]
     }
 
-    /// Returns the slot of a transfer, which a program has named. An error says that it is of another engine.
+    /// Returns the slot of a transfer that a program has named. The error says that it is of another engine.
     fn place_in(&self, id: TransferId) -> Result<&Place, EngineError> {
         self.poll(id).map(|_| self.place(id))
     }

@@ -1,4 +1,4 @@
-//! A slot: what its transfer is, how far it is, and what has gone wrong with it.
+//! A slot: the body, the account and the failures of its transfer.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -23,32 +23,32 @@ use crate::provider::Cause;
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) account: AtomicAccount,
-    /// Slices of the transfer.
+    /// The number of slices of the transfer.
     pub(super) total: AtomicU32,
     pub(super) body: RwLock<Body>,
     pub(super) failures: Failures,
 }
 
-/// What a transfer is. Its submitter writes it before any worker knows the transfer.
+/// The body of a transfer. Its submitter writes it before any worker knows the transfer.
 #[derive(Debug)]
 pub(super) struct Body {
     pub(super) id: Option<TransferId>,
     /// The plan of a transfer that was not prepared.
     pub(super) own: Plan,
     pub(super) operations: u32,
-    /// Some WRITE goes where one comes from.
+    /// True if a WRITE writes to memory from which another WRITE reads.
     pub(super) overlaps: bool,
     pub(super) prepared: Option<Arc<Prepared>>,
-    /// Some memory of the peer is a GPU's.
+    /// True if some memory of the peer is a GPU's.
     pub(super) reaches_gpu: bool,
-    /// Some memory of this side is a GPU's.
+    /// True if some memory of this side is a GPU's.
     pub(super) has_gpu: bool,
-    /// The number of the GPU that copies it within this machine; 0: none does.
+    /// The number of the GPU that copies the transfer within this machine. 0: none does.
     pub(super) copier: u8,
     pub(super) deadline: Option<Instant>,
     /// The counter of the peer at which each operation counts.
     pub(super) counter: Option<u32>,
-    /// Rails of the peer that are near all of its memory; 0: any will do.
+    /// A bit for each rail of the peer that is near all of the transfer's memory there. 0: any rail will do.
     pub(super) near: u8,
     /// The notice that is sent when the transfer is concluded.
     pub(super) notice: Option<Attached>,
@@ -71,12 +71,12 @@ pub(in crate::engine) struct By {
 }
 
 impl Body {
-    /// Returns the plan: the prepared one, or its own.
+    /// Returns the plan: the prepared one, or the slot's own.
     pub(super) fn plan(&self) -> &Plan {
         self.prepared.as_ref().map_or(&self.own, |it| &it.plan)
     }
 
-    /// Returns the way of transfer `id`, if the slot has it and it is not concluded.
+    /// Returns the way of transfer `id`, if the slot has that transfer and it is not concluded.
     pub(super) fn way_of(&self, id: TransferId) -> Option<&Way> {
         self.way.as_ref().filter(|_| self.id == Some(id))
     }
@@ -91,7 +91,7 @@ impl Body {
         self.has_gpu && self.plan().remotes().any(|it| it.kind == Kind::Read)
     }
 
-    /// Returns the failure of this slice, or of the slices from this one on, which were never posted.
+    /// Returns the failure of slice `slice`. If slices were never posted, `slice` is the first of them.
     pub(super) fn first_cause(&self, slice: u32, by: By, cause: Option<Cause>) -> FirstCause {
         let found = self.plan().range(slice..slice.saturating_add(1)).next();
         let (operation, remote) = found.map_or((0, 0), |it| (it.operations.start, it.remote));
@@ -106,7 +106,7 @@ impl Body {
 }
 
 impl Place {
-    /// Returns an empty slot, whose transfers are cut like this and whose WQEs gather up to `gather` ranges.
+    /// Returns an empty slot. Its transfers are cut by `cut`, and their WQEs gather up to `gather` ranges.
     pub(super) fn new(cut: Cut, gather: u32) -> Result<Self, EngineError> {
         let body = Body {
             id: None,
@@ -156,7 +156,7 @@ impl Place {
         change.settles(self.total())
     }
 
-    /// Returns whether copies have no part in transfer `id`.
+    /// Returns whether copies cannot move transfer `id`.
     pub(super) fn is_for_nic(&self, id: TransferId) -> bool {
         let body = self.read();
         body.id == Some(id) && body.is_for_nic()
@@ -168,7 +168,7 @@ impl Place {
         Some(Arc::clone(&body.way_of(id)?.link))
     }
 
-    /// Returns the rails by which slices of the connection of transfer `id` are in flight. There are none if it is concluded.
+    /// Returns the rails by which slices of the connection of transfer `id` are in flight. The list is empty if it is concluded.
     pub(super) fn stalled(&self, id: TransferId) -> Vec<Stalled> {
         let link = self.link_of(id);
         link.map(|link| link.flows().stalled(link.lanes()))

@@ -1,4 +1,4 @@
-//! What a program says of a transfer: how it is to run, and that it will be posted many times.
+//! Transfers as programs describe them: a plan that is posted many times, and options.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ pub struct Prepared {
     pub(super) overlaps: bool,
     pub(super) reaches_gpu: bool,
     pub(super) tables: Tables,
-    /// The number of the engine whose memory it moves.
+    /// The number of the engine that has prepared it, whose memory it moves.
     pub(super) engine: u32,
-    /// The life of the peer to which it goes.
+    /// The life of the peer for which it was prepared.
     pub(super) incarnation: u64,
 }
 
@@ -25,7 +25,7 @@ pub struct Prepared {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Moves<'a> {
     pub(in crate::engine) operations: &'a [Operation],
-    /// Some WRITE goes where one comes from.
+    /// True if a WRITE writes to memory from which another WRITE reads.
     pub(in crate::engine) overlaps: bool,
 }
 
@@ -57,19 +57,19 @@ impl Moves<'_> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options<'a> {
-    /// When this time is over, no more slices are posted, as if the transfer were cancelled. Default none: the deadline of the engine's
+    /// The time after which no more slices are posted, as if the transfer were cancelled. Default none: the deadline of the engine's
     /// configuration holds.
     pub deadline: Option<Duration>,
-    /// Each operation counts once at this [counter](crate::engine::Counter) of the peer, after its last byte. All operations are WRITEs.
-    /// Each is one WRITE of the HCA, by one QP, and is never posted again. If it fails the transfer fails, although the peer may have
-    /// counted it. Default none.
+    /// The [counter](crate::engine::Counter) of the peer at which each operation counts once, after its last byte. All operations must be
+    /// WRITEs. Each is one WRITE of the HCA, by one QP, and is never posted again. If it fails the transfer fails, although the peer may
+    /// have counted it. Default none.
     pub counter: Option<u32>,
-    /// The peer's program gets these bytes after the last byte of the transfer, up to
-    /// [`MOST_NOTICE_BYTES`](crate::engine::MOST_NOTICE_BYTES). If the transfer fails, it gets them too, with the outcome and the first
-    /// cause. Default none.
+    /// The bytes that the peer's program gets after the last byte of the transfer, up to
+    /// [`MOST_NOTICE_BYTES`](crate::engine::MOST_NOTICE_BYTES). If the transfer fails, the program gets them too, with the outcome and the
+    /// first cause. Default none.
     pub notice: Option<&'a [u8]>,
-    /// While no slot is free, or the peer has no room for the notice, the call that begins the transfer waits, at most for this time.
-    /// Default 0: it never waits.
+    /// The longest wait of the call that begins the transfer, while no slot is free or the peer has no room for the notice. Default 0: the
+    /// call never waits.
     pub wait: Duration,
 }
 

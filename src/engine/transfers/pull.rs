@@ -1,4 +1,4 @@
-//! Workers take slices of a transfer, or learn which other lanes take them.
+//! How workers take slices of a transfer, or learn which other lanes take them.
 
 use std::ops::Range;
 
@@ -11,32 +11,31 @@ use crate::engine::route::crossing::{Crossing, NO_RAIL};
 use crate::engine::route::link::Link;
 use crate::provider::{Chain, LocalRange, Tag, Verb};
 
-/// A lane takes at most this part of its even share of the slices that are left: one in `PART`. So no lane has many slices when
-/// another has none.
+/// A lane takes at most one in `PART` of its even share of the slices that are left. So no lane has many slices when another lane has none.
 const PART: u32 = 4;
 
-/// How much a lane takes.
+/// The number of slices that a lane takes.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Room {
-    /// Slices for which it has room.
+    /// The number of slices for which the lane has room.
     pub(in crate::engine) most: u32,
-    /// How many of them other lanes may take as well.
+    /// The number of slices among `most` that other lanes may take as well.
     pub(in crate::engine) shared: u32,
-    /// Slices that it takes also where few are left for all lanes.
+    /// The number of slices that the lane takes even if few are left for all lanes.
     pub(in crate::engine) chain: u32,
 }
 
-/// What a worker has taken of a transfer.
+/// The result of taking slices of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Pulled {
-    /// It has taken slices, and more may be left.
+    /// The worker has taken slices, and more may be left.
     Some,
     /// No slice is left for any worker.
     Nothing,
-    /// Some are left, of which other lanes are to take theirs first.
+    /// Slices are left, but other lanes are to take theirs first.
     Later,
-    /// What is left is for lanes that enter nearer to its memory, or by other rails than those on which it has failed: a bit for
-    /// each lane that takes some of it. If no bit is set, the worker asks again later.
+    /// The slices that are left are for other lanes: lanes that enter nearer to the memory, or by other rails than the slices have failed
+    /// on. Has a bit for each such lane. If no bit is set, the worker asks again later.
     Elsewhere(u32),
 }
 
@@ -77,7 +76,7 @@ impl Place {
         let account = self.account.load();
         let is_left = !account.is_closed() && account.handed() < plan.slices();
         let is_far = is_left && lanes.is_far(crossing, body.near);
-        // A transfer of one slice is given to one worker.
+        // One worker gets all of a small transfer.
         let left = if plan.is_small() || crossing.own == NO_RAIL {
             left
         } else {
@@ -99,8 +98,8 @@ impl Place {
         }
     }
 
-    /// Returns the answer to a lane that may take no slice that is left. Other lanes take the slices that are to be posted again,
-    /// and those that are to enter by the rails `near`.
+    /// Returns the answer to a lane that may take none of the slices that are left. Other lanes take the slices that are to be posted
+    /// again, and the slices that are to enter by the rails `near`.
     fn left_elsewhere(&self, near: Option<u8>, link: &Link, is_for_nic: bool) -> Pulled {
         if near.is_none() && !self.failures.has_retries() {
             return Pulled::Nothing;
@@ -110,7 +109,7 @@ impl Place {
         Pulled::Elsewhere(near | self.failures.takers(takers))
     }
 
-    /// Returns the answer to a lane that copies, where QPs move all of the transfer.
+    /// Returns the answer to a lane that copies, for a transfer that only QPs move.
     fn left_to_qps(&self, plan: &Plan, link: &Link) -> Pulled {
         let account = self.account.load();
         let is_left = !account.is_closed() && account.handed() < plan.slices();

@@ -1,4 +1,4 @@
-//! The run queues of workers: what others have for a worker, and the tallies of what it has done. A queue takes its memory once.
+//! The run queues of workers: items that others have for a worker, and tallies of what the worker has done. A queue takes its memory once.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,28 +12,28 @@ use crate::engine::limits::count;
 use crate::engine::route::link::Link;
 use crate::provider::{ProviderError, Wake};
 
-/// A transfer of which slices may be left, as workers have it.
+/// A transfer of which slices may be left, in the form that workers keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Task {
     pub(in crate::engine) id: TransferId,
     pub(in crate::engine) deadline: Option<Instant>,
 }
 
-/// What a worker is to do.
+/// An item of work for a worker.
 #[derive(Debug)]
 pub(in crate::engine) enum Item {
     /// Pull slices of this transfer.
     Transfer {
         task: Task,
         link: Arc<Link>,
-        /// The worker has not had it before.
+        /// True if the worker has not had the transfer before.
         is_new: bool,
     },
     /// Begin the grace of this transfer, which was closed.
     Closed(TransferId),
     /// Conclude this transfer, which its canceller has settled.
     Settle(TransferId),
-    /// Look at links and lanes: something of them has changed.
+    /// Look at links and lanes: some of them have changed.
     Look,
     /// Panic.
     #[cfg(test)]
@@ -50,9 +50,9 @@ pub(in crate::engine) struct RunQueue {
     items: Mutex<VecDeque<Item>>,
     has_items: AtomicBool,
     wake: Wake,
-    /// What the worker has done by its NIC.
+    /// The tally of the worker's work by its NIC.
     nic: Tally,
-    /// What the worker has done by copies within the machine.
+    /// The tally of the worker's work by copies within the machine.
     copies: Tally,
 }
 
@@ -68,12 +68,12 @@ impl Queues {
         &self.0[worker as usize]
     }
 
-    /// Gives a transfer to these workers, of which some may have it already.
+    /// Gives a transfer to these workers. Some may have it already.
     pub(in crate::engine) fn give(&self, task: Task, link: &Arc<Link>, workers: &[u32]) {
         self.push(task, link, workers, false);
     }
 
-    /// Gives a transfer to these workers, of which none has it.
+    /// Gives a transfer to these workers. None of them has it.
     pub(super) fn give_new(&self, task: Task, link: &Arc<Link>, workers: &[u32]) {
         self.push(task, link, workers, true);
     }
@@ -158,7 +158,7 @@ impl RunQueue {
     }
 
     fn items(&self) -> MutexGuard<'_, VecDeque<Item>> {
-        // Each change is whole.
+        // Each change under the lock is complete, so a poisoned lock does no harm.
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Where a slice that has failed may go, by pairings and dead rails.
+//! Tests of where a slice that has failed may go, by pairings and dead rails.
 
 use std::collections::VecDeque;
 
@@ -10,11 +10,11 @@ use crate::engine::memory::table::one_region_each;
 use crate::engine::route::crossing::RailCounts;
 use crate::engine::route::rails::RailKeys;
 
-/// Slices of one slot, and lanes by which they fail.
+/// A slot, and the lanes on which its slices fail.
 struct Rig {
     transfers: Transfers,
     crossings: Vec<Crossing>,
-    /// Whether a lane that has failed takes slices again at once, or none does until the end.
+    /// True if a lane that has failed takes slices again at once. If not, it takes none until the end.
     reopens: bool,
 }
 
@@ -24,7 +24,7 @@ const NO_ANSWER: Cause = Cause {
     vendor: 0,
 };
 
-/// One slot and one worker. Each slice is posted again up to `retry` times.
+/// Returns transfers with one slot and one worker. Each slice is posted again up to `retry` times.
 fn transfers(retry: u32) -> Transfers {
     let sizes = Sizes {
         slots: 1,
@@ -92,7 +92,7 @@ impl Rig {
         }
     }
 
-    /// Lets a slice fail on each of these lanes in turn. Returns the lanes that may take it then.
+    /// Lets a slice fail on each of these lanes in turn. Returns the lanes that may take the slice then.
     fn takers(&self, failed: &[usize], kind: Kind) -> Vec<usize> {
         let lanes = 0..self.crossings.len();
         let takes = |lane: &usize| {
@@ -116,7 +116,7 @@ impl Rig {
         lanes.filter(takes).collect()
     }
 
-    /// Checks that the slice comes to a lane that works before its tries are over, whichever lane takes it each time.
+    /// Checks that the slice reaches a working lane before its tries are over, whichever lane takes it each time.
     fn check(&self, is_dead: &impl Fn(Crossing) -> bool, failed: &mut Vec<usize>) {
         let kind = [Kind::Write, Kind::Read][failed.len() % 2];
         let takers = self.takers(failed, kind);
@@ -133,7 +133,7 @@ impl Rig {
     }
 }
 
-/// All lanes of engines with so many rails.
+/// Returns the lanes of engines with so many rails, for several numbers of QPs.
 fn pairings(own: usize, theirs: usize) -> Vec<Vec<Crossing>> {
     let mut all = Vec::new();
     for qps in [own.max(theirs), 4, MOST_QPS] {
@@ -163,7 +163,7 @@ fn with_a_dead_rail_at_either_end_or_both_a_slice_arrives_in_time() {
     for (own, theirs) in rails {
         for crossings in pairings(own, theirs) {
             for dead in 0..(own + 1) * (theirs + 1) {
-                // One after the last: none is dead.
+                // The number after the last rail means that no rail is dead.
                 let (dead_own, dead_theirs) = (dead % (own + 1), dead / (own + 1));
                 let is_dead = |it: Crossing| it.own == dead_own || it.theirs == dead_theirs;
                 if crossings.iter().all(|it| is_dead(*it)) {
@@ -220,7 +220,7 @@ fn a_transfer_says_what_it_waits_for() {
     assert_eq!(waits_for(&rig), Some(WaitsFor::Qp));
     link.open_lane(0);
     assert_eq!(waits_for(&rig), Some(WaitsFor::Room));
-    // It ends by the new life, and waits for the fence of the old one.
+    // The slice ends by the new life, and the transfer waits for the fence of the old one.
     assert!(rig.pulls(id, 0));
     rig.transfers.done(0, 1);
     assert_eq!(waits_for(&rig), Some(WaitsFor::Reset));

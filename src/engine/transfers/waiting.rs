@@ -1,6 +1,6 @@
-//! Waiters for a conclusion or for a slot: threads, and futures, of any executor.
+//! Waiters for a conclusion or for a slot: threads, and futures of any executor.
 //!
-//! Every change that may end a wait counts a turn. A waiter reads the count, looks, and sleeps only while the count is the same. A
+//! Every change that may end a wait counts a turn. A waiter reads the count, looks, and sleeps only while the count has not changed. A
 //! conclusion takes no lock if no thread waits.
 
 use std::collections::HashMap;
@@ -88,7 +88,7 @@ impl Waiting {
             }
         }
         self.count.fetch_add(1, Ordering::Relaxed);
-        // Pairs with the fence of `is_any`: either a waiter is seen, or it sees what has changed.
+        // Pairs with the fence of `is_any`: either the changing thread sees this waiter, or the waiter sees the change.
         fence(Ordering::SeqCst);
         Here(&self.count)
     }
@@ -119,7 +119,7 @@ impl Waiting {
         }
     }
 
-    /// Wakes those that wait for the transfer, which is concluded.
+    /// Wakes the waiters of the transfer, which is concluded.
     pub(in crate::engine) fn conclude(&self, id: TransferId) {
         if !self.is_any() {
             return;
@@ -130,13 +130,13 @@ impl Waiting {
         drop(state);
         self.count.fetch_sub(wakers.len(), Ordering::Relaxed);
         self.changed.notify_all();
-        // Not under the lock: a waker may run anything.
+        // The lock is not held: a waker may run any code.
         for (_, waker) in wakers {
             waker.wake();
         }
     }
 
-    /// Wakes threads, since something else has changed that one may wait for.
+    /// Wakes threads, since something has changed that they may wait for.
     pub(in crate::engine) fn change(&self) {
         if self.is_any() {
             self.state().turn += 1;
@@ -150,7 +150,7 @@ impl Waiting {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is whole.
+        // Each change under the lock is complete, so a poisoned lock does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -228,7 +228,7 @@ mod tests {
         for (future, waker) in futures.iter_mut().zip(&wakers) {
             assert!(poll(future, waker).is_pending());
         }
-        // Another executor takes the first over.
+        // Another executor takes the first future over.
         assert!(poll(&mut futures[0], &wakers[3]).is_pending());
         let [mut first, mut second, third] = futures;
         drop(third);

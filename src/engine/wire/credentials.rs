@@ -1,4 +1,4 @@
-//! The process and the user at the other end of a Unix socket, as the kernel says.
+//! The process and the user at the other end of a Unix socket, as the kernel reports them.
 
 // UNSAFETY: one system call, of which safe wrappers take a process id of 0 for none that can be.
 #![expect(unsafe_code, reason = "getsockopt")]
@@ -11,7 +11,7 @@ use rustix::process::geteuid;
 /// The process that has connected or listened, as it was at that moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Credentials {
-    /// The id of the process. 0: it is of another PID namespace.
+    /// The id of the process. 0: the process is of another PID namespace.
     pub(in crate::engine) process: i32,
     user: u32,
 }

@@ -1,4 +1,4 @@
-//! What tells the two ends of one connection from a stranger that sends back, or passes on, what engines say.
+//! Proof of the two ends of one connection, against a stranger that sends back, or passes on, what engines say.
 //!
 //! Each end draws a nonce for the connection and says which end it is. An end refuses its own nonce, and its own end. An engine
 //! keeps a digest for the other in its memory. The digest is of both nonces, of the end that keeps it, and of both TCP addresses
@@ -15,7 +15,7 @@ use crate::engine::wire::seal::Role;
 use crate::engine::wire::streams::{Stream, Whereabouts};
 use crate::provider::local::{Kept, draw};
 
-/// The first bytes of what is digested: they say what the digest is for.
+/// The first bytes of the digested text. They say what the digest is for.
 const PURPOSE: &[u8; 20] = b"warpverbs: a machine";
 
 /// Random words that one end draws for one connection.
@@ -28,7 +28,7 @@ impl Nonce {
     }
 }
 
-/// What one end knows of both ends.
+/// The ends of a connection, as one of them knows both.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct BothEnds {
     own: End,
@@ -36,7 +36,7 @@ pub(in crate::engine) struct BothEnds {
     role: Role,
 }
 
-/// An end, as this one knows it.
+/// An end of a connection, as this end knows it.
 #[derive(Clone, Copy, Debug)]
 struct End {
     nonce: Nonce,
@@ -44,7 +44,7 @@ struct End {
 }
 
 impl BothEnds {
-    /// Returns both ends of this stream. The nonce of this end stands first.
+    /// Returns both ends of this stream. The first nonce is that of this end.
     pub(in crate::engine) fn new(
         stream: &Stream,
         role: Role,
@@ -85,7 +85,7 @@ fn kept(keeper: Role, own: &End, theirs: &End) -> Kept {
     ])
 }
 
-/// Returns an end in a form that both ends of the connection compute alike: one may see an IPv4 address, and the other the IPv6
+/// Returns an end in a form that is the same at both ends of the connection. One end may see an IPv4 address, and the other the IPv6
 /// address that stands for it.
 fn bytes(at: Whereabouts) -> [u8; 19] {
     let mut all = [0; 19];
@@ -139,7 +139,7 @@ mod tests {
             assert_eq!(to.kept_here(), from.kept_there());
             assert_eq!(to.kept_there(), from.kept_here());
             assert_ne!(to.kept_here(), to.kept_there());
-            // A relay passes on all that two ends of different connections say.
+            // A relay passes on all that the ends of two different connections say.
             let [to, from] = ends([&one[0], &other[1]]);
             assert_ne!(to.kept_here(), from.kept_there());
             assert_ne!(to.kept_there(), from.kept_here());

@@ -1,4 +1,4 @@
-//! Why a frame did not go or come.
+//! Errors of frames that could not be sent or received.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::engine::error::{Distrust, HostError};
 use crate::engine::wire::frames::{CLEAR, MOST_BYTES, SEALED, VERSION};
 use crate::engine::wire::notices::NoticeError;
 
-/// Why a frame did not go or come.
+/// Why a frame could not be sent or received.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::engine) enum WireError {
     #[error("no answer within {0:?}")]

@@ -1,4 +1,4 @@
-//! Frames of a connection: a head with a version and a length, and a body.
+//! The frames of a connection: a head with a version and a length, and a body.
 //!
 //! ```text
 //! "WVEN"  version u16 LE  kind u16 LE  length u32 LE  length bytes
@@ -12,29 +12,29 @@ use crate::engine::wire::error::WireError;
 
 /// The first bytes of a frame.
 const MAGIC: [u8; 4] = *b"WVEN";
-/// The version of head and messages.
+/// The version of heads and messages.
 pub(in crate::engine) const VERSION: u16 = 7;
 /// The kind of a frame that carries a message as JSON.
 pub(in crate::engine) const CLEAR: u16 = 1;
 /// The kind of a frame that carries a notice.
 pub(in crate::engine) const NOTICE: u16 = 2;
-/// Messages of a handshake of Noise.
+/// The kind of a frame that carries a message of a handshake of Noise.
 pub(in crate::engine) const NOISE: u16 = 3;
 /// The kind of a frame that carries part of the stream of other frames, encrypted.
 pub(in crate::engine) const SEALED: u16 = 4;
 pub(in crate::engine) const HEAD: usize = 12;
-/// Most bytes of a message.
+/// The most bytes of a message.
 pub(in crate::engine) const MOST_BYTES: u32 = 1 << 20;
-/// Most bytes that Noise makes at once.
+/// The most bytes that Noise makes at once.
 pub(in crate::engine) const MOST_NOISE: u16 = u16::MAX;
-/// Bytes of two of the longest frames.
+/// The bytes of two of the longest frames.
 const MOST_COME: usize = 2 * (HEAD + MOST_BYTES as usize);
-/// Most bytes of a message of a handshake, which anyone may send. What an engine tells of itself has less than half of that.
+/// The most bytes of a message of a handshake, which anyone may send. The hello of an engine has less than half of that.
 pub(in crate::engine) const MOST_HELLO: u32 = 1 << 15;
-/// Most bytes of a message of a handshake of Noise.
+/// The most bytes of a message of a handshake of Noise.
 const MOST_SHAKE: u32 = 128;
 
-/// How far a connection is, which decides what may come. What the other end sends before it is a peer takes little memory.
+/// The stage of a connection, which decides what may come. Before the other end is a peer, its bytes take little memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::engine) enum Stage {
     /// Messages of a handshake of Noise.
@@ -58,7 +58,7 @@ impl Stage {
         }
     }
 
-    /// Size of the read buffer: the longest frame of this stage, plus what one read of the socket may return.
+    /// Returns the number of untaken bytes from which on no more are read: the longest frame of this stage, or two frames of a peer.
     fn room(self) -> usize {
         match self {
             Self::Noise => HEAD + MOST_SHAKE as usize,
@@ -95,7 +95,7 @@ const fn most_of(kind: u16) -> u32 {
     }
 }
 
-/// Returns the kind and the end of the frame at the beginning of `bytes`. None: its head has not come.
+/// Returns the kind and the end of the frame at the beginning of `bytes`. Returns None if its head has not come completely.
 pub(in crate::engine) fn head(bytes: &[u8]) -> Result<Option<(u16, usize)>, WireError> {
     let Some(head) = bytes.first_chunk::<HEAD>() else {
         let begin = bytes.first_chunk::<4>();
@@ -122,17 +122,17 @@ pub(in crate::engine) fn head(bytes: &[u8]) -> Result<Option<(u16, usize)>, Wire
     Ok(Some((kind, HEAD + length as usize)))
 }
 
-/// Bytes that have come and were not taken: at most two frames, and less before the other end is a peer.
+/// The bytes that have come and were not taken: at most two frames, and less before the other end is a peer.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Frames {
     come: Vec<u8>,
-    /// How many of the bytes were taken.
+    /// The number of bytes in `come` that were taken.
     taken: usize,
     stage: Stage,
 }
 
 impl Frames {
-    /// Says what may come from here on.
+    /// Sets the stage, which decides what may come from here on.
     pub(in crate::engine) fn expect(&mut self, stage: Stage) {
         self.stage = stage;
     }
@@ -145,14 +145,14 @@ impl Frames {
         self.left().is_empty()
     }
 
-    /// Returns the buffer to whose end more bytes are added.
+    /// Returns the buffer. More bytes are added at its end.
     pub(in crate::engine) fn end(&mut self) -> &mut Vec<u8> {
         self.come.drain(..self.taken);
         self.taken = 0;
         &mut self.come
     }
 
-    /// Returns whether a frame has come that can be taken, or bytes that are no frame.
+    /// Returns whether a whole frame has come, or bytes that are no frame.
     pub(in crate::engine) fn has_whole(&self) -> bool {
         match self.head() {
             Ok(Some((_, end))) => self.left().len() >= end,
@@ -174,7 +174,7 @@ impl Frames {
         Ok(Some((kind, &self.come[begin + HEAD..self.taken])))
     }
 
-    /// Returns the kind and the end of the first frame. None: its head has not come.
+    /// Returns the kind and the end of the first frame. Returns None if its head has not come completely.
     fn head(&self) -> Result<Option<(u16, usize)>, WireError> {
         let found = head(self.left())?;
         if let Some((kind, end)) = found {

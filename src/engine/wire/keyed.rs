@@ -1,5 +1,5 @@
-//! Streams for words of programs, encrypted with the key of their engines. They carry descriptors, which no process without the
-//! key may read or replace, and requests, which only programs with the key may make.
+//! Encrypted streams for words of programs, by the key of their engines. They carry descriptors, which no process without the key may read
+//! or replace, and requests, which only programs with the key may make.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -19,14 +19,14 @@ use crate::engine::wire::streams::Stream;
 pub struct KeyedStream {
     stream: Stream,
     seal: Seal,
-    /// Bytes that have come and were not read.
+    /// The bytes that have come and were not read.
     come: Vec<u8>,
     read: usize,
     is_ended: bool,
 }
 
 impl KeyedStream {
-    /// Shakes hands over `stream`, which this program has connected. Each wait for the other end lasts `most` at most, also later ones.
+    /// Shakes hands over `stream`, which this program has connected. Each wait for the other end, now and later, lasts `most` at most.
     ///
     /// # Errors
     /// [`HostError::Distrusted`]: the ends do not have the same key; [`HostError::Connection`]: the other end does not answer.
@@ -99,7 +99,7 @@ impl Read for KeyedStream {
                 return Err(invalid(error.to_string()));
             }
             if self.come.is_empty() && !self.is_ended {
-                // Only a part of a record has come. The caller, whose time may be over, decides whether it waits for more.
+                // Only a part of a record has come. The time of the caller may be over, so the caller decides whether it waits for more.
                 return Err(io::ErrorKind::Interrupted.into());
             }
         }
@@ -150,7 +150,7 @@ mod tests {
         })
     }
 
-    /// Returns the error of the next read that has got more than a part of a record.
+    /// Returns the error of the next read that fails by more than a part of a record.
     fn error_of(stream: &mut KeyedStream) -> io::ErrorKind {
         loop {
             match stream.read(&mut [0; 8]).unwrap_err().kind() {

@@ -20,17 +20,17 @@ use crate::engine::error::HostError;
 use crate::engine::wire::credentials::Credentials;
 use crate::engine::wire::streams::Stream;
 
-/// Most connections that wait to be accepted. The system may allow fewer.
+/// The most connections that wait to be accepted. The system may allow fewer.
 const BACKLOG: i32 = 1024;
 /// Time after which a listener that could take no connection asks the system again. It doubles each time.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Longest wait for another process that looks at the same directory.
+/// Longest wait for another process that has locked the same directory.
 const LOCK: Duration = Duration::from_secs(5);
-/// Time between two looks at that process's lock.
+/// Time between two looks at the lock.
 const LOCK_LOOK: Duration = Duration::from_millis(5);
 
-/// Lets others connect, until it is dropped. Its Unix socket goes with it.
+/// A listener to which others connect, until it is dropped. Its Unix socket goes with it.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -96,14 +96,14 @@ impl Listener {
         }
     }
 
-    /// Returns where it listens, with the port that it has, or the path from the root on.
+    /// Returns the address at which it listens, with the port that it has, or with the path from the root on.
     #[must_use]
     pub const fn address(&self) -> &EngineAddress {
         &self.address
     }
 
-    /// Takes a connection, without a wait. None: no program has connected, or one that may not, and the log says why. The
-    /// descriptor is readable when one has.
+    /// Takes a connection, without a wait. Returns None if no program has connected, or a program that may not connect; then the log says
+    /// why. The descriptor is readable once a program has connected.
     ///
     /// # Errors
     /// The system has no descriptor or no memory for a connection: see [`Shortage`].
@@ -134,13 +134,13 @@ impl Listener {
 }
 
 impl Shortage {
-    /// Returns how long the listener is to wait before it asks again, whoever comes meanwhile. None: there is no shortage.
+    /// Returns how long the listener is to wait before it asks again, even if connections come meanwhile. Returns None without a shortage.
     #[must_use]
     pub const fn pause(&self) -> Option<Duration> {
         self.pause
     }
 
-    /// Notes what has become of a connection. Returns the error if a shortage begins with it, so that the caller tells it once.
+    /// Notes the result of taking a connection. Returns the error if a shortage begins with it, so that the caller reports it once.
     pub fn after(&mut self, taken: io::Result<()>) -> Option<io::Error> {
         let before = self.pause;
         let error = taken.err();
@@ -167,7 +167,7 @@ impl Drop for Listener {
             if id(&fs::symlink_metadata(path.as_path())?) == *file {
                 fs::remove_file(path.as_path())
             } else {
-                // The file is another socket's: somebody has removed this one's.
+                // The file is another socket's, since a process has removed this one's.
                 Ok(())
             }
         };
@@ -197,7 +197,7 @@ fn bind_unix(path: &Path) -> io::Result<(Socket, (u64, u64))> {
         }
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // The file gets the rights of the socket, and never has any others.
+    // The file gets the mode of the socket. It never has another mode.
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     socket.bind(&SockAddr::unix(path)?)?;
     socket.listen(BACKLOG)?;
@@ -208,7 +208,7 @@ fn bind_unix(path: &Path) -> io::Result<(Socket, (u64, u64))> {
 /// Refuses a socket at which a process listens.
 fn check_left_over(path: &Path) -> io::Result<()> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // A socket that has no room for more connections is in use too.
+    // A socket whose queue of connections is full is in use too.
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
@@ -223,7 +223,7 @@ fn check_left_over(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Locks a directory, so that no other process looks at its sockets while this one has the result.
+/// Locks a directory, so that no other process looks at its sockets while this process holds the result.
 fn lock_directory(path: &Path) -> io::Result<File> {
     let directory = File::open(path.parent().unwrap_or(Path::new("/")))?;
     for left in Looks::within(LOCK) {

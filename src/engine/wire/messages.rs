@@ -23,7 +23,7 @@ use crate::fabric::PortRecord;
 use crate::provider::local::{LocalOffer, Place, Vouch};
 use crate::provider::mlx5::Offer;
 
-/// What an engine tells of itself.
+/// The description that an engine gives of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::engine) struct Hello {
@@ -31,18 +31,18 @@ pub(in crate::engine) struct Hello {
     pub(in crate::engine) name: String,
     /// The life of the engine. No other life has this number.
     pub(in crate::engine) incarnation: u64,
-    /// Its ports, by rail.
+    /// The ports of the engine, by rail.
     pub(in crate::engine) ports: Vec<PortRecord>,
-    /// The number of QPs that it wants.
+    /// The number of QPs that the engine wants.
     pub(in crate::engine) qps: u64,
-    /// Bytes of notices that it keeps for a peer's program.
+    /// The bytes of notices that the engine keeps for a peer's program.
     pub(in crate::engine) inbox: u64,
-    /// The process in which it runs.
+    /// The process in which the engine runs.
     pub(in crate::engine) process: Process,
-    /// Whether it wants slices to enter by a rail near the memory.
+    /// True if the engine wants slices to enter by a rail near the memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::engine) near: bool,
-    /// How peers of its machine reach its memory. None: they go by the NIC.
+    /// How peers of the engine's machine reach its memory. None: they go by the NIC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::engine) local: Option<LocalOffer>,
 }
@@ -54,31 +54,31 @@ impl Hello {
     }
 }
 
-/// The first words of one end of a connection.
+/// The first message of one end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::engine) struct Greeting {
-    /// The end that says it.
+    /// The end that sends the message.
     pub(in crate::engine) end: Role,
     /// The nonce that the end has drawn for this connection.
     pub(in crate::engine) nonce: Nonce,
     pub(in crate::engine) engine: Hello,
 }
 
-/// What two engines send each other on their TCP connection.
+/// A message that two engines send each other on their connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::engine) enum Message {
     /// The first message of both ends.
     Hello(Greeting),
-    /// An end whose peer may be on its machine shows by this that its board is its own. None: it has no board.
+    /// The code by which an end that may be on the peer's machine shows that its board is its own. None: it has no board.
     Vouch(Option<Vouch>),
-    /// The place where this end keeps what shows that its memory is its own. None: the other end has not shown that its board is
-    /// its own, or no seat is left.
+    /// The place where this end keeps the proof that its memory is its own. None: the other end has not shown that its board is its own, or
+    /// no seat is left.
     Seat(Option<Place>),
     /// The QPs of this end, in Init.
     Offers(Vec<Offer>),
-    /// The QPs of this end take packets.
+    /// The QPs of this end receive packets.
     Ready,
     /// The QP of this lane has failed at this end. Both ends reset their QPs.
     LaneFailed(u64),
@@ -86,26 +86,26 @@ pub(in crate::engine) enum Message {
     LaneReset(u64, Offer),
     /// The QP of this lane is not connected for this number of milliseconds, since its rail at this end rests.
     LaneRests(u64, u64),
-    /// The QP of this lane takes packets again at this end.
+    /// The QP of this lane receives packets again at this end.
     LaneReady(u64),
     /// The number of the notice that this end waits for. It is the first message after the handshake.
     Accepted(u64),
-    /// How many notices the program of this end has taken.
+    /// The number of notices that the program of this end has taken.
     Taken(u64),
     /// A notice, as a frame of its own kind.
     #[serde(skip)]
     Notice(Record),
-    /// The connection ends here.
+    /// The connection ends now.
     End,
-    /// The QPs of this end are reset, so nothing lands here any more.
+    /// The QPs of this end are reset, so nothing lands at this end any more.
     Reset,
     /// This end has no more notices. Both ends are reset.
     Over,
-    /// The end that sends this refuses the connection.
+    /// This end refuses the connection.
     Refused(Foreign),
 }
 
-/// Makes something of the kind and the body of a frame.
+/// A function that makes something of the kind and the body of a frame.
 type Read<T> = fn(u16, &[u8]) -> Result<T, WireError>;
 
 /// One end of the connection.
@@ -114,28 +114,28 @@ type Read<T> = fn(u16, &[u8]) -> Result<T, WireError>;
 #[derive(Debug)]
 pub(in crate::engine) struct Wire {
     stream: Stream,
-    /// Longest wait of one step.
+    /// The longest wait of one step.
     most: Duration,
-    /// The time at which something came last.
+    /// The time at which bytes came last.
     heard: Arc<Mutex<Instant>>,
-    /// Encrypts all that comes and goes.
+    /// What encrypts all that comes and goes, if anything does.
     seal: Option<Seal>,
     come: Frames,
-    /// The time by which the rest of a frame must have come that has begun to come.
+    /// The time by which the rest of a frame must have come whose beginning has come.
     come_until: Option<Instant>,
-    /// The other end sends nothing more.
+    /// True if the other end sends nothing more.
     is_closed: bool,
-    /// Bytes that are to go.
+    /// The bytes that are to be sent.
     going: Vec<u8>,
-    /// How many of these bytes have gone.
+    /// The number of bytes in `going` that were sent.
     gone: usize,
-    /// The time by which all of them must have gone.
+    /// The time by which all bytes in `going` must have been sent.
     gone_until: Option<Instant>,
 }
 
 impl Wire {
     pub(in crate::engine) fn new(stream: Stream, most: Duration) -> Self {
-        // Frames are few and small, so a refusal only makes them slower.
+        // Frames are few and small, so without this option they are only slower.
         if let Err(error) = stream.set_nodelay() {
             tracing::debug!("TCP_NODELAY: {error}");
         }
@@ -153,17 +153,17 @@ impl Wire {
         }
     }
 
-    /// Returns the time at which the other end has said something last. The value is kept up to date.
+    /// Returns the time at which bytes of the other end came last. The value is kept up to date.
     pub(in crate::engine) fn last_heard(&self) -> Arc<Mutex<Instant>> {
         Arc::clone(&self.heard)
     }
 
-    /// Says what may come from here on.
+    /// Sets the stage, which decides what may come from here on.
     pub(in crate::engine) fn expect(&mut self, stage: Stage) {
         self.come.expect(stage);
     }
 
-    /// Returns the stream, what encrypts it, and the bytes that have come and were not taken. None: nothing encrypts it.
+    /// Returns the stream, its seal, and the bytes that have come and were not taken. Returns None if nothing encrypts the stream.
     pub(in crate::engine) fn into_sealed(self) -> Option<(Stream, Seal, Vec<u8>)> {
         Some((self.stream, self.seal?, self.come.left().to_vec()))
     }
@@ -182,11 +182,11 @@ impl Wire {
 
     /// Ends this side of the stream. The other end reads what was sent, then the end of the stream, and may still send.
     pub(in crate::engine) fn shut(&self) {
-        // A stream that is gone has ended too.
+        // A stream that is gone has ended already.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Sends the message, after all before it.
+    /// Sends the message, after all messages before it.
     pub(in crate::engine) fn send(&mut self, message: &Message) -> Result<(), WireError> {
         let (kind, body) = encode(message)?;
         self.send_frame(kind, &body)
@@ -208,7 +208,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Sends what the system takes of the message now.
+    /// Queues the message, and sends as much as the system takes now.
     pub(in crate::engine) fn post(&mut self, message: &Message) -> Result<(), WireError> {
         let (kind, body) = encode(message)?;
         self.post_frame(kind, &body)
@@ -226,15 +226,15 @@ impl Wire {
         self.flush()
     }
 
-    /// Returns whether something is to go that the system has not taken.
+    /// Returns whether bytes are to be sent that the system has not taken.
     pub(in crate::engine) fn is_going(&self) -> bool {
         self.gone < self.going.len()
     }
 
-    /// Sends what the system takes.
+    /// Sends as many bytes as the system takes.
     pub(in crate::engine) fn flush(&mut self) -> Result<(), WireError> {
         self.stream.set_nonblocking(true).map_err(WireError::Io)?;
-        // The clock is read before the stream is tried, so that the system has had its whole time when it takes nothing.
+        // The clock is read before the stream is tried. So if the system takes nothing, it has had the whole time.
         let now = Instant::now();
         while self.is_going() {
             match self.stream.write(&self.going[self.gone..]) {
@@ -287,7 +287,7 @@ impl Wire {
             if let Some(found) = self.look_for(read)? {
                 return Ok(found);
             }
-            // The deadline holds however slowly the bytes come.
+            // The deadline holds even if the bytes come slowly.
             self.come_until = until;
             if !left.is_zero() {
                 self.wait()?;
@@ -315,18 +315,18 @@ impl Wire {
         }
     }
 
-    /// Returns how long it is until something must have come or gone. None: nothing must.
+    /// Returns how long it is until bytes must have come or gone. Returns None if none must.
     pub(in crate::engine) fn patience(&self) -> Option<Duration> {
         let until = self.come_until.into_iter().chain(self.gone_until).min()?;
         Some(until.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns whether a message has come that can be taken, or bytes that are none.
+    /// Returns whether a whole message has come, or bytes that are no message.
     pub(in crate::engine) fn has_whole(&self) -> bool {
         self.come.has_whole()
     }
 
-    /// Reads what has come, up to two frames. Returns whether the rest of a frame is still missing after its time.
+    /// Reads the bytes that have come, up to two frames. Returns whether the rest of a frame is still missing after its time.
     fn take_in(&mut self) -> Result<bool, WireError> {
         let now = Instant::now();
         self.stream.set_nonblocking(true).map_err(WireError::Io)?;
@@ -340,12 +340,12 @@ impl Wire {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // What has come before the error is taken first.
+                // Bytes that came before the error are taken first.
                 Err(error) if self.come.is_empty() => return Err(failed(error)),
                 Err(_) => self.is_closed = true,
             }
         }
-        // A frame that is whole waits for this end, not for the other one.
+        // A whole frame waits for this end, and not for the other end.
         let is_sealed = self.seal.as_ref().is_some_and(Seal::is_begun);
         let is_begun = (is_sealed || !self.come.is_empty()) && !self.has_whole();
         let until = || Instant::now().checked_add(self.most);
@@ -363,12 +363,12 @@ impl Wire {
             return Ok(());
         };
         let opened = seal.open(bytes, self.come.end());
-        // After bytes that were not made with the key, no others can be.
+        // After bytes that were not made with the key, no later bytes can be valid.
         self.is_closed |= opened.is_err();
         opened
     }
 
-    /// Takes the first frame of what has come.
+    /// Takes the first frame of the bytes that have come.
     fn take_out<T>(&mut self, read: Read<T>) -> Result<Option<T>, WireError> {
         let Some((kind, body)) = self.come.take()? else {
             return Ok(None);
@@ -378,7 +378,7 @@ impl Wire {
         Ok(Some(found))
     }
 
-    /// Sleeps until something comes, or until something goes that is to go, or until the patience is over.
+    /// Sleeps until bytes come, until bytes that are to be sent can be sent, or until the patience is over.
     pub(in crate::engine) fn wait(&self) -> Result<(), WireError> {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, !self.is_closed && self.come.has_room());
@@ -440,7 +440,7 @@ mod tests {
         [to, from]
     }
 
-    /// Returns what one end reads, if the other sends `bytes` and closes.
+    /// Returns what one end reads if the other sends `bytes` and closes.
     fn read(bytes: &[u8]) -> Result<Message, WireError> {
         let [mut to, from] = pair();
         to.write_all(bytes).unwrap();
@@ -490,7 +490,7 @@ mod tests {
             to.write_all(&frame(VERSION, kind, length, b"")).unwrap();
             let mut wire = Wire::new(from.into(), HANG);
             wire.expect(stage);
-            // The other end sends no more, and stays.
+            // The other end sends nothing more, and keeps the stream open.
             match stage {
                 Stage::Noise => wire.receive_noise().map(drop),
                 _ => wire.receive().map(drop),
@@ -640,7 +640,7 @@ mod tests {
             wire.come.left() == &ready[..5]
         });
         to.write_all(&ready[5..]).unwrap();
-        // The thread stands still here for longer than the rest may take.
+        // The thread stands still at this point for longer than the rest may take.
         wire.come_until = Some(Instant::now());
         wire.wait().unwrap();
         until("the rest has come", || {
@@ -649,7 +649,7 @@ mod tests {
             wire.has_whole()
         });
         assert_eq!(wire.try_receive().unwrap(), Some(Message::Ready));
-        // What has not come by the deadline is late.
+        // Bytes that have not come by the deadline are late.
         to.write_all(&ready[..5]).unwrap();
         until("half a frame is late", || {
             wire.come_until = Some(Instant::now());

@@ -1,4 +1,4 @@
-//! What two engines say to each other over TCP or a Unix socket, and how it is sealed.
+//! The messages of two engines over TCP or a Unix socket, and their encryption.
 
 pub(in crate::engine) mod credentials;
 pub(in crate::engine) mod ends;

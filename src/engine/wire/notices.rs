@@ -1,5 +1,5 @@
-//! Notices: messages for the program at the other end, alone or after a transfer. They go over the control stream of the
-//! connection. Each is delivered once, in the order of its sender, also across connections of the same two lives.
+//! Notices: messages for the program at the other end, alone or after a transfer. They go over the control stream of the connection. Each
+//! is delivered once, in the order in which they were sent, also across connections of the same two lives.
 //!
 //! A sender numbers its notices from 0 on, for a life of a peer. The sender keeps a notice until the program at the other end has
 //! taken it. It keeps no more than the peer's inbox has room for. So a sender meets a full inbox before it sends anything, and a
@@ -14,7 +14,7 @@ use crate::engine::ledger::report::FirstCause;
 use crate::engine::limits::{MOST_NOTICE_BYTES, OVERHEAD};
 use crate::provider::Cause;
 
-/// Bytes before the bytes of the program.
+/// The bytes of a record before the bytes of the program.
 const HEAD: usize = 16;
 
 /// A message of a peer's program.
@@ -27,18 +27,18 @@ pub struct Notice {
     pub incarnation: u64,
     /// The bytes of the peer's program.
     pub bytes: Box<[u8]>,
-    /// What has become of the transfer with which it was sent. None: it was sent alone.
+    /// The result of the transfer with which it was sent. None: it was sent alone.
     pub transfer: Option<Behind>,
 }
 
-/// The transfer after whose last byte a notice comes.
+/// The result of the transfer after whose last byte a notice comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behind {
     /// How the transfer has ended. All bytes have landed only if it is done.
     pub outcome: Outcome,
     /// The operation that has failed first.
     pub operation: Option<u32>,
-    /// The cause, as the HCA of the sender says it. None: the slice was not posted.
+    /// The cause, as the HCA of the sender reports it. None: the slice was not posted.
     pub cause: Option<Cause>,
 }
 
@@ -59,7 +59,7 @@ pub(in crate::engine) fn charge(bytes: usize) -> u64 {
     bytes as u64 + OVERHEAD
 }
 
-/// Why a message about notices cannot be.
+/// Why a message about notices is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::engine) enum NoticeError {
     #[error("a notice of {0} bytes with its head; it must be {HEAD} to {most}", most = HEAD + MOST_NOTICE_BYTES)]
@@ -169,7 +169,7 @@ const fn outcome_of(code: u8) -> Option<Outcome> {
     }
 }
 
-/// What this side sends to a life of a peer.
+/// The notices that this side sends to a life of a peer.
 #[derive(Debug)]
 pub(in crate::engine) struct Outbox {
     /// The number of the first notice that is kept.
@@ -177,12 +177,12 @@ pub(in crate::engine) struct Outbox {
     kept: VecDeque<Record>,
     /// The number after the last notice that any connection was given.
     sent: u64,
-    /// Bytes of the peer's inbox that are taken by notices that are kept, or reserved.
+    /// The bytes of the peer's inbox that are taken by notices that are kept, or are reserved.
     used: u64,
     most: u64,
-    /// A notice found no room since the last question.
+    /// True if a notice found no room since the last call of `has_refused`.
     has_refused: bool,
-    /// Connections that may carry notices, each with the number that it sends next. The first of them carries.
+    /// The connections that may carry notices, each with the number that it sends next. Only the first of them carries.
     links: Vec<(u64, u64)>,
 }
 
@@ -200,7 +200,7 @@ impl Outbox {
         }
     }
 
-    /// Reserves room for a notice. If the room does not suffice, the error has the limit and the bytes in use.
+    /// Reserves room for a notice. If there is too little room, the error has the limit and the bytes in use.
     pub(in crate::engine) fn reserve(&mut self, bytes: usize) -> Result<(), [u64; 2]> {
         let used = self.used + charge(bytes);
         self.has_refused |= used > self.most;
@@ -211,7 +211,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Gives back what was reserved for a notice that is not sent.
+    /// Gives back the room of a notice that is not sent.
     pub(in crate::engine) fn give_back(&mut self, bytes: usize) {
         self.used -= charge(bytes);
     }
@@ -221,7 +221,7 @@ impl Outbox {
         std::mem::replace(&mut self.has_refused, false)
     }
 
-    /// Sends a notice, for which room was reserved.
+    /// Sends a notice for which room was reserved.
     pub(in crate::engine) fn push(&mut self, transfer: Option<Behind>, bytes: Box<[u8]>) {
         self.kept.push_back(Record {
             number: self.end(),
@@ -253,7 +253,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Lets the connection carry no more notices. Returns whether another one carries now.
+    /// Lets the connection carry no more notices. Returns whether another connection carries now.
     pub(in crate::engine) fn leave(&mut self, link: u64) -> bool {
         let carried = self.links.first().is_some_and(|(first, _)| *first == link);
         self.links.retain(|(known, _)| *known != link);
@@ -263,7 +263,7 @@ impl Outbox {
     /// Returns the notice that the connection is to carry next.
     pub(in crate::engine) fn next(&mut self, link: u64) -> Option<Record> {
         let (_, next) = self.links.first_mut().filter(|(first, _)| *first == link)?;
-        // A notice that the other end had not accepted when it connected may have been taken since, over another connection.
+        // The other end may have taken a notice since it connected, over another connection.
         let number = (*next).max(self.first);
         let nth = usize::try_from(number - self.first).ok()?;
         let record = self.kept.get(nth)?.clone();
@@ -289,7 +289,7 @@ impl Outbox {
     }
 }
 
-/// What this side has received of a life of a peer.
+/// What this side has received from a life of a peer.
 #[derive(Debug)]
 pub(in crate::engine) struct Inbox {
     accepted: u64,
@@ -309,7 +309,7 @@ impl Inbox {
         }
     }
 
-    /// Returns whether the program has taken all that has come.
+    /// Returns whether the program has taken all notices that have come.
     pub(in crate::engine) const fn is_empty(&self) -> bool {
         self.used == 0
     }
@@ -391,7 +391,7 @@ mod tests {
             let found = Record::from_bytes(&bytes);
             assert!(matches!(found, Err(NoticeError::Head(_))), "{at} {byte}");
         }
-        // Bytes are refused, or they make a record whose bytes they are.
+        // Bytes are either refused, or they are the bytes of the record that they make.
         let full = std::env::var_os("WV_TEST_FULL").is_some();
         for _ in 0..if full { 1_000_000 } else { 20_000 } {
             let length = random.usize(0..40);
@@ -406,12 +406,12 @@ mod tests {
         }
     }
 
-    /// Two ends with streams that keep the order. Any stream may end at any time.
+    /// Two ends, and streams that keep the order. Any stream may end at any time.
     struct Run {
         random: fastrand::Rng,
         out: Outbox,
         into: Inbox,
-        /// Of each stream: its number, the records on their way to the other end, and the counts on their way back.
+        /// The streams: for each its number, the records on their way to the other end, and the counts on their way back.
         streams: Vec<(u64, VecDeque<Record>, VecDeque<u64>)>,
         next: u64,
         pushed: u64,
@@ -454,7 +454,7 @@ mod tests {
                     self.next += 1;
                 }
                 (2, Some(_)) => {
-                    // Records and counts that are under way are lost.
+                    // Records and counts that are under way on the stream are lost.
                     let (link, ..) = self.streams.swap_remove(which);
                     self.out.leave(link);
                 }

@@ -7,12 +7,12 @@ use crate::engine::error::Distrust;
 use crate::engine::wire::error::WireError;
 use crate::engine::wire::frames::{HEAD, MOST_NOISE, SEALED, head, put};
 
-/// Bytes of the tag of a record.
+/// The bytes of the tag of a record.
 pub(in crate::engine) const TAG: usize = 16;
-/// Most bytes that a record carries.
+/// The most bytes that a record carries.
 pub(in crate::engine) const MOST_PLAIN: usize = MOST_NOISE as usize - TAG;
 
-/// Which end this is.
+/// The role of an end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::engine) enum Role {
@@ -33,7 +33,7 @@ impl Role {
 #[derive(Debug)]
 pub(in crate::engine) struct Seal {
     state: TransportState,
-    /// A record of which a part has come.
+    /// A record of which only a part has come.
     come: Vec<u8>,
 }
 
@@ -71,7 +71,7 @@ impl Seal {
         Ok(())
     }
 
-    /// Takes more bytes of the connection, and adds to `into` what whole records carry. After an error it takes no more bytes.
+    /// Takes more bytes of the connection, and adds the contents of whole records to `into`. After an error it takes no more bytes.
     pub(in crate::engine) fn open(
         &mut self,
         bytes: &[u8],
@@ -94,7 +94,7 @@ impl Seal {
     }
 }
 
-/// Adds what a record carries to `into`.
+/// Adds the contents of a record to `into`.
 fn open(state: &mut TransportState, record: &[u8], into: &mut Vec<u8>) -> Result<(), WireError> {
     let before = into.len();
     into.resize(before + record.len().saturating_sub(TAG), 0);

@@ -1,4 +1,4 @@
-//! The handshake of engines that share a key, by Noise. Then all that goes and comes is encrypted (`seal`).
+//! The handshake of engines that share a key, by Noise. After it all that goes and comes is encrypted (`seal`).
 //!
 //! The pattern is `NNpsk0`. Each end makes a key for this connection alone, and proves by its first message that it has the
 //! shared key. A recorded handshake that is sent again opens nothing. A shared key that becomes known later opens no recorded
@@ -15,22 +15,21 @@ use crate::engine::wire::messages::Wire;
 use crate::engine::wire::seal::{Role, Seal, TAG};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
-/// Bytes of each of the two messages: a public key and a tag.
+/// The bytes of each of the two messages: a public key and a tag.
 const HANDSHAKE: usize = 32 + TAG;
 /// The body of a frame that refuses the handshake.
 const REFUSAL: [u8; 1] = [0];
 
-/// What a connection is for. A handshake for one purpose is none for the other.
+/// The purpose of a connection. A handshake for one purpose is not valid for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Purpose {
-    /// Messages of engines.
+    /// A connection for messages of engines.
     Engine,
-    /// Words of programs.
+    /// A connection for words of programs.
     Words,
 }
 
-/// Shakes hands. From then on all that goes and comes is encrypted. After an error this end has taken nothing that the other end
-/// has said.
+/// Shakes hands. After it all that goes and comes is encrypted. After an error this end has accepted nothing that the other end has said.
 pub(in crate::engine) fn shake(
     wire: &mut Wire,
     key: &EngineKey,
@@ -42,7 +41,7 @@ pub(in crate::engine) fn shake(
         Ok(seal) => wire.protect(seal),
         Err(error) => {
             if let WireError::Distrust(_) | WireError::Magic(_) | WireError::Version(_) = error {
-                // By this frame an end of another version sees which version this end has. The other end may be gone.
+                // An end of another version learns the version of this end by this frame. The other end may be gone.
                 let _ = wire.send_frame(NOISE, &REFUSAL);
             }
             Err(error)
@@ -110,7 +109,7 @@ mod tests {
     const KEY: EngineKey = EngineKey::new([7; 32]);
     const OTHER: EngineKey = EngineKey::new([8; 32]);
 
-    /// Returns what becomes of two ends with these keys, of which the first connects. Each sends one message and receives one.
+    /// Returns the results of two ends with these keys, of which the first connects. Each sends one message and receives one.
     fn met(keys: [Option<&EngineKey>; 2]) -> [Result<Message, WireError>; 2] {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -153,7 +152,7 @@ mod tests {
         );
     }
 
-    /// Returns two ends that have shaken hands, and what they have said for that.
+    /// Returns two ends that have shaken hands, and the messages of their handshake.
     fn sealed() -> ([Seal; 2], [[u8; HANDSHAKE]; 2]) {
         let [mut to, mut from] =
             [Role::Connects, Role::Accepts].map(|role| begin(&KEY, role, Purpose::Engine).unwrap());
@@ -231,7 +230,7 @@ mod tests {
         write(&mut connects).unwrap();
         let (_, [_, answer]) = sealed();
         assert!(refuses(&mut connects, &answer));
-        // The first message is taken again. What was said after it is not.
+        // The first message is taken again. Messages that were sent after it are not.
         let mut again = accepts();
         read(&mut again, &first).unwrap();
         write(&mut again).unwrap();
@@ -241,7 +240,7 @@ mod tests {
         let opened = Seal::new(again).unwrap().open(&sent, frames.end());
         assert!(matches!(opened, Err(WireError::Distrust(Distrust::Wrong))));
         assert!(frames.is_empty());
-        // These are of another version of the frames, and for another purpose.
+        // One of these is of another version of the frames, and one is for another purpose.
         let other = Builder::new(PATTERN.parse().unwrap())
             .psk(0, KEY.bytes())
             .and_then(|builder| builder.prologue(b"WVEN\x03\x00"))
@@ -289,7 +288,7 @@ mod tests {
                 assert_eq!(read.is_ok(), message == handshake[0], "seed {seed}");
                 continue;
             }
-            // The other end takes each attempt as if none had come before it.
+            // The other end takes each attempt as if no attempt had come before it.
             from.forget_attempts_of(&to);
             let (mut plain, mut sent) = (Vec::new(), Vec::new());
             for _ in 0..random.usize(1..4) {

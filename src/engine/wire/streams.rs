@@ -12,18 +12,18 @@ use crate::config::{EngineAddress, SocketPath, host_and_port};
 use crate::engine::error::HostError;
 use crate::engine::wire::credentials::Credentials;
 
-/// Time without a packet after which the kernel asks the other end of a TCP connection whether it lives.
+/// The time without a packet after which the kernel asks the other end of a TCP connection whether it lives.
 const KEEP_IDLE: Duration = Duration::from_secs(5);
-/// Time between two such questions.
+/// The time between two such questions.
 const KEEP_BETWEEN: Duration = Duration::from_secs(2);
-/// Number of questions without an answer that end the connection: 15 s after the last packet.
+/// The number of questions without an answer that end the connection: 15 s after the last packet.
 const KEEP_COUNT: u32 = 5;
 
 /// A stream to another program.
 #[derive(Debug)]
 pub struct Stream(Socket);
 
-/// What tells one end of a stream from another program that passes on what it says.
+/// What tells an end of a stream from a program that passes on what the end says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Whereabouts {
     Tcp(SocketAddr),
@@ -36,7 +36,7 @@ impl Stream {
     /// at most.
     ///
     /// # Errors
-    /// [`HostError::Connection`]: no program listens there, or one of another user.
+    /// [`HostError::Connection`]: no program listens there, or a program of another user.
     pub fn connect(place: &str, most: Duration) -> Result<Self, HostError> {
         let failed = |reason: String| HostError::Connection {
             peer: place.to_owned(),
@@ -56,7 +56,8 @@ impl Stream {
         for address in addresses {
             match TcpStream::connect_timeout(&address, most) {
                 Ok(stream) => return Ok(stream.into()),
-                // A name may stand for several addresses, so the error names the one that was tried. An address is named already.
+                // A name may stand for several addresses, so the error names the address that was tried. A `place` that is an address needs
+                // no such name.
                 Err(error) if address.to_string() == place => reason = error.to_string(),
                 Err(error) => reason = format!("{address}: {error}"),
             }
@@ -64,7 +65,7 @@ impl Stream {
         Err(failed(reason))
     }
 
-    /// Returns the stream by another descriptor.
+    /// Returns a second descriptor of the stream.
     ///
     /// # Errors
     /// The error of the system.
@@ -72,7 +73,7 @@ impl Stream {
         self.0.try_clone().map(Self)
     }
 
-    /// Sets the longest wait of a read. None: a read takes as long as it takes.
+    /// Sets the longest wait of a read. None: a read has no time limit.
     ///
     /// # Errors
     /// The error of the system.
@@ -80,7 +81,7 @@ impl Stream {
         self.0.set_read_timeout(most)
     }
 
-    /// Sets the longest wait of a write. None: a write takes as long as it takes.
+    /// Sets the longest wait of a write. None: a write has no time limit.
     ///
     /// # Errors
     /// The error of the system.
@@ -88,19 +89,19 @@ impl Stream {
         self.0.set_write_timeout(most)
     }
 
-    /// Lets small writes go at once.
+    /// Lets small writes be sent at once.
     ///
     /// # Errors
     /// The error of the system.
     pub fn set_nodelay(&self) -> io::Result<()> {
         match self.own_address()? {
             Some(_) => self.0.set_tcp_nodelay(true),
-            // Over a Unix socket they always do.
+            // Over a Unix socket they are always sent at once.
             None => Ok(()),
         }
     }
 
-    /// Ends one way or both.
+    /// Ends one direction of the stream or both.
     ///
     /// # Errors
     /// The error of the system.
@@ -130,7 +131,7 @@ impl Stream {
         self.0.set_nonblocking(is_set)
     }
 
-    /// Returns this end and the other one.
+    /// Returns where this end and the other end are.
     pub(in crate::engine) fn both(&self) -> io::Result<[Whereabouts; 2]> {
         let own = self.0.local_addr()?.as_socket();
         let theirs = self.0.peer_addr()?.as_socket();
@@ -147,7 +148,7 @@ impl Stream {
     /// Makes the kernel probe a silent peer. A machine that has failed cannot end its connections itself.
     pub(in crate::engine) fn keep_alive(&self) -> io::Result<()> {
         if self.own_address()?.is_none() {
-            // The kernel ends the connection with the process.
+            // If the process ends, the kernel ends the connection.
             return Ok(());
         }
         let often = TcpKeepalive::new()
@@ -155,7 +156,7 @@ impl Stream {
             .with_interval(KEEP_BETWEEN)
             .with_retries(KEEP_COUNT);
         self.0.set_tcp_keepalive(&often)?;
-        // If something was sent that is not answered, the kernel asks by sending it again, for as long.
+        // If bytes were sent and are not acknowledged, the kernel sends them again, for the same time.
         let most = KEEP_IDLE + KEEP_BETWEEN * KEEP_COUNT;
         self.0.set_tcp_user_timeout(Some(most))
     }

@@ -1,4 +1,4 @@
-//! What a worker does at a moment: deadlines, and the grace after them.
+//! The alarms of a worker: deadlines of transfers, and the grace after them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 use crate::engine::ids::TransferId;
 use crate::engine::transfers::Transfers;
 
-/// Least time between two looks of a worker that waits for a fence.
+/// The shortest time between two looks of a worker that waits for a fence.
 const LEAST_GRACE: Duration = Duration::from_millis(1);
 
-/// What a worker does with a transfer at a moment, unless it is concluded by then.
+/// What a worker does with a transfer at the time of the alarm, unless the transfer is concluded by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Alarm {
-    /// Its deadline closes it.
+    /// The deadline closes the transfer.
     Deadline,
-    /// QPs that still hold slices of it go to the error state.
+    /// QPs that still hold slices of the transfer go to the error state.
     Grace,
 }
 
-/// An alarm whose moment has come.
+/// An alarm whose time has come.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Due {
     pub(super) what: Alarm,
@@ -30,11 +30,11 @@ pub(super) struct Due {
 /// The alarms of one worker.
 #[derive(Debug)]
 pub(super) struct Alarms {
-    /// The next comes first. Some are of transfers that are concluded.
+    /// The alarms, the next first. Some are for transfers that are concluded.
     heap: BinaryHeap<Reverse<Entry>>,
 }
 
-/// Entries are in the order of their moments.
+/// An alarm. The order of entries is that of their times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     when: Instant,
@@ -49,7 +49,7 @@ impl Alarms {
         }
     }
 
-    /// Sets an alarm. Alarms of concluded transfers go first when there are many.
+    /// Sets an alarm. If there are many alarms, those of concluded transfers are removed first.
     pub(super) fn set(&mut self, when: Instant, what: Alarm, id: TransferId, of: &Transfers) {
         if self.heap.len() > 4 * of.slots() {
             self.heap
@@ -69,7 +69,7 @@ impl Alarms {
         self.heap.is_empty()
     }
 
-    /// Takes an alarm whose moment has come.
+    /// Takes an alarm whose time has come.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<Due> {
         let next = self.heap.peek_mut()?;
         let Reverse(Entry { when, what, id }) = *next;

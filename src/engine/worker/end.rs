@@ -22,8 +22,8 @@ impl<P: Provider> Worker<P> {
         lanes.for_each(Held::leave);
     }
 
-    /// Ends the connections of a worker that has panicked. What it has for others goes back to them, until the engine ends. The control
-    /// thread of each connection finishes what this worker held, once the QPs are reset.
+    /// Ends the connections of a worker that has panicked. Until the engine ends, it gives its items back to the others. The control thread
+    /// of each connection finishes the slices that this worker held, once the QPs are reset.
     pub(super) fn end_of_panic(&mut self, own: u32, panic: &ThreadPanicked) {
         self.inbox.queue.tally(false).set_stalled(false);
         for work in self.links.take_all() {
@@ -50,7 +50,7 @@ impl<P: Provider> Worker<P> {
         }
     }
 
-    /// Takes no lane and no transfer any more.
+    /// Refuses all lanes and transfers that others have given to the worker.
     fn give_back(&mut self, panic: &ThreadPanicked) {
         self.inbox.queue.take(&mut self.items);
         for held in std::mem::take(&mut *lock(&self.inbox.lanes)) {

@@ -1,4 +1,4 @@
-//! A lane at its worker.
+//! A lane, as its worker has it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,20 +17,20 @@ pub(in crate::engine) struct Held<L> {
     pub(super) crossing: Crossing,
     pub(super) life: u32,
     pub(super) lane: L,
-    /// The lane takes nothing more.
+    /// True if the lane takes no more slices.
     pub(super) has_failed: bool,
-    /// The lane has failed by a WQE that was itself wrong.
+    /// True if the lane has failed by a WQE that was itself wrong.
     pub(super) is_refused: bool,
     tempo: Tempo,
-    /// Other lanes of the link are to take slices first.
+    /// True if other lanes of the link are to take slices first.
     pub(super) is_ahead: bool,
 }
 
 impl<L: Lane> Held<L> {
     /// Takes the completion of a receive WQE, and counts the WRITE that consumed it.
     ///
-    /// A flushed receive WQE says that the QP is in error, but not why. This end learns the cause from its sends, or from the
-    /// other end. A peer whose request was refused must hear of that first.
+    /// A flushed receive WQE shows that the QP is in error, but not why. This end learns the cause from its sends, or from the other end. A
+    /// peer whose request was refused must hear that first.
     pub(super) fn receive(&mut self, completion: &Completion, immediate: Option<u32>) {
         self.lane.receive(completion);
         if let (None, Some(immediate)) = (completion.cause, immediate) {
@@ -46,7 +46,7 @@ impl<L: Lane> Held<L> {
         }
     }
 
-    /// Notes that so many slices have completed.
+    /// Notes that `slices` slices have completed.
     pub(super) fn completed(&mut self, slices: u32, now: Instant) {
         let in_flight = self.lane.in_flight();
         self.tempo.complete(slices, in_flight, now);
@@ -55,7 +55,7 @@ impl<L: Lane> Held<L> {
         }
     }
 
-    /// Returns how many more slices the lane may take that other lanes of its link take too. It posts chains of `chain` slices.
+    /// Returns how many more slices the lane may take that other lanes of its link could take too. It posts chains of `chain` slices.
     pub(super) fn share(&self, chain: u32, now: Instant) -> u32 {
         let in_flight = self.lane.in_flight();
         if in_flight <= chain {
@@ -66,7 +66,7 @@ impl<L: Lane> Held<L> {
         window.saturating_sub(in_flight)
     }
 
-    /// Returns whether the HCA has no WQE of the lane, and all that has come from the peer is counted.
+    /// Returns whether the HCA has no WQE of the lane, and all WRITEs of the peer that have come are counted.
     pub(super) fn is_dry(&self) -> bool {
         self.lane.in_flight() == 0 && self.lane.receives() == 0
     }
@@ -87,7 +87,7 @@ impl<L> Held<L> {
         }
     }
 
-    /// Takes nothing more by the lane, since the HCA has failed its QP or its copies.
+    /// Takes no more slices by the lane, since the HCA has failed its QP or its copies have failed.
     pub(in crate::engine) fn fail(&mut self) {
         if !self.has_failed {
             self.has_failed = true;
@@ -95,7 +95,7 @@ impl<L> Held<L> {
         }
     }
 
-    /// Takes nothing more by the lane, whose QP is to be reset.
+    /// Takes no more slices by the lane, whose QP is to be reset.
     pub(in crate::engine) fn end(&mut self) {
         if !self.has_failed {
             self.has_failed = true;
@@ -103,7 +103,7 @@ impl<L> Held<L> {
         }
     }
 
-    /// Drops the lane as it is.
+    /// Drops the lane in its present state.
     pub(in crate::engine) fn leave(self) {
         if let Some(flow) = self.link.flows().of(self.number) {
             flow.end();

@@ -1,4 +1,4 @@
-//! What others give a worker, and how it posts.
+//! The inbox of a worker, and how a worker posts.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use super::held::Held;
 use crate::engine::transfers::queue::RunQueue;
 use crate::provider::Provider;
 
-/// What others give a worker.
+/// The inbox of a worker: what others give it.
 pub(super) struct Inbox<P: Provider> {
     /// The number of the worker.
     pub(super) number: u32,
@@ -20,12 +20,12 @@ pub(super) struct Inbox<P: Provider> {
 /// How a worker posts.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Pace {
-    /// Most WQEs for one doorbell.
+    /// The most WQEs for one doorbell.
     pub(in crate::engine) chain: u32,
-    /// Most completions of one turn.
+    /// The most completions of one turn.
     pub(in crate::engine) reap: usize,
-    /// Most local ranges of a WQE.
+    /// The most local ranges of a WQE.
     pub(in crate::engine) gather: u32,
-    /// How long slices of a closed transfer may take to end by themselves.
+    /// The time in which slices of a closed transfer may end by themselves.
     pub(in crate::engine) grace: Duration,
 }

@@ -11,11 +11,11 @@ use crate::engine::transfers::Transfers;
 use crate::engine::transfers::queue::Task;
 use crate::provider::{Completion, Lane};
 
-/// A link at one worker.
+/// The lanes and transfers of one link at one worker.
 pub(super) struct LinkWork<L> {
     pub(super) link: Arc<Link>,
     pub(super) lanes: Vec<Held<L>>,
-    /// Transfers of which slices may be left, in their order.
+    /// The transfers of which slices may be left, in order.
     pub(super) queue: VecDeque<Task>,
 }
 
@@ -26,11 +26,11 @@ pub(super) struct Links<L> {
     spots: HashMap<u32, Spot>,
     /// The places of lanes that copy, whose work this thread does.
     copying: Vec<Spot>,
-    /// Some lane has failed and is not dry: any completion may be its last.
+    /// True if a lane has failed and is not dry. Then any completion may be its last.
     drains: bool,
 }
 
-/// The places of a link and of a lane in their lists.
+/// The indices of a link and of a lane in their lists.
 #[derive(Clone, Copy, Debug)]
 struct Spot {
     link: usize,
@@ -38,13 +38,13 @@ struct Spot {
 }
 
 impl<L> LinkWork<L> {
-    /// Returns whether this worker has nothing more to do for the link. The link may end at any moment, and only a turn that begins
-    /// after that ends the transfers that are in the queue then.
+    /// Returns whether this worker has nothing more to do for the link. A link may end at any time. Then the transfers in its queue are
+    /// closed in the next turn, so the queue must be empty too.
     pub(super) fn is_over(&self) -> bool {
         !self.link.is_open() && self.lanes.is_empty() && self.queue.is_empty()
     }
 
-    /// Closes the transfers of the queue, since no QP is left for them.
+    /// Closes the transfers in the queue, since no QP is left for them.
     pub(super) fn close_queue(&mut self, transfers: &Transfers) {
         while let Some(task) = self.queue.pop_front() {
             transfers.close(task.id, Close::Failed);
@@ -81,7 +81,7 @@ impl<L: Lane> Links<L> {
         all.find(|work| work.link.number() == link.number())
     }
 
-    /// Returns the work for a link, which begins if the worker had none.
+    /// Returns the work for a link. It is new if the worker had none.
     pub(super) fn begin(&mut self, link: &Arc<Link>) -> &mut LinkWork<L> {
         let mut all = self.all.iter();
         let known = all.position(|work| work.link.number() == link.number());
@@ -96,7 +96,7 @@ impl<L: Lane> Links<L> {
         &mut self.all[at]
     }
 
-    /// Takes lanes that others have given this worker.
+    /// Takes lanes that others have given to this worker.
     pub(super) fn take_lanes(&mut self, lanes: Vec<Held<L>>) {
         if lanes.is_empty() {
             return;
@@ -123,13 +123,13 @@ impl<L: Lane> Links<L> {
         }
     }
 
-    /// Returns the lane with this number. None: it is gone.
+    /// Returns the lane with this number. Returns None if it is gone.
     pub(super) fn lane(&mut self, number: u32) -> Option<&mut Held<L>> {
         let Spot { link, lane } = *self.spots.get(&number)?;
         Some(&mut self.all[link].lanes[lane])
     }
 
-    /// Does a part of the work of each lane that copies. Returns whether any had work.
+    /// Does a part of the work of each lane that copies. Returns whether any lane had work.
     pub(super) fn copy(&mut self, found: &mut Vec<Completion>) -> bool {
         let mut has_copied = false;
         for Spot { link, lane } in &self.copying {
@@ -142,7 +142,7 @@ impl<L: Lane> Links<L> {
         has_copied
     }
 
-    /// Drops lanes that have failed and have nothing under way, and links that have ended and have no lanes.
+    /// Drops failed lanes that have nothing under way, and ended links that have no lanes.
     pub(super) fn drop_lanes(&mut self, transfers: &Transfers) {
         let mut has_dropped = false;
         self.drains = false;
@@ -153,7 +153,7 @@ impl<L: Lane> Links<L> {
             }
             let LinkWork { link, lanes, .. } = work;
             for held in &mut *lanes {
-                // The other end may have failed, or all of the link.
+                // The lane may have failed at the other end, or with the whole link.
                 held.has_failed |= !is_open || !link.lanes().is_open(held.number);
                 if held.has_failed {
                     held.lane.flush(None);
@@ -168,7 +168,7 @@ impl<L: Lane> Links<L> {
         }
         let links = self.all.len();
         self.all.retain(|work| !work.is_over());
-        // A link that had lost its lanes before moves those after it.
+        // The removal of a link changes the indices of the links after it.
         if has_dropped || self.all.len() != links {
             self.find_lanes();
         }
@@ -189,13 +189,13 @@ impl<L: Lane> Links<L> {
         self.drains
     }
 
-    /// Returns whether the HCA has WQEs of this worker that are not accounted for, or a failed lane runs dry.
+    /// Returns whether the HCA has WQEs of this worker that are not accounted for, or a failed lane is not dry yet.
     pub(super) fn awaits_completions(&self) -> bool {
         let mut lanes = self.all.iter().flat_map(|work| &work.lanes);
         self.drains || lanes.any(|held| !held.is_dry())
     }
 
-    /// Lets the worker see a failed lane that is not dry.
+    /// Makes the worker act as if a failed lane were not dry.
     #[cfg(test)]
     pub(super) fn drain(&mut self) {
         self.drains = true;

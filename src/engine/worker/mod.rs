@@ -1,5 +1,5 @@
-//! A worker: one thread with lanes and the reaper of their completions. In turns it pulls slices for its lanes, posts chains, rings, and
-//! finishes what completes. Without work it spins for a short time, then sleeps.
+//! A worker: one thread with lanes and the reaper of their completions. In turns it pulls slices for its lanes, posts chains, rings
+//! doorbells, and finishes slices that complete. Without work it spins for a short time, then sleeps.
 
 mod alarms;
 mod end;
@@ -34,14 +34,14 @@ pub(super) use self::held::Held;
 pub(super) use self::inbox::Pace;
 pub(super) use self::pool::{Pool, Seat};
 
-/// Turns without work before it sleeps.
+/// The number of turns without work before the worker sleeps.
 const SPINS: u32 = 200;
 
-/// Turns between two looks at the clock while the worker has work.
+/// The number of turns between two looks at the clock while the worker has work.
 const TURNS: u32 = 32;
 
-/// Longest sleep while the HCA has WQEs of the worker. Drivers lose interrupts. A completion whose event is lost waits so long at most,
-/// and no transfer waits for ever.
+/// Longest sleep while the HCA has WQEs of the worker. Drivers lose interrupts. With this bound a completion whose event is lost is found
+/// after that time, and no transfer waits for ever.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 struct Worker<P: Provider> {
@@ -52,9 +52,9 @@ struct Worker<P: Provider> {
     reaping: Reaping<P>,
     alarms: Alarms,
     grace: Duration,
-    /// The time of a few turns ago.
+    /// The time of at most a few turns ago.
     now: Instant,
-    /// Kept for its memory.
+    /// A list that is kept for its memory.
     items: VecDeque<Item>,
 }
 
@@ -132,8 +132,8 @@ impl<P: Provider> Worker<P> {
         self.drop_lanes();
     }
 
-    /// Returns whether the transfer waits here for a lane. A transfer that workers give each other would otherwise stand in their
-    /// queues ever more often.
+    /// Returns whether the transfer waits in a queue of this worker. Without this check, a transfer that workers give each other would be
+    /// in their queues ever more often.
     fn has(&mut self, id: TransferId, link: &Link) -> bool {
         let work = self.links.of(link);
         work.is_some_and(|work| work.queue.iter().any(|task| task.id == id))
@@ -141,7 +141,7 @@ impl<P: Provider> Worker<P> {
 
     fn enqueue(&mut self, task: Task, link: &Arc<Link>) {
         if self.links.of(link).is_none() && !link.is_open() {
-            // It has ended, and its lanes are gone.
+            // The link has ended, and its lanes are gone.
             return self.transfers.close(task.id, Close::Failed);
         }
         // If the worker has no lane of the link, the next turn hands the transfer on.
@@ -159,7 +159,7 @@ impl<P: Provider> Worker<P> {
         self.alarms.begin_grace(self.grace, id, &self.transfers);
     }
 
-    /// Sees to all transfers whose moment has come.
+    /// Handles all transfers whose alarms are due.
     fn ring_alarms(&mut self) {
         if self.alarms.is_empty() {
             return;
@@ -174,7 +174,8 @@ impl<P: Provider> Worker<P> {
                     }
                 }
             }
-            // The grace begins again as long as a QP may hold slices of it. Slices that were handed out before may only now be posted.
+            // The grace begins again as long as a QP may hold slices of the transfer. Slices that were handed out before may only now be
+            // posted.
             if self.transfers.link_of(id).is_some() {
                 self.begin_grace(id);
             }

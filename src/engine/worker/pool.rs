@@ -14,11 +14,11 @@ use crate::engine::transfers::queue::Item;
 use crate::error::{OwnThread, ThreadPanicked};
 use crate::provider::{Provider, ProviderError};
 
-/// What a worker is started with.
+/// The parts with which a worker is started.
 #[derive(Debug)]
 pub(in crate::engine) struct Seat<R> {
     pub(in crate::engine) reaper: R,
-    /// The CPUs on which it runs; none: any.
+    /// The CPUs on which the worker runs. None: any.
     pub(in crate::engine) cpus: Option<CpuList>,
 }
 

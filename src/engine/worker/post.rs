@@ -1,4 +1,4 @@
-//! What is posted next.
+//! The part of a worker that posts slices.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,11 +12,11 @@ use crate::engine::transfers::queue::RunQueue;
 use crate::engine::transfers::{By, Pulled, Room, Transfers};
 use crate::provider::{Chain, Lane, Posted, Stop};
 
-/// Chains that a worker takes of a transfer in one step. Workers that share a transfer meet at its account, so they take more at
-/// a time than goes with one doorbell.
+/// The number of chains that a worker takes of a transfer in one step. Workers that share a transfer meet at its account. So they take more
+/// at a time than one doorbell posts.
 const CHAINS: u32 = 2;
 
-/// What a worker posts by.
+/// The part of a worker that posts slices.
 #[derive(Debug)]
 pub(super) struct Poster {
     transfers: Arc<Transfers>,
@@ -24,7 +24,7 @@ pub(super) struct Poster {
     /// The number of the worker.
     worker: u32,
     pace: Pace,
-    /// Kept for its memory.
+    /// A chain that is kept for its memory.
     chain: Chain,
 }
 
@@ -44,7 +44,7 @@ impl Poster {
         }
     }
 
-    /// Posts for each link what its lanes have room for. Returns whether anything was posted.
+    /// Posts, for each link, as much as its lanes have room for. Returns whether anything was posted.
     pub(super) fn post<L: Lane>(&mut self, links: &mut Links<L>, now: Instant) -> bool {
         let (mut has_posted, mut stalls) = (false, false);
         for work in links.all_mut() {
@@ -63,8 +63,8 @@ impl Poster {
                 continue;
             }
             let mut has_begun = self.post_by(work, copies, false, now);
-            // While one lane copies, the QPs beside it take only what it leaves: transfers for the NIC alone, and slices whose
-            // copies have failed.
+            // While a lane copies, the QPs of the link take only what copies leave: transfers for the NIC alone, and slices whose copies
+            // have failed.
             if copies && !has_begun && !is_copying(work) {
                 has_begun = self.post_by(work, false, false, now);
             } else if copies && work.link.load().has_some_for_nic() {
@@ -77,8 +77,8 @@ impl Poster {
         has_posted
     }
 
-    /// Posts by the lanes of a link that copy, or by its QPs: all transfers, or those for the NIC alone. Returns whether anything was
-    /// posted.
+    /// Posts by the copying lanes of a link if `copies`, else by its QPs. With `for_nic` it posts only transfers for the NIC. Returns
+    /// whether anything was posted.
     fn post_by<L: Lane>(
         &mut self,
         work: &mut LinkWork<L>,
@@ -95,7 +95,7 @@ impl Poster {
         has_posted
     }
 
-    /// Returns whether slices of a link are left, and none of its QPs here takes more.
+    /// Returns whether slices of a link are left, and no lane of it at this worker takes more.
     fn is_full<L: Lane>(&self, work: &LinkWork<L>) -> bool {
         let has_room = |held: &Held<L>| {
             !held.has_failed && !held.is_ahead && held.lane.room(self.pace.gather) > 0
@@ -103,7 +103,7 @@ impl Poster {
         !work.queue.is_empty() && !work.lanes.iter().any(has_room)
     }
 
-    /// Posts by one lane what it has room for. Returns whether it took anything.
+    /// Posts by one lane as much as it has room for. Returns whether the lane took anything.
     fn post_on<L: Lane>(
         &mut self,
         work: &mut LinkWork<L>,
@@ -130,7 +130,7 @@ impl Poster {
         if posted.stop == Some(Stop::Failed) {
             held.fail();
         }
-        // The lane had room, so the slices that are left were refused for good.
+        // The lane had room, so the slices that it has not taken were refused for good.
         if posted.count < self.chain.len() {
             tally.finish(0, (self.chain.len() - posted.count) as u64);
         }
@@ -144,8 +144,8 @@ impl Poster {
         true
     }
 
-    /// Takes slices of the transfers of a link into the chain, as far as a lane of it has room. Transfers of which it may take none go
-    /// to other workers.
+    /// Takes slices of the transfers of a link into the chain, as far as a lane of the link has room. Transfers of which the lane may take
+    /// no slice go to other workers.
     fn fill<L: Lane>(&mut self, work: &mut LinkWork<L>, nth: usize, for_nic: bool, now: Instant) {
         let LinkWork { link, lanes, queue } = work;
         let held = &mut lanes[nth];
@@ -180,7 +180,7 @@ impl Poster {
                 }
                 Pulled::Elsewhere(lanes) => {
                     let others = link.open_workers_of(lanes);
-                    // Another lane of this worker takes it, or one that is about to come.
+                    // Another lane of this worker takes the slices, perhaps one that is about to come.
                     if others.is_empty() || others.contains(&self.worker) {
                         next += 1;
                     } else {
@@ -192,8 +192,8 @@ impl Poster {
         }
     }
 
-    /// Gives the transfers of a link, for which this worker has no QP just now, to workers that have one. If there are none, or if this
-    /// worker is about to get a QP, the transfers wait for the next lane. Returns whether they went.
+    /// Gives the transfers of a link for which this worker has no QP now to workers that have one. If there are none, or if this worker is
+    /// about to get a QP, the transfers wait for the next lane. Returns whether they were given.
     fn hand_on<L>(&mut self, work: &mut LinkWork<L>) -> bool {
         let workers = work.link.open_workers();
         if workers.is_empty() || workers.contains(&self.worker) {
@@ -212,7 +212,7 @@ fn is_copying<L: Lane>(work: &LinkWork<L>) -> bool {
     lanes.any(|held| held.lane.copies() && held.lane.in_flight() > 0)
 }
 
-/// Posts all of a chain, and rings after each `chain` WQEs.
+/// Posts all WQEs of a chain, and rings the doorbell after each `chain` WQEs.
 fn post_chains(lane: &mut impl Lane, all: &Chain, chain: u32) -> Posted {
     let (step, mut count) = (chain.max(1) as usize, 0);
     while count < all.len() {
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
     use crate::provider::{Cause, Completion, Tag, Verb};
 
-    /// Takes so many WQEs, and keeps which of them each doorbell was rung for.
+    /// A lane that takes `room` WQEs, and records the WQEs of each doorbell.
     #[derive(Default)]
     struct Recorder {
         room: usize,
@@ -289,7 +289,7 @@ mod tests {
             (16, 20, &[16, 20]),
             (16, 0, &[0]),
         ];
-        // Where the WQEs of each doorbell end.
+        // The list has the end of the WQEs of each doorbell.
         for (chain, room, ends) in cases {
             let mut lane = Recorder {
                 room,

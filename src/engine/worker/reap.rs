@@ -1,4 +1,4 @@
-//! What has completed.
+//! The part of a worker that takes completions.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,16 +8,16 @@ use crate::engine::transfers::queue::RunQueue;
 use crate::engine::transfers::{Lost, Transfers};
 use crate::provider::{Cause, Completed, Completion, Lane, Provider, ProviderError, Reaper, Tag};
 
-/// What a worker learns of completions by.
+/// The part of a worker that takes completions.
 pub(super) struct Reaping<P: Provider> {
     transfers: Arc<Transfers>,
     queue: Arc<RunQueue>,
     reaper: P::Reaper,
-    /// Most completions of one turn.
+    /// The most completions of one turn.
     most: usize,
-    /// Kept for its memory.
+    /// A list that is kept for its memory.
     found: Vec<Completion>,
-    /// Kept for its memory: the slices of one completion.
+    /// The slices of one completion, in a list that is kept for its memory.
     finished: Vec<(Tag, Option<Cause>)>,
 }
 
@@ -51,7 +51,7 @@ impl<P: Provider> Reaping<P> {
         let mut has_failed = false;
         let is_flushed = self.flush_counted(&found);
         for completion in &found {
-            // What completes of a lane that is gone is of no one.
+            // A completion of a lane that is gone concerns no worker.
             let Some(held) = links.lane(completion.lane) else {
                 continue;
             };
@@ -71,7 +71,7 @@ impl<P: Provider> Reaping<P> {
                 has_failed = true;
                 held.is_refused |= !held.has_failed && cause.is_of_the_request();
                 if cause.is_of_the_request() || cause.is_flush() {
-                    // The peer has answered, or this QP was put into error: the pair is good for more.
+                    // The peer has answered, or this QP was put into the error state: the pair can be used again.
                     held.end();
                 } else {
                     held.fail();
@@ -98,7 +98,7 @@ impl<P: Provider> Reaping<P> {
         has_found
     }
 
-    /// Flushes the GPUs into whose memory WRITEs have gone that are about to be counted. Returns false if a flush fails.
+    /// Flushes the GPUs if WRITEs are about to be counted, since the WRITEs may be in their memory. Returns false if a flush fails.
     fn flush_counted(&self, found: &[Completion]) -> bool {
         let counts = |it: &Completion| matches!(it.what, Completed::Receive(Some(_)));
         let flushes = self.transfers.flushes();
@@ -111,7 +111,7 @@ impl<P: Provider> Reaping<P> {
             .is_ok()
     }
 
-    /// Finishes the slices of one completion. Slices of one transfer that follow each other finish by one step.
+    /// Finishes the slices of one completion. Slices of one transfer in a row are finished by one step.
     fn finish(&mut self, lost: Lost) {
         let failed = self.finished.iter().filter(|(_, cause)| cause.is_some());
         let failed = failed.count();

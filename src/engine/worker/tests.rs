@@ -1,4 +1,4 @@
-//! A worker without an HCA: which transfers it keeps, gives and closes, and how long it sleeps.
+//! Tests of a worker without an HCA: which transfers it keeps, gives away and closes, and how long it sleeps.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -21,7 +21,7 @@ use crate::provider::{
     Cause, Chain, Completed, Completion, Lane, ProviderError, Reaper, Tag, Verb, Wake,
 };
 
-/// A reaper that tells how long it may sleep.
+/// A reaper that reports how long it may sleep.
 struct Deaf(Sender<Option<Duration>>);
 
 enum Fake {}
@@ -40,7 +40,7 @@ impl Reaper for Deaf {
     }
 }
 
-/// Returns worker 0 of two, and the channel on which it tells how long it may sleep.
+/// Returns worker 0 of two, and the channel on which it reports how long it may sleep.
 fn worker() -> (Worker<Fake>, Receiver<Option<Duration>>) {
     let config = EngineConfig::new("a");
     let sizes = Sizes {
@@ -68,7 +68,7 @@ fn add(worker: &mut Worker<Fake>, link: &Arc<Link>, lane: usize) {
     worker.take_items();
 }
 
-/// Submits a transfer of one slice to memory near these rails of the peer. No worker has it then.
+/// Submits a transfer of one slice to memory near these rails of the peer. No worker has the transfer yet.
 fn submit(worker: &Worker<Fake>, link: &Arc<Link>, near: u8) -> TransferId {
     let tables = one_region_each(RailKeys::from_iter([1, 2]).with_near(near));
     let one = Operation {
@@ -107,7 +107,7 @@ fn taken(worker: &Worker<Fake>, queue: u32) -> Vec<TransferId> {
     ids.collect()
 }
 
-/// Returns a link whose lanes belong to these workers. All leave by one rail, and each enters by one of its own.
+/// Returns a link whose lanes belong to these workers. All lanes leave by one rail, and each enters by a rail of its own.
 fn entering_apart(lanes: &[u32]) -> Arc<Link> {
     let crossings: Vec<Crossing> = (0..lanes.len())
         .map(|theirs| Crossing { own: 0, theirs })
@@ -122,7 +122,7 @@ fn what_is_for_a_lane_of_another_worker_is_given_to_that_worker() {
     let (mut worker, _told) = worker();
     let link = entering_apart(&[0, 1]);
     add(&mut worker, &link, 0);
-    // The near lane is worker 1's. It was away when this worker got the transfer, and has come back.
+    // The near lane is worker 1's. The lane was away when this worker got the transfer, and has come back.
     let id = submit(&worker, &link, 0b10);
     worker.enqueue(task(id), &link);
     post(&mut worker);
@@ -138,7 +138,7 @@ fn what_is_for_another_lane_of_the_same_worker_stays_there() {
     add(&mut worker, &link, 0);
     let id = submit(&worker, &link, 0b10);
     worker.enqueue(task(id), &link);
-    // The near lane is open, and about to come: nothing goes round meanwhile.
+    // The near lane is open, and about to come: no transfer goes round between workers meanwhile.
     post(&mut worker);
     assert!(taken(&worker, 0).is_empty());
     assert_eq!(worker.links.all()[0].queue.len(), 1);
@@ -168,7 +168,7 @@ fn a_worker_whose_only_lane_is_about_to_come_keeps_its_transfers() {
 fn a_worker_that_has_had_no_lane_of_an_open_link_closes_nothing() {
     let (mut worker, _told) = worker();
     let link = entering_apart(&[0, 1]);
-    // The QP of its lane may have failed before it could send.
+    // The QP of worker 0's lane may have failed before it could send.
     link.end_lane(0);
     let id = submit(&worker, &link, 0);
     worker.enqueue(task(id), &link);
@@ -201,7 +201,7 @@ fn a_transfer_that_is_just_being_closed_holds_up_none_behind_it() {
     let tag = Tag { slot: 0, slice: 0 };
     worker.transfers.flushed(tag, lost, Cause::FLUSHED);
     worker.take_items();
-    // The other thread has not come to the slices that wait to be posted again. When it has, no event is left for this worker.
+    // The canceller has not yet given up the slices that wait to be posted again. Once it has, no event comes to this worker.
     worker.transfers.begin_cancel(closed);
     let after = submit(&worker, &link, 0);
     worker.enqueue(task(after), &link);
@@ -247,7 +247,7 @@ fn a_worker_looks_again_in_time_while_something_is_in_flight() {
         .retire(&done, |_, _| {});
     worker.sleep();
     assert_eq!(told.recv().unwrap(), None);
-    // A WRITE of the peer may be counted.
+    // This worker may have to count a WRITE of the peer.
     worker.links.all_mut()[0].lanes[0].lane = SinkLane::new(1, 8).with_receives(1);
     worker.sleep();
     assert_eq!(told.recv().unwrap(), Some(LOOK_AGAIN));
