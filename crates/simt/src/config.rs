@@ -1,29 +1,29 @@
-//! What a launch looks like: grid, block, memory, schedule, deadline.
+//! The configuration of a launch: grid, block, memory, schedule, deadline.
 
 use std::time::Duration;
 
 use crate::error::LaunchError;
 
-/// A size or position in a grid or block, as CUDA's `dim3`.
+/// A size or a position in a grid or block, as CUDA's `dim3`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dim3 {
-    /// Fastest dimension.
+    /// The size in the fastest dimension.
     pub x: u32,
-    /// Middle dimension.
+    /// The size in the middle dimension.
     pub y: u32,
-    /// Slowest dimension.
+    /// The size in the slowest dimension.
     pub z: u32,
 }
 
 impl Dim3 {
-    /// Elements in a box of this size.
+    /// Returns the number of elements in a box of this size.
     #[must_use]
     pub fn count(self) -> u128 {
         u128::from(self.x) * u128::from(self.y) * u128::from(self.z)
     }
 
-    /// Position number `index` in a box of this size, x fastest.
+    /// Returns position number `index` in a box of this size. `x` is the fastest dimension.
     pub(crate) fn position(self, index: u32) -> Self {
         Self {
             x: index % self.x,
@@ -51,36 +51,36 @@ impl From<(u32, u32, u32)> for Dim3 {
     }
 }
 
-/// One launch of a kernel. Checked when it is launched; `Default` is one block of one warp.
+/// The configuration of one launch of a kernel. It is checked at the launch. `Default` is one block of one warp.
 #[derive(Clone, Debug)]
 pub struct LaunchConfig {
-    /// Blocks: x in 1..=2^31-1, y and z in 1..=65535.
+    /// The number of blocks: x in 1..=2^31-1, y and z in 1..=65535.
     pub grid: Dim3,
-    /// Threads of a block: x and y in 1..=1024, z in 1..=64, together at most 1024.
+    /// The number of threads of a block: x and y in 1..=1024, z in 1..=64, together at most 1024.
     pub block: Dim3,
-    /// Dynamic shared memory of a block in bytes, at most 232,448 (sm_90).
+    /// The bytes of dynamic shared memory of a block, at most 232,448 (sm_90).
     pub shared_bytes: usize,
-    /// Whether `simt_grid_sync` may be called.
+    /// True if kernels may call `simt_grid_sync`.
     pub cooperative: bool,
-    /// OS threads that run the blocks, 1..=256. Block b runs on worker b mod `workers`; the caller is worker 0.
+    /// The number of OS threads that run the blocks, 1..=256. Block b runs on worker b mod `workers`. The caller is worker 0.
     pub workers: usize,
-    /// Seed of the schedule. 0 is the plain order, which is the fastest; any other value picks threads at random. With one
-    /// worker, the same seed gives the same schedule (as long as the memory that threads poll behaves the same).
+    /// The seed of the schedule. 0 is the plain order, which is the fastest; any other seed picks threads at random. With one worker, the
+    /// same seed gives the same schedule (as long as the memory that threads poll behaves the same).
     pub seed: u64,
-    /// Whether the lanes of a warp wait for each other after parts that kernels mark (`simt_diverge`, `simt_reconverge`). The
-    /// compiler nvcc makes them wait so behind divergent branches and loops. Default false: the marks do nothing.
+    /// True if the lanes of a warp wait for each other after parts that kernels mark (`simt_diverge`, `simt_reconverge`), as the compiler
+    /// nvcc makes lanes wait after divergent branches and loops. Default false: the marks do nothing.
     pub reconverge: bool,
-    /// Stack of one CUDA thread in bytes, 8 KiB..=8 MiB. Default 32 KiB, 128 KiB in builds with a sanitizer.
+    /// The bytes of the stack of one CUDA thread, 8 KiB..=8 MiB. Default 32 KiB, 128 KiB in builds with a sanitizer.
     pub stack_bytes: usize,
-    /// The whole launch must end in this time. Seen at schedule points only: a kernel that computes without ever reaching
-    /// one is not stopped.
+    /// The time in which the whole launch must end. It is checked at schedule points only: a kernel that computes without ever reaching a
+    /// schedule point is not stopped.
     pub deadline: Duration,
-    /// The kernel's name, for what the [checker](crate::check) says.
+    /// The kernel's name, for reports of the [checker](crate::check).
     pub name: &'static str,
-    /// Which GPU this stands for. Threads on different ones are apart by scope sys, for the [checker](crate::check).
+    /// The number of the GPU that this launch stands for. To the [checker](crate::check) threads on different GPUs are apart by scope sys.
     pub device: u32,
-    /// Says whether kernels may store to a device register at this address; a store to any other register ends the launch. Asked
-    /// at each store. Default none: every address is one.
+    /// A function that returns whether kernels may store to a device register at this address. It is called at each store; a store to any
+    /// other register ends the launch. Default none: kernels may store to every register.
     pub registers: Option<fn(u64) -> bool>,
 }
 
@@ -94,7 +94,7 @@ impl Default for LaunchConfig {
             workers: 1,
             seed: 0,
             reconverge: false,
-            // Instrumented frames are larger.
+            // A sanitizer makes stack frames larger.
             stack_bytes: if cfg!(any(feature = "tsan", feature = "asan")) {
                 128 << 10
             } else {
@@ -108,7 +108,7 @@ impl Default for LaunchConfig {
     }
 }
 
-/// Lanes of a warp, as on every NVIDIA GPU.
+/// The number of lanes of a warp, as on every NVIDIA GPU.
 pub(crate) const WARP_LANES: u32 = 32;
 
 /// A checked [`LaunchConfig`].
@@ -116,16 +116,16 @@ pub(crate) const WARP_LANES: u32 = 32;
 pub(crate) struct Shape {
     pub(crate) grid: Dim3,
     pub(crate) block: Dim3,
-    /// Blocks of the grid, 1..=u32::MAX.
+    /// The number of blocks of the grid, 1..=u32::MAX.
     pub(crate) blocks: u32,
-    /// Threads of a block, 1..=1024.
+    /// The number of threads of a block, 1..=1024.
     pub(crate) threads: u32,
     pub(crate) shared_bytes: usize,
     pub(crate) stack_bytes: usize,
     pub(crate) cooperative: bool,
     pub(crate) seed: u64,
     pub(crate) reconverge: bool,
-    /// OS threads, 1..=256 and at most one per block.
+    /// The number of OS threads, 1..=256 and at most one per block.
     pub(crate) workers: u32,
     pub(crate) registers: Option<fn(u64) -> bool>,
     #[cfg(feature = "tsan")]
@@ -174,7 +174,7 @@ impl Shape {
     }
 }
 
-/// `value` as a `u32` if it lies in `min..=max` (`max` ≤ `u32::MAX`).
+/// Returns `value` as a `u32` if it lies in `min..=max` (`max` ≤ `u32::MAX`).
 fn within(
     field: &'static str,
     value: impl Into<u128>,

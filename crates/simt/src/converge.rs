@@ -1,57 +1,57 @@
-//! Lanes of a warp that wait for each other behind divergent code, as nvcc makes them.
+//! Lanes of a warp that wait for each other after divergent code, as nvcc makes them.
 //!
-//! The compiler nvcc puts BSSY in front of a divergent branch or loop, and BSYNC where the ways join again. BSSY notes which lanes
-//! run it together. BSYNC holds each of them until all noted lanes that have not exited have come. Some code is right only when a
-//! lane gets past a BSYNC while others of its warp still spin before it. Such code hangs on a GPU.
+//! The compiler nvcc puts BSSY before a divergent branch or loop, and BSYNC where the ways join again. BSSY notes which lanes run it
+//! together. BSYNC holds each of these lanes until all of them that have not exited have come. Some code is right only if a lane may pass a
+//! BSYNC while other lanes of its warp still spin before it. Such code hangs on a GPU.
 //!
-//! Kernels mark such parts: `simt_diverge` in front, `simt_reconverge` after (`wv::platform::Divergence`). Without
+//! Kernels mark divergent parts: `simt_diverge` before the part, `simt_reconverge` after it (`wv::platform::Divergence`). Without
 //! `LaunchConfig::reconverge` both do nothing. With it:
 //!
-//! - A lane at the front of a part waits for every lane of its warp that may still come. Such a lane comes, or does something
-//!   else: it is in another part, polls, waits in a barrier or meeting, or has exited. Lanes at the same place in the code then
-//!   enter together. The hardware needs no such wait, since lanes that have not diverged run in step; here they do not.
+//! - A lane at the front of a part waits for every lane of its warp that may still come. The wait for such a lane ends when it
+//!   comes or does something else: it is in another part, polls, waits in a barrier or meeting, or has exited. Lanes at the same
+//!   place in the code then enter together. The hardware needs no such wait, since lanes that have not diverged run in step there.
 //! - A lane at the end waits for those with which it entered. No lane waits for one that exits, as on the hardware.
 //! - Parts nest. Only marked parts wait: the compiler may add places that no kernel has marked, and leave out some. For the
 //!   posting protocol `./x sass` compares the marks with the compiler's places.
 
 use crate::op::lanes_of;
 
-/// Lanes that have entered a part together.
+/// The lanes that have entered a part together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
-    /// Those that have not left it; none: this place of the table is free.
+    /// The lanes that have not left the part. 0: this place of the table is free.
     lanes: u32,
-    /// Those at its end.
+    /// The lanes at the end of the part.
     arrived: u32,
 }
 
-/// Which parts the lanes of one warp are in. Masks are over lanes; `alive` are those that have not exited, `blocked` those that
-/// wait in a barrier or a meeting.
+/// The parts that the lanes of one warp are in. Masks have a bit for each lane. `alive` are the lanes that have not exited, `blocked` those
+/// that wait in a barrier or a meeting.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     table: Vec<Part>,
-    /// By lane: the places in the table of the parts that it is in, the innermost last.
+    /// The parts that each lane is in, by lane: places in the table, the innermost last.
     within: [Vec<usize>; 32],
-    /// By lane: where in the code it waits to enter, if it is one of `entering`.
+    /// The place in the code at which each lane of `entering` waits to enter, by lane.
     sites: [usize; 32],
     entering: u32,
-    /// Lanes that have polled since they last came to the front or the end of a part.
+    /// The lanes that have polled since they last came to the front or the end of a part.
     polled: u32,
 }
 
 impl Parts {
-    /// Lanes that wait in front of a part.
+    /// Returns the lanes that wait in front of a part.
     pub(crate) fn entering(&self) -> u32 {
         self.entering
     }
 
-    /// Lanes that wait at the end of one, and those for which they wait.
+    /// Returns, for each part with waiting lanes, the lanes at its end and the lanes for which these wait.
     pub(crate) fn leaving(&self) -> impl Iterator<Item = (u32, u32)> {
         let waited = self.table.iter().filter(|part| part.arrived != 0);
         waited.map(|part| (part.arrived, part.lanes & !part.arrived))
     }
 
-    /// `lane` has come to the front of the part at `site`. Returns the lanes that enter now.
+    /// Notes that `lane` has come to the front of the part at `site`. Returns the lanes that enter now.
     pub(crate) fn comes(&mut self, lane: u32, site: usize, alive: u32, blocked: u32) -> u32 {
         self.entering |= 1 << lane;
         self.polled &= !(1 << lane);
@@ -59,19 +59,19 @@ impl Parts {
         self.enter(self.inner(lane), alive, blocked)
     }
 
-    /// `lane` has polled: no lane waits for it to enter.
+    /// Notes that `lane` has polled: no lane waits for it to enter. Returns the lanes that enter now.
     pub(crate) fn polls(&mut self, lane: u32, alive: u32, blocked: u32) -> u32 {
         self.polled |= 1 << lane;
         self.enter(self.inner(lane), alive, blocked)
     }
 
-    /// `lane` is about to wait for others. Returns the lanes that enter since they no longer wait for it.
+    /// Notes that `lane` is about to wait for others. Returns the lanes that enter now, since they no longer wait for it.
     pub(crate) fn waits(&mut self, lane: u32, alive: u32, blocked: u32) -> u32 {
         self.enter(self.inner(lane), alive, blocked)
     }
 
-    /// `lane` has come to the end of the innermost part that it is in. Returns the lanes that leave it now; none if it is in no
-    /// part.
+    /// Notes that `lane` has come to the end of the innermost part that it is in. Returns the lanes that leave the part now. Returns None
+    /// if the lane is in no part.
     pub(crate) fn leaves(&mut self, lane: u32) -> Option<u32> {
         let place = self.inner(lane)?;
         self.polled &= !(1 << lane);
@@ -79,7 +79,7 @@ impl Parts {
         Some(self.close(place))
     }
 
-    /// `lane` has exited. Returns the lanes that need not wait any longer.
+    /// Notes that `lane` has exited. Returns the lanes that need not wait any longer.
     pub(crate) fn exits(&mut self, lane: u32, alive: u32, blocked: u32) -> u32 {
         let levels = std::mem::take(&mut self.within[lane as usize]);
         let mut released = 0;
@@ -96,7 +96,7 @@ impl Parts {
         self.within[lane as usize].last().copied()
     }
 
-    /// Lets the lanes enter that wait inside `level`, if no lane that may still come is left.
+    /// Lets the lanes enter that wait inside `level`, if none is left there that may still come. Returns these lanes.
     fn enter(&mut self, level: Option<usize>, alive: u32, blocked: u32) -> u32 {
         let here = lanes_of(alive).filter(|lane| self.within[*lane].last().copied() == level);
         let here = here.fold(0, |all, lane| all | 1u32 << lane);
@@ -119,7 +119,7 @@ impl Parts {
         ready
     }
 
-    /// Lets the lanes leave the part at `place` if all have come.
+    /// Lets the lanes leave the part at `place` if all have come. Returns these lanes.
     fn close(&mut self, place: usize) -> u32 {
         let Part { lanes, arrived } = self.table[place];
         if lanes & !arrived != 0 {

@@ -1,18 +1,18 @@
-//! How a launch fails. Every error of a kernel names the block, warp, lane and operation concerned.
+//! The errors of a launch. Every error of a kernel names the block, warp, lane and operation concerned.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::config::Dim3;
 
-/// Where a CUDA thread sits.
+/// The place of a CUDA thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ThreadId {
-    /// Its block in the grid.
+    /// The block in the grid.
     pub block: Dim3,
-    /// Its warp in the block.
+    /// The number of the warp in the block.
     pub warp: u32,
-    /// Its lane in the warp, 0..32.
+    /// The number of the lane in the warp, 0..32.
     pub lane: u32,
 }
 
@@ -27,50 +27,50 @@ impl fmt::Display for ThreadId {
     }
 }
 
-/// Why a launch did not end well. After an error, the CUDA threads that had not ended are abandoned where they stood: no
-/// destructor of an object on their stacks runs.
+/// Why a launch did not end well. After an error, the CUDA threads that had not ended are abandoned where they were: no destructor of an
+/// object on their stacks runs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// A field of the configuration is out of range. Nothing ran.
+    /// A field of the configuration that is out of range. Nothing ran.
     #[error("{field} is {value}; it must be {min} to {max}")]
     BadConfig {
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
         /// The value that the launch asked for.
         value: u128,
-        /// Smallest allowed value.
+        /// The smallest allowed value.
         min: u64,
-        /// Largest allowed value.
+        /// The largest allowed value.
         max: u64,
     },
     /// A launch from inside a kernel. Nothing ran.
     #[error("a kernel cannot launch a kernel")]
     Nested,
-    /// The system refused memory or an OS thread.
+    /// A refusal of memory or of an OS thread by the system.
     #[error("no {what}: {source}")]
     Resources {
         /// The requested resource.
         what: String,
-        /// What the system answered.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// Threads wait for each other, or for a thread that has exited, and nothing can release them.
+    /// Threads that wait for each other, or for a thread that has exited. Nothing can release them.
     #[error("deadlock: {report}")]
     Deadlock {
-        /// One line per group of waiting threads: where, in which operation, which threads came and which are missing.
+        /// One line per group of waiting threads: where they are, in which operation, which threads came and which are missing.
         report: String,
     },
-    /// Lanes that meet disagree on the mask or on the operation.
+    /// Lanes that meet and disagree on the mask or on the operation.
     #[error("{thread}: {operation} with mask {mask:#010x}: {conflict}")]
     MaskMismatch {
-        /// The thread whose call showed it.
+        /// The thread whose call showed the conflict.
         thread: ThreadId,
         /// The operation that it called.
         operation: &'static str,
-        /// With which mask (0 for a barrier of the block).
+        /// The mask of the call. 0 for a barrier of the block.
         mask: u32,
-        /// With what that disagrees.
+        /// What the call disagrees with.
         conflict: String,
     },
     /// A panic, a failed assertion, `simt_fail`, `__trap` or a C++ exception in a kernel.
@@ -78,20 +78,20 @@ pub enum LaunchError {
     Panic {
         /// The thread in which it happened.
         thread: ThreadId,
-        /// Its text.
+        /// The text of the failure.
         message: String,
     },
-    /// A worker, which is a thread of the library, has panicked outside of the kernel.
+    /// A panic of a worker, a thread of the library, outside of the kernel.
     #[error(
         "worker {worker} of the launch has panicked: {message}. This is a defect of the library"
     )]
     WorkerPanicked {
-        /// Which one.
+        /// The number of the worker.
         worker: u32,
         /// The message of its panic.
         message: String,
     },
-    /// The launch did not end in time.
+    /// A launch that did not end in time.
     #[error("not done after {deadline:?}: {report}")]
     Deadline {
         /// The configured time.
@@ -99,15 +99,15 @@ pub enum LaunchError {
         /// What the threads were doing, as for a deadlock.
         report: String,
     },
-    /// A thread wrote below its stack.
+    /// A write of a thread below its stack.
     #[error("{thread}: overflowed its stack of {stack_bytes} bytes")]
     StackOverflow {
         /// The thread whose stack overflowed.
         thread: ThreadId,
-        /// Size of a stack.
+        /// The bytes of a stack.
         stack_bytes: usize,
     },
-    /// A thread stored to a device register that the host has not mapped for kernels. Nothing was stored.
+    /// A store of a thread to a device register that the host has not mapped for kernels. Nothing was stored.
     #[error(
         "{thread}: stored to a device register at {addr:#x}, which the host has not mapped for kernels: kernels need the address \
          that the mapping returns, not that of the process"
@@ -115,22 +115,22 @@ pub enum LaunchError {
     Register {
         /// The thread that stored.
         thread: ThreadId,
-        /// Where it would have stored.
+        /// The address of the register.
         addr: u64,
     },
-    /// The [checker](crate::check) has found defects; the launch ran to its end.
+    /// Defects that the [checker](crate::check) has found. The launch ran to its end.
     #[error("{} findings: {}", findings.len(), findings.iter().map(|finding| finding.text.as_str()).collect::<Vec<_>>().join("; "))]
     #[cfg(feature = "tsan")]
     Findings {
-        /// All that concern this launch.
+        /// All findings that concern this launch.
         findings: Vec<crate::check::Finding>,
     },
-    /// A block wrote past its dynamic shared memory.
+    /// A write of a block past its dynamic shared memory.
     #[error("block ({},{},{}) wrote past its {shared_bytes} bytes of shared memory", block.x, block.y, block.z)]
     SharedOverflow {
         /// The block that wrote, by its place in the grid.
         block: Dim3,
-        /// Size of its dynamic shared memory.
+        /// The bytes of its dynamic shared memory.
         shared_bytes: usize,
     },
 }

@@ -7,27 +7,27 @@ use std::time::Duration;
 
 use crate::idle;
 
-/// Counts arrivals and exits of all threads of a cooperative launch.
+/// The barrier of a cooperative launch, which counts arrivals and exits of all its threads.
 #[derive(Debug)]
 pub(crate) struct GridBarrier {
     total: u64,
-    /// Threads that have arrived (low half) and that have exited for good (high half). They share one word so that one of them
-    /// sees the sum become complete.
+    /// The number of threads that have arrived (low half) and of threads that have exited for good (high half). Both are in one word, so
+    /// that the thread whose step completes the sum sees that.
     count: AtomicU64,
-    /// Completed barriers; waiting workers sleep on it.
+    /// The number of completed barriers. Waiting workers sleep on it.
     generation: AtomicU32,
 }
 
-/// What an arrival or an exit brought about.
+/// The result of an arrival or an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Others are still on their way.
+    /// Other threads are still to come.
     Open,
-    /// All have come: the next generation has begun.
+    /// All threads have come: the next generation has begun.
     Complete,
-    /// All that live have come, but some have exited: no thread will ever complete it.
+    /// All living threads have come, but some have exited. No thread will ever complete the barrier.
     Broken {
-        /// How many have exited.
+        /// The number of threads that have exited.
         exited: u64,
     },
 }
@@ -41,7 +41,8 @@ impl GridBarrier {
         }
     }
 
-    /// Pairs with `arrive`: what threads wrote before the barrier is visible to a thread that sees the new generation.
+    /// Returns the number of completed barriers. Pairs with `arrive`: what threads wrote before the barrier is visible to a thread that
+    /// sees the new generation.
     pub(crate) fn generation(&self) -> u32 {
         self.generation.load(Acquire)
     }
@@ -69,12 +70,12 @@ impl GridBarrier {
         }
     }
 
-    /// Waits for the generation after `seen`, at most `timeout`.
+    /// Waits for a generation other than `seen`, at most for `timeout`.
     pub(crate) fn wait(&self, seen: u32, timeout: Duration) {
         idle::sleep(&self.generation, seen, timeout);
     }
 
-    /// Makes waiters look at the failure of the launch.
+    /// Wakes waiters, so that they see the failure of the launch.
     pub(crate) fn wake(&self) {
         idle::wake_all(&self.generation);
     }

@@ -1,6 +1,6 @@
 //! The functions that compiled kernels call; declared in `include/simt/runtime.h`.
 //!
-//! Outside a launch (the same code called by host C++), schedule points do nothing and meetings panic.
+//! Outside a launch (if host C++ calls this code), schedule points do nothing and meetings panic.
 
 // UNSAFETY: exports C symbols and dereferences what kernels pass.
 #![expect(
@@ -51,7 +51,7 @@ extern "C-unwind" fn simt_count_loads(loads: u32) {
     }
 }
 
-/// The calling lane comes to the front of a divergent part of the code: `simt_diverge` of runtime/current.c.
+/// Notes that the calling lane comes to the front of a divergent part of the code: `simt_diverge` of runtime/current.c.
 #[unsafe(no_mangle)]
 extern "C-unwind" fn simt_diverge_at(site: usize) {
     if let Some(me) = current() {
@@ -59,7 +59,7 @@ extern "C-unwind" fn simt_diverge_at(site: usize) {
     }
 }
 
-/// The calling lane comes to the end of the part that it entered last.
+/// Notes that the calling lane comes to the end of the part that it entered last.
 #[unsafe(no_mangle)]
 extern "C-unwind" fn simt_reconverge() {
     if let Some(me) = current() {

@@ -1,11 +1,11 @@
-//! Sleeping while all threads poll, and the two words by which a software device in this process takes part.
+//! Sleeps of workers whose threads all poll, and the two words by which a software device in this process takes part.
 //!
-//! The device bumps the wake word after each completion and each incoming write and wakes the futex. A launch that found nothing
-//! sleeps on it, for a bounded time. Most of what it waits for comes from other processes' devices or from memory whose changes
+//! The device increments the wake word after each completion and each incoming write, and wakes the futex. A worker that found nothing
+//! sleeps on that word, for a bounded time. Most of what it waits for comes from devices of other processes, or from memory whose changes
 //! no device announces.
 //!
-//! rustix would make the system calls here safe. Build scripts depend on this crate too. So it would be compiled a second time, 4
-//! s of one core before the first kernel is, for four blocks. Mappings of stacks stay calls of libc, which AddressSanitizer sees.
+//! rustix would make the system calls here safe. But build scripts depend on this crate too, so rustix would be compiled a second time, for
+//! 4 s of one core before the first kernel, to save four blocks. Mappings of stacks stay calls of libc, which AddressSanitizer sees.
 
 // UNSAFETY: the futex and prctl system calls, and a kick hook that is a C function.
 #![expect(
@@ -20,18 +20,18 @@ use std::time::Duration;
 
 use crate::launch::Launch;
 
-/// Used while the process has no device: workers of a launch still wake each other on it.
+/// The wake word of a process without a device: workers of a launch still wake each other on it.
 static NO_DEVICE: AtomicU32 = AtomicU32::new(0);
 static WAKE_WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 static KICK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// Names the futex word that a software device of this process bumps (and wakes) when it has written something. For launches
+/// Sets the futex word that a software device of this process increments (and wakes) when it has written something. It holds for launches
 /// that start later.
 pub fn set_wake_word(word: &'static AtomicU32) {
     WAKE_WORD.store(ptr::from_ref(word).cast_mut(), Release);
 }
 
-/// Sets the function that announces the store of a doorbell to a software device of this process. It must not unwind.
+/// Sets the function that announces the store of a doorbell to a software device of this process. The function must not unwind.
 pub fn set_kick_hook(kick: extern "C" fn()) {
     KICK.store(kick as *mut (), Release);
 }
@@ -45,13 +45,13 @@ pub(crate) fn kick() {
     }
 }
 
-/// Returns the word to sleep on.
+/// Returns the word on which workers sleep.
 pub(crate) fn wake_word() -> &'static AtomicU32 {
     // SAFETY: null or a `&'static AtomicU32` that `set_wake_word` was given.
     unsafe { WAKE_WORD.load(Acquire).as_ref() }.unwrap_or(&NO_DEVICE)
 }
 
-/// Sleeps while `word` is `seen`, at most `timeout`. Wakes early when a thread wakes the futex.
+/// Sleeps while `word` is `seen`, at most for `timeout`. It returns early when a thread wakes the futex.
 pub(crate) fn sleep(word: &AtomicU32, seen: u32, timeout: Duration) {
     let timeout = libc::timespec {
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
@@ -83,17 +83,17 @@ pub(crate) fn wake_all(word: &AtomicU32) {
     };
 }
 
-/// Rounds in which all threads poll in vain before the first sleep.
+/// The number of rounds in which all threads poll in vain before the first sleep.
 const SPIN_ROUNDS: u32 = 4;
-/// Sleeps double from 1 µs up to this.
+/// The longest sleep. Sleeps double from 1 µs up to it.
 const LONGEST_SLEEP: Duration = Duration::from_micros(200);
 
-/// Decides how a worker spends the time in which all its threads poll.
+/// The sleeps of a worker in the time in which all its threads poll.
 pub(crate) struct Sleeper {
     word: &'static AtomicU32,
-    /// Value of the wake word before the threads looked last.
+    /// The value of the wake word before the threads looked last.
     seen_word: u32,
-    /// What the other workers had done by then.
+    /// The progress of the other workers by then.
     seen_others: u64,
     sleeps: u64,
     timer: Option<SharpTimer>,
@@ -111,8 +111,8 @@ impl Sleeper {
         }
     }
 
-    /// Round number `round` ≥ 1 in a row in which all threads polled in vain is over. Returns at once for the first rounds,
-    /// else after a sleep. True if something happened outside this worker that a poll may see: count from the start again.
+    /// Ends round number `round` ≥ 1 in a row in which all threads polled in vain. Returns at once in the first rounds, later after a
+    /// sleep. Returns true if something happened outside this worker that a poll may see: the caller counts rounds from the start again.
     pub(crate) fn rest(&mut self, launch: &Launch, worker: u32, round: u32) -> bool {
         if round > SPIN_ROUNDS && self.word.load(Acquire) == self.seen_word {
             self.timer.get_or_insert_with(SharpTimer::new);
@@ -131,7 +131,8 @@ impl Sleeper {
     }
 }
 
-/// Lets sleeps of this OS thread end on time (Linux adds 50 µs by default); restores the old setting when dropped.
+/// A setting that lets sleeps of this OS thread end on time (Linux adds 50 µs by default). The old setting is restored when this is
+/// dropped.
 struct SharpTimer {
     old_slack_ns: libc::c_ulong,
 }
@@ -144,7 +145,7 @@ impl SharpTimer {
             libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
             old
         };
-        // 0 would mean "back to the default of this thread", which is the right thing if the question failed.
+        // 0 means "the default of this thread", which is right if the first call has failed.
         Self {
             old_slack_ns: libc::c_ulong::try_from(old).unwrap_or(0),
         }

@@ -1,4 +1,4 @@
-//! Launching a grid: the entry of a kernel, what its workers share, and the call that runs them.
+//! The launch of a grid: the entry of a kernel, what the workers share, and the call that runs them.
 
 // UNSAFETY: calls compiled kernels.
 #![expect(
@@ -25,10 +25,10 @@ use crate::idle;
 use crate::thread::current;
 use crate::worker::Worker;
 
-/// What `SIMT_EXPORT(kernel)` makes of a kernel: called once per CUDA thread with one pointer per parameter.
+/// The entry that `SIMT_EXPORT(kernel)` makes of a kernel. It is called once per CUDA thread with one pointer per parameter.
 pub type Entry = unsafe extern "C-unwind" fn(*mut *mut c_void);
 
-/// A kernel by name, as [`build`](crate#building-kernels) lists them.
+/// A kernel and its name, as [`build`](crate#building-kernels) lists them.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel {
     /// The name of the `__global__` function.
@@ -37,8 +37,8 @@ pub struct Kernel {
     pub entry: Entry,
 }
 
-/// The table that `simt::build` writes: `pub static KERNELS: &[simt::Kernel]`. A macro, so that the lints of the crate that
-/// includes it do not look at generated code.
+/// Makes the table that `simt::build` writes: `pub static KERNELS: &[simt::Kernel]`. It is a macro so that the lints of the crate that
+/// includes the table do not look at generated code.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! kernel_table {
@@ -53,33 +53,33 @@ macro_rules! kernel_table {
     };
 }
 
-/// What a launch did.
+/// The counts of a launch.
 #[derive(Clone, Debug, Default)]
 pub struct LaunchStats {
-    /// CUDA threads that ran.
+    /// The number of CUDA threads that ran.
     pub threads: u64,
-    /// Switches into a CUDA thread.
+    /// The number of switches into a CUDA thread.
     pub switches: u64,
-    /// Calls of warp operations and block barriers, counted per thread.
+    /// The number of calls of warp operations and block barriers, counted per thread.
     pub meetings: u64,
     /// How often an OS thread slept because all runnable threads polled.
     pub sleeps: u64,
-    /// Blocks that were resident together at most, per worker, summed.
+    /// The most blocks that were resident together, per worker, summed.
     pub seats: u64,
-    /// Barriers of the whole grid.
+    /// The number of barriers of the whole grid.
     pub grid_syncs: u64,
-    /// Fences wider than a block.
+    /// The number of fences wider than a block.
     pub fences: u64,
-    /// Loads that kernels have counted (`simt_count_loads`), and the rounds in which a thread issued them: it waits for memory
-    /// once in a round.
+    /// The number of loads that kernels have counted (`simt_count_loads`). `load_rounds` is the number of rounds in which a thread issued
+    /// them: it waits for memory once in a round.
     pub loads: u64,
-    /// See `loads`.
+    /// The number of rounds of loads, see `loads`.
     pub load_rounds: u64,
-    /// Wall-clock time of the launch.
+    /// The wall-clock time of the launch.
     pub elapsed: Duration,
 }
 
-/// Entry and arguments of a launch.
+/// The entry and the arguments of a launch.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     entry: Entry,
@@ -107,26 +107,26 @@ impl Call {
 #[derive(Debug, Default)]
 struct Progress(AtomicU64);
 
-/// What the workers of a launch share.
+/// The state that the workers of a launch share.
 pub(crate) struct Launch {
     pub(crate) call: Call,
     pub(crate) shape: Shape,
     pub(crate) grid: GridBarrier,
-    /// Its number for the checker.
+    /// The number of the launch for the checker.
     #[cfg(feature = "tsan")]
     pub(crate) number: u64,
     started: Instant,
     deadline: Duration,
     failed: AtomicBool,
     failure: Mutex<Option<LaunchError>>,
-    /// What each worker's threads have done so far, published once per turn. A hint: when it moves, a poll may succeed.
+    /// What each worker's threads have done so far, published once per turn. It is a hint: when it changes, a poll may succeed.
     progress: Box<[Progress]>,
-    /// Whether a worker sleeps. A hint, too: a wake that comes too early costs the sleeper at most its 200 µs.
+    /// True if a worker sleeps. It is a hint too: a wake that is missed costs the sleeper at most 200 µs.
     sleeper: AtomicBool,
 }
 
 impl Launch {
-    /// Ends the launch: the first error stays.
+    /// Ends the launch with an error. The first error stays.
     pub(crate) fn fail(&self, error: LaunchError) {
         self.failure
             .lock()
@@ -137,7 +137,7 @@ impl Launch {
         idle::wake_all(idle::wake_word());
     }
 
-    /// Replaces the error by one that explains it better.
+    /// Replaces the error by an error that explains it better.
     pub(crate) fn explain(&self, damage: LaunchError) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(damage);
     }
@@ -147,7 +147,7 @@ impl Launch {
         self.failed.load(Acquire)
     }
 
-    /// The configured time, once it has passed.
+    /// Returns the configured time, once it has passed.
     pub(crate) fn overdue(&self) -> Option<Duration> {
         (self.started.elapsed() >= self.deadline).then_some(self.deadline)
     }
@@ -156,7 +156,7 @@ impl Launch {
         self.progress[worker as usize].0.store(progress, Relaxed);
     }
 
-    /// Sum of what the other workers have published.
+    /// Returns the sum of what the other workers have published.
     pub(crate) fn others_progress(&self, worker: u32) -> u64 {
         let others = self
             .progress
@@ -168,13 +168,13 @@ impl Launch {
         })
     }
 
-    /// Sleeps on the wake word while it is `seen`.
+    /// Sleeps on the wake word while it is `seen`, at most for `timeout`.
     pub(crate) fn sleep(&self, word: &AtomicU32, seen: u32, timeout: Duration) {
         self.sleeper.store(true, Relaxed);
         idle::sleep(word, seen, timeout);
     }
 
-    /// Wakes workers of this launch that sleep, since a thread of another one did something.
+    /// Wakes sleeping workers of this launch, since a thread of another worker did something.
     #[inline]
     pub(crate) fn wake_sleepers(&self) {
         if self.sleeper.load(Relaxed) && self.sleeper.swap(false, Relaxed) {
@@ -183,7 +183,7 @@ impl Launch {
     }
 }
 
-/// Runs a kernel on every thread of a grid and returns when all have ended, or with the first error.
+/// Runs a kernel on every thread of a grid. Returns when all have ended, or with the first error.
 ///
 /// Launches from several OS threads are independent of each other.
 ///
@@ -221,7 +221,7 @@ pub unsafe fn launch(
     let mut stats = thread::scope(|scope| {
         let run = |index: u32| {
             caught(index, || Worker::new(&launch, index).run()).unwrap_or_else(|error| {
-                // The other workers end, too.
+                // The other workers end too.
                 launch.fail(error);
                 LaunchStats::default()
             })
@@ -239,7 +239,7 @@ pub unsafe fn launch(
             .collect();
         let mut stats = run(0);
         for other in others {
-            // Its panic is caught before.
+            // A panic of the worker is caught inside `run`.
             stats.add(&other.join().unwrap_or_default());
         }
         stats
@@ -264,7 +264,7 @@ pub unsafe fn launch(
     }
 }
 
-/// Returns what a worker does; its panic as an error.
+/// Returns what `run` returns, or the worker's panic as an error.
 fn caught(worker: u32, run: impl FnOnce() -> LaunchStats) -> Result<LaunchStats, LaunchError> {
     // The launch fails as a whole, and nothing that the worker held is used again.
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {

@@ -1,11 +1,11 @@
-//! Operations at which the threads of a warp or block meet. Numbers agree with `include/simt/runtime.h`.
+//! The operations at which the threads of a warp or block meet. Their numbers agree with `include/simt/runtime.h`.
 
 use std::cell::Cell;
 
-/// What the lanes of a warp bring to a meeting and take from it, by lane.
+/// The values that the lanes of a warp bring to a meeting and take from it, by lane.
 pub(crate) struct Lanes {
     pub(crate) values: [Cell<u64>; 32],
-    /// For shuffles: the lane that a lane reads.
+    /// The lane that each lane reads, for shuffles.
     pub(crate) sources: [Cell<u32>; 32],
     pub(crate) results: [Cell<u64>; 32],
 }
@@ -27,7 +27,7 @@ pub(crate) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
         .map(|rest| rest.trailing_zeros() as usize)
 }
 
-/// Number of an operation, as a kernel passes it.
+/// The number of an operation, as a kernel passes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Op(pub(crate) u32);
 
@@ -55,7 +55,7 @@ impl Op {
     pub(crate) const SYNC_AND: Self = Self(34);
     pub(crate) const SYNC_OR: Self = Self(35);
 
-    /// As the kernel's source spells it.
+    /// Returns the name of the operation in a kernel's source.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::SYNC_WARP => "__syncwarp",
@@ -102,7 +102,7 @@ impl Op {
                 for lane in lanes_of(mask) {
                     let source = lanes.sources[lane].get() as usize;
                     let inside = source < 32 && mask >> source & 1 == 1;
-                    // All ones for a lane that takes no part: undefined on a GPU, and a NaN in every float format.
+                    // A lane that takes no part gives all ones. That is undefined on a GPU, and a NaN in every float format.
                     lanes.results[lane].set(if inside {
                         lanes.values[source].get()
                     } else {
@@ -156,7 +156,7 @@ impl Op {
 mod tests {
     use super::*;
 
-    /// Results of `op` by lane, 0 for lanes outside the mask.
+    /// Returns the results of `op` by lane, 0 for lanes outside the mask.
     fn combine(
         op: Op,
         mask: u32,

@@ -1,4 +1,4 @@
-//! Memory that kernels must not touch, for builds with feature `asan`; nothing in others.
+//! Memory that kernels must not touch, for builds with the feature `asan`. Other builds do nothing.
 
 // UNSAFETY: two functions of AddressSanitizer.
 #![cfg_attr(
@@ -6,11 +6,11 @@
     expect(unsafe_code, reason = "marks in AddressSanitizer's shadow")
 )]
 
-/// Whether this build stops at accesses of poisoned memory.
+/// True if this build stops at accesses to poisoned memory.
 pub const ENABLED: bool = cfg!(feature = "asan");
 
-/// From now on, a kernel that touches one of the `bytes` bytes at `addr` ends the process with a report that names source and
-/// address. Whole multiples of 8 bytes, but at the end of memory that was not poisoned before.
+/// Poisons the `bytes` bytes at `addr`: from now on, a kernel that touches one of them ends the process with a report that names source and
+/// address. The bytes are whole multiples of 8, but at the end of memory that was not poisoned before.
 pub fn poison(addr: u64, bytes: u64) {
     #[cfg(feature = "asan")]
     {

@@ -1,14 +1,14 @@
-//! What the threads of a worker are doing, in words.
+//! Reports, in words, of what the threads of a worker are doing.
 
 use std::fmt::Write;
 
 use crate::seat::Seat;
 use crate::warp::{Meeting, Warp};
 
-/// Lines of a report; further ones are counted.
+/// The most lines of a report. Further lines are only counted.
 const LINES: usize = 24;
 
-/// One line per group of threads that have not ended.
+/// Returns one line per group of threads that have not ended.
 pub(crate) fn describe<'a>(seats: impl Iterator<Item = &'a Seat>) -> String {
     let lines: Vec<String> = seats
         .flat_map(|seat| {
@@ -75,7 +75,7 @@ fn describe_warp(seat: &Seat, warp: &Warp) -> Vec<String> {
     lines
 }
 
-/// Where the lanes are that a meeting misses.
+/// Returns where the lanes are that have not come to a meeting.
 fn whereabouts(warp: &Warp, missing: u32) -> String {
     let mut groups = vec![
         (

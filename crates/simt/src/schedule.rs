@@ -1,18 +1,18 @@
-//! A schedule: the choices that are left to chance, and the seeded source of it.
+//! A schedule: the choices that are left to chance, and their seeded source.
 
 use std::cell::Cell;
 
-/// With seed 0, one of so many loads gives way to others.
+/// With seed 0, one of so many loads lets other threads run.
 const PLAIN_SWITCH_EVERY: u32 = 16;
 
-/// Picks of one worker. Seed 0 picks nothing: first come, first served.
+/// The picks of one worker. Seed 0 picks nothing: the first to come runs first.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    /// State of the generator; `None` with seed 0.
+    /// The state of the generator. `None` with seed 0.
     state: Option<Cell<u64>>,
-    /// One of so many loads gives way, on average.
+    /// On average, one of so many loads lets other threads run.
     switch_every: u32,
-    /// Steps in a row that a picked warp gets at most; a power of two.
+    /// The most steps in a row that a picked warp gets. A power of two.
     burst: u32,
 }
 
@@ -51,7 +51,7 @@ impl Schedule {
         pick
     }
 
-    /// Returns how many loads a thread may pass before one at which it gives way.
+    /// Returns how many loads a thread passes before a load at which other threads run.
     #[inline]
     pub(crate) fn loads(&self) -> u32 {
         if self.is_random() {

@@ -1,4 +1,4 @@
-//! A seat: what one resident block needs (threads, warps, stacks, shared memory). When its block ends, the next one takes it.
+//! A seat: what one resident block needs (threads, warps, stacks, shared memory). After its block has ended, the next block takes it.
 
 // UNSAFETY: warps and threads of a seat point at each other and at it; the shared memory is written by kernels.
 #![expect(
@@ -23,33 +23,33 @@ use crate::worker::Worker;
 #[derive(Clone, Copy)]
 struct Line([u8; 128]);
 
-/// Lines of static shared memory, in front of the dynamic one: `kStaticShared` of include/simt/keywords.h, in lines.
+/// The lines of static shared memory, which is in front of the dynamic one: `kStaticShared` of include/simt/keywords.h.
 const STATIC_LINES: usize = 32;
 
-/// What shared memory holds when a block starts, and what lies after its end.
+/// The bytes that shared memory holds when a block starts, and that lie after its end.
 const FRESH: Line = Line([0xa5; 128]);
 
-/// Room for one block.
+/// The room for one block.
 pub(crate) struct Seat {
     shape: Shape,
     position: Cell<Dim3>,
-    /// Threads that have not exited; 0 while the seat is free.
+    /// The number of threads that have not exited. 0 while the seat is free.
     live: Cell<u32>,
-    /// Threads at the barrier, all in `barrier`; `yes` of them with a predicate that is not zero.
+    /// The number of threads at the barrier, all in `barrier`. `yes` of them have a predicate that is not zero.
     arrived: Cell<u32>,
     yes: Cell<u32>,
     barrier: Cell<Op>,
-    /// Of the last barrier. No thread can complete the next one before all have read it.
+    /// The result of the last barrier. No thread can complete the next barrier before all have read it.
     result: Cell<u32>,
     warps: Box<[Warp]>,
     threads: Box<[Thread]>,
     stacks: Box<[SlabStack]>,
-    /// Static shared memory, then dynamic; the unused tail and a whole line after it stay `FRESH`.
+    /// The static shared memory, then the dynamic. The unused tail and a whole line after it stay `FRESH`.
     shared: Box<[UnsafeCell<Line>]>,
 }
 
 impl Seat {
-    /// A free seat with the given stacks, one per thread.
+    /// Returns a free seat with the given stacks, one per thread.
     pub(crate) fn new(shape: Shape, stacks: Box<[SlabStack]>) -> Self {
         #[expect(
             clippy::cast_possible_truncation,
@@ -91,7 +91,7 @@ impl Seat {
         }
     }
 
-    /// Makes threads, warps, seat and worker known to each other. Once, when the seat has its final address.
+    /// Makes threads, warps, seat and worker known to each other. It is called once, when the seat has its final address.
     pub(crate) fn set_owner(&self, worker: &Worker) {
         for (warp, threads) in self
             .warps
@@ -103,8 +103,8 @@ impl Seat {
         }
     }
 
-    /// Seats block number `index`: all its threads are ready to run from the start of the kernel. `loads` says how
-    /// many schedule points a thread passes before its first switch.
+    /// Seats block number `index`: all its threads are ready to run from the start of the kernel. `loads` returns how many schedule points
+    /// a thread passes before its first switch.
     pub(crate) fn start(&self, index: u32, call: Call, loads: impl Fn() -> u32) {
         let position = self.shape.grid.position(index);
         self.position.set(position);
@@ -135,29 +135,29 @@ impl Seat {
         }
     }
 
-    /// Returns whether a block sits here.
+    /// Returns whether a block has this seat.
     pub(crate) fn is_taken(&self) -> bool {
         self.live.get() > 0
     }
 
-    /// Addresses of all shared memory.
+    /// Returns the addresses of all shared memory.
     #[cfg(feature = "tsan")]
     pub(crate) fn shared_range(&self) -> std::ops::Range<u64> {
         let start = self.shared.as_ptr().addr() as u64;
         start..start + size_of_val(&*self.shared) as u64
     }
 
-    /// Threads that have not exited.
+    /// Returns the number of threads that have not exited.
     pub(crate) fn live(&self) -> u32 {
         self.live.get()
     }
 
-    /// Threads at the barrier of the block.
+    /// Returns the number of threads at the barrier of the block.
     pub(crate) fn arrived(&self) -> u32 {
         self.arrived.get()
     }
 
-    /// Returns the barrier that they are in.
+    /// Returns the name of the barrier in which these threads are.
     pub(crate) fn barrier_name(&self) -> &'static str {
         self.barrier.get().name()
     }
@@ -174,7 +174,7 @@ impl Seat {
         }
     }
 
-    /// The calling thread comes to the barrier of the block and leaves it when all that live have come.
+    /// Lets the calling thread wait at the barrier of the block until all living threads have come. Returns the result of the barrier.
     #[inline(always)]
     pub(crate) fn meet(&self, me: &Thread, op: Op, predicate: u32) -> u32 {
         let warp = me.warp();
@@ -230,8 +230,8 @@ impl Seat {
         }
     }
 
-    /// The kernel of this thread has returned. An exited thread counts as arrived at every barrier of the block, as on the
-    /// hardware; in a meeting of its warp it is missed.
+    /// Notes that the kernel of this thread has returned. An exited thread counts as arrived at every barrier of the block, as on the
+    /// hardware. In a meeting of its warp it is missing.
     pub(crate) fn exit(&self, thread: &Thread) -> Result<(), LaunchError> {
         let id = thread.id();
         if !self.stacks[(id.warp * WARP_LANES + id.lane) as usize].is_intact() {
@@ -275,8 +275,8 @@ impl Seat {
         Ok(())
     }
 
-    /// After a failure: drops what is left of the threads. Damage that explains the failure better than what was seen first
-    /// (an overflowed stack) is returned.
+    /// Drops the threads that are left, after a failure. Returns damage that explains the failure better than the first error (an
+    /// overflowed stack).
     pub(crate) fn abandon(&self) -> Option<LaunchError> {
         let mut damage = None;
         for (thread, stack) in self.threads.iter().zip(&self.stacks) {

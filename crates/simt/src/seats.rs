@@ -1,4 +1,4 @@
-//! The seats of a worker: made when a block needs one, used again when a block has ended.
+//! The seats of a worker. A seat is made when a block needs one, and used again when its block has ended.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,13 +10,13 @@ use crate::seat::Seat;
 use crate::stack::{Slab, SlabStack};
 use crate::worker::Worker;
 
-/// All seats of a worker, and the slabs that their stacks are cut from.
+/// All seats of a worker, and the slabs from which their stacks are cut.
 pub(crate) struct Seats {
     shape: Shape,
     all: RefCell<Vec<Rc<Seat>>>,
     free: RefCell<Vec<Rc<Seat>>>,
     slabs: RefCell<Vec<Slab>>,
-    /// Stacks of the newest slab that no seat has.
+    /// The number of stacks of the newest slab that no seat has.
     spare: Cell<usize>,
 }
 
@@ -32,12 +32,12 @@ impl Seats {
         }
     }
 
-    /// Number of seats made so far.
+    /// Returns the number of seats made so far.
     pub(crate) fn count(&self) -> usize {
         self.all.borrow().len()
     }
 
-    /// Returns a free seat. `wanted` is how many the worker may need from now on, this one included.
+    /// Returns a free seat. `wanted` is how many seats the worker may need from now on, with this one.
     pub(crate) fn take(&self, worker: &Worker, wanted: u64) -> Result<Rc<Seat>, LaunchError> {
         if let Some(seat) = self.free.borrow_mut().pop() {
             return Ok(seat);
@@ -48,7 +48,7 @@ impl Seats {
         Ok(seat)
     }
 
-    /// Stacks for one seat. Slabs double in size, so that mappings are few and little is mapped in vain.
+    /// Returns stacks for one seat. Slabs double in size, so that mappings are few and little is mapped in vain.
     fn stacks(&self, wanted: u64) -> Result<Box<[SlabStack]>, LaunchError> {
         let threads = self.shape.threads as usize;
         let mut slabs = self.slabs.borrow_mut();
@@ -68,7 +68,7 @@ impl Seats {
             .collect())
     }
 
-    /// The block of this seat has ended.
+    /// Notes that the block of this seat has ended.
     pub(crate) fn put_back(&self, seat: &Seat) {
         let all = self.all.borrow();
         self.free.borrow_mut().extend(
@@ -98,7 +98,7 @@ impl Seats {
         )
     }
 
-    /// Takes all threads that have not ended off their stacks. Returns damage that explains why a launch failed.
+    /// Abandons all threads that have not ended. Returns damage that explains why a launch failed.
     pub(crate) fn abandon(&self) -> Option<LaunchError> {
         let mut damage = None;
         self.for_each_taken(|seat| damage = damage.take().or(seat.abandon()));
@@ -108,7 +108,7 @@ impl Seats {
 
 impl Drop for Seats {
     fn drop(&mut self) {
-        // Idempotent. Without it, dropping a coroutine would unwind its kernel.
+        // A second call does nothing. Without this call, dropping a coroutine would unwind its kernel.
         self.abandon();
         self.free.get_mut().clear();
         self.all.get_mut().clear();

@@ -1,8 +1,8 @@
 //! Stacks of CUDA threads, cut out of one mapping, each with canary words at its low end.
 //!
-//! A mapping per stack would meet the kernel's limit of 65,530 mappings at half as many threads, and costs 7 µs instead of 0.1.
-//! So no guard page lies between stacks. Its canary finds a thread that wrote past its stack when the thread ends (or when the
-//! launch fails). Only the lowest stack has a page below it that faults.
+//! With a mapping per stack, half as many threads as the kernel's limit of 65,530 mappings would reach that limit, and a stack would cost 7
+//! µs instead of 0.1. So no guard page lies between stacks. The canary shows that a thread wrote past its stack when the thread ends (or
+//! when the launch fails). Only the lowest stack has a page below it that faults.
 //!
 //! Slabs are kept for the next launch, since most of the cost of a stack is the first touch of its pages.
 
@@ -18,13 +18,13 @@ use corosensei::stack::{Stack, StackPointer};
 use crate::error::LaunchError;
 
 const PAGE: usize = 4096;
-/// Canary words at the low end of a stack.
+/// The number of canary words at the low end of a stack.
 const CANARY_WORDS: usize = 32;
 const CANARY_BYTES: usize = CANARY_WORDS * 8;
-/// Added to the size of a stack, a multiple of the page. With it and the canary, the tops of successive stacks lie 384 bytes apart
-/// modulo a page. So the hot lines of a warp spread over the cache sets.
+/// The bytes that are added to the size of a stack, a multiple of the page. With them and the canary, the tops of successive stacks lie 384
+/// bytes apart modulo a page. So the hot lines of a warp spread over the cache sets.
 const COLOUR_BYTES: usize = 128;
-/// Stacks that idle slabs may hold together; stacks beyond that are unmapped.
+/// The most stacks that idle slabs hold together. Slabs beyond that are unmapped.
 const POOLED_STACKS: usize = 16_384;
 
 static POOL: Mutex<Vec<Slab>> = Mutex::new(Vec::new());
@@ -33,7 +33,7 @@ static POOL: Mutex<Vec<Slab>> = Mutex::new(Vec::new());
 pub(crate) struct Slab {
     base: NonNull<u8>,
     mapped: usize,
-    /// Address space per stack, in bytes.
+    /// The bytes of address space per stack.
     stride: usize,
     stacks: usize,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Slab {
 unsafe impl Send for Slab {}
 
 impl Slab {
-    /// A slab of stacks of `stack_bytes` each: an idle one with room for at least `fewest`, preferably `wanted`, else a new
+    /// Returns a slab of stacks of `stack_bytes` each: an idle slab with room for at least `fewest` stacks, preferably `wanted`, else a new
     /// mapping for `wanted`.
     pub(crate) fn take(
         fewest: usize,
@@ -52,7 +52,7 @@ impl Slab {
         let stride = stack_bytes.next_multiple_of(PAGE) + CANARY_BYTES + COLOUR_BYTES;
         let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |(_, slab): &(usize, &Self)| slab.stride == stride && slab.stacks >= fewest;
-        // The smallest that has all that is wanted, or else the largest.
+        // The smallest slab with at least `wanted` stacks, or else the largest.
         let size =
             |(_, slab): &(usize, &Self)| (slab.stacks < wanted, slab.stacks.abs_diff(wanted));
         if let Some((i, _)) = pool.iter().enumerate().filter(fits).min_by_key(size) {
@@ -111,15 +111,15 @@ impl Slab {
         Ok(slab)
     }
 
-    /// Number of stacks.
+    /// Returns the number of stacks.
     pub(crate) fn len(&self) -> usize {
         self.stacks
     }
 
-    /// Stack number `index` < `len()`.
+    /// Returns stack number `index` < `len()`.
     pub(crate) fn stack(&self, index: usize) -> SlabStack {
         assert!(index < self.stacks, "stack {index} of {}", self.stacks);
-        // The canary of a stack shares a page with the top of the one below it, which is touched anyway.
+        // The canary of a stack shares a page with the top of the stack below it, which is touched anyway.
         let low = self.base.as_ptr() as usize + PAGE + index * self.stride;
         SlabStack {
             low,
@@ -135,7 +135,7 @@ impl Drop for Slab {
     }
 }
 
-/// One stack of a slab: `[low, high)`, of which the lowest words are the canary.
+/// One stack of a slab: `[low, high)`. Its lowest words are the canary.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlabStack {
     low: usize,
@@ -143,7 +143,7 @@ pub(crate) struct SlabStack {
 }
 
 impl SlabStack {
-    /// Returns the canary word at `address`: differs from word to word, so that a moved copy does not pass.
+    /// Returns the canary word at `address`. It differs from word to word, so that a copy at another address does not pass.
     fn word(address: usize) -> u64 {
         0x5af0_57ac_c0de_d00d ^ (address as u64).rotate_left(20)
     }

@@ -1,4 +1,4 @@
-//! One CUDA thread: what kernels see of it, its coroutine, and the pointer to the thread that runs now.
+//! One CUDA thread: its context for kernels, its coroutine, and the pointer to the thread that runs now.
 
 // UNSAFETY: shares `Ctx` with compiled kernels and runs them on coroutine stacks.
 #![expect(
@@ -20,7 +20,7 @@ use crate::stack::SlabStack;
 use crate::warp::Warp;
 use crate::worker::Worker;
 
-/// What kernels see: `struct simt_ctx` in `include/simt/runtime.h`.
+/// The context that kernels see: `struct simt_ctx` in `include/simt/runtime.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ctx {
@@ -30,29 +30,29 @@ pub(crate) struct Ctx {
     pub(crate) grid_dim: Dim3,
     pub(crate) lane: u16,
     pub(crate) warp: u16,
-    /// Schedule points left before one switches; compiled kernels count it down.
+    /// The number of schedule points left before one that switches. Compiled kernels count it down.
     pub(crate) credit: i32,
-    /// Dynamic shared memory of the block.
+    /// The dynamic shared memory of the block.
     pub(crate) shared: *mut u8,
 }
 
 const _: () = assert!(size_of::<Ctx>() == 64 && std::mem::offset_of!(Ctx, credit) == 52);
 
-/// One CUDA thread. Everything is a cell: kernels reach it through raw pointers while the scheduler holds a reference.
+/// One CUDA thread. All fields are cells: kernels reach them through raw pointers while the scheduler holds a reference.
 #[repr(C, align(64))]
 pub(crate) struct Thread {
-    /// First, so that a pointer to the context is a pointer to the thread.
+    /// The context. It is the first field, so that a pointer to the context is a pointer to the thread.
     pub(crate) ctx: Cell<Ctx>,
-    /// The warp it belongs to; lives as long as the thread, in the same seat.
+    /// The warp of the thread. It lives as long as the thread, in the same seat.
     warp: Cell<*const Warp>,
-    /// Of its coroutine, once that has started.
+    /// The yielder of the coroutine, once the coroutine has started.
     yielder: Cell<*const Yielder<(), ()>>,
-    /// Schedule points passed since its last poll, saturating.
+    /// The number of schedule points passed since the last poll, saturating.
     pub(crate) since_poll: Cell<u32>,
-    /// How far below `yielder` its stack ended, about, when it switched away.
+    /// About how far below `yielder` the stack ended when the thread switched away.
     depth: Cell<u32>,
     coroutine: UnsafeCell<Option<Coroutine<(), (), (), SlabStack>>>,
-    /// Its number for the checker; 0 while it has none.
+    /// The thread's number for the checker. 0 while it has none.
     #[cfg(feature = "tsan")]
     slot: Cell<u32>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Thread {
 const _: () = assert!(size_of::<Thread>() == 128, "two cache lines");
 
 unsafe extern "C" {
-    /// Address of this OS thread's `simt_cur_tls` (runtime/current.c).
+    /// Returns the address of this OS thread's `simt_cur_tls` (runtime/current.c).
     safe fn simt_cur_slot() -> *mut *const Ctx;
 }
 
@@ -98,7 +98,7 @@ fn current_ctx() -> *const Ctx {
     unsafe { *simt_cur_slot() }
 }
 
-/// Where this OS thread stores the thread that it runs; fetched once per worker.
+/// The place where this OS thread stores the thread that it runs. It is fetched once per worker.
 #[derive(Clone, Copy)]
 pub(crate) struct CurrentSlot(*mut *const Ctx);
 
@@ -107,7 +107,7 @@ impl CurrentSlot {
         Self(simt_cur_slot())
     }
 
-    /// Back to "no kernel runs here".
+    /// Notes that this OS thread runs no CUDA thread.
     pub(crate) fn clear(self) {
         // SAFETY: the slot of this OS thread: a worker never leaves the OS thread that made it.
         unsafe { *self.0 = ptr::null() };
@@ -128,7 +128,7 @@ impl Thread {
         }
     }
 
-    /// Ties the thread to its warp. Once, when the seat is built; both stay where they are until it is dropped.
+    /// Ties the thread to its warp. It is called once, when the seat is built. Both stay where they are until the seat is dropped.
     pub(crate) fn set_warp(&self, warp: &Warp) {
         self.warp.set(warp);
     }
@@ -145,7 +145,7 @@ impl Thread {
         u32::from(unsafe { (*self.ctx.as_ptr()).lane })
     }
 
-    /// Lets the thread pass `loads` schedule points before one switches.
+    /// Lets the thread pass `loads` schedule points before one that switches.
     #[inline(always)]
     pub(crate) fn set_credit(&self, loads: u32) {
         // SAFETY: writes a field of a cell that is not borrowed.
@@ -163,7 +163,7 @@ impl Thread {
         }
     }
 
-    /// Its number for the checker, while it runs.
+    /// Returns the thread's number for the checker, while the thread runs.
     #[cfg(feature = "tsan")]
     pub(crate) fn slot(&self) -> Option<u32> {
         Some(self.slot.get()).filter(|slot| *slot != 0)
@@ -178,7 +178,7 @@ impl Thread {
         self.slot.set(slot);
     }
 
-    /// Reports to the checker that the thread has ended or was abandoned. Idempotent.
+    /// Reports to the checker that the thread has ended or was abandoned. A second call does nothing.
     #[cfg(feature = "tsan")]
     pub(crate) fn end_checked(&self) {
         let slot = self.slot.replace(0);
@@ -187,19 +187,19 @@ impl Thread {
         }
     }
 
-    /// Upper end of what kernels use of its stack.
+    /// Returns the upper end of the part of its stack that kernels use.
     #[cfg(feature = "tsan")]
     pub(crate) fn stack_root(&self) -> u64 {
         self.yielder.get().addr() as u64
     }
 
-    /// Returns whether this is the shared memory of its block.
+    /// Returns whether `addr` is in the shared memory of the thread's block.
     #[cfg(feature = "tsan")]
     pub(crate) fn in_shared(&self, addr: u64) -> bool {
         self.warp().seat().shared_range().contains(&addr)
     }
 
-    /// Gets ready to run `call` from its start, on `stack`.
+    /// Prepares the thread to run `call` from its start, on `stack`.
     pub(crate) fn start(&self, stack: SlabStack, call: Call) {
         self.since_poll.set(0);
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
@@ -217,7 +217,7 @@ impl Thread {
         unsafe { *self.coroutine.get() = Some(coroutine) };
     }
 
-    /// Runs the thread until its next switch; true when its kernel has returned.
+    /// Runs the thread until its next switch. Returns true if its kernel has returned.
     #[inline(always)]
     pub(crate) fn resume(&self, slot: CurrentSlot) -> bool {
         // SAFETY: the slot of this OS thread, see `CurrentSlot::clear`.
@@ -229,8 +229,8 @@ impl Thread {
         }
     }
 
-    /// Fetches the end of the stack, which `resume` touches first, while another thread runs. Halves the cost of a switch
-    /// among some thousand threads.
+    /// Fetches the end of the stack, which `resume` touches first, while another thread runs. It halves the cost of a switch among some
+    /// thousand threads.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
@@ -249,11 +249,11 @@ impl Thread {
         }
     }
 
-    /// Back to the scheduler. Called on this thread's own coroutine.
+    /// Switches back to the scheduler. The caller runs on this thread's own coroutine.
     #[inline(always)]
     pub(crate) fn suspend(&self) {
         let here = 0u8;
-        // Truncated for a stack of 4 GiB or more, which `Shape` does not allow; it is only a hint.
+        // The value is truncated for a stack of 4 GiB or more, which `Shape` does not allow. It is only a hint.
         #[expect(
             clippy::cast_possible_truncation,
             reason = "a distance within one stack"
@@ -264,8 +264,8 @@ impl Thread {
         unsafe { (*self.yielder.get()).suspend(()) };
     }
 
-    /// Ends the launch with the error that `why` makes, later and on the stack of the scheduler: this one may be short.
-    /// Switches away for good: unwinding could meet a `noexcept` frame and abort the process.
+    /// Ends the launch with the error that `why` makes. `why` runs later and on the stack of the scheduler, since this stack may be short.
+    /// The thread switches away for good: unwinding could meet a `noexcept` frame and abort the process.
     #[cold]
     pub(crate) fn fail(&self, why: impl FnOnce(&Worker) -> LaunchError + 'static) -> ! {
         self.warp().worker().fail(why);
@@ -274,7 +274,7 @@ impl Thread {
         }
     }
 
-    /// Forgets the rest of the coroutine; nothing on its stack is dropped.
+    /// Discards the coroutine. Nothing on its stack is dropped.
     pub(crate) fn abandon(&self) {
         // SAFETY: called by the scheduler between switches, so the coroutine does not run.
         let coroutine = unsafe { &mut *self.coroutine.get() };

@@ -1,7 +1,7 @@
-//! One warp: which of its lanes may run, and the meetings at which they wait for each other.
+//! One warp: which of its lanes may run, and the meetings at which lanes wait for each other.
 //!
-//! A lane takes part in at most one meeting at a time. So what it brings and gets lies in arrays indexed by lane, shared by all
-//! meetings of the warp. The last lane to come computes the results of all.
+//! A lane takes part in at most one meeting at a time. So the values that lanes bring and get are in arrays indexed by lane, which all
+//! meetings of the warp share. The last lane to come computes the results of all lanes.
 
 // UNSAFETY: points back to its worker and its lanes.
 #![expect(
@@ -19,44 +19,44 @@ use crate::seat::Seat;
 use crate::thread::Thread;
 use crate::worker::Worker;
 
-/// Lanes of one mask that wait for each other.
+/// A meeting: lanes of one mask that wait for each other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meeting {
     pub(crate) op: Op,
     pub(crate) mask: u32,
-    /// Lanes that have come; a proper subset of `mask`.
+    /// The lanes that have come, a proper subset of `mask`.
     pub(crate) arrived: u32,
 }
 
-/// One warp of a seat. Bit masks are over its lanes.
+/// One warp of a seat. Bit masks have a bit for each of its lanes.
 pub(crate) struct Warp {
-    /// Lanes that may run in this turn.
+    /// The lanes that may run in this turn.
     pub(crate) ready: Cell<u32>,
-    /// Lanes that gave way (yield, poll) and may run in the next turn.
+    /// The lanes that gave way (yield, poll) and may run in the next turn.
     pub(crate) later: Cell<u32>,
-    /// Lanes that have not exited.
+    /// The lanes that have not exited.
     pub(crate) alive: Cell<u32>,
-    /// Lanes at a barrier of the block.
+    /// The lanes at a barrier of the block.
     pub(crate) at_barrier: Cell<u32>,
-    /// Lanes at a barrier of the grid.
+    /// The lanes at a barrier of the grid.
     pub(crate) at_grid: Cell<u32>,
-    /// Whether the worker's queue holds this warp.
+    /// True if the worker's queue holds this warp.
     pub(crate) queued: Cell<bool>,
-    /// Lanes that polled in the worker's present quiet spell, if `marked_in` is its number.
+    /// The lanes that polled in the worker's present quiet spell, if `marked_in` is the number of that spell.
     marks: Cell<u32>,
     marked_in: Cell<u64>,
-    /// Lanes that exist: all 32 but in the last warp of a block.
+    /// The lanes that exist: all 32 except in the last warp of a block.
     pub(crate) lanes: u32,
-    /// Index in the block.
+    /// The index of the warp in the block.
     pub(crate) index: u32,
     worker: Cell<*const Worker>,
     seat: Cell<*const Seat>,
-    /// Its lane 0 in the seat's table of threads.
+    /// The thread of lane 0 in the seat's table of threads.
     first: Cell<*const Thread>,
     meetings: Cell<usize>,
     pending: [Cell<Meeting>; 32],
     lane_data: Lanes,
-    /// Divergent parts that lanes are in; empty unless the launch reconverges.
+    /// The divergent parts that lanes are in. Empty unless the launch reconverges.
     parts: RefCell<Parts>,
 }
 
@@ -88,7 +88,7 @@ impl Warp {
         }
     }
 
-    /// Ties the warp to its worker, its seat and the threads of that seat. Once, when the seat is built.
+    /// Ties the warp to its worker, its seat and the threads of that seat. It is called once, when the seat is built.
     pub(crate) fn set_owner(&self, worker: &Worker, seat: &Seat, threads: &[Thread]) {
         assert!(
             threads.len() == self.lanes.count_ones() as usize,
@@ -123,7 +123,7 @@ impl Warp {
         unsafe { &*self.seat.get() }
     }
 
-    /// All lanes at the start of a block.
+    /// Makes all lanes ready and alive, for the start of a block.
     pub(crate) fn reset(&self) {
         self.ready.set(self.lanes);
         self.alive.set(self.lanes);
@@ -135,7 +135,7 @@ impl Warp {
         self.parts.replace(Parts::default());
     }
 
-    /// Lanes that wait in a barrier or a meeting.
+    /// Returns the lanes that wait in a barrier or a meeting.
     fn blocked(&self) -> u32 {
         let met = self
             .meetings()
@@ -143,12 +143,12 @@ impl Warp {
         self.at_barrier.get() | self.at_grid.get() | met
     }
 
-    /// Returns the divergent parts that its lanes are in.
+    /// Returns the divergent parts that the lanes of the warp are in.
     pub(crate) fn parts(&self) -> std::cell::Ref<'_, Parts> {
         self.parts.borrow()
     }
 
-    /// The calling lane enters the divergent part at `site`, with the lanes that come to it together.
+    /// Lets the calling lane enter the divergent part at `site`, with the lanes that come to it together.
     pub(crate) fn diverge(&self, me: &Thread, site: usize) {
         if !self.worker().reconverges() {
             return;
@@ -161,7 +161,7 @@ impl Warp {
         self.go_on(me, enter);
     }
 
-    /// The calling lane leaves the divergent part that it entered last, with all that entered with it.
+    /// Lets the calling lane leave the divergent part that it entered last, with all lanes that entered with it.
     pub(crate) fn reconverge(&self, me: &Thread) {
         if !self.worker().reconverges() {
             return;
@@ -175,7 +175,7 @@ impl Warp {
         self.go_on(me, left);
     }
 
-    /// `lanes` go on; the calling one waits unless it is among them.
+    /// Lets `lanes` go on. The calling lane waits unless it is among them.
     fn go_on(&self, me: &Thread, lanes: u32) {
         let bit = 1 << me.lane();
         self.worker().unblock(self, lanes & !bit);
@@ -185,32 +185,32 @@ impl Warp {
         }
     }
 
-    /// The calling lane has looked at memory in vain: lanes in front of a part do not wait for it.
+    /// Notes that the calling lane has polled in vain: lanes in front of a part do not wait for it.
     pub(crate) fn polls(&self, me: &Thread) {
         let (alive, blocked) = (self.alive.get(), self.blocked());
         let enter = self.parts.borrow_mut().polls(me.lane(), alive, blocked);
         self.worker().unblock(self, enter);
     }
 
-    /// As `polls`, for one that waits for others.
+    /// Notes that the calling lane waits for others: lanes in front of a part do not wait for it.
     pub(crate) fn waits(&self, me: &Thread) {
         let (alive, blocked) = (self.alive.get(), self.blocked());
         let enter = self.parts.borrow_mut().waits(me.lane(), alive, blocked);
         self.worker().unblock(self, enter);
     }
 
-    /// Meetings that wait for lanes.
+    /// Returns the meetings that wait for lanes.
     pub(crate) fn meetings(&self) -> impl Iterator<Item = Meeting> {
         self.pending[..self.meetings.get()].iter().map(Cell::get)
     }
 
-    /// The calling lane comes to the meeting (`op`, `mask`) and returns with its result when all of `mask` have come.
+    /// Lets the calling lane take part in the meeting (`op`, `mask`). Returns its result when all lanes of `mask` have come.
     #[inline(always)]
     pub(crate) fn meet(&self, me: &Thread, op: Op, mask: u32, value: u64, source: u32) -> u64 {
         let lane = me.lane();
         let bit = 1 << lane;
         let worker = self.worker();
-        // Lanes that do not exist may be named: code for full warps says so in a partial one, too.
+        // A mask may name lanes that do not exist: code for full warps does so in a partial warp too.
         let mask = mask & self.lanes;
         if mask & bit == 0 || mask & !self.alive.get() != 0 || !op.is_warp() {
             self.refuse(me, op, mask);
@@ -236,7 +236,7 @@ impl Warp {
         self.lane_data.results[lane as usize].get()
     }
 
-    /// The last lane has come: the results of all lanes are computed, the others may go on.
+    /// Ends a meeting to which the last lane has come: computes the results of all lanes, and lets the other lanes go on.
     fn complete(&self, index: usize, op: Op, mask: u32, last: u32) {
         let end = self.meetings.get() - 1;
         self.pending[index].set(self.pending[end].get());
@@ -250,7 +250,8 @@ impl Warp {
         self.worker().unblock(self, mask & !last);
     }
 
-    /// The meeting of this mask with `come.arrived` added, and its place; refuses one that can never take place.
+    /// Returns the meeting of this mask and operation with `come.arrived` added, and its index. Refuses a meeting that can never take
+    /// place.
     #[inline(always)]
     fn join(&self, me: &Thread, come: Meeting) -> (usize, Meeting) {
         let bit = come.arrived;
@@ -267,7 +268,7 @@ impl Warp {
                     },
                 );
             } else if there.mask & bit != 0 && there.arrived & come.mask != 0 {
-                // They wait for me, and I would wait for one of them.
+                // These lanes wait for the calling lane, which would wait for one of them.
                 self.mismatch(me, come, there);
             }
         }
@@ -322,7 +323,7 @@ impl Warp {
         })
     }
 
-    /// Lane `lane` has exited: a lane that waits for it waits for ever.
+    /// Notes that lane `lane` has exited. A meeting that waits for it is an error, since it would wait for ever.
     pub(crate) fn exit(&self, lane: u32) -> Result<(), LaunchError> {
         let bit = 1 << lane;
         self.alive.set(self.alive.get() & !bit);
@@ -344,7 +345,7 @@ impl Warp {
         Err(LaunchError::Deadlock { report })
     }
 
-    /// Marks a lane as polling in quiet spell `spell`; false if it was.
+    /// Marks a lane as polling in quiet spell `spell`. Returns false if it was marked already.
     #[inline]
     pub(crate) fn mark(&self, lane: u32, spell: u64) -> bool {
         let marks = self.marked(spell);
@@ -353,7 +354,7 @@ impl Warp {
         marks >> lane & 1 == 0
     }
 
-    /// Takes the mark of a lane away; true if it had one.
+    /// Removes the mark of a lane. Returns true if it had one.
     #[inline]
     pub(crate) fn unmark(&self, lane: u32, spell: u64) -> bool {
         let marks = self.marked(spell);
@@ -362,7 +363,7 @@ impl Warp {
         marks >> lane & 1 == 1
     }
 
-    /// Lanes that are marked in quiet spell `spell`.
+    /// Returns the lanes that are marked in quiet spell `spell`.
     #[inline]
     pub(crate) fn marked(&self, spell: u64) -> u32 {
         if self.marked_in.get() == spell {

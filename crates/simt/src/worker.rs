@@ -1,16 +1,15 @@
-//! The scheduler of one OS thread: which CUDA thread runs next.
+//! The scheduler of one OS thread: it decides which CUDA thread runs next.
 //!
-//! Warps that have a lane to run stand in a queue. With seed 0, the first warp gets a turn. Its ready lanes run one after the
-//! other, again and again as long as meetings release them. So the lanes of a warp stay in the cache. Lanes that give way wait
-//! for the next turn. With another seed, warp and lane are picked at random. The seed also draws how fine-grained the schedule
-//! is: how many loads are switches, and how many steps a warp gets in a row. Some defects need long runs of one thread and others
-//! need many switches.
+//! Warps with a lane to run are in a queue. With seed 0, the first warp gets a turn. Its ready lanes run one after the other, and again as
+//! long as meetings release them. So the lanes of a warp stay in the cache. Lanes that give way wait for the next turn. With another seed,
+//! warp and lane are picked at random. The seed also decides how fine-grained the schedule is: how many loads are switches, and how many
+//! steps a warp gets in a row. Some defects need long runs of one thread, and others need many switches.
 //!
-//! With seed 0 a block is seated only when the seated blocks cannot go on, or after a number of turns. Blocks that do not wait
-//! for each other then run one after the other on the same stacks. With another seed many blocks sit from the start.
+//! With seed 0 a block is seated only when the seated blocks cannot go on, or after a number of turns. Blocks that do not wait for each
+//! other then run one after the other on the same stacks. With another seed many blocks are seated from the start.
 //!
-//! A thread that polls is marked until something happens (`progress`), which begins a new quiet spell. When all runnable
-//! threads of the worker are marked, they have all looked in vain since the last thing that happened: time to sleep.
+//! A thread that polls is marked until a thread does something (`progress`), which begins a new quiet spell. When all runnable threads of
+//! the worker are marked, each has polled in vain since the last progress. Then the worker sleeps.
 
 // UNSAFETY: the queue holds pointers to warps.
 #![expect(unsafe_code, reason = "warps stand in a queue of their worker")]
@@ -31,15 +30,15 @@ use crate::seats::Seats;
 use crate::thread::{CurrentSlot, Thread};
 use crate::warp::Warp;
 
-/// Passes over the ready lanes of a warp in one turn.
+/// The number of passes over the ready lanes of a warp in one turn.
 const PASSES: u32 = 64;
-/// With seed 0, a block is seated at the latest after so many turns of those that sit.
+/// With seed 0, a block is seated at the latest after so many turns of the seated warps.
 const TURNS_PER_BLOCK: u64 = 256;
-/// The clock and the failure of other workers are looked at every so many turns.
+/// The number of turns after which the worker looks at the clock and at failures of other workers.
 const TURNS_PER_LOOK: u64 = 64;
-/// With another seed, blocks are seated from the start until so many threads sit: enough to mix, and not the memory of all.
+/// With another seed, blocks are seated from the start up to so many threads: enough to mix, and not the memory of all threads.
 const MIXED_THREADS: u64 = if cfg!(feature = "tsan") { 1024 } else { 8192 };
-/// With another seed, a lane that has polled in vain runs again before something happened at one of so many picks.
+/// With another seed, a lane that has polled in vain is picked again before any progress at one of so many picks.
 const QUIET_LANE_ONCE_IN: u32 = 16;
 /// How long a worker whose threads all wait for the grid sleeps before it looks at clock and failures.
 const GRID_WAIT: Duration = Duration::from_millis(5);
@@ -48,29 +47,29 @@ const GRID_WAIT: Duration = Duration::from_millis(5);
 pub(crate) struct Worker {
     launch: Arc<Launch>,
     index: u32,
-    /// Whether the launch has other workers.
+    /// True if the launch has other workers.
     shared: bool,
     slot: CurrentSlot,
     schedule: Schedule,
     seats: Seats,
     queue: RefCell<VecDeque<*const Warp>>,
-    /// The next block to seat.
+    /// The number of the next block to seat.
     next_block: Cell<u64>,
-    /// Blocks that sit, and their threads that have not ended.
+    /// The number of seated blocks, and of their threads that have not ended.
     seated: Cell<u64>,
     live: Cell<u64>,
-    /// Threads that can run, and how many of them are marked as polling.
+    /// The number of threads that can run, and how many of them are marked as polling.
     runnable: Cell<u32>,
     polling: Cell<u32>,
-    /// Threads in a barrier of the grid, and its generation when the first of them came.
+    /// The number of threads in a barrier of the grid.
     at_grid: Cell<u64>,
-    /// Number of the present quiet spell: goes up with everything that a thread does.
+    /// The number of the present quiet spell. It goes up when a thread does something.
     spell: Cell<u64>,
-    /// Whether a thread has polled since `progress` last began a spell.
+    /// True if a thread has polled since `progress` last began a spell.
     quiet: Cell<bool>,
-    /// Rounds in a row in which all threads polled in vain.
+    /// The number of rounds in a row in which all threads polled in vain.
     vain_rounds: Cell<u32>,
-    /// Things done by threads of this worker.
+    /// The number of things done by threads of this worker.
     work: Cell<u64>,
     turns: Cell<u64>,
     switches: Cell<u64>,
@@ -80,16 +79,16 @@ pub(crate) struct Worker {
     fences: Cell<u64>,
     loads: Cell<u64>,
     load_rounds: Cell<u64>,
-    /// Set when the launch has failed, here or elsewhere.
+    /// True if the launch has failed, here or elsewhere.
     stop: Cell<bool>,
-    /// If here: what makes the error.
+    /// What makes the error, if the launch has failed here.
     failure: Cell<Option<Why>>,
 }
 
-/// Makes an error on the stack of the scheduler.
+/// A function that makes an error on the stack of the scheduler.
 type Why = Box<dyn FnOnce(&Worker) -> LaunchError>;
 
-/// Leaves the OS thread without a current CUDA thread, whatever happens.
+/// A guard after which the OS thread has no current CUDA thread, even after a panic.
 struct ClearOnDrop(CurrentSlot);
 
 impl Drop for ClearOnDrop {
@@ -99,7 +98,7 @@ impl Drop for ClearOnDrop {
 }
 
 impl Worker {
-    /// Worker number `index` of a launch, on the calling OS thread.
+    /// Returns worker number `index` of a launch, on the calling OS thread.
     pub(crate) fn new(launch: &Arc<Launch>, index: u32) -> Self {
         let shape = launch.shape;
         Self {
@@ -133,12 +132,12 @@ impl Worker {
         }
     }
 
-    /// Returns whether lanes wait for each other behind divergent parts.
+    /// Returns whether lanes wait for each other after divergent parts.
     pub(crate) fn reconverges(&self) -> bool {
         self.launch.shape.reconverge
     }
 
-    /// Number and shape of the launch.
+    /// Returns the number and the shape of the launch.
     #[cfg(feature = "tsan")]
     pub(crate) fn launch(&self) -> (u64, &Shape) {
         (self.launch.number, &self.launch.shape)
@@ -213,13 +212,13 @@ impl Worker {
         Ok(())
     }
 
-    /// Random orders mix the threads of many blocks.
+    /// Returns whether one more block is to be seated at once: random orders mix the threads of many blocks.
     fn wants_more_blocks(&self) -> bool {
         let threads = self.seated.get() * u64::from(self.launch.shape.threads);
         self.schedule.is_random() && threads < MIXED_THREADS
     }
 
-    /// Seats the next block of this worker, if one is left.
+    /// Seats the next block of this worker. Returns false if no block is left.
     fn seat_next(&self) -> Result<bool, LaunchError> {
         let Shape {
             blocks,
@@ -245,7 +244,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// Returns the warp whose turn it is, taken from the queue.
+    /// Takes the warp whose turn it is from the queue.
     fn pick(&self) -> Option<&Warp> {
         let mut queue = self.queue.borrow_mut();
         let warp = if self.schedule.is_random() {
@@ -262,14 +261,14 @@ impl Worker {
         Some(unsafe { &*warp })
     }
 
-    /// Puts a warp that has something to run into the queue; not one that stands in it or has its turn.
+    /// Puts a warp that has something to run into the queue, unless it is in the queue or has its turn.
     fn enqueue(&self, warp: &Warp) {
         if !warp.queued.replace(true) {
             self.queue.borrow_mut().push_back(warp);
         }
     }
 
-    /// Seed 0: runs the ready lanes in order, and again those that a meeting released meanwhile.
+    /// Runs a turn with seed 0: the ready lanes in order, and again those that a meeting has released meanwhile.
     fn turn(&self, warp: &Warp) {
         for _ in 0..PASSES {
             let mut pass = warp.ready.replace(0);
@@ -291,8 +290,8 @@ impl Worker {
         self.end_turn(warp);
     }
 
-    /// Any other seed: a random number of steps of random lanes. Lanes that have polled in this quiet spell are mostly left
-    /// alone, else it would take long until all have. Not always, since the lane that runs instead may wait for them.
+    /// Runs a turn with another seed: a random number of steps of random lanes. It mostly leaves out lanes that have polled in this quiet
+    /// spell, since otherwise it would take long until all have. Sometimes it takes one, since the other lanes may wait for it.
     fn random_turn(&self, warp: &Warp) {
         for _ in 0..self.schedule.steps() {
             let ready = warp.ready.get() | warp.later.replace(0);
@@ -348,7 +347,7 @@ impl Worker {
         }
     }
 
-    /// No lane can run and no block is left to seat.
+    /// Handles the case that no lane can run and no block is left to seat: a deadlock, or a wait for other workers.
     fn stuck(&self, grid: u32) -> Result<(), LaunchError> {
         let elsewhere = self.at_grid.get() == self.live.get() && self.shared;
         if !elsewhere {
@@ -377,7 +376,7 @@ impl Worker {
         }
     }
 
-    /// All runnable threads have polled since the last thing that a thread of this worker did.
+    /// Ends a round in which all runnable threads have polled since any thread of this worker did something.
     fn rest(&self, sleeper: &mut Sleeper) {
         self.begin_spell();
         let round = self.vain_rounds.get() + 1;
@@ -386,7 +385,7 @@ impl Worker {
         self.sleeps.set(sleeper.sleeps());
     }
 
-    /// Ends the launch with an error. The calling thread, if it is a kernel's, must not go on.
+    /// Ends the launch with an error. If the calling thread is a kernel's, it must not go on.
     #[cold]
     pub(crate) fn fail(&self, why: impl FnOnce(&Self) -> LaunchError + 'static) {
         self.failure.set(Some(Box::new(why)));

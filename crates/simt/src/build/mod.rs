@@ -1,4 +1,4 @@
-//! For build scripts: compiles `.cu` files for the CPU and lists their kernels.
+//! Builds kernels in build scripts: compiles `.cu` files for the CPU and lists their kernels.
 //!
 //! ```no_run
 //! // build.rs
@@ -25,7 +25,7 @@ use std::{env, fs, io, thread};
 
 use scan::exported_kernels;
 
-/// Directory of `simt.cuh`.
+/// Returns the directory of `simt.cuh`.
 #[must_use]
 pub fn include_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("include")
@@ -56,7 +56,7 @@ pub struct Kernels {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// No C++ compiler.
+    /// A C++ compiler that does not run.
     #[error(
         "no C++ compiler: `{compiler}` does not run ({source}). On Debian and Ubuntu: apt-get install g++ (or set CXX)"
     )]
@@ -66,37 +66,37 @@ pub enum BuildError {
         /// Why it did not run.
         source: io::Error,
     },
-    /// A file cannot be read or written.
+    /// A file that cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// No source exports a kernel.
+    /// Sources of which none exports a kernel.
     #[error("no SIMT_EXPORT(kernel) or WV_EXPORT(kernel) in {}", sources.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "))]
     NoKernels {
         /// The sources that were searched.
         sources: Vec<PathBuf>,
     },
-    /// Two kernels have one name.
+    /// Two kernels with one name.
     #[error("kernel {name} is exported by {} and by {}", first.display(), second.display())]
     Duplicate {
         /// The name that both files export.
         name: String,
-        /// One source.
+        /// The first source.
         first: PathBuf,
-        /// The other, or the same.
+        /// The second source, which may be the first.
         second: PathBuf,
     },
-    /// An environment variable that cargo sets for build scripts is missing.
+    /// An environment variable that cargo sets for build scripts and that is missing.
     #[error("{name} is not set: simt::build runs in build scripts only")]
     NotABuildScript {
-        /// Which one.
+        /// The name of the variable.
         name: &'static str,
     },
-    /// The compiler refused a source; it has said why.
+    /// A source that the compiler refused. The compiler has printed why.
     #[error("the kernels do not compile: {0}")]
     Compile(String),
 }
@@ -117,7 +117,7 @@ impl Kernels {
         self
     }
 
-    /// Optimises sources whose path begins with `prefix` less: for big kernels that run seldom, as those of tests that hold every
+    /// Optimises sources whose path begins with `prefix` less. This is for big kernels that run seldom, such as tests that hold every
     /// variant of a function. It halves the time to compile them.
     #[must_use]
     pub fn quick(mut self, prefix: impl Into<PathBuf>) -> Self {
@@ -125,7 +125,7 @@ impl Kernels {
         self
     }
 
-    /// Names the static library, should one package build several. Default: `simt_kernels`.
+    /// Sets the name of the static library, for packages that build several. Default: `simt_kernels`.
     #[must_use]
     pub fn library(mut self, name: &str) -> Self {
         name.clone_into(&mut self.library);
@@ -140,7 +140,7 @@ impl Kernels {
         }
     }
 
-    /// As [`compile`](Self::compile), for scripts that treat errors themselves.
+    /// As [`compile`](Self::compile), for scripts that handle errors themselves.
     ///
     /// # Errors
     /// See [`BuildError`].
@@ -278,8 +278,8 @@ fn variable(name: &'static str) -> Result<OsString, BuildError> {
     env::var_os(name).ok_or(BuildError::NotABuildScript { name })
 }
 
-/// The source that is compiled for a debugger, with variables and little optimisation: its file name, as `SIMT_DEBUG_PACKAGE` has it
-/// (`SIMT_DEBUG_TEST_SUPPORT=hello.cu`). A variable for each package, so that no other one is built again.
+/// Returns the file name of the source that is compiled for a debugger, with variables and little optimisation. The environment variable of
+/// the package names it (`SIMT_DEBUG_TEST_SUPPORT=hello.cu`). Each package has its own variable, so that no other package is built again.
 fn debugged() -> Result<Option<OsString>, BuildError> {
     let package = variable("CARGO_PKG_NAME")?.to_string_lossy().into_owned();
     let name = format!("SIMT_DEBUG_{}", package.replace('-', "_").to_uppercase());
@@ -287,7 +287,7 @@ fn debugged() -> Result<Option<OsString>, BuildError> {
     Ok(env::var_os(name))
 }
 
-/// What the features `tsan` and `asan` of this crate ask of a build of kernels.
+/// Adds the flags for the features `tsan` and `asan` of this crate to a build of kernels.
 fn sanitize(build: &mut cc::Build) -> Result<(), BuildError> {
     if cfg!(feature = "tsan") {
         // The headers call the checker where the compiler does not.
@@ -295,7 +295,7 @@ fn sanitize(build: &mut cc::Build) -> Result<(), BuildError> {
     }
     if cfg!(feature = "asan") {
         build.flag("-fsanitize=address");
-        // rustc links without gcc's own libraries, so the runtime is named. The archive: a shared one would have to come first.
+        // rustc links without gcc's own libraries, so the archive of the runtime is named. A shared library would have to come first.
         let file = |name: &str| {
             let tool = build
                 .try_get_compiler()
@@ -327,7 +327,7 @@ fn sanitize(build: &mut cc::Build) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// The `cc` crate would report a missing compiler per file, and not say how to get one.
+/// Returns an error if the compiler does not run. The `cc` crate would report that per file, and not say how to get a compiler.
 fn require_compiler(build: &cc::Build) -> Result<(), BuildError> {
     let tool = build
         .try_get_compiler()
@@ -345,7 +345,7 @@ fn require_compiler(build: &cc::Build) -> Result<(), BuildError> {
 mod tests {
     use super::*;
 
-    /// The table of these sources, or the error with paths cut to file names.
+    /// Returns the table of these sources, or the error with paths cut to file names.
     fn table(sources: &[&str]) -> Result<String, String> {
         let directory = tempfile::tempdir().unwrap();
         let names = (0..sources.len()).map(|i| directory.path().join(format!("{i}.cu")));

@@ -1,7 +1,7 @@
-//! Objects of an earlier build: a source is compiled again only when it, a header that it includes or the command changed.
+//! Objects of an earlier build. A source is compiled again only if it, a header that it includes, or the command has changed.
 //!
-//! Beside each object lies a record: the command, the object, and what the compiler says that it read (`-MD`). Cargo runs a
-//! build script whole or not at all, and kernels are many.
+//! Beside each object is a record: the command, the path of the object, and the files that the compiler has read (`-MD`). Without it cargo,
+//! which runs a build script as a whole or not at all, would compile all of the many kernels.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use super::BuildError;
 
-/// Compiles `source`, or finds that its object is current.
+/// Compiles `source`, unless the object of an earlier build is current.
 pub(super) fn object(
     build: &cc::Build,
     source: &Path,
@@ -63,7 +63,7 @@ fn changed(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).ok()?.modified().ok()
 }
 
-/// The prerequisites of a make rule `object: file file \ file`. A blank in a name is escaped.
+/// Returns the prerequisites of a make rule `object: file file \ file`. A blank in a name is escaped.
 fn files(rule: &str) -> Vec<PathBuf> {
     let Some((_, list)) = rule.split_once(": ") else {
         return Vec::new();

@@ -1,6 +1,6 @@
 //! Finds the kernels that a source exports.
 
-/// Names in `SIMT_EXPORT(name)` and `WV_EXPORT(name)`, outside comments and macro definitions, in order.
+/// Returns the names in `SIMT_EXPORT(name)` and `WV_EXPORT(name)`, outside comments and macro definitions, in order.
 pub(super) fn exported_kernels(source: &str) -> Vec<String> {
     let code = without_comments(source);
     let code: String = code
@@ -57,7 +57,7 @@ fn without_comments(source: &str) -> String {
     out
 }
 
-/// Bytes of the string literal that `text` starts with; to the end of the line if it is never closed.
+/// Returns the bytes of the string literal that `text` starts with. If it is never closed, it ends at the end of the line.
 fn literal_length(text: &str) -> usize {
     let mut escaped = false;
     for (i, c) in text.char_indices().skip(1) {

@@ -1,9 +1,9 @@
-//! What one CUDA thread has done, seen and published: its part of the order among all accesses.
+//! An agent: what one CUDA thread has done, seen and published, as its part of the order among all accesses.
 //!
-//! An agent has a clock (what its weak loads may rely on) and what it has merely seen by relaxed loads. A release fence publishes
-//! both. What the agent saw is performed at that scope already, and its stores come after its loads (the "cumulativity" of
-//! multi-copy atomic memory). Only an acquire fence moves what was seen into the clock, since the L1 may hold older bytes. A
-//! relaxed store publishes what was known at the last release fence, not what is known now.
+//! An agent has a clock, the accesses on which its weak loads may rely, and observations, the accesses that it has only seen by relaxed
+//! loads. A release fence publishes both. What the agent saw is performed at that scope already, and its stores come after its loads (the
+//! "cumulativity" of multi-copy atomic memory). Only an acquire fence moves observations into the clock, since the L1 may hold older bytes.
+//! A relaxed store publishes what was known at the last release fence, not what is known now.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::clock::Clock;
 use crate::config::Dim3;
 use crate::error::ThreadId;
 
-/// How far a fence or an atomic reaches.
+/// The scope of a fence or an atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Scope {
     Block,
@@ -30,7 +30,7 @@ impl Scope {
         }
     }
 
-    /// As PTX spells it.
+    /// Returns the name of the scope in PTX.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Block => ".cta",
@@ -40,7 +40,7 @@ impl Scope {
     }
 }
 
-/// Where a thread runs.
+/// The place where a thread runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) launch: u64,
@@ -49,7 +49,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Returns the narrowest scope that holds both.
+    /// Returns the narrowest scope that contains both places.
     pub(super) fn scope_with(&self, other: &Self) -> Scope {
         match (
             self.device == other.device,
@@ -70,12 +70,13 @@ pub(super) struct Identity {
     pub(super) place: Place,
 }
 
-/// Accesses that were seen by relaxed loads.
+/// The accesses that were seen by relaxed loads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
-    /// By the scope that an acquire fence must have to let weak loads rely on it.
+    /// The accesses by the scope of the acquire fence that lets weak loads rely on them.
     pub(super) seen: [Clock; 3],
-    /// What its writers had fenced at .gpu or wider, at .sys: performed at that scope, whichever thread passes it on.
+    /// The accesses that their writers had fenced at .gpu or wider, and at .sys. They are performed at that scope, whichever thread passes
+    /// them on.
     pub(super) performed: [Clock; 2],
 }
 
@@ -86,44 +87,44 @@ impl Observed {
     }
 }
 
-/// What a store to a word carries to the threads that load it.
+/// What a store to a word carries to the threads that load the word.
 #[derive(Clone, Debug)]
 pub(super) enum Published {
-    /// By a thread.
+    /// The store of a thread.
     Thread {
         place: Place,
         fenced: [Option<Arc<Clock>>; 3],
         observed: Arc<Observed>,
     },
-    /// By a device, which does everything in order.
+    /// The store of a device, which does everything in order.
     Device { knows: Arc<Clock>, epoch: u32 },
 }
 
-/// Slot of all devices together.
+/// The slot of all devices together.
 pub(super) const DEVICE: u32 = 0;
 
-/// One CUDA thread.
+/// The agent of one CUDA thread.
 #[derive(Debug)]
 pub(super) struct Agent {
     pub(super) slot: u32,
     pub(super) identity: Arc<Identity>,
     pub(super) clock: Clock,
     pub(super) observed: Observed,
-    /// `observed`, shared with the words that were stored since it changed.
+    /// A copy of `observed`, shared with the words that were stored since `observed` changed.
     shared: Option<Arc<Observed>>,
     /// The clock at the last release fence of at least this scope.
     pub(super) fenced: [Option<Arc<Clock>>; 3],
-    /// Versions of the words learnt last.
+    /// The versions of the words that the agent learnt last.
     recent: [u64; 8],
     next_recent: usize,
 }
 
 impl Agent {
-    /// A thread that begins in `epoch` of its slot and knows `start`.
+    /// Returns the agent of a thread that begins in `epoch` of its slot and knows `start`.
     pub(super) fn new(slot: u32, epoch: u32, identity: Arc<Identity>, start: &Clock) -> Self {
         let mut clock = start.clone();
         clock.raise(slot, epoch);
-        // Accesses before the launch count as fenced: the thread itself has done nothing yet.
+        // Accesses before the launch count as fenced, since the thread itself has done nothing yet.
         let fenced = Arc::new(start.clone());
         Self {
             slot,
@@ -141,23 +142,23 @@ impl Agent {
         self.clock.of(self.slot)
     }
 
-    /// Begins an epoch: the published clock does not cover later accesses.
+    /// Begins an epoch. Accesses of the new epoch are not covered by the published clock.
     pub(super) fn advance(&mut self) {
         let next = self.epoch() + 1;
         self.clock.raise(self.slot, next);
     }
 
-    /// Returns whether weak loads may rely on that access.
+    /// Returns whether weak loads may rely on the access that `slot` made in `epoch`.
     pub(super) fn relies_on(&self, slot: u32, epoch: u32) -> bool {
         slot == self.slot || self.clock.knows(slot, epoch)
     }
 
-    /// Returns whether that access is over as far as stores of this thread are concerned: they come after the loads that showed it.
+    /// Returns whether stores of this thread come after that access: they come after the loads that showed it.
     pub(super) fn comes_after(&self, slot: u32, epoch: u32) -> bool {
         self.relies_on(slot, epoch) || self.observed.knows(slot, epoch)
     }
 
-    /// Returns the narrowest scope of an acquire fence that would make weak loads rely on that access.
+    /// Returns the narrowest scope of an acquire fence after which weak loads may rely on that access.
     pub(super) fn lacks_acquire(&self, slot: u32, epoch: u32) -> Option<Scope> {
         Scope::ALL
             .into_iter()
@@ -204,8 +205,8 @@ impl Agent {
         }
     }
 
-    /// A relaxed load of a word that carries `published`; `version` is unlike any other word's. `device_scope` is the scope of an
-    /// acquire fence that a device's store to this word asks for.
+    /// Notes a relaxed load of a word that carries `published`. Each word has a `version` of its own. `device_scope` is the scope of the
+    /// acquire fence that a device's store to this word needs.
     pub(super) fn learn(&mut self, version: u64, published: &Published, device_scope: Scope) {
         if self.recent.contains(&version) {
             return;
@@ -248,14 +249,14 @@ impl Agent {
         }
     }
 
-    /// Everything that this thread knows or has seen, for those that its values reach by a shuffle or a barrier.
+    /// Returns everything that this thread knows or has seen, for threads that its values reach by a shuffle or a barrier.
     pub(super) fn hearsay(&self) -> Observed {
         let mut all = self.observed.clone();
         all.seen[0].join(&self.clock);
         all
     }
 
-    /// Takes over what others have seen.
+    /// Adds what other threads have seen.
     pub(super) fn hear(&mut self, others: &Observed) {
         for (mine, theirs) in self.observed.seen.iter_mut().zip(&others.seen) {
             mine.join(theirs);

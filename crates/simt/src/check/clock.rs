@@ -1,6 +1,6 @@
-//! Vector clocks: what one agent knows of the accesses of all others.
+//! Vector clocks: the accesses of all other agents that one agent knows.
 
-/// For each slot, the newest of its epochs that is known. Slots beyond the end are at 0.
+/// The newest known epoch of each slot. Slots beyond the end are at 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Clock(Vec<u32>);
 
@@ -15,7 +15,7 @@ impl Clock {
         self.of(slot) >= epoch
     }
 
-    /// Raises one component.
+    /// Raises one component to `epoch`. Returns whether it was lower.
     pub(super) fn raise(&mut self, slot: u32, epoch: u32) -> bool {
         let at = slot as usize;
         if self.0.len() <= at {
@@ -28,7 +28,7 @@ impl Clock {
         raised
     }
 
-    /// Learns all that `other` knows; true if that was something new.
+    /// Learns all that `other` knows. Returns whether any of it was new.
     pub(super) fn join(&mut self, other: &Self) -> bool {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);

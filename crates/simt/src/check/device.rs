@@ -1,7 +1,7 @@
-//! What the devices of the process do, and what doorbells have published to them.
+//! The accesses of the process's devices, and what doorbells have published to the devices.
 //!
-//! All devices count as one, which does everything in order. It knows what threads had fenced before they stored to a register
-//! or to a word that it loaded (a doorbell record).
+//! All devices count as one, which does everything in order. The device knows what threads had fenced before they stored to a register, or
+//! to a word that the device loaded (a doorbell record).
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl State {
         self.forget(addr, bytes);
     }
 
-    /// Where kernels reach what the host has at `addr`, if they reach it elsewhere.
+    /// Returns the address at which kernels reach what the host has at `addr`, if that is another address.
     pub(super) fn of_host_view(&self, addr: u64) -> Option<u64> {
         let (start, (end, mapped_at)) = self.host_views.range(..=addr).next_back()?;
         (addr < *end).then_some(mapped_at + (addr - start))
@@ -47,7 +47,7 @@ impl State {
         }
     }
 
-    /// A store to a device's register: the device now knows what was fenced before.
+    /// Notes a store to a device's register: the device now knows what was fenced before.
     pub(super) fn doorbell(&mut self, slot: u32) {
         self.tell(slot, &[Scope::Gpu, Scope::System]);
     }
@@ -65,7 +65,7 @@ impl State {
         }
     }
 
-    /// An access of a device, which addresses memory as the host does. Its note comes before the access.
+    /// Checks an access of a device, which addresses memory as the host does. The device reports the access before it makes it.
     pub(super) fn device(&mut self, addr: u64, bytes: u64, writes: bool) {
         let addr = self.of_host_view(addr).unwrap_or(addr);
         self.device_epoch += 1;
@@ -90,7 +90,7 @@ impl State {
             };
             let entry = self.shadow.entry(granule).or_default();
             if !writes && bytes <= 8 {
-                // A doorbell record: it also publishes what was fenced before its store.
+                // The word is a doorbell record, which also publishes what was fenced before its store.
                 for half in Granule::halves(mask) {
                     if let Some(word) = &entry.words[half]
                         && tell_by(&word.published, &mut self.told)
@@ -136,7 +136,7 @@ impl State {
     }
 }
 
-/// A device has loaded a word that carries `published`; true if it learnt something.
+/// Notes that a device has loaded a word that carries `published`. Returns true if the device learnt something.
 fn tell_by(published: &Published, told: &mut [Clock; 2]) -> bool {
     let Published::Thread {
         fenced, observed, ..
@@ -154,7 +154,7 @@ fn tell_by(published: &Published, told: &mut [Clock; 2]) -> bool {
     changed
 }
 
-/// A device touches what a thread touched before, and no doorbell has published that.
+/// Reports that a device touches what a thread touched before, and no doorbell has published that.
 fn report_device(
     findings: &mut Findings,
     history: &History,

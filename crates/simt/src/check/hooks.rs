@@ -1,4 +1,4 @@
-//! How accesses come in: from compiled kernels (runtime/order.c), from the scheduler, from devices.
+//! The entries for accesses of compiled kernels (runtime/order.c), of the scheduler, and of devices.
 
 // UNSAFETY: exports C symbols; atexit.
 #![expect(
@@ -21,20 +21,20 @@ use crate::thread::{Thread, current};
 
 static STATE: Locked<State> = Locked::new();
 
-/// Exit status of a process whose findings no caller took: libtsan's.
+/// The exit status of a process whose findings no caller took. It is that of libtsan.
 const EXIT_STATUS: i32 = 66;
 
-/// Flags of a plain access, as in runtime/order.c.
+/// The flags of a plain access, as in runtime/order.c.
 const WRITE: u32 = 1;
 const NON_COHERENT: u32 = 2;
-/// Flags of an atomic.
+/// The flags of an atomic.
 const LOAD: u32 = 1;
 const STORE: u32 = 2;
-/// Flags of a fence.
+/// The flags of a fence.
 const ACQUIRE: u32 = 1;
 const RELEASE: u32 = 2;
 
-/// Memory orders as the compiler passes them.
+/// The memory orders as the compiler passes them.
 const ORDER_CONSUME: i32 = 1;
 const ORDER_RELEASE: i32 = 3;
 const ORDER_ACQ_REL: i32 = 4;
@@ -44,7 +44,7 @@ extern "C" fn simt_check_access(addr: *const c_void, bytes: u64, flags: u32, pc:
     let Some(me) = current() else { return };
     let Some(slot) = me.slot() else { return };
     let addr = addr.expose_provenance() as u64;
-    // Its own stack, and what the scheduler keeps of it.
+    // Accesses to the thread's own stack, and to what the scheduler keeps of the thread, are not checked.
     let own = std::ptr::from_ref::<Thread>(me).addr() as u64;
     let on_stack = (frame..me.stack_root()).contains(&addr);
     if on_stack || (own..own + size_of::<Thread>() as u64).contains(&addr) || bytes == 0 {
@@ -69,7 +69,7 @@ extern "C" fn simt_check_unlock() {
     STATE.give_back();
 }
 
-/// Between `simt_check_lock` and `simt_check_unlock`.
+/// Checks an atomic. runtime/order.c calls it between `simt_check_lock` and `simt_check_unlock`.
 #[unsafe(no_mangle)]
 extern "C" fn simt_check_atomic(
     addr: *const c_void,
@@ -110,18 +110,18 @@ extern "C" fn simt_check_fence(what: u32, scope: u32) {
     }
 }
 
-/// A device of this process accesses `bytes` bytes at `addr` next. For [its hook](crate#schedules).
+/// Notes that a device of this process is about to access `bytes` bytes at `addr`. For [its hook](crate#schedules).
 pub extern "C" fn device_access(addr: u64, bytes: u64, writes: bool) {
     STATE.with(|state| state.device(addr, bytes, writes));
 }
 
-/// Memory of the host at `host` that kernels reach at `addr`. Only fences of scope sys order what a device does in it, and a kernel
-/// that uses the host's address is a finding.
+/// Notes that kernels reach the host's memory at `host` by the address `addr`. Only fences of scope sys order what a device does in it, and
+/// a kernel that uses the host's address is a finding.
 pub fn map_host_memory(addr: u64, host: u64, bytes: u64) {
     STATE.with(|state| state.map_host(addr, host, bytes));
 }
 
-/// Memory that is given back: new memory at these addresses begins anew.
+/// Notes that memory is given back: new memory at these addresses begins without earlier accesses.
 pub fn unmap_memory(addr: u64, bytes: u64) {
     STATE.with(|state| state.unmap(addr, bytes));
 }
@@ -143,7 +143,7 @@ fn taken(launch: Option<u64>) -> Vec<Finding> {
     findings
 }
 
-/// Prints the findings that no caller took, when the process ends.
+/// Lets the process print, when it ends, the findings that no caller took.
 pub(super) fn report_at_exit() {
     extern "C" fn print() {
         let findings = taken(None);
@@ -152,7 +152,7 @@ pub(super) fn report_at_exit() {
         }
         let mut out = std::io::stderr().lock();
         for finding in &findings {
-            // A closed stderr leaves the status.
+            // A closed stderr changes nothing of the exit status.
             let _ = writeln!(out, "simt: {}", finding.text);
         }
         // SAFETY: ends the process at once; the other handlers of atexit do not run.
@@ -169,13 +169,13 @@ pub(crate) fn begin_launch() -> u64 {
     STATE.with(State::begin_launch)
 }
 
-/// The findings of a launch that is over.
+/// Ends a launch. Returns its findings.
 pub(crate) fn end_launch(launch: u64) -> Vec<Finding> {
     STATE.with(|state| state.end_launch(launch));
     taken(Some(launch))
 }
 
-/// Returns the slot of a thread that begins.
+/// Begins a thread. Returns its slot.
 pub(crate) fn begin_thread(
     kernel: &'static str,
     thread: ThreadId,
@@ -195,18 +195,18 @@ pub(crate) fn end_thread(slot: u32) {
     STATE.with(|state| state.end_thread(slot));
 }
 
-/// Memory that begins a new life.
+/// Forgets the accesses of memory that begins a new life.
 pub(crate) fn forget(addr: u64, bytes: u64) {
     STATE.with(|state| state.forget(addr, bytes));
 }
 
-/// Lanes have met.
+/// Notes that lanes have met. `orders`: the meeting orders memory.
 pub(crate) fn meet_warp<'a>(threads: impl Iterator<Item = &'a Thread>, orders: bool) {
     let slots: Vec<u32> = threads.filter_map(Thread::slot).collect();
     STATE.with(|state| state.meet(&slots, orders));
 }
 
-/// The threads of a block have met.
+/// Notes that the threads of a block have met.
 pub(crate) fn meet_block(threads: &[Thread]) {
     let slots: Vec<u32> = threads.iter().filter_map(Thread::slot).collect();
     STATE.with(|state| {
@@ -231,7 +231,7 @@ pub(crate) fn leave_grid(me: &Thread, generation: u32) {
     }
 }
 
-/// A register of a device is stored to next.
+/// Notes that a register of a device is about to be stored to.
 pub(crate) fn on_doorbell() {
     if let Some(slot) = current().and_then(Thread::slot) {
         STATE.with(|state| state.doorbell(slot));

@@ -1,8 +1,8 @@
-//! The L1 of one block: bytes that a weak load may still find in it after memory has changed.
+//! The L1 of one block: bytes that a weak load may still find there after memory has changed.
 //!
-//! A load fills the 32-byte sector that it touches. Stores and atomics of the block itself go through. An acquire fence of scope
-//! gpu or sys drops everything, a barrier of the block nothing, and the oldest sector goes when it is full. A weak load that
-//! would find other bytes here than memory holds now is a finding: a GPU may return either.
+//! A load fills the 32-byte sector that it touches. Stores and atomics of the block itself go through the L1. An acquire fence of scope gpu
+//! or sys drops all sectors, a barrier of the block drops none, and the oldest sector is dropped when the L1 is full. If a weak load would
+//! find other bytes in the L1 than memory holds now, that is a finding: a GPU may return either.
 
 // UNSAFETY: looks at the memory that a kernel is about to load.
 #![expect(unsafe_code, reason = "compares with memory, by address")]
@@ -14,25 +14,25 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::shadow::Mix;
 
 const SECTOR: u64 = 32;
-/// Sectors of 128 KiB.
+/// The number of sectors of 128 KiB.
 const SECTORS: usize = 4096;
 
 #[derive(Debug)]
 struct Sector {
     words: [u64; 4],
-    /// Bytes that are as they were loaded: not stored to by the block since.
+    /// The bytes that are as they were loaded: the block has not stored to them since.
     valid: u32,
     loaded_at: u64,
 }
 
-/// See the module.
+/// The L1 of one block, see the module.
 #[derive(Debug, Default)]
 pub(super) struct L1 {
     sectors: HashMap<u64, Sector, BuildHasherDefault<Mix>>,
     order: VecDeque<u64>,
 }
 
-/// Returns the bytes of `addr..addr + bytes` in sector `number`.
+/// Returns a mask of the bytes of `addr..addr + bytes` in sector `number`.
 fn mask(number: u64, addr: u64, bytes: u64) -> u32 {
     let start = number * SECTOR;
     (0..32u32)
@@ -45,7 +45,7 @@ fn numbers(addr: u64, bytes: u64) -> std::ops::Range<u64> {
 }
 
 impl L1 {
-    /// A weak load, before it happens. Where the sector was loaded that would give it old bytes.
+    /// Notes a weak load, before it happens. If it would find old bytes, returns the `pc` at which their sector was loaded.
     pub(super) fn load(&mut self, addr: u64, bytes: u64, pc: u64) -> Option<u64> {
         let mut stale = None;
         for number in numbers(addr, bytes) {
@@ -74,7 +74,7 @@ impl L1 {
         stale
     }
 
-    /// A store of the block.
+    /// Notes a store of the block.
     pub(super) fn store(&mut self, addr: u64, bytes: u64) {
         for number in numbers(addr, bytes) {
             if let Some(sector) = self.sectors.get_mut(&number) {
@@ -84,7 +84,7 @@ impl L1 {
     }
 }
 
-/// Returns the sector as memory holds it.
+/// Returns the bytes of the sector in memory.
 fn memory(number: u64) -> [u64; 4] {
     let start = number * SECTOR;
     [0, 8, 16, 24].map(|offset| {
@@ -96,7 +96,7 @@ fn memory(number: u64) -> [u64; 4] {
     })
 }
 
-/// The bytes in which two sectors differ.
+/// Returns a mask of the bytes in which two sectors differ.
 fn differing(a: &[u64; 4], b: &[u64; 4]) -> u32 {
     let bytes = a.iter().zip(b).flat_map(|(a, b)| (a ^ b).to_le_bytes());
     bytes

@@ -1,4 +1,4 @@
-//! The lock of the checker: taken by compiled code before an atomic operation and given back after it, so no guard can hold it.
+//! The lock of the checker. Compiled code takes it before an atomic operation and gives it back after it, so no guard can hold it.
 
 // UNSAFETY: a lock whose two ends are in different functions.
 #![expect(unsafe_code, reason = "interior mutability behind a lock by hand")]
@@ -6,7 +6,7 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
-/// A value after a spin lock.
+/// A value that a spin lock protects.
 #[derive(Debug)]
 pub(super) struct Locked<T> {
     taken: AtomicBool,
@@ -24,7 +24,7 @@ impl<T: Default> Locked<T> {
         }
     }
 
-    /// Waits for the lock. Holders never switch to another CUDA thread and never wait for anything but a note of theirs.
+    /// Waits for the lock. A holder never switches to another CUDA thread, and does nothing but its access and the note of it.
     pub(super) fn take(&self) {
         while self.taken.swap(true, Acquire) {
             std::thread::yield_now();

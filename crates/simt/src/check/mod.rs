@@ -1,4 +1,4 @@
-//! The order of memory accesses, checked while kernels run. Real in builds with the feature `tsan`, nothing otherwise.
+//! The checker of the order of memory accesses, while kernels run. It exists in builds with the feature `tsan`; others do nothing.
 //!
 //! Kernels are compiled with `-fsanitize=thread`, and the compiler makes them call this module in place of libtsan. It knows what
 //! libtsan does not: fences and their scopes, blocks and their L1, and a device that reads and writes memory after a doorbell.
@@ -15,10 +15,9 @@
 //!   written.
 //! - **host address**: a thread uses the address that host-mapped memory has for the host, which a GPU need not have.
 //!
-//! The checker does not see order weaker than that of the schedule that ran. It finds a race when both accesses happen, in whatever
-//! order, so seeds matter little. Nor does it see accesses of the host, and races of blocks that run one after the other in one
-//! seat. With a seed that is not 0 few blocks do. It looks 24 accesses of one 8-byte word back. Devices count as one, which does
-//! everything in order.
+//! The checker finds a race if both accesses happen, in whatever order, so seeds matter little. It does not see order weaker than that of
+//! the schedule that ran, nor accesses of the host. It does not see races of blocks that run one after the other in one seat; with a seed
+//! that is not 0 few blocks do. It looks 24 accesses of one 8-byte word back. Devices count as one device, which does everything in order.
 //!
 //! A launch with findings ends in `LaunchError::Findings`. Findings that no launch and no
 //! `take_findings` has reported are printed when the process ends, which then exits with status 66.
@@ -58,10 +57,10 @@ pub use omit::{Omission, Omitted, omit};
 #[cfg(feature = "tsan")]
 pub use report::{Finding, Kind};
 
-/// Whether this build checks.
+/// True if this build has the checker.
 pub const ENABLED: bool = cfg!(feature = "tsan");
 
-/// In builds that do not check: the same functions, empty.
+/// Builds without the checker have these functions too. There they do nothing.
 #[cfg(not(feature = "tsan"))]
 mod off;
 #[cfg(not(feature = "tsan"))]

@@ -1,16 +1,16 @@
-//! Barriers and fences that a kernel has and the checker is to take for missing.
+//! Barriers and fences that a kernel has, and that the checker treats as missing.
 //!
-//! This asks of each of them whether the checker would notice its absence, without a broken copy of the kernel. The kernel runs
-//! as it is, so its bytes come out right, and only the order is judged.
+//! By this a test asks whether the checker would notice the absence of each of them, without a broken copy of the kernel. The kernel runs
+//! as it is, so its bytes are right, and only the order is judged.
 
 use super::hooks::with_state;
 use super::state::State;
 
-/// The operation that is taken for missing.
+/// The operation that is treated as missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Omission {
-    /// Barrier number n of the grid, counted from 0 at the begin of each launch.
+    /// Barrier number n of the grid, counted from 0 at the beginning of each launch.
     GridBarrier(u32),
     /// All barriers of blocks.
     BlockBarriers,
@@ -20,14 +20,14 @@ pub enum Omission {
     Release,
 }
 
-/// Until it is dropped, launches of a kernel are checked as if they lacked something.
+/// An omission. Until it is dropped, launches of a kernel are checked as if they lacked an operation.
 #[derive(Debug)]
 #[must_use = "what is omitted comes back when this is dropped"]
 pub struct Omitted {
     number: u64,
 }
 
-/// Takes `what` of `kernel` for missing, in all launches of this process. The name is that of [`LaunchConfig`](crate::LaunchConfig).
+/// Treats `what` of `kernel` as missing, in all launches of this process. The name is that of [`LaunchConfig`](crate::LaunchConfig).
 pub fn omit(kernel: &str, what: Omission) -> Omitted {
     with_state(|state| {
         state.omissions.count += 1;
@@ -43,7 +43,7 @@ pub fn omit(kernel: &str, what: Omission) -> Omitted {
 }
 
 impl Omitted {
-    /// Returns whether a launch had what it names, so that something was taken for missing.
+    /// Returns whether a launch had the operation, so that it was treated as missing.
     #[must_use]
     pub fn applied(&self) -> bool {
         with_state(|state| {
@@ -70,7 +70,7 @@ struct Entry {
     applied: bool,
 }
 
-/// The present omission.
+/// The present omissions.
 #[derive(Debug, Default)]
 pub(super) struct Omissions {
     all: Vec<Entry>,
@@ -78,7 +78,7 @@ pub(super) struct Omissions {
 }
 
 impl State {
-    /// Returns whether the kernel of the thread in `slot` is to lack this, which it has.
+    /// Returns whether the kernel of the thread in `slot`, which has this operation, is to be treated as if it lacked it.
     pub(super) fn lacks(&mut self, slot: u32, what: Omission) -> bool {
         let Some(agent) = &self.agents[slot as usize] else {
             return false;

@@ -1,4 +1,4 @@
-//! Findings in words: which threads touched which bytes, where in the source, and what is missing between the two.
+//! Findings in words: which threads touched which bytes, at which line of the source, and what is missing between the two accesses.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
@@ -9,32 +9,32 @@ use std::sync::{Mutex, PoisonError};
 use super::agent::{Agent, Identity, Scope};
 use super::shadow::Cell;
 
-/// What kind of defect a [`Finding`] is.
+/// The kind of the defect of a [`Finding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Two threads, or a thread that reads what a device wrote: nothing orders the accesses.
+    /// Accesses of two threads, or of a thread that reads what a device wrote, that nothing orders.
     Unordered,
-    /// A device touches what a thread touched and did not fence, wide enough, before the doorbell.
+    /// An access of a device to bytes that a thread had touched and not fenced, with sufficient scope, before the doorbell.
     Untold,
-    /// A weak load finds bytes in the L1 that memory no longer holds.
+    /// A weak load that finds bytes in the L1 that memory no longer holds.
     Stale,
     /// A non-coherent load of memory that changes while the kernel runs.
     NotConstant,
-    /// A kernel uses the address that host-mapped memory has for the host.
+    /// An access of a kernel by the address that host-mapped memory has for the host.
     HostAddress,
 }
 
 /// One defect.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What kind of defect.
+    /// The kind of the defect.
     pub kind: Kind,
     /// Kernel, threads, addresses, source lines, and what is missing.
     pub text: String,
 }
 
-/// One of two accesses, in words; source lines are still to be looked up.
+/// One of two accesses, in words. Its source line is still to be looked up.
 #[derive(Debug)]
 pub(super) struct Side(String);
 
@@ -54,7 +54,7 @@ impl Side {
 }
 
 impl Finding {
-    /// Two accesses that nothing orders; `writer` is the thread of the earlier one, if it still runs.
+    /// Returns the finding of two accesses that nothing orders. `writer` is the thread of the earlier access, if it still runs.
     pub(super) fn unordered(
         side: &Side,
         other: &Side,
@@ -87,7 +87,7 @@ impl Finding {
         }
     }
 
-    /// A device access that no doorbell covers.
+    /// Returns the finding of a device access that no doorbell covers.
     pub(super) fn untold(
         device: &Side,
         other: &Side,
@@ -123,7 +123,7 @@ impl Finding {
         }
     }
 
-    /// Host-mapped memory at an address that only the host has.
+    /// Returns the finding of host-mapped memory at an address that only the host may use.
     pub(super) fn host_address(side: &Side, mapped_at: u64) -> Self {
         let text = format!(
             "host address: {}, which only the host may use: kernels reach this memory at {mapped_at:#x}",
@@ -147,7 +147,7 @@ impl Finding {
     }
 }
 
-/// Returns what the writer left out.
+/// Returns, in words, what the writer left out.
 fn publication(writer: Option<&Agent>, old: &Cell, needed: Scope, before: &str) -> String {
     let covers = |scope: Scope| {
         let fenced = writer.and_then(|writer| writer.fenced[scope as usize].as_ref());
@@ -175,7 +175,7 @@ pub(super) struct Findings {
     seen: HashSet<(Kind, u64, u64)>,
 }
 
-/// More than that are not kept.
+/// The most findings that are kept.
 const MOST: usize = 1000;
 
 impl Findings {
@@ -187,7 +187,7 @@ impl Findings {
         }
     }
 
-    /// Takes those about one launch, or all.
+    /// Takes the findings about one launch, or all.
     pub(super) fn take(&mut self, launch: Option<u64>) -> Vec<Finding> {
         let wanted = |of: u64| launch.is_none_or(|launch| of == launch);
         let (taken, left) = self.found.drain(..).partition(|(of, _)| wanted(*of));
@@ -200,7 +200,7 @@ impl Findings {
 
 /// Puts source lines in place of the code addresses.
 pub(super) fn look_up(findings: &mut [Finding]) {
-    /// Places of addresses that have been asked for; code does not move.
+    /// The places of addresses that were looked up before. They stay valid, since code does not move.
     static KNOWN: Mutex<BTreeMap<u64, String>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let asked = findings
@@ -220,7 +220,7 @@ pub(super) fn look_up(findings: &mut [Finding]) {
     }
 }
 
-/// All code addresses of a text.
+/// Returns all code addresses in a text.
 fn addresses(text: &str) -> Vec<u64> {
     let (mut all, mut rest) = (Vec::new(), text);
     while let Some((_, end, pc)) = placeholder(rest) {
@@ -230,7 +230,7 @@ fn addresses(text: &str) -> Vec<u64> {
     all
 }
 
-/// Returns the first `{pc:...}` of a text: where it is, and the address.
+/// Returns the first `{pc:...}` of a text: its start, its end, and the address.
 fn placeholder(text: &str) -> Option<(usize, usize, u64)> {
     let start = text.find("{pc:")?;
     let length = text[start..].find('}')?;
@@ -242,7 +242,7 @@ fn placeholder(text: &str) -> Option<(usize, usize, u64)> {
     ))
 }
 
-/// Where in the source return addresses are, as `file:line`; nothing for those without debug information.
+/// Returns the places in the source of return addresses, as `file:line`. Addresses without debug information have none.
 fn source_lines(addresses: &BTreeSet<u64>) -> BTreeMap<u64, String> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mut of_file: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
@@ -273,8 +273,8 @@ fn source_lines(addresses: &BTreeSet<u64>) -> BTreeMap<u64, String> {
     places
 }
 
-/// Returns what `addr2line -a -i` says about each address: its lines from the innermost function outwards, for what an inlined one was
-/// called from explains more.
+/// Returns what `addr2line -a -i` says about each address: its lines from the innermost function outwards. For an inlined function, the
+/// line from which it was called explains more.
 fn blocks(lines: &str) -> Vec<String> {
     let mut blocks: Vec<String> = Vec::new();
     for line in lines.lines() {
@@ -292,7 +292,7 @@ fn blocks(lines: &str) -> Vec<String> {
     blocks
 }
 
-/// Returns a path from the part on that says which source it is.
+/// Returns the part of a path that identifies the source.
 fn short(line: &str) -> &str {
     let line = line.split(" (").next().unwrap_or(line);
     ["/kernels/", "/include/"]

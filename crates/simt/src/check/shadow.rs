@@ -1,4 +1,4 @@
-//! The last accesses of each byte: per 8 bytes of memory, the accesses that a later one may have to be ordered with.
+//! The last accesses to each 8 bytes of memory, with which a later access may have to be ordered.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -6,30 +6,30 @@ use std::sync::Arc;
 
 use super::agent::{Published, Scope};
 
-/// Accesses kept per granule. The oldest goes first: then a defect may be missed, never invented.
+/// The number of accesses that are kept per granule. The oldest is dropped first. So a defect may be missed, but never invented.
 const CELLS: usize = 24;
 
-/// One access.
+/// One access to a granule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) slot: u32,
     pub(super) epoch: u32,
-    /// Which of the 8 bytes.
+    /// A mask of the bytes, among the 8 of the granule, that were accessed.
     pub(super) mask: u8,
     pub(super) writes: bool,
-    /// Of an atomic (or a device): it conflicts with nothing that is strong at a scope that holds both.
+    /// The scope of an atomic (or a device). It conflicts with no access that is strong at a scope that contains both.
     pub(super) strong: Option<Scope>,
     pub(super) pc: u64,
 }
 
-/// What the last store of each half carries to the threads that load it.
+/// What the last store to a half of a granule carries to the threads that load it.
 #[derive(Debug)]
 pub(super) struct Word {
     pub(super) version: u64,
     pub(super) published: Published,
 }
 
-/// 8 bytes.
+/// 8 bytes of memory: their accesses, and the words of both halves.
 #[derive(Debug, Default)]
 pub(super) struct Granule {
     pub(super) cells: Vec<Cell>,
@@ -37,8 +37,7 @@ pub(super) struct Granule {
 }
 
 impl Granule {
-    /// Keeps `cell` in place of those that it makes superfluous: `covers` says of an older access whether the new one comes after
-    /// it.
+    /// Adds `cell` in place of the cells that it makes superfluous. `covers` returns whether the new access comes after an older one.
     pub(super) fn add(&mut self, cell: Cell, covers: impl Fn(&Cell) -> bool) {
         self.cells.retain(|old| {
             let inside = old.mask & !cell.mask == 0;
@@ -52,7 +51,7 @@ impl Granule {
         self.cells.push(cell);
     }
 
-    /// Halves that the bytes of `mask` lie in.
+    /// Returns the halves in which the bytes of `mask` lie.
     pub(super) fn halves(mask: u8) -> impl Iterator<Item = usize> {
         [0x0f, 0xf0]
             .into_iter()
@@ -73,7 +72,7 @@ pub(super) fn granules(addr: u64, bytes: u64) -> impl Iterator<Item = (u64, u8)>
     })
 }
 
-/// Granules by number.
+/// All granules, by number.
 pub(super) type Shadow = HashMap<u64, Granule, BuildHasherDefault<Mix>>;
 
 /// A hash for numbers that differ in low bits: one multiplication.

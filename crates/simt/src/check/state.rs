@@ -1,4 +1,4 @@
-//! The checker proper: every access of kernels and devices comes through here, one at a time.
+//! The state of the checker. Every access of kernels and devices is checked here, one at a time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use super::shadow::{Cell, Granule, Shadow, Word, granules};
 use crate::config::Dim3;
 use crate::error::ThreadId;
 
-/// Per slot: its threads, and from which epoch on each had it.
+/// The threads of each slot, and from which epoch on each of them had it.
 pub(super) type History = [Vec<(u32, Arc<Identity>)>];
 
 /// The checker's knowledge of all that kernels and devices have done.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) agents: Vec<Option<Agent>>,
-    /// Per slot: its threads, and from which epoch on each had it.
+    /// The threads of each slot, and from which epoch on each of them had it.
     pub(super) history: Vec<Vec<(u32, Arc<Identity>)>>,
     last_epoch: Vec<u32>,
     free: Vec<u32>,
     running: HashMap<u64, Running>,
-    /// What ended launches did, and all devices: what the next launch starts from.
+    /// The accesses of ended launches and of all devices. The next launch starts with the knowledge of them.
     host: Clock,
-    /// What doorbells have published to the devices: of device memory, and of host memory.
+    /// What doorbells have published to the devices, for device memory and for host memory.
     pub(super) told: [Clock; 2],
     pub(super) device_epoch: u32,
     pub(super) told_shared: Option<Arc<Clock>>,
     pub(super) shadow: Shadow,
     l1: HashMap<(u64, Dim3), L1>,
-    /// Host-mapped memory as kernels address it: start and end.
+    /// The ranges of host-mapped memory as kernels address it: start and end.
     pub(super) host_mapped: BTreeMap<u64, u64>,
     /// As `host_mapped`, as the host and its devices address it, where that differs: start, and end with the start for kernels.
     pub(super) host_views: BTreeMap<u64, (u64, u64)>,
@@ -42,7 +42,7 @@ pub(super) struct State {
     pub(super) omissions: Omissions,
 }
 
-/// From so many slots on, those of ended threads serve again within the same launch.
+/// The number of slots from which on slots of ended threads are used again within one launch.
 const SLOTS: usize = 4096;
 
 /// A launch that has not ended.
@@ -50,10 +50,10 @@ const SLOTS: usize = 4096;
 struct Running {
     /// What its threads know when they begin.
     start: Clock,
-    /// What those did that have ended, and their slots.
+    /// The accesses of its ended threads, and the slots of these.
     ended: Clock,
     left: Vec<u32>,
-    /// Arrivals at its barrier: generation, what the arrived threads knew.
+    /// The arrivals at the barrier of its grid: the generation, and what the arrived threads knew.
     grid: [(u32, Clock, Observed); 2],
 }
 
@@ -70,7 +70,7 @@ impl State {
         self.launches
     }
 
-    /// The launch has ended: each later access comes after it, those of devices included.
+    /// Notes that the launch has ended: each later access comes after it, those of devices included.
     pub(super) fn end_launch(&mut self, launch: u64) {
         self.l1.retain(|(of, _), _| *of != launch);
         if let Some(running) = self.running.remove(&launch) {
@@ -83,7 +83,7 @@ impl State {
         }
     }
 
-    /// A thread begins; the result is its slot.
+    /// Begins a thread. Returns its slot.
     pub(super) fn begin_thread(
         &mut self,
         kernel: &'static str,
@@ -94,7 +94,7 @@ impl State {
             self.add_slot(); // slot 0 is the devices'
         }
         let running = self.running.entry(place.launch).or_default();
-        // A slot used twice in a launch hides races between the two, so that is put off.
+        // A slot that is used twice in a launch hides races between its two threads, so slots are reused late.
         let again = if self.agents.len() >= SLOTS {
             running.left.pop()
         } else {
@@ -122,7 +122,7 @@ impl State {
         u32::try_from(self.agents.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// A thread has ended, or was abandoned.
+    /// Notes that a thread has ended or was abandoned.
     pub(super) fn end_thread(&mut self, slot: u32) {
         if let Some(agent) = self.agents[slot as usize].take() {
             self.last_epoch[slot as usize] = agent.epoch();
@@ -132,7 +132,7 @@ impl State {
         }
     }
 
-    /// Bytes that begin a new life: no earlier access counts.
+    /// Forgets the accesses to bytes that begin a new life.
     pub(super) fn forget(&mut self, addr: u64, bytes: u64) {
         if bytes / 8 > self.shadow.len() as u64 {
             self.shadow
@@ -144,7 +144,7 @@ impl State {
         }
     }
 
-    /// A plain access of a thread.
+    /// Checks a plain access of a thread.
     pub(super) fn plain(
         &mut self,
         slot: u32,
@@ -160,7 +160,7 @@ impl State {
         }
     }
 
-    /// The weak loads of a block go through its L1.
+    /// Passes a weak load or a store of a thread through the L1 of its block.
     pub(super) fn through_l1(&mut self, slot: u32, addr: u64, bytes: u64, writes: bool, pc: u64) {
         let Some(agent) = &self.agents[slot as usize] else {
             return;
@@ -176,7 +176,7 @@ impl State {
         }
     }
 
-    /// An atomic access of a thread.
+    /// Checks an atomic access of a thread.
     #[expect(
         clippy::too_many_arguments,
         reason = "one access, as the compiler passes it"
@@ -228,13 +228,13 @@ impl State {
                 l1.store(addr, bytes);
             }
             if device_scope == Scope::System {
-                // The host may act on it: a mailbox.
+                // The host may act on the word, as on a mailbox.
                 self.tell(slot, &[Scope::System, Scope::System]);
             }
         }
     }
 
-    /// Kernels reach host-mapped memory at an address of their own, not at the host's.
+    /// Reports a thread that uses the host's address of host-mapped memory, which kernels reach at another address.
     fn check_view(&mut self, slot: u32, addr: u64, bytes: u64, writes: bool, pc: u64) {
         let Some(mapped_at) = self.of_host_view(addr) else {
             return;
@@ -247,7 +247,7 @@ impl State {
         }
     }
 
-    /// A fence that the kernel wrote, by itself or with an atomic.
+    /// Notes a fence that the kernel has, by itself or with an atomic.
     pub(super) fn fence(&mut self, slot: u32, acquire: bool, release: bool, scope: Scope) {
         let acquire = acquire && !self.lacks(slot, Omission::Acquire);
         let release = release && !self.lacks(slot, Omission::Release);
@@ -333,7 +333,7 @@ impl State {
         entry.add(cell, |old| agent.relies_on(old.slot, old.epoch));
     }
 
-    /// The threads in `slots` have met; `orders` says whether that orders memory among them.
+    /// Notes that the threads in `slots` have met. `orders`: the meeting orders memory among them.
     pub(super) fn meet(&mut self, slots: &[u32], orders: bool) {
         let (mut clock, mut heard) = (Clock::default(), Observed::default());
         for slot in slots {
@@ -348,7 +348,7 @@ impl State {
         }
     }
 
-    /// A thread comes to barrier number `generation` of its launch's grid.
+    /// Notes that a thread comes to barrier number `generation` of its launch's grid.
     pub(super) fn arrive_at_grid(&mut self, slot: u32, generation: u32) {
         let Some(agent) = &self.agents[slot as usize] else {
             return;
@@ -363,7 +363,7 @@ impl State {
         join_arrival(agent, true, clock, heard);
     }
 
-    /// It has left that barrier: a fence of scope gpu is part of it.
+    /// Notes that a thread has left that barrier. A fence of scope gpu is part of it.
     pub(super) fn leave_grid(&mut self, slot: u32, generation: u32) {
         if self.lacks(slot, Omission::GridBarrier(generation)) {
             return;
@@ -416,7 +416,7 @@ fn may_change(history: &History, old: &Cell, launch: u64) -> bool {
     old.writes && place.is_none_or(|place| place.launch == launch)
 }
 
-/// Where the other one runs; `None` for a device.
+/// Returns where the thread of the other access runs. `None` for a device.
 pub(super) fn other_place(history: &History, cell: &Cell) -> Option<Place> {
     identity(history, cell).map(|who| who.place)
 }

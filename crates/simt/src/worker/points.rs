@@ -1,4 +1,4 @@
-//! Schedule points: what a running CUDA thread reports to its worker, and where it gives way.
+//! Schedule points: reports of a running CUDA thread to its worker, at which it may give way.
 
 use crate::error::LaunchError;
 use crate::grid::Outcome;
@@ -6,17 +6,17 @@ use crate::thread::Thread;
 use crate::warp::Warp;
 use crate::worker::Worker;
 
-/// A thread is no longer taken for polling after so many switches without a poll.
+/// The number of switches without a poll after which a thread no longer counts as polling.
 const STEPS_BETWEEN_POLLS: u32 = 8;
 
 impl Worker {
-    /// Takes all marks away.
+    /// Begins a new quiet spell, in which no thread is marked as polling.
     pub(super) fn begin_spell(&self) {
         self.spell.set(self.spell.get() + 1);
         self.polling.set(0);
     }
 
-    /// A thread did something that a poll may see.
+    /// Notes that a thread did something that a poll may see.
     #[inline(always)]
     pub(crate) fn progress(&self) {
         if self.quiet.get() {
@@ -30,7 +30,7 @@ impl Worker {
         }
     }
 
-    /// A load at which the thread gives way to others.
+    /// Gives way to other threads, at a load.
     #[inline(always)]
     pub(crate) fn yield_now(&self, me: &Thread) {
         me.set_credit(self.schedule.loads());
@@ -38,7 +38,7 @@ impl Worker {
         self.step_aside(me);
     }
 
-    /// A look that found nothing.
+    /// Notes a poll that found nothing, and gives way.
     #[inline(always)]
     pub(crate) fn poll(&self, me: &Thread) {
         me.since_poll.set(0);
@@ -59,7 +59,7 @@ impl Worker {
         me.suspend();
     }
 
-    /// A switch that is not a poll: after some of them, a thread is no longer taken for polling.
+    /// Counts a switch that is not a poll. After some of them, the thread no longer counts as polling.
     #[inline(always)]
     fn count_step(&self, me: &Thread) {
         let steps = me.since_poll.get().saturating_add(1);
@@ -69,7 +69,7 @@ impl Worker {
         }
     }
 
-    /// The calling thread is about to wait for others. It keeps its mark: waiting is not doing something.
+    /// Notes that the calling thread is about to wait for others. It keeps its mark: a wait is no progress.
     #[inline(always)]
     pub(crate) fn block(&self, me: &Thread) {
         self.count_step(me);
@@ -81,7 +81,7 @@ impl Worker {
         }
     }
 
-    /// Lanes of `warp` that waited may go on.
+    /// Lets lanes of `warp` that waited go on.
     #[inline]
     pub(crate) fn unblock(&self, warp: &Warp, lanes: u32) {
         if lanes == 0 {
@@ -110,7 +110,7 @@ impl Worker {
         self.meetings.set(self.meetings.get() + 1);
     }
 
-    /// The calling thread comes to the barrier of the grid and leaves it when all threads of the grid have come.
+    /// Lets the calling thread wait at the barrier of the grid until all threads of the grid have come.
     pub(crate) fn grid_sync(&self, me: &Thread) {
         if !self.launch.shape.cooperative {
             let (thread, message) = (
