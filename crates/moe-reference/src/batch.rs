@@ -5,14 +5,14 @@ use std::fmt;
 
 use crate::Shape;
 
-/// The input of one rank's dispatch, borrowed from where it lies.
+/// The input of one rank's dispatch, borrowed from its owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Batch<'a> {
-    /// Tokens, BF16 bits, `[tokens, hidden]`.
+    /// The tokens, BF16 bits, `[tokens, hidden]`.
     pub x: &'a [u16],
-    /// Chosen experts, `[tokens, top_k]`; -1 is no choice.
+    /// The chosen experts, `[tokens, top_k]`. -1 is no choice.
     pub experts: &'a [i32],
-    /// Weights of the choices, `[tokens, top_k]`.
+    /// The weights of the choices, `[tokens, top_k]`.
     pub weights: &'a [f32],
 }
 
@@ -20,7 +20,7 @@ impl<'a> Batch<'a> {
     /// Checks lengths, number of tokens and every expert id against `shape`.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its value and limit.
+    /// The first defect, with its value and limit.
     pub fn check(&self, shape: &Shape) -> Result<(), BatchError> {
         let tokens = self.experts.len().checked_div(shape.top_k).unwrap_or(0);
         let choices = tokens * shape.top_k;
@@ -42,7 +42,7 @@ impl<'a> Batch<'a> {
         self.check_choices(shape)
     }
 
-    /// Each choice is -1 or an expert, and no token chooses an expert twice.
+    /// Checks that each choice is -1 or an expert, and that no token chooses an expert twice.
     fn check_choices(&self, shape: &Shape) -> Result<(), BatchError> {
         for (place, &expert) in self.experts.iter().enumerate() {
             let token = place / shape.top_k;
@@ -63,13 +63,13 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Number of tokens.
+    /// Returns the number of tokens.
     #[must_use]
     pub fn tokens(&self, shape: &Shape) -> usize {
         self.experts.len() / shape.top_k
     }
 
-    /// Token `index`, BF16 bits.
+    /// Returns token `index`, BF16 bits.
     ///
     /// # Panics
     /// If the batch has no token `index`.
@@ -83,36 +83,36 @@ impl<'a> Batch<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// An array has another length than the shape says.
+    /// An array with another length than the shape says.
     Length {
-        /// Which array.
+        /// The name of the array.
         what: &'static str,
-        /// Elements that it has.
+        /// The number of its elements.
         got: usize,
-        /// Elements that it needs.
+        /// The number of elements that it needs.
         want: usize,
     },
-    /// More tokens than a call may have.
+    /// A batch of more tokens than a call may have.
     Tokens {
-        /// Tokens of the batch.
+        /// The number of tokens of the batch.
         tokens: usize,
         /// The limit.
         max_tokens: usize,
     },
-    /// An expert that does not exist.
+    /// A choice of an expert that does not exist.
     Expert {
-        /// Row of the token.
+        /// The row of the token.
         token: usize,
-        /// The id.
+        /// The id of the expert.
         expert: i32,
-        /// Experts of the layer; ids are below it.
+        /// The number of experts of the layer. Ids are below it.
         experts: usize,
     },
     /// A token that chooses one expert twice: its weight would be ambiguous.
     Twice {
-        /// Row of the token.
+        /// The row of the token.
         token: usize,
-        /// The id.
+        /// The id of the expert.
         expert: i32,
     },
 }

@@ -1,12 +1,12 @@
 //! Bfloat16 as the kernels do it: the upper half of an f32, rounded to nearest, ties to even.
 
-/// Returns the f32 that the bits of a bfloat16 stand for. Exact.
+/// Returns the f32 of the bits of a bfloat16. The conversion is exact.
 #[must_use]
 pub const fn to_f32(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)
 }
 
-/// Returns the bits of the bfloat16 nearest to `value`, ties to even; too large becomes infinite, a NaN stays one.
+/// Returns the bits of the bfloat16 nearest to `value`, ties to even. A too large value becomes infinite, and a NaN stays a NaN.
 #[must_use]
 pub const fn from_f32(value: f32) -> u16 {
     let bits = value.to_bits();

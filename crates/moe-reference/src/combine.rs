@@ -3,28 +3,28 @@
 use crate::dispatch::choose;
 use crate::{Batch, Homes, Returns, Shape, bf16};
 
-/// What a combine is asked for.
+/// The options of a combine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Asked<'a> {
     /// Every weight counts as 1.
     pub unweighted: bool,
     /// Tokens that lost choices are scaled.
     pub renormalise: bool,
-    /// Weights that are known only now; `None`: those of dispatch.
+    /// The weights that are known only at combine. `None`: the weights of dispatch.
     pub weights: Option<&'a [f32]>,
 }
 
-/// What combine gives.
+/// The result of combine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expected {
-    /// BF16 bits, `[tokens, hidden]`.
+    /// The sums, BF16 bits, `[tokens, hidden]`.
     pub out: Vec<u16>,
-    /// Whether all choices of a token contributed.
+    /// For each token, true if all of its choices contributed.
     pub token_valid: Vec<bool>,
 }
 
-/// Returns the result of combine for the `batch` of `rank` where all ranks take part: BF16 bits, `[tokens, hidden]`. `expert(e, x, y)`
-/// fills `y` with what expert `e` makes of token `x`. A token without a choice becomes zeros.
+/// Returns the result of combine for the `batch` of `rank` if all ranks take part: BF16 bits, `[tokens, hidden]`. `expert(e, x, y)` fills
+/// `y` with what expert `e` makes of token `x`. A token without a choice becomes zeros.
 ///
 /// # Panics
 /// If the batch was not checked.
@@ -40,7 +40,7 @@ pub fn combine(
     combine_chosen(shape, homes, batch, &chosen, expert)
 }
 
-/// As `combine`, where only what the ranks that are `seen` hold came back, and which tokens have all that they chose.
+/// As `combine`, if only rows of ranks that are `seen` came back. The result also says which tokens have all that they chose.
 ///
 /// # Panics
 /// If the batch was not checked.
@@ -149,12 +149,12 @@ pub fn combine_asked(
     expected
 }
 
-/// One choice of a token that is an expert.
+/// A choice of a token that names an expert.
 struct Choice {
     rank: u32,
     expert: u32,
     weight: f32,
-    /// Whether its row came back.
+    /// True if the row of the choice came back.
     here: bool,
 }
 
@@ -178,7 +178,7 @@ mod tests {
         ..SHAPE
     };
 
-    /// Two tokens, of 0, 1, .. 15 quarters.
+    /// Returns two tokens, of 0, 1, .. 15 quarters.
     fn x() -> [u16; 16] {
         std::array::from_fn(|i| bf16::from_f32(i as f32 / 4.0))
     }
@@ -210,7 +210,7 @@ mod tests {
         let batch = batch(&x);
         let chosen = choose(shape, &homes, 0, batch, |_| true);
         let got = combine_asked(shape, &homes, batch, &chosen, returned, asked, scale);
-        // One element of each token, as a multiple of what it was.
+        // The list has one element of each token, as a multiple of its input.
         let out = [1, 9].map(|i| bf16::to_f32(got.out[i]) / bf16::to_f32(batch.x[i]));
         (out.to_vec(), got.token_valid)
     }
@@ -245,7 +245,7 @@ mod tests {
         };
         assert_eq!(of(Returns::Sums, 1), 1.0 + 2.0 * small);
         assert_eq!(of(Returns::Sums, 2), 1.0);
-        // The row of every expert comes back, and the source alone rounds.
+        // The row of every expert comes back, and only the source rounds.
         assert_eq!(of(Returns::Rows, 2), 1.0 + 2.0 * small);
     }
 
@@ -355,7 +355,7 @@ mod tests {
         let (out, valid) = expect(&SHAPE, scaled, |rank| rank == 0);
         assert!((out[0] - 0.75 * 0.875 / 0.625).abs() < 0.01, "{out:?}");
         assert_eq!((out[1], valid), (0.0, vec![false, false]));
-        // Rank 0 lost: token 1 is whole, so it is not scaled.
+        // Without rank 0 token 1 is whole, so it is not scaled.
         assert_eq!(expect(&SHAPE, scaled, |rank| rank == 1).1, [false, true]);
     }
 }

@@ -1,31 +1,31 @@
 //! Dispatch as a scalar loop: which rows each rank receives, and in which order.
 //!
-//! A rank receives rows in the order of the ranks that sent them, and of one rank in the order of its tokens.
+//! A rank receives rows in the order of the ranks that sent them, and the rows of one rank in the order of its tokens.
 
 use crate::{Batch, Homes, Shape};
 
-/// Where a row of a dispatch output comes from.
+/// The source of a row of a dispatch output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Rank that sent it.
+    /// The rank that sent the row.
     pub rank: u32,
-    /// Row of that rank's input.
+    /// The row in that rank's input.
     pub token: u32,
 }
 
 /// One row of a rank-major output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankRow {
-    /// Row of its rank's input.
+    /// The row in its rank's input.
     pub token: u32,
-    /// By k: local number of the expert at this rank, -1 for a choice that lives elsewhere or is none.
+    /// The local number, at this rank, of the expert of each choice k. -1: the choice is none, or its expert lives elsewhere.
     pub experts: Vec<i32>,
-    /// By k: weight; 0 where `experts` is -1.
+    /// The weight of each choice k. 0 where `experts` is -1.
     pub weights: Vec<f32>,
 }
 
-/// Returns the expert slots that the choices of `rank`'s batch go to, `[tokens, top_k]`, of those at ranks that are `alive`. `None`: no
-/// choice, or an expert that no rank alive holds.
+/// Returns the expert slots that the choices of `rank`'s batch go to, `[tokens, top_k]`, among slots at ranks that are `alive`. `None`: no
+/// choice, or an expert that no living rank holds.
 ///
 /// # Panics
 /// If the batch has 2^32 tokens.
@@ -91,7 +91,7 @@ pub fn dispatch_chosen(
     rows
 }
 
-/// Returns what `rank` receives by rank, `chosen[r]` being the slots that rank r's choices go to (see
+/// Returns the rows that `rank` receives, by the rank that sent them. `chosen[r]` are the slots that rank r's choices go to (see
 /// [`choose`]).
 ///
 /// # Panics
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::Returns;
 
-    /// Choices of a rank, with weights and without tokens, which nothing here looks at.
+    /// Returns choices of a rank, with weights. It has no tokens, which these tests do not look at.
     fn batch<'a>(experts: &'a [i32], weights: &'a [f32]) -> Batch<'a> {
         Batch {
             experts,

@@ -1,35 +1,35 @@
-//! FP8 as the kernels make it, bit for bit: kernels/moe/format.cuh is the twin.
+//! FP8 as the kernels make it, bit for bit. kernels/moe/format.cuh has the same rules.
 //!
-//! A scale is the largest magnitude of its 128 channels, at least 1e-4, over 448; as a power of two it is rounded up. A channel
-//! becomes the FP8 (e4m3) nearest to channel · (1 / scale). Infinities and NaNs count as the largest BF16 for the scale; an
-//! infinity becomes the largest FP8, a NaN stays one.
+//! A scale is the largest magnitude of its 128 channels, at least 1e-4, over 448. If it is to be a power of two it is rounded up. A channel
+//! becomes the FP8 (e4m3) nearest to channel · (1 / scale). For the scale, infinities and NaNs count as the largest BF16. An infinity
+//! becomes the largest FP8, and a NaN stays a NaN.
 
 use crate::bf16;
 
-/// Largest FP8 number.
+/// The largest FP8 number.
 pub const E4M3_MAX: f32 = 448.0;
-/// The code of a number that is none.
+/// The code of NaN.
 pub const E4M3_NAN: u8 = 0x7f;
-/// The largest magnitude of a group counts as at least this.
+/// The least magnitude of a group: a smaller one counts as this.
 const LEAST_MAGNITUDE: f32 = 1e-4;
-/// Largest finite BF16, without its sign.
+/// The largest finite BF16, without its sign.
 const BF16_MAX_CODE: u16 = 0x7f7f;
-/// Channels of a scale.
+/// The number of channels of a scale.
 const CHANNELS: usize = 128;
 
-/// How the scales of FP8 are kept.
+/// The format of the scales of FP8.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scales {
-    /// f32.
+    /// An f32.
     #[default]
     F32,
-    /// f32, rounded up to a power of two.
+    /// An f32, rounded up to a power of two.
     PowerOfTwo,
-    /// The exponent byte of such a power (UE8M0), four to a 32-bit word.
+    /// The exponent byte of such a power (UE8M0), four bytes to a 32-bit word.
     Ue8m0,
 }
 
-/// Returns the code of the FP8 (e4m3, no infinities) nearest to `value`, ties to even; too large becomes the largest, a NaN stays one.
+/// Returns the code of the FP8 (e4m3, no infinities) nearest to `value`, ties to even. Too large becomes the largest, and NaN stays NaN.
 #[must_use]
 pub fn e4m3_from_f32(value: f32) -> u8 {
     let bits = value.to_bits();
@@ -41,7 +41,7 @@ pub fn e4m3_from_f32(value: f32) -> u8 {
         return sign | 0x7e;
     }
     let code = if magnitude < 121 << 23 {
-        // Below 2^-6 the numbers lie 2^-9 apart, as the f32 from 2^14 on do: this sum rounds to them.
+        // Below 2^-6 FP8 numbers lie 2^-9 apart, as f32 numbers from 2^14 on do. So this sum rounds to FP8 numbers.
         (f32::from_bits(magnitude) + 16_384.0).to_bits() - 16_384f32.to_bits()
     } else {
         ((magnitude + 0x7_ffff + (magnitude >> 20 & 1)) >> 20) - (120 << 3)
@@ -51,7 +51,7 @@ pub fn e4m3_from_f32(value: f32) -> u8 {
     sign | code
 }
 
-/// Returns the number that a code stands for.
+/// Returns the number of a code.
 #[must_use]
 pub fn e4m3_to_f32(code: u8) -> f32 {
     let (exponent, fraction) = (u32::from(code >> 3 & 15), u32::from(code & 7));
@@ -67,7 +67,7 @@ pub fn e4m3_to_f32(code: u8) -> f32 {
     }
 }
 
-/// Returns the scale of `channels`, BF16 bits, and what they are multiplied with.
+/// Returns the scale of `channels`, BF16 bits, and the factor with which they are multiplied.
 #[must_use]
 pub fn group_scale(kind: Scales, channels: &[u16]) -> (f32, f32) {
     let largest = channels.iter().map(|bits| bits & 0x7fff).max().unwrap_or(0);
@@ -88,7 +88,7 @@ pub fn group_scale(kind: Scales, channels: &[u16]) -> (f32, f32) {
     )
 }
 
-/// Returns the FP8 codes of a token, BF16 bits, and the bytes of its scales as they travel.
+/// Returns the FP8 codes of a token, BF16 bits, and the bytes of its scales in the format that is sent.
 #[must_use]
 pub fn quantize(kind: Scales, token: &[u16]) -> (Vec<u8>, Vec<u8>) {
     let (mut codes, mut scales) = (Vec::with_capacity(token.len()), Vec::new());
@@ -105,7 +105,7 @@ pub fn quantize(kind: Scales, token: &[u16]) -> (Vec<u8>, Vec<u8>) {
     (codes, scales)
 }
 
-/// Scale `group` among the bytes of a token's scales.
+/// Returns scale `group` from the bytes of a token's scales.
 ///
 /// # Panics
 /// If `scales` has no scale `group`.
@@ -120,7 +120,7 @@ pub fn scale_at(kind: Scales, scales: &[u8], group: usize) -> f32 {
     }
 }
 
-/// Returns the BF16 bits nearest to what codes and scales of a token stand for.
+/// Returns the BF16 bits nearest to the numbers of a token's codes and scales.
 ///
 /// # Panics
 /// If scales are missing.
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use crate::power::power_of_two;
 
-    /// Returns the number of each code that is not negative, from the definition: 4 bits of exponent, bias 7, 3 bits of fraction.
+    /// Returns the number of each code that is not negative, by the definition: 4 bits of exponent, bias 7, 3 bits of fraction.
     fn table() -> Vec<f64> {
         let number = |code: i32| match code >> 3 {
             0 => f64::from(code & 7) * power_of_two(-9),
@@ -244,7 +244,7 @@ mod tests {
             );
             exact += i32::from(power == wanted);
         }
-        // 448 · 2^n, down to the least magnitude.
+        // These values are 448 · 2^n, down to the least magnitude.
         assert!(exact > 100, "{exact}");
     }
 

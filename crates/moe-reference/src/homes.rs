@@ -1,32 +1,32 @@
-//! Which rank holds which expert, and which of several places a token goes to.
+//! Which rank holds which expert, and to which of several places a token goes.
 
 use std::error::Error;
 use std::fmt;
 
-/// Where an expert slot is: a place for one expert at one rank.
+/// The place of an expert slot, which holds one expert at one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
     /// The rank that holds the slot.
     pub rank: u32,
-    /// Its place among the slots of that rank.
+    /// The index of the slot among those of the rank.
     pub local: u32,
 }
 
-/// Where every expert lives. An expert may have slots at several ranks (replicas), or none for now. Slots are numbered rank by
-/// rank, and in a rank by their place.
+/// The places of all experts. An expert may have slots at several ranks (replicas), or none at the moment. Slots are numbered rank by rank,
+/// and in a rank by their index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Homes {
-    /// By slot.
+    /// The place of each slot.
     homes: Vec<Home>,
-    /// By expert: its slots in ascending order, which is that of their ranks.
+    /// The slots of each expert, in ascending order, which is the order of their ranks.
     slots: Vec<Vec<u32>>,
-    /// By rank and place: the expert.
+    /// The experts of each rank, by the index of the slot.
     held: Vec<Vec<u32>>,
 }
 
 impl Homes {
-    /// One slot for each expert, in contiguous blocks; where `ranks` does not divide `experts`, the first `experts % ranks`
-    /// ranks hold one more.
+    /// Returns a table with one slot for each expert, in contiguous blocks. If `ranks` does not divide `experts`, the first
+    /// `experts % ranks` ranks hold one more.
     ///
     /// # Panics
     /// If `ranks` is 0, or `experts` is 2^32 or more.
@@ -41,10 +41,10 @@ impl Homes {
         Self::index(experts, held)
     }
 
-    /// The experts that the slots of each rank hold, by rank and place.
+    /// Returns the table in which the slots of each rank hold these experts, by rank and index of the slot.
     ///
     /// # Errors
-    /// An expert that is not below `experts`, or twice at one rank.
+    /// An expert that is not below `experts`, or that is twice at one rank.
     pub fn from_slots(experts: usize, held: Vec<Vec<u32>>) -> Result<Self, HomesError> {
         for (rank, held) in held.iter().enumerate() {
             for (place, &expert) in held.iter().enumerate() {
@@ -63,7 +63,7 @@ impl Homes {
         Ok(Self::index(experts, held))
     }
 
-    /// The tables of `held`, whose experts are below `experts`.
+    /// Returns the table of `held`, whose experts are below `experts`.
     fn index(experts: usize, held: Vec<Vec<u32>>) -> Self {
         let (mut homes, mut slots) = (Vec::new(), vec![Vec::new(); experts]);
         for (rank, held) in held.iter().enumerate() {
@@ -78,19 +78,19 @@ impl Homes {
         Self { homes, slots, held }
     }
 
-    /// Returns the number of ranks, those without a slot included.
+    /// Returns the number of ranks, including ranks without a slot.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.held.len()
     }
 
-    /// Experts of all ranks, those without a slot among them.
+    /// Returns the number of experts, including experts without a slot.
     #[must_use]
     pub fn experts(&self) -> usize {
         self.slots.len()
     }
 
-    /// Where slot `slot` is.
+    /// Returns the place of slot `slot`.
     ///
     /// # Panics
     /// If `slot` is not below the number of slots.
@@ -99,22 +99,22 @@ impl Homes {
         self.homes[slot as usize]
     }
 
-    /// Numbers of the slots that hold `expert`, in ascending order; none for an expert that does not exist.
+    /// Returns the numbers of the slots that hold `expert`, in ascending order. The list is empty for an expert that does not exist.
     #[must_use]
     pub fn slots_of(&self, expert: i32) -> &[u32] {
         let slots = usize::try_from(expert).map(|expert| self.slots.get(expert));
         slots.ok().flatten().map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the experts in the slots of `rank`, by place; none for a rank that does not exist.
+    /// Returns the experts in the slots of `rank`, by index of the slot. The list is empty for a rank that does not exist.
     #[must_use]
     pub fn of_rank(&self, rank: u32) -> &[u32] {
         self.held.get(rank as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the slot that a choice of `expert` by token `token` of `rank` goes to, of those at ranks that are `alive`. The rank's own
-    /// slot if it has one; else slot (`token` + `rank`) modulo their number, so that they take turns. `None`: no rank alive
-    /// holds the expert.
+    /// Returns the slot that a choice of `expert` by token `token` of `rank` goes to, among slots at ranks that are `alive`. It is the
+    /// rank's own slot if the rank has one. If not, it is slot (`token` + `rank`) modulo the number of slots, so that slots take turns.
+    /// `None`: no living rank holds the expert.
     pub fn choose(
         &self,
         expert: i32,
@@ -140,20 +140,20 @@ impl Homes {
     }
 }
 
-/// A table that cannot be.
+/// An invalid table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HomesError {
     /// A slot for an expert that does not exist.
     Expert {
-        /// Rank of the slot.
+        /// The rank of the slot.
         rank: usize,
         /// The id that the slot names.
         expert: u32,
-        /// Experts of the layer; ids are below it.
+        /// The number of experts of the layer. Ids are below it.
         experts: usize,
     },
-    /// Two slots of one rank hold the same expert.
+    /// Two slots of one rank that hold the same expert.
     Twice {
         /// The rank that holds both slots.
         rank: usize,
@@ -180,7 +180,7 @@ impl fmt::Display for HomesError {
 
 impl Error for HomesError {}
 
-/// Ranks, slots, tokens and experts are counted in 32 bits everywhere.
+/// Returns a number of ranks, slots, tokens or experts in 32 bits, which it always fits.
 pub(crate) fn number(value: usize) -> u32 {
     u32::try_from(value).expect("fewer than 2^32 ranks, slots, tokens and experts")
 }

@@ -1,7 +1,7 @@
-//! What dispatch and combine of a mixture-of-experts layer must give, for tests of any kernel of them.
+//! The results that dispatch and combine of a mixture-of-experts layer must give, for tests of any kernel of them.
 //!
-//! The crate depends on nothing, and shares no code with Warpverbs, whose kernels it judges. Two judges are here, which know
-//! the same rules and share no code either:
+//! The crate depends on nothing, and shares no code with Warpverbs, whose kernels it judges. It has two judges, which know the same rules
+//! and share no code either:
 //!
 //! - the reference: [`dispatch`] and [`combine`] (with their variants) compute by scalar loops what a kernel must give. Where the
 //!   kernel adds in the same order, the bits are the same;
@@ -12,9 +12,9 @@
 //!
 //! # What a call does
 //!
-//! Each rank has a [`Batch`] of tokens, each of which chooses up to `top_k` experts. [`Homes`] says at which rank an expert lives,
-//! or at which ones. Dispatch brings every token to the ranks of its experts. Combine brings back what the experts made of it,
-//! and adds that up with the weights of the choices.
+//! Each rank has a [`Batch`] of tokens, each of which chooses up to `top_k` experts. [`Homes`] says at which rank or ranks an expert lives.
+//! Dispatch brings every token to the ranks of its experts. Combine brings back what the experts made of the token, and adds that up with
+//! the weights of the choices.
 //!
 //! # The order of sums
 //!

@@ -1,9 +1,9 @@
-//! Oracles: pure functions that say whether what one rank got of a call is what all ranks put into it.
+//! Oracles: pure functions that judge whether the results of a call at one rank fit the inputs of all ranks.
 //!
-//! They know the rules of a call but none of the code that follows them: neither the reference nor the kernels. A [`Case`] holds
-//! the inputs of all ranks and which rank reached which. The functions of [`by_expert`], [`by_rank`], [`payload`] and [`combine`]
-//! hold one output of one rank against it and return the first [`Finding`]. Where an order is not promised they compare sets, and
-//! [`digest`] makes one number of them that no order changes.
+//! The oracles know the rules of a call but none of the code that follows them, neither the reference nor the kernels. A [`Case`] holds the
+//! inputs of all ranks, and which rank reached which. The functions of [`by_expert`], [`by_rank`], [`payload`] and [`combine`] compare one
+//! output of one rank with the case and return the first [`Finding`]. If an order is not promised they compare sets, and [`digest`] makes
+//! one number of a set that no order changes.
 //!
 //! ```
 //! use moe_reference::oracle::by_rank::{self, ByRank};
@@ -49,73 +49,73 @@ use crate::format::Scales;
 use crate::homes::number;
 use crate::{Home, Homes, Shape};
 
-/// What one rank puts into a call.
+/// The input of one rank to a call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Input {
-    /// Tokens as they are given to dispatch, `[tokens, bytes of a token]`.
+    /// The tokens as they are given to dispatch, `[tokens, bytes of a token]`.
     pub x: Vec<u8>,
-    /// Their scales, where the caller gives them, `[tokens, bytes of the scales]`.
+    /// The scales of the tokens, if the caller gives them, `[tokens, bytes of the scales]`.
     pub scales: Vec<u8>,
-    /// Choices, `[tokens, top_k]`; -1 is none.
+    /// The choices, `[tokens, top_k]`. -1 is no choice.
     pub experts: Vec<i32>,
-    /// Weights, `[tokens, top_k]`.
+    /// The weights, `[tokens, top_k]`.
     pub weights: Vec<f32>,
 }
 
-/// What a token becomes on its way.
+/// The format in which a token arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
-    /// It arrives as it was given: BF16, opaque bytes, FP8 of the caller.
+    /// The token arrives as it was given: BF16, opaque bytes, or FP8 of the caller.
     AsIs {
-        /// Bytes of a token.
+        /// The bytes of a token.
         row_bytes: usize,
-        /// Bytes of its scales.
+        /// The bytes of its scales.
         scale_bytes: usize,
-        /// Whether it is FP8, whose scales by expert lie one word of all rows after the other.
+        /// True if it is FP8. Scales by expert then have the first word of all rows, then the second word of all rows, and so on.
         fp8: bool,
     },
-    /// Given as BF16, it arrives as FP8 with a scale for each 128 channels.
+    /// The token is given as BF16, and arrives as FP8 with a scale for each 128 channels.
     Cast(Scales),
 }
 
 /// One call of all ranks.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Elements of a token.
+    /// The number of elements of a token.
     pub hidden: usize,
-    /// Choices of a token.
+    /// The number of choices of a token.
     pub top_k: usize,
-    /// Most tokens of a rank.
+    /// The most tokens of a rank.
     pub max_tokens: usize,
-    /// Expert slots that each rank has room for.
+    /// The number of expert slots for which each rank has room.
     pub room: usize,
-    /// What a token becomes.
+    /// The format in which tokens arrive.
     pub wire: Wire,
-    /// By expert, the places that hold it, in the order of the table. None: it is lost.
+    /// The places that hold each expert, in the order of the table. An expert without a place is lost.
     pub places: Vec<Vec<Home>>,
-    /// By rank.
+    /// The input of each rank.
     pub inputs: Vec<Input>,
-    /// `[source][peer]`: the source takes the peer for active when it dispatches.
+    /// `[source][peer]`: whether the source takes the peer for active when it dispatches.
     pub active: Vec<Vec<bool>>,
-    /// `[source][peer]`: the rows of the source arrive at the peer.
+    /// `[source][peer]`: whether the rows of the source arrive at the peer.
     pub arrived: Vec<Vec<bool>>,
-    /// `[source][peer]`: what the peer made of them comes back.
+    /// `[source][peer]`: whether the results of these rows come back.
     pub returned: Vec<Vec<bool>>,
 }
 
 /// One token at one rank.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
-    /// Rank that it comes from.
+    /// The rank from which the token comes.
     pub source: u32,
-    /// Its row in the input of that rank.
+    /// The row of the token in the input of that rank.
     pub token: u32,
-    /// What it chose here: (k, local expert), in ascending k.
+    /// The choices of the token at this rank: (k, local expert), in ascending k.
     pub picks: Vec<(usize, u32)>,
 }
 
 impl Case {
-    /// A call in which every rank reaches every rank.
+    /// Returns a case in which every rank reaches every rank.
     #[must_use]
     pub fn new(shape: &Shape, places: Vec<Vec<Home>>, inputs: Vec<Input>) -> Self {
         let all = vec![vec![true; inputs.len()]; inputs.len()];
@@ -141,26 +141,26 @@ impl Case {
         }
     }
 
-    /// Returns the number of ranks of the case: one batch each.
+    /// Returns the number of ranks of the case.
     #[must_use]
     pub fn ranks(&self) -> usize {
         self.inputs.len()
     }
 
-    /// Tokens of `rank`.
+    /// Returns the number of tokens of `rank`.
     #[must_use]
     pub fn tokens(&self, rank: usize) -> usize {
         self.inputs[rank].experts.len() / self.top_k
     }
 
-    /// Rows between two experts of an output by expert.
+    /// Returns the number of rows between two experts of an output by expert.
     #[must_use]
     pub fn rows_of_an_expert(&self) -> usize {
         self.ranks() * self.max_tokens
     }
 
-    /// Choice `k` of a token: the expert and the place that the source picks for it. `None` is no choice, or one that no rank
-    /// holds. The own rank if it holds the expert, else the places at active ranks take turns.
+    /// Returns the place that the source picks for choice `k` of a token. `None`: no choice, or an expert that no active rank holds. If the
+    /// source holds the expert, it picks itself. If not, the places at active ranks take turns.
     fn pick(&self, source: usize, token: usize, k: usize) -> Option<Home> {
         let expert = usize::try_from(self.inputs[source].experts[token * self.top_k + k]).ok()?;
         let at_active = |place: &&Home| self.active[source][place.rank as usize];
@@ -198,7 +198,7 @@ impl Case {
         rows
     }
 
-    /// Returns the ranks that a token of `source` goes to.
+    /// Returns the ranks to which a token of `source` goes.
     #[must_use]
     pub fn ranks_of(&self, source: usize, token: usize) -> Vec<u32> {
         let picks = (0..self.top_k).filter_map(|k| self.pick(source, token, k));
@@ -217,7 +217,7 @@ impl Case {
         })
     }
 
-    /// Returns whether what a choice's expert made is part of the sum.
+    /// Returns whether the result of a choice's expert is part of the sum.
     pub(crate) fn contributes(&self, source: usize, token: usize, k: usize) -> bool {
         self.pick(source, token, k).is_some_and(|place| {
             let peer = place.rank as usize;
@@ -225,7 +225,7 @@ impl Case {
         })
     }
 
-    /// Number of the local expert, as expert id, of a place; for the experts of a test.
+    /// Returns the id of the expert at a place, for the experts of a test.
     #[must_use]
     pub fn expert_at(&self, rank: usize, local: u32) -> Option<u32> {
         let here = |place: &Home| place.rank as usize == rank && place.local == local;

@@ -1,6 +1,6 @@
 //! Powers of two.
 
-/// 2 to the power `exponent`, -1022 to 1023. It is exact; `powi` need not be, and Miri shows that.
+/// Returns 2 to the power `exponent`, -1022 to 1023. The result is exact; that of `powi` need not be, as Miri shows.
 pub(crate) fn power_of_two(exponent: i32) -> f64 {
     let biased = u64::try_from(1023 + exponent).expect("an exponent of a normal number");
     f64::from_bits(biased << 52)

@@ -1,26 +1,26 @@
-//! What dispatch lays out by local expert: `[experts, ranks · max_tokens]`.
+//! Oracle of dispatch outputs by local expert: `[experts, ranks · max_tokens]`.
 
 use super::finding::length;
 use super::{Case, Finding, Row, payload};
 
-/// Outputs of dispatch at one rank. Bytes that no row belongs to hold `poison`.
+/// The outputs of dispatch at one rank. Bytes that belong to no row hold `poison`.
 #[derive(Clone, Debug)]
 pub struct ByExpert {
-    /// Tokens, `[room, ranks · max_tokens, bytes]`.
+    /// The tokens, `[room, ranks · max_tokens, bytes]`.
     pub recv_x: Vec<u8>,
-    /// Their scales: of FP8 `[room, words, ranks · max_tokens]` of 4 bytes, else as `recv_x`.
+    /// The scales of the tokens: of FP8 `[room, words, ranks · max_tokens]` of 4 bytes, else in the layout of `recv_x`.
     pub recv_scales: Vec<u8>,
-    /// Rows of each expert.
+    /// The number of rows of each expert.
     pub counts: Vec<u32>,
-    /// Token that each row is, `[room, ranks · max_tokens]`.
+    /// The token of each row, `[room, ranks · max_tokens]`.
     pub src_info: Vec<u32>,
     /// begin << 32 | count of the rows of each rank, `[room, ranks]`.
     pub layout_range: Vec<u64>,
-    /// What the outputs were filled with before.
+    /// The byte with which the outputs were filled before the call.
     pub poison: u8,
 }
 
-/// All of it.
+/// Checks all outputs.
 ///
 /// # Errors
 /// The first finding, in the order of the functions below.
@@ -32,7 +32,7 @@ pub fn check(case: &Case, rank: usize, out: &ByExpert) -> Result<(), Finding> {
     untouched(case, rank, out)
 }
 
-/// Expert slots of `rank`.
+/// Returns the number of expert slots that `rank` holds.
 fn held(case: &Case, rank: usize) -> usize {
     let places = case.places.iter().flatten();
     places.filter(|place| place.rank as usize == rank).count()
@@ -47,7 +47,7 @@ fn tokens_of(rows: &[Row], source: usize, expert: usize) -> Vec<u32> {
     rows.iter().filter(chose).map(|row| row.token).collect()
 }
 
-/// Every expert has exactly the rows that chose it.
+/// Checks that every expert has exactly the rows that chose it.
 ///
 /// # Errors
 /// [`Finding::Count`].
@@ -73,7 +73,7 @@ pub fn counts(case: &Case, rank: usize, out: &ByExpert) -> Result<(), Finding> {
     Ok(())
 }
 
-/// The rows of a rank lie together, and the ranges of the ranks divide the rows of an expert among them.
+/// Checks that the rows of a rank lie together, and that the ranges of the ranks divide the rows of an expert among them.
 ///
 /// # Errors
 /// [`Finding::Range`].
@@ -129,7 +129,7 @@ fn range(case: &Case, out: &ByExpert, expert: usize, source: usize) -> (u64, u64
     (word >> 32, word & u64::from(u32::MAX))
 }
 
-/// The rows of a range, and the tokens that `src_info` says they are.
+/// Returns the first row of a range, and the tokens of its rows by `src_info`.
 fn said<'a>(case: &Case, out: &'a ByExpert, expert: usize, source: usize) -> (usize, &'a [u32]) {
     let (begin, count) = range(case, out, expert, source);
     let (begin, count) = (index(begin), index(count));
@@ -141,7 +141,7 @@ fn index(value: u64) -> usize {
     usize::try_from(value).expect("32 bits")
 }
 
-/// Every expert has the tokens that chose it, each once, under the rank that they come from. `ranges` holds.
+/// Checks that every expert has the tokens that chose it, each once, under the rank that sent them. The caller has checked `ranges`.
 ///
 /// # Errors
 /// [`Finding::Rows`].
@@ -168,7 +168,7 @@ pub fn rows(case: &Case, rank: usize, out: &ByExpert) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Every row is its token, with its scales. `rows` holds.
+/// Checks that every row is its token, with its scales. The caller has checked `rows`.
 ///
 /// # Errors
 /// [`Finding::Payload`], [`Finding::Scale`], [`Finding::Cast`].
@@ -200,7 +200,7 @@ pub fn payload_and_scales(case: &Case, rank: usize, out: &ByExpert) -> Result<()
     Ok(())
 }
 
-/// Returns the scales of a row: of FP8 they lie `ranks · max_tokens` words apart.
+/// Returns the scales of a row. The words of FP8 scales lie `ranks · max_tokens` words apart.
 #[must_use]
 pub fn scales_of(case: &Case, out: &ByExpert, expert: usize, row: usize) -> Vec<u8> {
     let (room, (_, bytes)) = (case.rows_of_an_expert(), payload::arrives(case));
@@ -216,7 +216,7 @@ pub fn scales_of(case: &Case, out: &ByExpert, expert: usize, row: usize) -> Vec<
     (0..words).flat_map(word).collect()
 }
 
-/// Rows after the last one of an expert are as they were.
+/// Checks that rows after the last one of an expert still hold the poison.
 ///
 /// # Errors
 /// [`Finding::Touched`].
@@ -248,7 +248,7 @@ pub fn untouched(case: &Case, rank: usize, out: &ByExpert) -> Result<(), Finding
     Ok(())
 }
 
-/// The statistic of each expert has grown by the rows that came.
+/// Checks that the statistic of each expert has grown by the number of rows that came.
 ///
 /// # Errors
 /// [`Finding::Statistic`].
@@ -271,7 +271,7 @@ pub fn statistics(case: &Case, rank: usize, before: &[u64], after: &[u64]) -> Re
     Ok(())
 }
 
-/// The mask that dispatch gives back: 1 for the ranks whose rows are here.
+/// Checks the mask that dispatch returns: 1 for the ranks whose rows have arrived.
 ///
 /// # Errors
 /// [`Finding::Active`].

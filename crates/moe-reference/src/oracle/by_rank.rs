@@ -1,28 +1,28 @@
-//! What dispatch lays out by source: `[ranks, max_tokens]`, each token once, in token order.
+//! Oracle of dispatch outputs by source: `[ranks, max_tokens]`, each token once, in token order.
 
 use super::finding::length;
 use super::{Case, Finding, Row, payload};
 
-/// Outputs of dispatch at one rank. Bytes that no row belongs to hold `poison`.
+/// The outputs of dispatch at one rank. Bytes that belong to no row hold `poison`.
 #[derive(Clone, Debug)]
 pub struct ByRank {
-    /// Tokens, `[ranks, max_tokens, bytes]`.
+    /// The tokens, `[ranks, max_tokens, bytes]`.
     pub recv_x: Vec<u8>,
-    /// Their scales, `[ranks, max_tokens, bytes]`.
+    /// The scales of the tokens, `[ranks, max_tokens, bytes]`.
     pub recv_scales: Vec<u8>,
-    /// Rows of each rank.
+    /// The number of rows of each rank.
     pub counts: Vec<u32>,
-    /// Token that each row is, `[ranks, max_tokens]`.
+    /// The token of each row, `[ranks, max_tokens]`.
     pub src_info: Vec<u32>,
-    /// Local expert of each choice, -1 none, `[ranks, max_tokens, top_k]`.
+    /// The local expert of each choice, -1 for none, `[ranks, max_tokens, top_k]`.
     pub recv_experts: Vec<i32>,
-    /// Its weight, `[ranks, max_tokens, top_k]`.
+    /// The weight of each choice, `[ranks, max_tokens, top_k]`.
     pub recv_weights: Vec<f32>,
-    /// What the outputs were filled with before.
+    /// The byte with which the outputs were filled before the call.
     pub poison: u8,
 }
 
-/// All of it.
+/// Checks all outputs.
 ///
 /// # Errors
 /// The first finding, in the order of the functions below.
@@ -39,7 +39,7 @@ fn of_source(rows: &[Row], source: usize) -> Vec<&Row> {
     rows.iter().filter(from).collect()
 }
 
-/// Every rank has as many rows here as tokens that chose an expert of this rank.
+/// Checks that every rank has as many rows here as tokens that chose an expert of this rank.
 ///
 /// # Errors
 /// [`Finding::Count`].
@@ -60,7 +60,7 @@ pub fn counts(case: &Case, rank: usize, out: &ByRank) -> Result<(), Finding> {
     Ok(())
 }
 
-/// The rows of a rank are its tokens, each once, in ascending order. `counts` holds.
+/// Checks that the rows of a rank are its tokens, each once, in ascending order. The caller has checked `counts`.
 ///
 /// # Errors
 /// [`Finding::Rows`], [`Finding::Order`].
@@ -103,7 +103,7 @@ fn said<'a>(case: &Case, out: &'a ByRank, source: usize) -> &'a [u32] {
     &out.src_info[source * case.max_tokens..][..out.counts[source] as usize]
 }
 
-/// Every row names the local experts that its token chose here, at the place of the choice, with their weights. `rows` holds.
+/// Checks that every row names the local experts of its token, at the place of the choice, with their weights. `rows` was checked before.
 ///
 /// # Errors
 /// [`Finding::Choice`].
@@ -140,7 +140,7 @@ pub fn choices(case: &Case, rank: usize, out: &ByRank) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Every row is its token, with its scales. `rows` holds.
+/// Checks that every row is its token, with its scales. The caller has checked `rows`.
 ///
 /// # Errors
 /// [`Finding::Payload`], [`Finding::Scale`], [`Finding::Cast`].
@@ -165,7 +165,7 @@ pub fn payload_and_scales(case: &Case, _: usize, out: &ByRank) -> Result<(), Fin
     Ok(())
 }
 
-/// Rows after the last one of a rank are as they were.
+/// Checks that rows after the last one of a rank still hold the poison.
 ///
 /// # Errors
 /// [`Finding::Touched`].

@@ -1,32 +1,33 @@
-//! Combine: sums in f32 over the ranks in ascending order, and within a rank over the choices in ascending k. It does not round in
-//! between. The oracle also judges which tokens are whole.
+//! Oracle of combine. Its sums are in f32, over the ranks in ascending order, and within a rank over the choices in ascending k, without
+//! rounding in between. It also judges which tokens are whole.
 
 use super::finding::length;
 use super::payload::{bf16, values};
 use super::{Case, Finding, Wire};
 
-/// How far a result may be from [`reference()`], as [`difference`].
+/// The largest [`difference`] of a result from [`reference()`].
 pub const BF16_LIMIT: f64 = 1e-5;
-/// As `BF16_LIMIT`, where tokens travel as FP8.
+/// As `BF16_LIMIT`, if tokens are sent as FP8.
 pub const FP8_LIMIT: f64 = 9e-4;
 /// As `FP8_LIMIT`, with scales that are powers of two.
 pub const POWER_OF_TWO_LIMIT: f64 = 7e-3;
-/// One token may differ so many times more than all together.
+/// The factor by which one token may differ more than all tokens together.
 const ONE_TOKEN: f64 = 4.0;
 
-/// Weights of the sums.
+/// The weights of the sums.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Weights<'a> {
-    /// Those that were given to dispatch.
+    /// The weights that were given to dispatch.
     Dispatch,
-    /// 1 for every choice.
+    /// A weight of 1 for every choice.
     Ones,
-    /// Given at combine, `[tokens, top_k]`.
+    /// The weights that were given at combine, `[tokens, top_k]`.
     Given(&'a [f32]),
 }
 
-/// Returns what combine should give `rank`, `[tokens, hidden]`; `expert(e, x, y)` adds to nothing: it fills `y` with what expert `e`
-/// makes of the token. What does not come back is left out; with `renormalise` the rest is divided by its share of the weights.
+/// Returns what combine should give `rank`, `[tokens, hidden]`. `expert(e, x, y)` fills `y`, and does not add to it, with what expert `e`
+/// makes of the token. Results that do not come back are left out. With `renormalise` a sum is multiplied by the sum of all weights over
+/// the sum of the weights of its results.
 #[must_use]
 pub fn reference(
     case: &Case,
@@ -75,7 +76,7 @@ pub fn reference(
     out
 }
 
-/// Returns a token in f32, as it was given.
+/// Returns the elements of a token in f32, as it was given.
 fn token_of(case: &Case, rank: usize, token: usize) -> Vec<f32> {
     let input = &case.inputs[rank];
     let (row_bytes, scale_bytes) = match case.wire {
@@ -95,7 +96,7 @@ fn token_of(case: &Case, rank: usize, token: usize) -> Vec<f32> {
     values(case, x, &input.scales[token * scale_bytes..][..scale_bytes])
 }
 
-/// 1 - 2<x,y> / (|x|² + |y|²): 0 for equal vectors, also for two of zeros.
+/// Returns 1 - 2<x,y> / (|x|² + |y|²). It is 0 for equal vectors, also for two vectors of zeros.
 #[must_use]
 pub fn difference(x: &[f32], y: &[f32]) -> f64 {
     let (mut product, mut squares) = (0f64, 0f64);
@@ -111,10 +112,10 @@ pub fn difference(x: &[f32], y: &[f32]) -> f64 {
     }
 }
 
-/// Whether `out`, BF16 bits `[tokens, hidden]`, is the sums of `want` to `limit`.
+/// Checks that `out`, BF16 bits `[tokens, hidden]`, is the sums of `want` up to `limit`.
 ///
 /// # Errors
-/// [`Finding::NotANumber`], which poison becomes; [`Finding::Sum`].
+/// [`Finding::NotANumber`], as poison gives it; [`Finding::Sum`].
 pub fn check(case: &Case, out: &[u16], want: &[f32], limit: f64) -> Result<(), Finding> {
     length("the sums", out.len(), want.len())?;
     let got: Vec<f32> = out.iter().map(|&bits| bf16(bits)).collect();
@@ -146,7 +147,7 @@ pub fn check(case: &Case, out: &[u16], want: &[f32], limit: f64) -> Result<(), F
     within(&|| "all tokens together".to_owned(), &got, want, limit)
 }
 
-/// `token_valid` of `rank` is 1 for exactly the tokens all of whose experts contributed.
+/// Checks that `token_valid` of `rank` is 1 for exactly the tokens all of whose experts contributed.
 ///
 /// # Errors
 /// [`Finding::Valid`].

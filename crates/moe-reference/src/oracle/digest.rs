@@ -1,6 +1,6 @@
-//! One number for an output, which the order of its rows does not change.
+//! The digest of an output: a number that the order of its rows does not change.
 
-/// The sum of a hash of each item.
+/// The sum of the hashes of all items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Digest {
     sum: u128,
@@ -8,7 +8,7 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Takes an item: what it is (`key`: expert, rank, token) and its bytes.
+    /// Adds an item: its identity (`key`: expert, rank, token) and its bytes.
     pub fn add(&mut self, key: &[u64], bytes: &[u8]) {
         let mut halves = [0x9e37_79b9_7f4a_7c15_u64, 0xd1b5_4a32_d192_ed03];
         for half in &mut halves {
@@ -26,7 +26,7 @@ impl Digest {
         self.items += 1;
     }
 
-    /// The digest of one item.
+    /// Returns the digest of one item.
     #[must_use]
     pub fn of(key: &[u64], bytes: &[u8]) -> Self {
         let mut digest = Self::default();
@@ -34,7 +34,7 @@ impl Digest {
         digest
     }
 
-    /// Takes all items of another one.
+    /// Adds all items of another digest.
     pub fn merge(&mut self, other: Self) {
         self.sum = self.sum.wrapping_add(other.sum);
         self.items += other.items;
@@ -47,7 +47,7 @@ impl std::fmt::Display for Digest {
     }
 }
 
-/// The end of splitmix64.
+/// Returns the word after the last steps of splitmix64.
 const fn mix(word: u64) -> u64 {
     let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

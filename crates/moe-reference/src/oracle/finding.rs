@@ -1,4 +1,4 @@
-//! What an oracle objects to.
+//! The findings of an oracle.
 
 use std::error::Error;
 use std::fmt;
@@ -7,181 +7,181 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Finding {
-    /// An output is shorter than its shape.
+    /// An output with another length than its shape.
     Length {
-        /// Which output.
+        /// The name of the output.
         what: &'static str,
-        /// Its elements.
+        /// The number of its elements.
         got: usize,
-        /// Those of its shape.
+        /// The number of elements of its shape.
         want: usize,
     },
-    /// A count is wrong.
+    /// A wrong count.
     Count {
         /// `expert` or `rank`.
         what: &'static str,
-        /// Which one.
+        /// The number of the expert or rank.
         index: usize,
         /// The output's count.
         got: u64,
-        /// Rows that the inputs make.
+        /// The number of rows by the inputs.
         want: u64,
     },
-    /// The ranges of the ranks do not divide the rows of an expert.
+    /// Ranges of the ranks that do not divide the rows of an expert.
     Range {
-        /// Local expert.
+        /// The local expert.
         expert: usize,
         /// The rank whose range is wrong.
         rank: usize,
-        /// Its first row.
+        /// The first row of the range.
         begin: u64,
-        /// After its last row.
+        /// The row after the last row of the range.
         end: u64,
-        /// Rows of the expert.
+        /// The number of rows of the expert.
         rows: u64,
-        /// What is wrong with it.
+        /// What is wrong with the range.
         why: &'static str,
     },
-    /// A row is missing, came twice, or has no source that sends it.
+    /// A row that is missing, came twice, or has no source that sends it.
     Rows {
         /// `expert` or `rank`.
         what: &'static str,
-        /// Which one.
+        /// The number of the expert or rank.
         index: usize,
-        /// Rank that they come from.
+        /// The rank from which the rows come.
         rank: usize,
-        /// Sorted.
+        /// The tokens of the rows in the output, sorted.
         got: Vec<u32>,
-        /// Sorted.
+        /// The tokens of the rows by the inputs, sorted.
         want: Vec<u32>,
     },
-    /// Rows that have an order are not in it.
+    /// Rows that must be in order and are not.
     Order {
-        /// Source.
+        /// The source.
         rank: usize,
         /// The token of the row, by its place in the input of its source.
         token: u32,
         /// The token of the row before it.
         before: u32,
     },
-    /// A byte of a row is not that of its token.
+    /// A byte of a row that differs from its token.
     Payload {
         /// `expert` or `rank`.
         place: &'static str,
-        /// Which one.
+        /// The number of the expert or rank.
         index: usize,
-        /// Row there.
+        /// The row in the output of the expert or rank.
         row: usize,
-        /// Source.
+        /// The source.
         rank: u32,
         /// The token of the row, by its place in the input of its source.
         token: u32,
-        /// First byte that differs.
+        /// The first byte that differs.
         byte: usize,
-        /// Its value.
+        /// The value of the byte.
         got: u8,
-        /// The token's.
+        /// The value of the byte in the token.
         want: u8,
     },
-    /// A scale is not that of its channels.
+    /// A scale that does not fit its channels.
     Scale {
-        /// Source.
+        /// The source.
         rank: u32,
         /// The token of the row, by its place in the input of its source.
         token: u32,
-        /// Which 128 channels.
+        /// The number of the group of 128 channels.
         group: usize,
-        /// The output's.
+        /// The scale in the output.
         got: f64,
-        /// Recomputed.
+        /// The scale that was computed again.
         want: f64,
     },
-    /// An FP8 number is not the nearest one.
+    /// An FP8 number that is not the nearest one.
     Cast {
-        /// Source.
+        /// The source.
         rank: u32,
         /// The token of the row, by its place in the input of its source.
         token: u32,
         /// The place of the number in its row.
         channel: usize,
-        /// The output's.
+        /// The number in the output.
         got: f64,
         /// The number that was cast: the input over its scale.
         want: f64,
     },
-    /// Choices or weights of a row are not those of its token.
+    /// A choice or a weight of a row that differs from its token.
     Choice {
-        /// Source.
+        /// The source.
         rank: usize,
         /// The place of the row in the output.
         row: usize,
-        /// Choice.
+        /// The index of the choice.
         k: usize,
         /// `expert` or `weight`.
         what: &'static str,
-        /// The output's.
+        /// The value in the output.
         got: f64,
-        /// The input's.
+        /// The value in the input.
         want: f64,
     },
-    /// Something was written where no row belongs.
+    /// Bytes that were written where no row belongs.
     Touched {
         /// `expert` or `rank`.
         place: &'static str,
-        /// Which one.
+        /// The number of the expert or rank.
         index: usize,
         /// The place of the row in the output.
         row: usize,
-        /// First byte.
+        /// The first byte that was written.
         byte: usize,
-        /// Rows that came.
+        /// The number of rows that came.
         rows: usize,
     },
-    /// A counter that is added to did not grow by what came.
+    /// A statistic that did not grow by what came.
     Statistic {
-        /// Which statistic.
+        /// The name of the statistic.
         what: &'static str,
-        /// Expert or rank.
+        /// The expert or the rank.
         index: usize,
-        /// Growth.
+        /// How much it grew.
         got: u64,
-        /// Rows that the inputs make.
+        /// The number of rows by the inputs.
         want: u64,
     },
-    /// The mask that a call gives back is wrong.
+    /// A wrong mask that a call returns.
     Active {
         /// The rank that the mask judges.
         rank: usize,
-        /// The output's.
+        /// The value in the output.
         got: u32,
-        /// Whether its rows came.
+        /// 1 if the rows of the rank came, else 0.
         want: u32,
     },
-    /// A token that lost an expert is called valid, or the other way round.
+    /// A token that lost an expert and is called valid, or the other way round.
     Valid {
         /// The token, by its place in the batch.
         token: usize,
-        /// The output's.
+        /// The value in the output.
         got: u8,
-        /// Whether all of its experts contributed.
+        /// 1 if all of its experts contributed, else 0.
         want: u8,
     },
-    /// A sum is not a number, though all that was added is.
+    /// A sum that is not a finite number, although all that was added is finite.
     NotANumber {
         /// The token, by its place in the batch.
         token: usize,
         /// The place of the sum in its row.
         channel: usize,
-        /// The output's.
+        /// The value in the output.
         got: f32,
     },
-    /// A sum is too far from the reference.
+    /// A sum that is too far from the reference.
     Sum {
-        /// One token, or all together.
+        /// What is compared: one token, or all together.
         what: String,
-        /// 1 - 2<x,y> / (|x|² + |y|²).
+        /// The difference: 1 - 2<x,y> / (|x|² + |y|²).
         got: f64,
-        /// Allowed.
+        /// The largest allowed difference.
         limit: f64,
     },
 }
@@ -308,7 +308,7 @@ impl fmt::Display for Finding {
 
 impl Error for Finding {}
 
-/// Refuses an output that is shorter or longer than its shape.
+/// Refuses an output whose length is not that of its shape.
 pub(super) fn length(what: &'static str, got: usize, want: usize) -> Result<(), Finding> {
     if got == want {
         Ok(())

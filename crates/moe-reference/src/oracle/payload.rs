@@ -1,35 +1,35 @@
-//! The bytes of one row: the token as it was given, or its FP8 with scales that are computed again here.
+//! The bytes of one row: the token as it was given, or its FP8 with scales, which are computed again here.
 //!
-//! The oracle judges the cast and does not repeat it. A scale is the largest magnitude of its 128 channels (at least 1e-4) over
-//! 448, to the last bits of an f32. Or it is exactly the next power of two above that. A number is the FP8 nearest to input /
-//! scale, to rounding of that quotient. So another order of f32 operations passes, and another rounding mode does not.
+//! The oracle judges the cast and does not repeat it. A scale is the largest magnitude of its 128 channels (at least 1e-4) over 448, up to
+//! the last bits of an f32. Or it is exactly the smallest power of two that is not below that. A number is the FP8 nearest to input /
+//! scale, up to rounding of that quotient. So another order of f32 operations passes, and another rounding mode does not.
 
 use super::{Case, Finding, Wire};
 use crate::format::Scales;
 use crate::homes::number;
 use crate::power::power_of_two;
 
-/// Channels of a scale.
+/// The number of channels of a scale.
 const GROUP: usize = 128;
-/// Largest e4m3 number.
+/// The largest e4m3 number.
 const LARGEST: f64 = 448.0;
 
-/// One row where it arrived.
+/// One row at the place where it arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrived<'a> {
     /// `expert` or `rank`.
     pub place: &'static str,
-    /// Which one.
+    /// The number of the expert or rank.
     pub index: usize,
-    /// Row there.
+    /// The row in the output of the expert or rank.
     pub row: usize,
-    /// Its bytes.
+    /// The bytes of the row.
     pub x: &'a [u8],
-    /// Those of its scales.
+    /// The bytes of its scales.
     pub scales: &'a [u8],
 }
 
-/// Bytes of a row and of its scales, as they arrive.
+/// Returns the number of bytes of a row and of its scales, as they arrive.
 #[must_use]
 pub fn arrives(case: &Case) -> (usize, usize) {
     let groups = case.hidden / GROUP;
@@ -44,7 +44,7 @@ pub fn arrives(case: &Case) -> (usize, usize) {
     }
 }
 
-/// Returns whether scales by expert lie one word of all rows after the other: those of FP8 do.
+/// Returns whether scales by expert have the first word of all rows, then the second word of all rows, and so on. Those of FP8 do.
 #[must_use]
 pub fn scales_are_transposed(case: &Case) -> bool {
     match case.wire {
@@ -53,7 +53,7 @@ pub fn scales_are_transposed(case: &Case) -> bool {
     }
 }
 
-/// Whether a row is token `token` of `source`.
+/// Checks that a row is token `token` of `source`.
 ///
 /// # Errors
 /// [`Finding::Payload`], [`Finding::Scale`], [`Finding::Cast`].
@@ -97,8 +97,8 @@ pub fn check(case: &Case, source: usize, token: usize, row: &Arrived<'_>) -> Res
     }
 }
 
-/// Returns the numbers that a row stands for, as experts see them: BF16, or FP8 times its scale. Opaque bytes are taken for BF16. An
-/// input that travels as it is, is such a row too.
+/// Returns the numbers of a row as experts see them: BF16, or FP8 times its scale. Opaque bytes are taken for BF16. An input that is sent
+/// as it is can be passed as a row too.
 #[must_use]
 pub fn values(case: &Case, x: &[u8], scales: &[u8]) -> Vec<f32> {
     let kind = match case.wire {
@@ -163,7 +163,7 @@ fn cast(x: &[f64], scales: Scales, row: &Arrived<'_>) -> Result<(), Found> {
         } else {
             0.0
         };
-        // Also when `got` is not a number.
+        // The second condition holds if `got` is not a number.
         if (got - want).abs() > slack || got.is_nan() {
             return Err(Found::Scale(group, got, want));
         }
@@ -187,7 +187,7 @@ fn cast(x: &[f64], scales: Scales, row: &Arrived<'_>) -> Result<(), Found> {
     }
 }
 
-/// Scale `group` of a row, as a number.
+/// Returns scale `group` of a row as a number.
 fn scale(scales: Scales, bytes: &[u8], group: usize) -> f64 {
     match scales {
         Scales::Ue8m0 => power_of_two(i32::from(bytes[group]) - 127),
@@ -204,14 +204,14 @@ fn power_above(value: f64) -> f64 {
     if down < value { down * 2.0 } else { down }
 }
 
-/// Half the distance of e4m3 numbers around `value`.
+/// Returns half the distance of e4m3 numbers around `value`.
 fn half_step(value: f64) -> f64 {
     let magnitude = value.abs().max(power_of_two(-6));
     let power = f64::from_bits(magnitude.to_bits() & !((1 << 52) - 1));
     power / 16.0
 }
 
-/// Returns the number that an FP8 (e4m3, finite) stands for.
+/// Returns the number of an FP8 (e4m3, finite).
 #[must_use]
 pub fn e4m3(bits: u8) -> f64 {
     let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
@@ -227,7 +227,7 @@ pub fn e4m3(bits: u8) -> f64 {
     }
 }
 
-/// Returns the number that a BF16 stands for.
+/// Returns the number of a BF16.
 pub(super) fn bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }

@@ -1,4 +1,4 @@
-//! Each oracle passes what is right, and fails on a defect of its own that is planted into it.
+//! Tests that each oracle passes right outputs, and fails on a defect of its own that is planted into them.
 
 mod right;
 
@@ -40,7 +40,7 @@ fn what_is_right_passes_in_every_format_and_layout() {
 fn rows_of_a_rank_may_lie_anywhere_as_long_as_they_lie_together() {
     let case = case(AS_IS);
     let mut out = right::by_expert(&case, 1);
-    // Expert 0 of rank 1 has one token of rank 0 and one of rank 2: change their places.
+    // Expert 0 of rank 1 has one token of rank 0 and one of rank 2. Their rows change places.
     assert_eq!(out.counts[0], 2, "{:?}", out.layout_range);
     out.src_info.swap(0, 1);
     for byte in 0..512 {
@@ -77,7 +77,7 @@ fn ranges_that_overlap_leave_a_hole_or_fall_short_are_found() {
         Finding::Range { why, .. } => why,
         other => panic!("{other}"),
     };
-    // Expert 0 of rank 1: one row of rank 0, one of rank 2.
+    // Expert 0 of rank 1 has one row of rank 0, and one of rank 2.
     assert!(why(|out| out.layout_range[2] -= 1 << 32).contains("overlaps"));
     assert!(why(|out| out.layout_range[2] += 1 << 32).contains("leaves rows to no expert"));
     assert!(why(|out| out.layout_range[2] += 1).contains("goes beyond"));
@@ -88,7 +88,7 @@ fn ranges_that_overlap_leave_a_hole_or_fall_short_are_found() {
 fn a_token_in_place_of_another_and_one_that_came_twice_are_found() {
     let found = expert_finding(AS_IS, |out| out.src_info[0] ^= 1);
     assert!(matches!(found, Finding::Rows { .. }), "{found}");
-    // Rank 2 keeps tokens 1 and 2 of its own.
+    // The rows that rank 2 keeps of its own are tokens 1 and 2.
     let case = case(AS_IS);
     let mut out = right::by_rank(&case, 2);
     out.src_info[2 * 4 + 1] = out.src_info[2 * 4];
@@ -145,7 +145,7 @@ fn a_cast_that_rounds_the_other_way_is_found() {
     for scales in [Scales::F32, Scales::PowerOfTwo, Scales::Ue8m0] {
         let found = expert_finding(Wire::Cast(scales), |out| out.recv_x[5] ^= 1);
         assert!(matches!(found, Finding::Cast { channel: 5, .. }), "{found}");
-        // Truncation instead of rounding, somewhere in a row.
+        // The values are truncated instead of rounded, somewhere in a row.
         let case = case(Wire::Cast(scales));
         let mut out = right::by_expert(&case, 1);
         for byte in &mut out.recv_x[..256] {
@@ -253,13 +253,13 @@ fn a_masked_rank_sends_nothing_and_another_place_takes_its_tokens() {
     case.active[0][2] = false;
     assert_eq!(case.ranks_of(0, 1), [1]);
     assert!(case.is_whole(0, 1));
-    // Expert 3 is at rank 2 alone.
+    // Only rank 2 has expert 3.
     assert!(!case.is_whole(0, 3));
     // A rank that holds the expert takes its own tokens.
     assert_eq!(case.ranks_of(2, 2), [2]);
 }
 
-/// Sums as an ideal combine rounds them.
+/// Returns the sums of the reference, and the BF16 bits to which an ideal combine rounds them.
 fn sums(case: &Case, rank: usize) -> (Vec<f32>, Vec<u16>) {
     let expert = |e: u32, x: &[f32], y: &mut [f32]| {
         for (y, x) in y.iter_mut().zip(x) {
@@ -280,7 +280,7 @@ fn sums_without_one_expert_or_with_poison_are_found() {
     let (_, less) = sums(&case, 0);
     let found = combine::check(&case, &less, &want, combine::BF16_LIMIT).unwrap_err();
     assert!(matches!(found, Finding::Sum { .. }), "{found}");
-    // Two percent off in one token.
+    // One token is two percent off.
     let mut off = out.clone();
     off[..256]
         .iter_mut()

@@ -1,4 +1,4 @@
-//! A small call, and what is right for it: made with none of the code that judges it.
+//! A small call, and its right outputs, which are made with none of the code that judges them.
 
 use super::super::by_expert::ByExpert;
 use super::super::by_rank::ByRank;
@@ -10,7 +10,7 @@ use crate::{Home, Returns, Shape, bf16};
 pub(super) const POISON: u8 = 0xa5;
 pub(super) const RANKS: usize = 3;
 
-/// Three ranks, five experts of which the last has two places, top-2, a token without a choice, a rank without a token.
+/// Returns a case of three ranks, and five experts of which the last has two places, top-2. One token has no choice, one rank no token.
 pub(super) fn case(wire: Wire) -> Case {
     let shape = Shape {
         hidden: 256,
@@ -66,7 +66,7 @@ pub(super) const AS_IS: Wire = Wire::AsIs {
     fp8: false,
 };
 
-/// All ways of a token.
+/// Returns all formats in which a token arrives.
 pub(super) fn wires() -> [Wire; 5] {
     [
         AS_IS,
@@ -123,7 +123,7 @@ pub(super) fn arrives(case: &Case, source: usize, token: usize) -> (Vec<u8>, Vec
     (row, out)
 }
 
-/// Returns the e4m3 nearest to `value`; of two, the even one.
+/// Returns the e4m3 nearest to `value`. Of two equally near it returns the even one.
 pub(super) fn nearest(value: f64) -> u8 {
     let distance = |bits: &u8| ((e4m3(*bits) - value).abs(), bits & 1);
     let numbers = (0..=255u8).filter(|bits| bits & 0x7f != 0x7f);
