@@ -1,14 +1,15 @@
-// The end of a call that the program does not combine, where it knows so only when its dispatch has
-// been received. The receive phase of a dispatch with DISPATCH_ONLY does the same at once.
+// The kernel that ends a call without a combine, for a program that decides so only after it has
+// received the call's dispatch. A dispatch with DISPATCH_ONLY decides so at once, and its receive
+// phase ends the call.
 #pragma once
 
 #include "begin.cuh"
 
 namespace wv::moe {
 
-/// One thread does it; no peer gets a word. A call whose dispatch has not been received is left as
-/// it is, and its report says `invalid`. A call that has come to its combine, or is closed, has no
-/// need of it.
+/// Ends the call without a combine. One thread works, and no peer gets a word. Before the receive
+/// phase of the call's dispatch this only reports `invalid`. After the begin of its combine, or
+/// after the end of the call, it does nothing.
 WV_DEVICE_ONCE void abandon(const AbandonParams& p) {
   if (thread_in_grid() != 0) return;
   MoeContext& moe = *p.moe;
@@ -20,11 +21,11 @@ WV_DEVICE_ONCE void abandon(const AbandonParams& p) {
     return;
   }
   handle.combine_flags = COMBINE_NONE;
-  // A call that is closed has ended, and its place in `ended` may be that of a later one.
+  // A call that is closed has ended, and its entry of `ended` may belong to a later call.
   if (!newer(handle.call, moe.released[KIND_COMBINE])) return;
   moe.ended[set_of(handle.call)] = handle.call;
-  // Release. What the phases of the call did, before the word of `publish_finished`: pairs with the
-  // acquire load of the host.
+  // Release. Orders what the phases of the call did before the word of `publish_finished`: pairs
+  // with the acquire load of the host.
   platform::fence_release_sys();
   publish_finished(moe);
 }

@@ -1,16 +1,17 @@
-// Bfloat16 by its bits, the same on every target: crates/moe-reference/src/bf16.rs is the twin.
+// Bfloat16 arithmetic on bits, equal on every target: crates/moe-reference/src/bf16.rs is its twin.
 #pragma once
 
 #include <warpverbs/platform.cuh>
 
 namespace wv::moe {
 
-/// Elements of a 16-byte vector.
+/// The number of BF16 elements in a 16-byte vector.
 inline constexpr uint32_t VECTOR = 8;
 
 WV_DEVICE float bf16_to_float(uint32_t bits) { return platform::float_of(bits << 16); }
 
-/// Nearest, ties to even; too large becomes infinite, a NaN stays one.
+/// Returns the BF16 nearest to `value`, ties to even. A value that is too large becomes infinite,
+/// and a NaN stays a NaN.
 WV_DEVICE uint32_t float_to_bf16(float value) {
   const uint32_t bits = platform::float_bits(value);
   const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
@@ -34,34 +35,34 @@ struct Elements {
   }
 };
 
-/// Eight numbers in f32, from zero.
+/// Eight f32 numbers, 0 at first.
 struct Floats {
   float values[VECTOR] = {};
 
-  /// The elements of a vector.
+  /// Returns the elements of a vector as f32.
   WV_DEVICE static Floats of(const platform::Vec16& vector) {
     const Elements elements = Elements::of(vector);
     Floats out;
     for (uint32_t i = 0; i < VECTOR; ++i) out.values[i] = bf16_to_float(elements.bits[i]);
     return out;
   }
-  /// Adds `weight` * each of `other`: product rounded, sum rounded.
+  /// Adds `weight` * each number of `other`. The product is rounded, then the sum.
   WV_DEVICE void add(float weight, const Floats& other) {
     for (uint32_t i = 0; i < VECTOR; ++i) {
       values[i] = platform::add_rn(values[i], platform::mul_rn(weight, other.values[i]));
     }
   }
-  /// Adds each of `other`.
+  /// Adds each number of `other`.
   WV_DEVICE void add(const Floats& other) {
     for (uint32_t i = 0; i < VECTOR; ++i) {
       values[i] = platform::add_rn(values[i], other.values[i]);
     }
   }
-  /// Multiplies each by `factor`.
+  /// Multiplies each number by `factor`.
   WV_DEVICE void scale(float factor) {
     for (float& value : values) value = platform::mul_rn(value, factor);
   }
-  /// Rounded to BF16.
+  /// Returns the numbers rounded to BF16.
   WV_DEVICE platform::Vec16 round() const {
     Elements out;
     for (uint32_t i = 0; i < VECTOR; ++i) {

@@ -1,5 +1,5 @@
-// One phase of one call as a thread sees it: the layer, the handle, addresses of slots and signals,
-// deadlines.
+// What a thread of a phase needs of its call: the layer, the handle, addresses of slots and
+// signals, and deadlines.
 #pragma once
 
 #include <warpverbs/guard.cuh>
@@ -11,25 +11,26 @@
 
 namespace wv::moe {
 
-/// This warp's place among the warps that share the work of a phase. Neighbours run on different
-/// multiprocessors, so that a few rows use all of them.
+/// Returns this warp's number among the warps that share the work of a phase. Warps with
+/// neighbouring numbers run on different multiprocessors, so that a few rows use all
+/// multiprocessors.
 WV_DEVICE uint32_t worker() { return warp_in_block() * grid_blocks() + block_in_grid(); }
-/// Warps that share it.
+/// Returns the number of warps that share the work of a phase.
 WV_DEVICE uint32_t workers() { return grid_warps(); }
 
-/// A QP to a peer: many blocks share it, and its other modes are those that the team chose.
+/// A QP to a peer. Many blocks share it; the team chose its other modes.
 using PeerQp = AnyQp<Sharing::shared>;
 
-/// Signal `i` that `peer` writes here.
+/// Returns signal `i` that `peer` writes at this rank.
 WV_DEVICE MoeSignal* signal_of(const MoeContext& moe, uint32_t peer, uint32_t i) {
   return reinterpret_cast<MoeSignal*>(moe.signals.base) + peer * SIGNALS_PER_PEER + i;
 }
 
-/// Places of the four phases in `MoeHandle::phase`.
+/// The four phases, as indices of `MoeHandle::phase`.
 enum Phase : uint32_t { DISPATCH_SEND, DISPATCH_RECEIVE, COMBINE_SEND, COMBINE_RECEIVE };
 
-/// What all threads of a phase share. Made after the barrier after `begin`, so the handle says
-/// which call it is.
+/// What all threads of a phase share. A thread makes it after the barrier that follows `begin`, so
+/// that the handle names the call.
 struct Call {
   MoeContext& moe;
   MoeHandle& handle;
@@ -39,11 +40,12 @@ struct Call {
   uint32_t kind;
   Phase phase;
   uint32_t call;
-  /// Place of this call's signal among those of a peer, and of its words among the state of a peer.
+  /// Index of this call's signal among the signals of a peer, and of this call's entries in the
+  /// arrays of `MoePeer`.
   uint32_t index;
-  /// The send buffer of its dispatch.
+  /// The send buffer of the call's dispatch.
   uint32_t buffer;
-  /// When the phase began, device clock.
+  /// When the phase began, by the device's clock.
   uint64_t began_ns;
   Deadline deadline;
 
@@ -60,7 +62,7 @@ struct Call {
         began_ns(layer->began_ns),
         deadline(after(of->deadline_ns)) {}
 
-  /// The same, for the words of call `number` in this kind.
+  /// Returns this call with the words of call `number` of kind `of_kind` in place of its own.
   WV_DEVICE Call words_of(uint32_t of_kind, uint32_t number) const {
     Call other(*this);
     other.kind = of_kind;
@@ -72,77 +74,79 @@ struct Call {
   WV_DEVICE uint32_t rank() const { return team.rank; }
   WV_DEVICE uint32_t ranks() const { return team.ranks; }
   WV_DEVICE uint32_t set() const { return set_of(call); }
-  /// The format and number of its tokens. Slots and tables keep the places that they have in the
-  /// largest call, whose writers never change. Only the arrays of the caller have the lengths of
-  /// this shape.
+  /// The format and number of the call's tokens. Slots and tables keep the places that they have in
+  /// the largest call, so that the writer of a place never changes. Only the arrays of the caller
+  /// have the lengths of this shape.
   WV_DEVICE const MoeShape& shape() const { return handle.shape; }
 
-  /// `ns` after the begin of the phase.
+  /// Returns the deadline `ns` after the begin of the phase.
   WV_DEVICE Deadline after(uint64_t ns) const {
     return {began_ns + ns < ns ? ~uint64_t{0} : began_ns + ns};
   }
 
-  /// Returns whether the phase was called in turn; else it touches nothing.
+  /// Returns whether the phase was called in turn. A phase that was not touches nothing.
   WV_DEVICE bool in_turn() const { return handle.in_turn != 0; }
-  /// Whether the phase can do its work. Else it only sends the peers a word that says so. Steady
-  /// after the next barrier.
+  /// Returns whether the phase can do its work. A phase that cannot only sends the peers a word
+  /// that says so. The answer is final after the next barrier.
   WV_DEVICE bool runs() const { return platform::load_relaxed(&handle.stopped) == 0; }
-  /// Whether `peer` is a member of the call's epoch, this rank included. Steady after the first
-  /// barrier after `begin_peers`.
+  /// Returns whether `peer`, which may be this rank, is a member of the call's epoch. The answer is
+  /// final after the first barrier that follows `begin_peers`.
   WV_DEVICE bool is_member(uint32_t peer) const { return handle.peers[peer].member != 0; }
-  /// Whether rows go to `peer` and are awaited from it: a member that the caller has not masked.
+  /// Returns whether this rank sends rows to `peer` and awaits rows from it: `peer` is a member
+  /// that the caller has not masked.
   WV_DEVICE bool is_active(uint32_t peer) const { return handle.peers[peer].active != 0; }
   /// Returns whether the QPs to `peer` may be used in this phase.
   WV_DEVICE bool is_open(uint32_t peer) const { return moe.peers[peer].open != 0; }
 
-  /// Keeps how long the phase has waited for `peer`.
+  /// Records how long the phase has waited for `peer`, if that is its longest wait.
   WV_DEVICE void note_wait(uint32_t peer) const {
     const uint64_t units = (platform::now_ns() - began_ns) >> 10;
     uint32_t& longest = handle.peers[peer].waited[kind];
     if (units > longest) longest = units < NONE ? static_cast<uint32_t>(units) : NONE;
   }
 
-  /// Keeps the first failure of the phase.
+  /// Records the first failure of the phase.
   WV_DEVICE void report(Status status) const {
     if (status == Status::ok) return;
     platform::compare_exchange_relaxed(reinterpret_cast<uint32_t*>(&handle.phase[phase]),
                                        static_cast<uint32_t>(Status::ok),
                                        static_cast<uint32_t>(status));
   }
-  /// The same, and the phase does no further work.
+  /// Records a failure and stops the phase, which then does no further work.
   WV_DEVICE void stop(Status status) const {
     report(status);
     platform::store_relaxed(&handle.stopped, 1u);
   }
 
-  /// Signal `i` that `peer` writes here.
+  /// Returns signal `i` that `peer` writes at this rank.
   WV_DEVICE MoeSignal* signal_from(uint32_t peer, uint32_t i) const {
     return signal_of(moe, peer, i);
   }
-  /// Byte offset of this call's signal of this rank in the signal window of any peer.
+  /// Returns the byte offset of this call's signal of this rank in the signal window of any peer.
   WV_DEVICE uint64_t signal_offset() const {
     return (uint64_t{rank()} * SIGNALS_PER_PEER + index) * sizeof(MoeSignal);
   }
 
-  /// Byte offset in the slot window of row `row` from `source`, in this call's set.
+  /// Returns the byte offset in the slot window of row `row` from `source`, in this call's set.
   WV_DEVICE uint64_t dispatch_slot(uint32_t source, uint32_t row) const {
     return (uint64_t{set()} * ranks() + source) * moe.max_tokens * moe.slot_bytes +
            row * moe.slot_bytes;
   }
-  /// Byte offset in the staging window of token `token`, in this call's send buffer.
+  /// Returns the byte offset in the staging window of token `token`, in this call's send buffer.
   WV_DEVICE uint64_t dispatch_staging(uint32_t token) const {
     return (uint64_t{buffer} * moe.max_tokens + token) * moe.slot_bytes;
   }
 
-  /// The QP that carries this kind and set to `peer`; null if it does not exist.
+  /// Returns the QP to `peer` that carries this kind and set, or null if no such QP exists.
   WV_DEVICE QpContext* qp_to(uint32_t peer) const {
     return peer_qp(team, peer, index % team.qps_per_peer);
   }
-  /// Opens it, if the phase holds a guard of the peer; else `closed`.
+  /// Opens the QP to `peer`. Returns `closed` if the phase holds no guard of the peer.
   WV_DEVICE Status open(uint32_t peer, PeerQp* qp) const {
     return is_open(peer) ? open_qp(qp_to(peer), qp) : Status::closed;
   }
-  /// The rail of that number: the rows of the peer table that name windows for the QP.
+  /// Returns the rail of the QPs of this kind and set: it selects the rows of the peer table that
+  /// name the windows for these QPs.
   WV_DEVICE uint32_t rail() const { return qp_rail(team, index % team.qps_per_peer); }
   WV_DEVICE Watch watch(const PeerQp& qp) const { return {qp.watch().err, &team.config->abort}; }
 };

@@ -1,25 +1,25 @@
-// Waiting for peers: one thread per peer, a clock against each, and beats to the peers that it does
-// not wait for.
+// Waiting for peers. One thread waits for each peer, measures the time that counts against that
+// peer, and beats to the peers for which this rank does not wait.
 //
 // A healthy rank that waits for a slow one must not be taken for slow itself. So a rank that has
-// waited a quarter of its deadline writes a beat to every peer for which it does not wait. It
-// writes again every quarter. A new beat of a peer starts the clock against it again. No phase
-// waits longer than two deadlines. Clocks stand still while a change is prepared, and start again
-// after it; that time has a limit too. They stand still while the thread that waits gets no time,
-// as when its process is stopped: a peer is not late because this rank did not look.
+// waited a quarter of its deadline writes a beat to every peer for which it does not wait, and
+// repeats that every quarter. A new beat of a peer starts the clock against that peer again. No
+// phase waits longer than two deadlines. Clocks stand still while the host prepares a change, for a
+// limited time, and start again after it. A clock also stands still while its thread gets no time,
+// as when the process is stopped: a peer is not late because this rank did not look.
 //
-// A wait ends with a whole look at what it waits for after the look at the clock. What has come
-// while the thread stood between the two is found.
+// After the last look at the clock a wait looks once more for everything that it waits for. So it
+// finds what has come while its thread stood between these looks.
 #pragma once
 
 #include "credit.cuh"
 
 namespace wv::moe {
 
-/// Looks at the clock, and at the words of the host, so many times per deadline.
+/// The number of times in a deadline that a wait looks at the clock and at the words of the host.
 inline constexpr uint32_t CHECKS_PER_DEADLINE = 128;
 
-/// The newest beat of `peer`.
+/// Returns the newest beat of `peer`.
 WV_DEVICE uint32_t beat_of(const Call& call, uint32_t peer) {
   uint32_t newest = 0;
   for (uint32_t i = 0; i < SIGNALS_PER_PEER; ++i) {
@@ -42,18 +42,19 @@ WV_DEVICE bool has_passed(const Call& call, uint32_t peer) {
   return false;
 }
 
-/// Returns whether this call was found to be passed.
+/// Returns whether a look has found that a peer has passed this call.
 WV_DEVICE bool is_passed(const Call& call) {
   return platform::load_relaxed(&call.moe.passed) == call.call;
 }
 
-/// Looks whether a peer that takes part has passed this call (A12). Then the ranks that are well
-/// are through with it, and this rank is behind: it waits for no other that is behind as well. One
-/// thread.
+/// Returns whether a peer that takes part has passed this call (A12), and notes that in `passed`.
+/// Then the healthy ranks have finished this call and this rank is behind. It stops waiting for
+/// other ranks that are behind as well. One thread.
 ///
-/// No peer passes a rank that is well by so much. A dispatch may be sent one call ahead. Before the
-/// next one of the set it waits for the credit of every peer that it hears, and so does the one
-/// after that. So the peer has given this rank up, and so has each rank that the peer awaits.
+/// No peer gets so far ahead of a healthy rank. A peer may send a dispatch one call ahead. Before
+/// its next dispatch of the set, and before the one after that, the peer waits for the credit of
+/// every rank that it hears. So a peer that has passed this rank has given this rank up, and so has
+/// each rank that the peer awaits.
 WV_DEVICE_COLD bool look_whether_passed(const Call& call) {
   for (uint32_t peer = 0; peer < call.ranks(); ++peer) {
     if (peer == call.rank() || !call.is_active(peer) || !has_passed(call, peer)) continue;
@@ -63,8 +64,8 @@ WV_DEVICE_COLD bool look_whether_passed(const Call& call) {
   return false;
 }
 
-/// Takes down that `peer` was waited for in vain. `foreign`: its word was of another epoch. One
-/// thread.
+/// Records that this rank waited for `peer` in vain. `foreign`: the word of the peer had another
+/// epoch. One thread.
 WV_DEVICE_COLD void give_up(const Call& call, uint32_t peer, Status status, bool foreign) {
   if (status == Status::timeout && is_passed(call)) {
     return record_fault(call, MoeCause::missed_call, peer);
@@ -75,11 +76,11 @@ WV_DEVICE_COLD void give_up(const Call& call, uint32_t peer, Status status, bool
   record_fault(call, MoeCause::epoch, peer);
 }
 
-/// The wait for one peer, by one thread.
+/// The wait of one thread for one peer.
 class PeerWait {
  public:
   /// @param began_ns  when the wait for all peers began.
-  /// @param heeds  whether a beat of the peer starts its clock again.
+  /// @param heeds  true if a beat of the peer starts its clock again.
   WV_DEVICE PeerWait(const Call& call, uint32_t peer, uint64_t began_ns, bool heeds)
       : call_(call),
         peer_(peer),
@@ -88,8 +89,9 @@ class PeerWait {
         counted_ns_(platform::now_ns()),
         used_ns_(counted_ns_ - began_ns) {}
 
-  /// After a look in vain: why the wait ends, or `would_block`. It ends at the earliest with the
-  /// second call, so that a look follows the clock.
+  /// Returns why the wait ends, or `would_block`. The thread calls this after each look that found
+  /// nothing. A cause that one call finds is returned by the next call, so that a look follows the
+  /// look at the clock.
   WV_DEVICE Status check() {
     if (end_ != Status::would_block) return end_;
     if (looks_++ % platform::LOOKS_PER_CHECK == 0) end_ = find_end();
@@ -97,7 +99,7 @@ class PeerWait {
   }
 
  private:
-  /// Why the wait is to end, if the next look is in vain, too.
+  /// Returns why the wait ends if the next look finds nothing either, or `would_block`.
   WV_DEVICE Status find_end() {
     const QpContext* const qp = call_.qp_to(peer_);
     const Watch watch{qp == nullptr ? nullptr : &qp->err, &call_.team.config->abort};
@@ -117,8 +119,8 @@ class PeerWait {
       if (!trusted(call_, peer_)) return Status::timeout;
       beat_ = beat;
     }
-    // The first look asks only if the call before was passed. So a peer that is a little late costs
-    // no look at all others.
+    // The first check looks at the words of all peers only if this call or the one before was found
+    // to be passed. So a peer that is a little late costs no such look.
     const bool asks = looks_ > 1 || call_.call - platform::load_relaxed(&call_.moe.passed) <= 1;
     if (asks && (is_passed(call_) || look_whether_passed(call_))) return Status::timeout;
     const uint64_t deadline = call_.handle.deadline_ns;
@@ -132,7 +134,7 @@ class PeerWait {
                         has_bit(board.promised, peer_) &&
                         stood_ns_ < platform::load_relaxed(&call_.moe.clock->change_ns);
     (stands ? stood_ns_ : used_ns_) += passed;
-    // A rank that has promised hears of the end of a change later than this one.
+    // A rank that has promised hears of the end of a change later than this rank.
     if (stood_ && !stands) used_ns_ = 0;
     stood_ = stands;
     if (beat != beat_ && heeds_) used_ns_ = 0;
@@ -142,7 +144,8 @@ class PeerWait {
     return look_for_failure();
   }
 
-  /// A wait for words of the peer sees no completion, so it looks for one that is an error.
+  /// Polls the completion queue of the peer's QP for an error. A wait for words of the peer would
+  /// not see one.
   WV_DEVICE Status look_for_failure() const {
     PeerQp qp;
     if (looks_ == 1) return Status::would_block;
@@ -159,18 +162,19 @@ class PeerWait {
   uint32_t looks_ = 0;
   uint32_t beat_ = 0;
   uint64_t began_ns_;
-  /// Time up to which was counted; how much of it counts against the peer, how much stood still.
+  /// The time up to which this wait has counted, how much counts against the peer, and how long the
+  /// clock stood still.
   uint64_t counted_ns_;
   uint64_t used_ns_;
   uint64_t stood_ns_ = 0;
-  /// Whether it stood still at the last count.
+  /// True if the clock stood still at the last count.
   bool stood_ = false;
 };
 
 /// Writes a beat to `peer`, if its QPs may be used. One thread.
 ///
-/// The host opens the QPs to a peer that is a member of its newest view. So a newcomer hears a rank
-/// that waits in a call of the view before.
+/// The host opens the QPs to each member of its newest view. So a new member hears a rank that
+/// still waits in a call of the view before.
 WV_DEVICE_COLD void beat(const Call& call, uint32_t peer) {
   if (peer == call.rank()) return;
   PeerQp qp;
@@ -178,11 +182,11 @@ WV_DEVICE_COLD void beat(const Call& call, uint32_t peer) {
   if (call.open(peer, &qp) != Status::ok) return;
   ++call.moe.peers[peer].beat;
   PostOptions options{for_own_hca(call)};
-  options.try_only = true;  // a ring that is full has no use for a beat
+  options.try_only = true;  // a beat is not worth a wait for room in the ring
   control(call, qp, peer, options);
 }
 
-/// Writes a beat to `peer` if it is time. One thread.
+/// Writes a beat to `peer` if the next beat is due. One thread.
 WV_DEVICE void beat_when_due(const Call& call, uint32_t peer, uint64_t* next_ns) {
   const uint64_t now = platform::now_ns();
   if (now < *next_ns) return;
@@ -190,15 +194,16 @@ WV_DEVICE void beat_when_due(const Call& call, uint32_t peer, uint64_t* next_ns)
   beat(call, peer);
 }
 
-/// When a rank beats while the host holds its first call after a limit. Other ranks hear of the
-/// change a little later than this one, and wait for this rank meanwhile. It beats for two
-/// deadlines: then they have given it up, and a beat would make them wait for it again. One thread.
+/// The times at which a rank beats while the host holds its first call after a limit. Other ranks
+/// hear of the change a little later than this rank, and wait for this rank meanwhile. This rank
+/// beats for two deadlines. After that the others have given it up, and a beat would make them wait
+/// for it again. One thread.
 class HeldBeats {
  public:
   WV_DEVICE explicit HeldBeats(uint64_t deadline_ns)
       : step_ns_(deadline_ns / 4 + 1), next_ns_(platform::now_ns() + step_ns_) {}
 
-  /// Returns whether it is time for the next one.
+  /// Returns whether the next beat is due.
   WV_DEVICE bool are_due() {
     const uint64_t now = platform::now_ns();
     if (left_ == 0 || now < next_ns_) return false;
@@ -214,16 +219,16 @@ class HeldBeats {
 };
 
 /// Waits for every peer. `look(peer)` returns `would_block` while this thread has to wait for the
-/// peer, `ok` when the wait is over, or why it ends in vain. `settle(peer, status)` records how it
-/// ended. Both are called by one thread per peer, all of the grid together. A barrier follows, and
-/// after it a fence of the threads that read what the peers have written. Every wait is bounded by
-/// its clock (`PeerWait`), so all of it is. The clocks of all peers begin here, so that no wait
-/// begins after its end. `heeds(peer)` says whether beats of the peer start its clock again.
+/// peer, `ok` when the wait is over, or why the wait ends in vain. `settle(peer, status)` records
+/// how the wait ended. One thread for each peer calls both, and all threads of the grid take part.
+/// The caller follows this with a barrier; threads that read what peers wrote then need a fence.
+/// `PeerWait` bounds each wait. The clocks of all peers begin here, so that no wait begins after
+/// its end. `heeds(peer)` returns whether beats of the peer start its clock again.
 template <class Look, class Settle, class Heeds>
 WV_DEVICE void await_peers(const Call& call, Look look, Settle settle, Heeds heeds) {
   const uint64_t began_ns = platform::now_ns();
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
-    // While others wait, this thread beats for the last of its peers.
+    // While other threads wait, this thread beats for the last of its peers.
     const bool last = call.ranks() - peer <= grid_threads();
     PeerWait wait(call, peer, began_ns, heeds(peer));
     uint64_t next_beat = call.after(call.handle.deadline_ns / 4).at_ns;
@@ -233,7 +238,7 @@ WV_DEVICE void await_peers(const Call& call, Look look, Settle settle, Heeds hee
         Status status = look(peer);
         if (status == Status::would_block) status = wait.check();
         if (status == Status::would_block) return status;
-        // The host wants the peer back: nothing more is posted to it.
+        // The host is about to reset the QPs of the peer: nothing more is posted to the peer.
         if (status == Status::closed || status == Status::aborted) leave_peer(call, peer);
         call.note_wait(peer);
         settle(peer, status);

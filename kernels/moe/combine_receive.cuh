@@ -1,6 +1,6 @@
-// Combine, receive phase: the source adds the returned rows, in f32, rounded once to BF16. It adds
-// one row of each rank in the order of the ranks, or weight * row of each expert in ascending k.
-// The scalar reference is crates/moe-reference/src/combine.rs.
+// Combine, receive phase: the rank of a token adds the returned rows in f32 and rounds the sum once
+// to BF16. It adds one row of each rank in the order of the ranks, or weight * row of each expert
+// in ascending k. The scalar reference is crates/moe-reference/src/combine.rs.
 #pragma once
 
 #include "bf16.cuh"
@@ -16,8 +16,8 @@ WV_DEVICE bool has_sent_both(const Call& call) {
   return own.dispatch_sent == Outcome::sent && own.combine_sent == Outcome::sent;
 }
 
-/// Waits for every peer's word, and decides which peers' rows are added: those of a peer that got
-/// all rows and returns all of them.
+/// Waits for every peer's word, and decides whose rows are added: the rows of each peer that
+/// received all rows of this rank and returns all of them.
 WV_DEVICE void receive_combine(const Call& call, const CombineReceiveParams& p) {
   const auto own = [&] {
     const MoeHandlePeer& state = call.handle.peers[call.rank()];
@@ -32,21 +32,21 @@ WV_DEVICE void receive_combine(const Call& call, const CombineReceiveParams& p) 
     state.rows_combined = arrival.count;
     state.valid = state.dispatch_sent == Outcome::sent && arrival.outcome == Outcome::accepted &&
                   arrival.count == state.rows_sent;
-    // The peer answers, and has not had the rows: they came too late for it, or not at all. It
-    // names this rank for that, and so does this rank.
+    // The peer answers, but this rank's rows came too late for it or not at all. The peer names
+    // this rank as the cause, and so does this rank.
     const bool unread = state.dispatch_sent == Outcome::sent &&
                         arrival.outcome == Outcome::accepted && arrival.count < state.rows_sent;
     if (unread && state.cause == MoeCause::none) record_fault(call, MoeCause::missed_call, NONE);
-    // A peer whose dispatch had other arguments returns other rows, and is no absent one.
+    // A peer whose dispatch had other arguments returns other rows. It is not absent.
     const bool differs = state.cause == MoeCause::shape || state.cause == MoeCause::malformed;
     mask.tell(peer, state.valid != 0, differs);
     if (p.wait_ns != nullptr) p.wait_ns[peer] += arrival.waited_ns;
   });
 }
 
-/// Weights of the choices of this rank's tokens.
+/// The weights of the choices of this rank's tokens.
 struct Weights {
-  /// `[tokens, top_k]`; null: all are 1.
+  /// Weights as `[tokens, top_k]`. Null: all weights are 1.
   const float* weights;
 
   WV_DEVICE Weights(const Call& call, const CombineReceiveParams& p)
@@ -56,14 +56,14 @@ struct Weights {
   WV_DEVICE float at(uint64_t choice) const { return weights == nullptr ? 1.0f : weights[choice]; }
 };
 
-/// One choice of a token, by the lane of its number.
+/// Choice number `lane()` of a token.
 struct Choice {
-  /// Expert slot; NONE: no choice, LOST: no rank holds the expert.
+  /// The expert slot. NONE: the token has no such choice. LOST: no rank holds the expert.
   uint32_t slot;
-  /// Rank that holds it; NONE if none does.
+  /// The rank that holds the slot, or NONE.
   uint32_t home;
   float weight;
-  /// Whether its row has come back.
+  /// True if the row of this choice has come back.
   bool contributes;
 };
 
@@ -80,15 +80,16 @@ WV_DEVICE Choice choice_of_lane(const Call& call, const Weights& weights, uint32
   return choice;
 }
 
-/// The remaining choices of a token.
+/// The part of a token's choices whose rows have come back.
 struct Share {
-  /// Sum of the weights of all choices, and of those that contribute, each in ascending k.
+  /// The sum of the weights of all choices, and of the choices that contribute, each in ascending
+  /// k.
   float all = 0, left = 0;
-  /// Whether all choices contribute.
+  /// True if all choices contribute.
   bool whole = true;
 };
 
-/// Whole warp.
+/// Returns the share of a token from the choices of all lanes. Whole warp.
 WV_DEVICE Share share_of(const Choice& choice) {
   constexpr Warp warp;
   const uint32_t chosen = warp.ballot(choice.slot != NONE), good = warp.ballot(choice.contributes);
@@ -104,7 +105,7 @@ WV_DEVICE Share share_of(const Choice& choice) {
   return share;
 }
 
-/// One row of each rank that the token went to. Whole warp.
+/// Takes one row of each rank to which the token went. Whole warp.
 WV_DEVICE void take_ranks(const Call& call, uint32_t token, Terms* terms) {
   const MoeContext& moe = call.moe;
   for (uint32_t base = 0; base < call.ranks(); base += 32) {
@@ -120,11 +121,11 @@ WV_DEVICE void take_ranks(const Call& call, uint32_t token, Terms* terms) {
   }
 }
 
-/// The row of each expert that the token went to. Whole warp.
+/// Takes the row of each expert to which the token went. Whole warp.
 WV_DEVICE void take_experts(const Call& call, const Choice& choice, uint32_t token, Terms* terms) {
   const MoeContext& moe = call.moe;
   const uint32_t peer = choice.home;
-  // Choices before this one that live at the same rank.
+  // `which` counts the choices before this one whose experts live at the same rank.
   const uint32_t same = Warp{}.match(peer != NONE ? peer : (1u << 31) + lane());
   const uint32_t which = __popc(same & ((1u << lane()) - 1));
   uint64_t at = 0;
@@ -141,7 +142,7 @@ WV_DEVICE void take_experts(const Call& call, const Choice& choice, uint32_t tok
   terms->take(choice.contributes, at, choice.weight);
 }
 
-/// Adds up a slice of one token. Whole warp.
+/// Adds up a slice of the returned rows of one token. Whole warp.
 WV_DEVICE void add_up(const Call& call, const CombineReceiveParams& p, uint32_t token,
                       Slice slice) {
   const MoeContext& moe = call.moe;

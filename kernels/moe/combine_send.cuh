@@ -1,21 +1,22 @@
-// Combine, send phase: the rank of the experts sends rows back for each received token. It sends
-// the sum of weight * y over its experts, the row that the caller made of it, or the row of every
-// expert. Sums are in f32 in ascending k, rounded once to BF16:
+// Combine, send phase: the rank of the experts sends rows back for each received token. A layer
+// sends the sum of weight * y over the experts of this rank, the row that the caller made of the
+// token, or the row of every expert. Sums are in f32 in ascending k, rounded once to BF16:
 // crates/moe-reference/src/combine.rs.
 //
-// The sent rows lie in the staging memory, by the rank to which they go. Rows for a peer are staged
-// only when no HCA reads the last ones of the set. A peer whose last ones are on their way gets
-// none of this call, and no other peer waits for it. With COMBINE_ZERO_COPY the caller has written
-// the rows, since the receive phase of this call's dispatch, which has offered the memory to it. A
-// call to which it was not offered copies.
+// The rows to send lie in the staging memory, sorted by the rank to which they go. Rows for a peer
+// are staged only when no HCA still reads the rows that this set last sent to that peer. A peer
+// whose last rows are still on their way gets no rows of this call, and no other peer waits for it.
+// With COMBINE_ZERO_COPY the caller writes the rows into the staging memory itself, after the
+// receive phase of this call's dispatch has offered that memory. A call to which no memory was
+// offered copies.
 #pragma once
 
 #include "dispatch_receive.cuh"
 
 namespace wv::moe {
 
-/// What the experts made, as the caller passed it: `y`, or where the call was offered no memory to
-/// write it into, what stands in for that.
+/// The output of the experts as the caller passed it: `y`, or `copy_from` if the caller set
+/// COMBINE_ZERO_COPY and the call was offered no memory to write `y` into.
 struct Given {
   uint64_t y;
   bool weighted;
@@ -23,7 +24,7 @@ struct Given {
   WV_DEVICE explicit Given(const CombineSendParams& p)
       : y(reinterpret_cast<uint64_t>((p.flags & COMBINE_ZERO_COPY) != 0 ? p.copy_from : p.y)),
         weighted((p.flags & COMBINE_UNWEIGHTED) == 0) {}
-  /// The row at `place`.
+  /// Returns the address of the row at `place`.
   WV_DEVICE uint64_t at(const MoeContext& moe, uint64_t place) const {
     return y + place * moe.combine_row_bytes;
   }
@@ -51,7 +52,7 @@ WV_DEVICE void copy_row(const Call& call, const Given& given, uint32_t source, u
        moe.combine_row_bytes, slice);
 }
 
-/// Copies a slice of what each expert made of one received token. Whole warp.
+/// Copies a slice of the rows that the experts made of one received token. Whole warp.
 WV_DEVICE void copy_experts(const Call& call, const Given& given, uint32_t source, uint32_t row,
                             Slice slice) {
   constexpr Warp warp;
@@ -67,8 +68,8 @@ WV_DEVICE void copy_experts(const Call& call, const Given& given, uint32_t sourc
   }
 }
 
-/// Puts what goes back to the peers whose credit is one of `credits` into the staging memory. The
-/// whole grid.
+/// Writes the rows for the peers whose credit is one of `credits` (as bits) into the staging
+/// memory. The whole grid.
 WV_DEVICE_ONCE void stage_returns(const Call& call, const CombineSendParams& p, uint32_t credits) {
   const uint32_t vectors = call.moe.hidden / VECTOR;
   const Given given(p);
@@ -97,8 +98,8 @@ WV_DEVICE_ONCE void stage_returns(const Call& call, const CombineSendParams& p, 
   }
 }
 
-/// Whether this call has a combine, and the layer can do what the flags ask. `y` of a zero-copy
-/// call is the staging memory of this call's set, or null.
+/// Returns whether this call has a combine and the layer can do what the flags ask. In a zero-copy
+/// call `y` is the staging memory of this call's set, or null.
 WV_DEVICE bool allowed(const Call& call, const CombineSendParams& p) {
   if ((p.flags & ~(COMBINE_ZERO_COPY | COMBINE_UNWEIGHTED)) != 0) return false;
   if ((call.handle.combine_flags & COMBINE_NONE) != 0) return false;
@@ -109,7 +110,7 @@ WV_DEVICE bool allowed(const Call& call, const CombineSendParams& p) {
   return y == 0 || y == staged_y(call);
 }
 
-/// Takes down what the caller wants of this combine. One thread.
+/// Records the options of this combine in the handle. One thread.
 WV_DEVICE void take_options(MoeHandle& handle, const CombineSendParams& p) {
   handle.combine_flags = handle.offered != 0 ? p.flags : p.flags & ~COMBINE_ZERO_COPY;
   handle.landed = 0;

@@ -1,12 +1,12 @@
-// What the sender keeps of a peer: guards, credits, suspicion, calls that were not sent, work in
-// flight.
+// What a sender keeps for each peer: a guard, credits, suspicion, calls that it did not send, and
+// work in flight.
 //
-// Slots are reused by credit: data goes into a set only when the peer has closed the last call that
-// sent data into it, and the HCA has carried that call. Work in flight is a missing credit, so what
-// an HCA still reads for one peer holds up no other. Before a rank waits for a credit it sends its
-// own to all peers. Otherwise two ranks that send the next dispatch before they receive this one
-// would wait for each other. A peer that gives no credit in time gets no data but a word that says
-// so.
+// Slots are reused by credit. A rank sends data into a set only when the peer has closed the last
+// call that sent data into it, and the HCA has carried that call. Work in flight to a peer counts
+// as a missing credit of that peer, so what an HCA still reads for one peer delays no other. Before
+// a rank waits for a credit it sends its own credit to all peers. Otherwise two ranks that both
+// send the next dispatch before they receive this one would wait for each other. A peer whose
+// credit does not come in time gets no data, only a word that says so.
 #pragma once
 
 #include "fault.cuh"
@@ -14,8 +14,8 @@
 
 namespace wv::moe {
 
-/// Takes a guard of `peer` for the phase, so that its QPs may be used until `leave_peer`. Not while
-/// the host resets them. One thread.
+/// Takes a guard of `peer` for the phase, so that its QPs may be used until `leave_peer`. Returns
+/// false while the host resets the QPs. One thread.
 WV_DEVICE bool enter_peer(const Call& call, uint32_t peer) {
   Guard<Thread> guard;
   const bool open = guard_enter(Thread{}, call.team, peer, &guard) == Status::ok;
@@ -23,8 +23,8 @@ WV_DEVICE bool enter_peer(const Call& call, uint32_t peer) {
   return open;
 }
 
-/// Drops the guard, if the phase has one: nothing is posted to `peer` any more. One thread, after
-/// all that have posted.
+/// Drops the guard of `peer`, if the phase has one. After that nothing is posted to the peer. One
+/// thread, after all threads that post have done so.
 WV_DEVICE void leave_peer(const Call& call, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
   if (state.open == 0) return;
@@ -33,17 +33,17 @@ WV_DEVICE void leave_peer(const Call& call, uint32_t peer) {
                                      call.team.closed + peer, peer, 0});
 }
 
-/// What this rank has released, as a credit word. Never 0, which is a word that was not written:
-/// where both numbers are 0, combine's is one less.
+/// Returns what this rank has released, as a credit word. The word is never 0, since 0 means that
+/// no word was written: if both numbers are 0, the number for combine is one less.
 WV_DEVICE uint64_t own_credit(const MoeContext& moe) {
   const uint64_t credit = pack(moe.released[KIND_DISPATCH], moe.released[KIND_COMBINE]);
   return credit != 0 ? credit : pack(0u, ~0u);
 }
 
-/// Whether `peer` has closed call `last` of this kind. Any of its signals may say so: they arrive
-/// in any order.
+/// Returns whether `peer` has closed call `last` of this kind. Any signal of the peer may say so,
+/// since signals arrive in any order.
 WV_DEVICE bool has_released(const Call& call, uint32_t peer, uint32_t last) {
-  uint64_t credits[SIGNALS_PER_PEER];  // all in flight together
+  uint64_t credits[SIGNALS_PER_PEER];  // all loads in flight together
   for (uint32_t i = 0; i < SIGNALS_PER_PEER; ++i) {
     credits[i] = platform::load_relaxed_sys(&call.signal_from(peer, i)->credit);
   }
@@ -59,7 +59,7 @@ WV_DEVICE bool has_sent(const Call& call, const MoePeer& state) {
   return (state.sent >> call.index & 1) != 0;
 }
 
-/// Data of this call is on its way to `peer`, with this credit.
+/// Notes that data of this call, with this credit, is on its way to `peer`.
 WV_DEVICE void mark_sent(const Call& call, uint32_t peer, uint64_t credit) {
   MoePeer& state = call.moe.peers[peer];
   state.last[call.index] = call.call;
@@ -67,7 +67,8 @@ WV_DEVICE void mark_sent(const Call& call, uint32_t peer, uint64_t credit) {
   state.told = credit;
 }
 
-/// All that a peer's signals have said so far, as one number that changes with every new word.
+/// Returns all that a peer's signals have said so far, as one number that changes with every new
+/// word.
 WV_DEVICE uint64_t heard(const Call& call, uint32_t peer) {
   uint64_t sum = 0;
   for (uint32_t i = 0; i < SIGNALS_PER_PEER; ++i) {
@@ -83,8 +84,8 @@ WV_DEVICE uint64_t heard(const Call& call, uint32_t peer) {
   return sum;
 }
 
-/// `peer` was waited for in vain: from now on it is looked at but not waited for, until it says
-/// something new. One thread.
+/// Makes `peer` a suspect after a wait in vain. From now on this rank looks at the peer's words,
+/// but does not wait for the peer until it says something new. One thread.
 WV_DEVICE_COLD void suspect(const Call& call, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
   state.seen = heard(call, peer);
@@ -93,7 +94,7 @@ WV_DEVICE_COLD void suspect(const Call& call, uint32_t peer) {
   platform::or_relaxed_sys(&call.handle.fault.suspects[peer / 32], 1u << peer % 32);
 }
 
-/// A word of this call ends the suspicion. One thread.
+/// Ends the suspicion of `peer`, after a word of this call. One thread.
 WV_DEVICE void trust(const Call& call, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
   if (state.suspect == 0) return;
@@ -101,18 +102,19 @@ WV_DEVICE void trust(const Call& call, uint32_t peer) {
   platform::store_relaxed(&call.moe.changed, 1u);
 }
 
-/// Whether `peer` is waited for; any new word from a suspect ends the suspicion. One thread.
+/// Returns whether `peer` is waited for. Any new word from a suspect ends the suspicion. One
+/// thread.
 WV_DEVICE bool trusted(const Call& call, uint32_t peer) {
   const MoePeer& state = call.moe.peers[peer];
   if (state.suspect != 0 && heard(call, peer) != state.seen) trust(call, peer);
   return state.suspect == 0;
 }
 
-/// Whether the HCA has carried the last data of this kind and set to `peer`, or reads nothing for
-/// it any more, since the QP is in error. Never waits. One thread.
+/// Returns whether the HCA reads nothing for `peer` any more: it has carried the last data of this
+/// kind and set, or the QP is in error. Never waits. One thread.
 ///
-/// The host raises the error word of a QP only after its move to Err has ended, so the word speaks
-/// of an HCA that has stopped.
+/// The host raises the error word of a QP only after its move to Err has ended, so the HCA has
+/// stopped when the word is set.
 WV_DEVICE_ONCE bool is_done(const Call& call, uint32_t peer, uint32_t index) {
   const Ticket ticket{call.moe.peers[peer].ticket[index]};
   if (ticket.index == 0) return true;
@@ -121,7 +123,7 @@ WV_DEVICE_ONCE bool is_done(const Call& call, uint32_t peer, uint32_t index) {
   uint64_t cons;
   Status status = wv::detail::seen(context, ticket, &cons);
   if (status != Status::would_block) return true;
-  // While the host resets the QP this thread looks only at its words.
+  // While the host resets the QP, this thread gets no guard and looks only at the words of the QP.
   const bool entered = !call.is_open(peer) && enter_peer(call, peer);
   PeerQp qp;
   if (call.is_open(peer) && open_qp(context, &qp) == Status::ok) {
@@ -131,26 +133,26 @@ WV_DEVICE_ONCE bool is_done(const Call& call, uint32_t peer, uint32_t index) {
   return status != Status::would_block || Watch{&context->err, nullptr}.fault() != Status::ok;
 }
 
-/// How the credit of a peer stands in a send phase: `MoePeer::credit`. GIVEN and AWAITED: its rows
-/// of this set may be staged.
+/// State of a peer's credit in a send phase (`MoePeer::credit`). With GIVEN and AWAITED the peer's
+/// rows of this set may be staged.
 enum Credit : uint32_t {
   GIVEN,
-  /// It has not closed the last call of the set.
+  /// The peer has not closed the last call of the set.
   AWAITED,
   /// The HCA has not carried the last call of the set.
   FLYING,
-  /// It was awaited, and came.
+  /// The credit was AWAITED, and came.
   CAME,
-  /// It was flying, and came: its rows are not staged.
+  /// The credit was FLYING, and came: the peer's rows are not staged yet.
   LANDED,
-  /// It is not waited for, or was waited for in vain.
+  /// The peer is not waited for, or was waited for in vain.
   LATE,
 };
 
-/// Looks once how the credit of `peer` for this kind and set stands. One thread.
+/// Returns the state of the credit of `peer` for this kind and set, after one look. One thread.
 ///
-/// A suspect gets nothing while any work for it is in flight: so no more send buffers are bound to
-/// a peer than it had when it fell silent.
+/// A suspect gets nothing while any work for it is in flight. So it binds no more send buffers than
+/// it did when it fell silent.
 WV_DEVICE Credit look_for_credit(const Call& call, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
   if (!is_done(call, peer, call.index)) return FLYING;
@@ -162,7 +164,8 @@ WV_DEVICE Credit look_for_credit(const Call& call, uint32_t peer) {
   return GIVEN;
 }
 
-/// Whether work to `peer` is still in flight that a send phase has waited for in vain. One thread.
+/// Returns whether work to `peer` for which a send phase waited in vain is still in flight. One
+/// thread.
 WV_DEVICE bool is_stuck(const Call& call, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
   for (uint32_t i = 0; state.late != 0 && i < SIGNALS_PER_PEER; ++i) {
@@ -171,16 +174,17 @@ WV_DEVICE bool is_stuck(const Call& call, uint32_t peer) {
   return state.late != 0;
 }
 
-/// The same at the begin of a send phase. A credit that is missing is not waited for if the peer is
-/// a suspect that has said nothing new, or if the same wait has been in vain before.
+/// Returns the state of the credit of `peer` at the begin of a send phase. A missing credit is LATE
+/// if the peer is a suspect that has said nothing new, or if an earlier wait for the HCA was in
+/// vain.
 WV_DEVICE Credit first_look(const Call& call, uint32_t peer) {
   const bool waits = trusted(call, peer);
   const Credit found = look_for_credit(call, peer);
   return found == GIVEN || (waits && !is_stuck(call, peer)) ? found : LATE;
 }
 
-/// Why `peer` is not waited for: its QP has failed, the host has ended all waits, or it was waited
-/// for in vain before. One thread.
+/// Returns why `peer` is not waited for: its QP has failed, the host has ended all waits, or an
+/// earlier wait was in vain. One thread.
 WV_DEVICE Status why_late(const Call& call, uint32_t peer) {
   const QpContext* const qp = call.qp_to(peer);
   const Watch watch{qp == nullptr ? nullptr : &qp->err, &call.team.config->abort};
@@ -188,14 +192,14 @@ WV_DEVICE Status why_late(const Call& call, uint32_t peer) {
   return fault != Status::ok ? fault : Status::timeout;
 }
 
-/// What is due from `peer`, or to it, has failed. `status` says why. One thread.
+/// Records that an exchange with `peer` has failed; `status` says why. One thread.
 WV_DEVICE_COLD void lose(const Call& call, uint32_t peer, Status status) {
   call.report(status == Status::closed ? Status::aborted : status);
   record_failure(call, peer, status);
 }
 
-/// Writes what this rank has released, which calls of this set it has not sent, and how often it
-/// has beaten. Needs no order with data. One thread.
+/// Writes to `peer` what this rank has released, which calls of this set it has not sent, and how
+/// often it has beaten. These words need no order with data. One thread.
 WV_DEVICE_COLD Status control(const Call& call, const PeerQp& qp, uint32_t peer,
                               const PostOptions& options) {
   MoePeer& state = call.moe.peers[peer];
@@ -215,12 +219,13 @@ WV_DEVICE_COLD Status control(const Call& call, const PeerQp& qp, uint32_t peer,
 /// Returns whether this call may change the state of `peer` beyond the words of the phase that runs
 /// (`open`, `credit`, which stay 0 without a guard).
 ///
-/// The host clears all of it (`Board::clear_peer`) under three conditions. `peer` is in no view
-/// that a call needs, it is closed, and no kernel holds a guard of it. A call that runs has the
-/// view of its number, so the host waits for the end of those that have `peer`. A call that ends
-/// `aborted` may have a number after the change for which it was held, and the view before it. The
-/// host does not wait for its end, which comes when the program calls its combine. So it needs a
-/// guard. It gets none from before the clearing until a later view opens the peer.
+/// The host clears all state of `peer` (`Board::clear_peer`) under three conditions: the peer is in
+/// no view that a call needs, it is closed, and no kernel holds a guard of it. A call that runs
+/// uses the view of its number, so the host waits for the calls whose views have the peer. A call
+/// that ends `aborted` may have a number after the change for which it was held, but it uses the
+/// view before that change. The host does not wait for the end of such a call, which comes when the
+/// program calls its combine. So the call needs a guard. It gets none from before the clearing
+/// until a later view opens the peer.
 WV_DEVICE bool may_note(const Call& call, uint32_t peer) {
   return call.handle.aborted == 0 || call.is_open(peer);
 }
@@ -246,19 +251,19 @@ WV_DEVICE_COLD void mark_skipped(const Call& call, uint32_t peer) {
     number = RENEWAL / SETS;
   }
   state.skip_number[i] = number;
-  // The last sent data needs no credit any more. It is forgotten, since a peer may be sent nothing
-  // for so long that its number looks new.
+  // The last data that was sent needs no credit any more, so this rank forgets it. Otherwise its
+  // number would look new if nothing were sent to the peer for very long.
   if (sent && has_released(call, peer, last)) state.sent &= ~(1u << i);
 }
 
-/// Writes words 1 to 3 of both signals of this set again. One thread.
+/// Writes words 1 to 3 of both signals of this set to `peer` again. One thread.
 WV_DEVICE_COLD void renew(const Call& call, uint32_t peer) {
   if (!may_note(call, peer)) return;
   MoePeer& state = call.moe.peers[peer];
   for (uint32_t kind = 0; kind < SIGNALS_PER_PEER / SETS; ++kind) {
     const Call one = call.words_of(kind, call.call);
     const uint32_t skip_end = state.skip_first[one.index] + SETS * state.skip_number[one.index];
-    // After data that was sent later, a run says nothing that the data word does not.
+    // If data was sent after the run of skipped calls, the data word says all that the run does.
     if (has_sent(one, state) && !newer(skip_end, state.last[one.index])) {
       state.skip_number[one.index] = 0;
     }

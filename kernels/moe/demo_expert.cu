@@ -1,4 +1,4 @@
-// The experts of `wv demo`. Small on purpose: what they compute depends on expert and token, and
+// The experts of `wv demo`. They are small on purpose: the result depends on expert and token, and
 // Rust can repeat it exactly.
 #include <warpverbs/abi.h>
 #include <warpverbs/coop.cuh>

@@ -1,6 +1,6 @@
 // Dispatch, receive phase: headers are checked and copied to the handle, then the tokens are laid
-// out. By expert, every local expert numbers its rows in the order (source, row). By rank, each
-// token lies once, in the order of its source.
+// out. In the layout by expert every local expert numbers its rows in the order (source, row). In
+// the layout by rank each token lies once, in the order of its source.
 #pragma once
 
 #include "receive.cuh"
@@ -9,20 +9,20 @@
 
 namespace wv::moe {
 
-/// Whether the caller may write what combine sends straight into the staging memory, whose shape is
-/// that of the largest call.
+/// Returns whether the caller may write what combine sends straight into the staging memory, whose
+/// shape is that of the largest call.
 WV_DEVICE bool offers_staging(const Call& call) {
   return returns_of(call.moe) != Return::sums && call.shape().max_tokens == call.moe.max_tokens;
 }
 
-/// How the phase tells its caller of the peers.
+/// Returns the mask by which the phase reports the peers to its caller.
 WV_DEVICE Mask mask_of(const Call& call, const DispatchReceiveParams& p) {
   const bool sent = call.handle.peers[call.rank()].dispatch_sent == Outcome::sent;
   return {p.active, (p.flags & RECEIVE_IN_PLACE) != 0, sent};
 }
 
-/// Finds out whether the caller may write to the combine staging memory of this call: no HCA reads
-/// it any more. Threads share the peers; a barrier follows.
+/// Clears `offered` if an HCA still reads the combine staging memory of this call for a peer.
+/// Threads share the peers; a barrier follows.
 WV_DEVICE void look_for_readers(const Call& call) {
   const uint32_t index = signal_index(KIND_COMBINE, call.call);
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
@@ -31,17 +31,17 @@ WV_DEVICE void look_for_readers(const Call& call) {
   }
 }
 
-/// The tag of the shape with which `peer` has sent this call, in the header of its first row. One
-/// thread, after the data word of a peer that has sent rows.
+/// Returns the tag of the shape with which `peer` has sent this call, from the header of its first
+/// row. One thread, after the data word of a peer that has sent rows.
 WV_DEVICE_COLD uint32_t tag_from(const Call& call, uint32_t peer) {
-  // Acquire. The rows of the peer: pairs with the order that its QP keeps between them and the word
-  // that this thread has read.
+  // Acquire. Orders the rows of the peer after the data word that this thread has read: pairs with
+  // the order that the peer's QP keeps between rows and word.
   platform::fence_acquire_sys();
   const auto* const header = reinterpret_cast<const uint32_t*>(slot_of(call, peer, 0));
   return header[Header::TOKEN] >> Header::TAG_SHIFT;
 }
 
-/// Waits for every peer's word; keeps how each wait ended. Threads share the peers.
+/// Waits for every peer's word, and records how each wait ended. Threads share the peers.
 WV_DEVICE void receive_dispatch(const Call& call, const DispatchReceiveParams& p) {
   if (offers_staging(call)) look_for_readers(call);
   const Mask mask = mask_of(call, p);
@@ -55,7 +55,7 @@ WV_DEVICE void receive_dispatch(const Call& call, const DispatchReceiveParams& p
     const bool fits = arrival.count <= call.shape().max_tokens;
     if (!fits) {
       call.report(Status::invalid);
-      // As many as this layer never sends, or only in a larger call.
+      // This layer sends so many rows never, or only in a larger call.
       const bool larger = arrival.count <= call.moe.max_tokens;
       record_fault(call, larger ? MoeCause::shape : MoeCause::malformed, peer,
                    larger ? tags_with(call, tag_from(call, peer)) : 0);
@@ -68,7 +68,7 @@ WV_DEVICE void receive_dispatch(const Call& call, const DispatchReceiveParams& p
   });
 }
 
-/// Gives out no rows: combine then returns none.
+/// Sets the number of received rows to 0, so that combine returns no rows.
 WV_DEVICE_COLD void withhold(const Call& call, const DispatchReceiveParams& p) {
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
     call.handle.peers[peer].rows_received = 0;
@@ -76,16 +76,16 @@ WV_DEVICE_COLD void withhold(const Call& call, const DispatchReceiveParams& p) {
   mask_of(call, p).clear(call);
 }
 
-/// Returns where the caller may write what combine sends. A host that replays graphs does not know
-/// it: the set goes by the number of the call. The whole grid, after the barrier after
-/// `receive_dispatch`.
+/// Writes where the caller may put what combine sends, or 0, to `staging`. A host that replays
+/// graphs does not know the address, since the set depends on the number of the call. The whole
+/// grid, after the barrier that follows `receive_dispatch`.
 WV_DEVICE void tell_staging(const Call& call, const DispatchReceiveParams& p) {
   if (p.staging == nullptr || thread_in_grid() != 0) return;
   const bool offered = call.in_turn() && call.runs() && call.handle.offered != 0;
   *p.staging = offered ? staged_y(call) : 0;
 }
 
-/// Adds `rows` to the statistics of a local expert, if the caller keeps them.
+/// Adds `rows` to the statistics of a local expert, if the caller keeps statistics.
 WV_DEVICE void count_rows(const DispatchReceiveParams& p, uint32_t local, uint32_t rows) {
   if (p.recv_stats == nullptr) return;
   if ((p.flags & RECEIVE_STATS_32) != 0) {
@@ -95,10 +95,10 @@ WV_DEVICE void count_rows(const DispatchReceiveParams& p, uint32_t local, uint32
   }
 }
 
-// By expert.
+// Layout by expert.
 
-/// Turns the counts of the tiles of one local expert into the rows that the tiles begin with, in
-/// the order (source, row). Whole warp.
+/// Replaces the row counts of the tiles of one local expert by the first row of each tile at that
+/// expert, in the order (source, row). Whole warp.
 WV_DEVICE void number_tiles(const Call& call, const DispatchReceiveParams& p, uint32_t local) {
   constexpr Warp warp;
   const uint32_t each = tiles_each(call), tiles = tiles_of(call), ranks = call.ranks();
@@ -115,7 +115,7 @@ WV_DEVICE void number_tiles(const Call& call, const DispatchReceiveParams& p, ui
       total += warp.shuffle(sum, 31);
     }
   }
-  warp.sync();  // what other lanes have stored
+  warp.sync();  // makes visible what other lanes have stored
   for (uint32_t source = lane(); source < ranks; source += 32) {
     const uint32_t begin = counts[source * each];
     const uint32_t end = source + 1 < ranks ? counts[(source + 1) * each] : total;
@@ -126,7 +126,8 @@ WV_DEVICE void number_tiles(const Call& call, const DispatchReceiveParams& p, ui
   count_rows(p, local, total);
 }
 
-/// Copies a slice of one received token to its experts, and keeps its rows at them. Whole warp.
+/// Copies a slice of one received token to its experts, and records the row that it has at each.
+/// Whole warp.
 WV_DEVICE void spread(const Call& call, const DispatchReceiveParams& p, uint32_t source,
                       uint32_t row, Slice slice) {
   constexpr Warp warp;
@@ -140,7 +141,7 @@ WV_DEVICE void spread(const Call& call, const DispatchReceiveParams& p, uint32_t
   if (here) {
     const uint32_t tile = source * tiles_each(call) + row / TILE_ROWS;
     const uint32_t before = call.moe.tiles[uint64_t{local} * tiles_of(call) + tile];
-    // The warp of the first slice writes the final number while those of the others read.
+    // The warp of the first slice writes the final number while the warps of other slices read it.
     const uint32_t kept = platform::load_relaxed(&pick->row);
     const uint32_t number = (kept & IN_TILE) != 0 ? (kept & ~IN_TILE) + before : kept;
     place = expert_place(call, local, number);
@@ -163,10 +164,11 @@ WV_DEVICE void lay_by_expert(const Call& call, const DispatchReceiveParams& p) {
       [&](uint32_t source, uint32_t row, Slice slice) { spread(call, p, source, row, slice); });
 }
 
-// By rank.
+// Layout by rank.
 
-/// Copies a slice of one received token, and with the first the local experts that it chose. A row
-/// whose header was out of range keeps its place, with no source and no expert. Whole warp.
+/// Copies a slice of one received token. The first slice also writes the local experts that the
+/// token chose. A row whose header was out of range keeps its place, with no source and no expert.
+/// Whole warp.
 WV_DEVICE void keep(const Call& call, const DispatchReceiveParams& p, uint32_t source, uint32_t row,
                     Slice slice) {
   const MoeContext& moe = call.moe;
@@ -193,7 +195,7 @@ WV_DEVICE void lay_by_rank(const Call& call, const DispatchReceiveParams& p) {
       [&](uint32_t source, uint32_t row, Slice slice) { keep(call, p, source, row, slice); });
 }
 
-/// The phase was called out of turn: it has no rows.
+/// Gives out no rows, for a phase that was called out of turn.
 WV_DEVICE_COLD void lay_nothing(const Call& call, const DispatchReceiveParams& p) {
   const bool by_rank = call.moe.layout == MoeLayout::rank_major;
   const uint32_t counts = by_rank ? call.ranks() : call.moe.max_local_experts;

@@ -1,7 +1,7 @@
 // Dispatch, send phase: every token goes once to each rank that holds an expert it chose.
 //
-// The tokens are copied to the staging window with a header each, then a block numbers the rows of
-// each rank, and one of its warps puts them. Row i of a rank is the i-th token, in token order,
+// The warps copy the tokens with a header each to the staging window. Then a block numbers the rows
+// of each rank, and one of its warps puts them. Row i of a rank is the i-th token, in token order,
 // that chose one of its experts.
 #pragma once
 
@@ -10,15 +10,15 @@
 
 namespace wv::moe {
 
-/// The words of a slot's header: token (16 bits, below the tag of the call's shape), call, `top_k`
-/// expert slots, `top_k` weights.
+/// The words of a slot's header: token (16 bits, with the tag of the call's shape above them),
+/// call, `top_k` expert slots, `top_k` weights.
 struct Header {
   static constexpr uint32_t TOKEN = 0, CALL = 1, EXPERTS = 2;
   static constexpr uint32_t TAG_SHIFT = 16, TOKEN_MASK = (1u << TAG_SHIFT) - 1;
   static_assert(MAX_MOE_TOKENS <= TOKEN_MASK);
 };
 
-/// Keeps the first choice, in token order, that is refused.
+/// Records a choice that is refused, if it is the first in token order, and stops the phase.
 WV_DEVICE void refuse(const Call& call, uint32_t token, int32_t expert) {
   const uint64_t found = pack(token, static_cast<uint32_t>(expert));
   uint64_t old = platform::load_relaxed(&call.handle.refused);
@@ -31,9 +31,9 @@ WV_DEVICE void refuse(const Call& call, uint32_t token, int32_t expert) {
   record_fault(call, MoeCause::refused, NONE, 0, static_cast<uint32_t>(expert));
 }
 
-/// The slot that a choice of `expert` by token `token` goes to, of those at ranks that take part.
-/// It is this rank's own if it has one, else they take turns. LOST if no rank has one. Twin:
-/// `Placement::choose`.
+/// Returns the expert slot to which a choice of `expert` by token `token` goes, among the slots at
+/// ranks that take part. A slot at this rank is preferred; otherwise the slots take turns. LOST if
+/// no such rank has a slot. Twin: `Placement::choose`.
 WV_DEVICE uint32_t choose_slot(const Call& call, uint32_t token, uint32_t expert) {
   const MoeView& view = call.view;
   const ExpertSlots slots = view.experts[expert];
@@ -55,8 +55,9 @@ WV_DEVICE uint32_t choose_slot(const Call& call, uint32_t token, uint32_t expert
   }
 }
 
-/// Choice number `at` of the caller. For an id that 32 bits do not hold stands the nearest that
-/// they do. No layer has so many experts, so it is refused, and never taken for -1.
+/// Returns choice number `at` of the caller. A 64-bit id that 32 bits do not hold becomes the
+/// nearest that they do hold. No layer has so many experts, so the choice is refused, and never
+/// taken for -1.
 WV_DEVICE int32_t id_of(const DispatchSendParams& p, uint64_t at) {
   if ((p.flags & DISPATCH_IDS_64) == 0) return p.experts[at];
   const int64_t id = reinterpret_cast<const int64_t*>(p.experts)[at];
@@ -64,14 +65,15 @@ WV_DEVICE int32_t id_of(const DispatchSendParams& p, uint64_t at) {
   return static_cast<int32_t>(id < LEAST ? LEAST : id > MOST ? MOST : id);
 }
 
-/// What a lane's choice of a token has come to.
+/// Where a lane's choice of a token goes.
 struct Chosen {
-  /// Expert slot; NONE: no choice, LOST: no rank holds the expert.
+  /// The expert slot. NONE: the lane has no choice. LOST: no rank holds the expert.
   uint32_t slot;
   float weight;
 };
 
-/// Marks the ranks to which token `token` goes: `row_of` is no row yet but 0. Whole warp.
+/// Marks the ranks to which token `token` goes: sets `row_of` to 0 there, since the row is not yet
+/// known, and to NONE elsewhere. Whole warp.
 WV_DEVICE void mark_ranks(const Call& call, uint32_t token, uint32_t slot) {
   constexpr Warp warp;
   const uint32_t home = slot < LOST ? call.view.homes[slot].rank : NONE;
@@ -87,9 +89,8 @@ WV_DEVICE void mark_ranks(const Call& call, uint32_t token, uint32_t slot) {
   }
 }
 
-/// Where the choices of token `token` go, one choice per lane. The warp of its first slice keeps
-/// that in the handle, and refuses what is out of range or chosen twice. Whole warp; returns what
-/// this lane's choice has come to.
+/// Returns where this lane's choice of token `token` goes. The warp of the token's first slice also
+/// records that in the handle, and refuses choices that are out of range or made twice. Whole warp.
 WV_DEVICE Chosen choose(const Call& call, const DispatchSendParams& p, uint32_t token,
                         Slice slice) {
   constexpr Warp warp;
@@ -99,15 +100,15 @@ WV_DEVICE Chosen choose(const Call& call, const DispatchSendParams& p, uint32_t 
   const float weight = mine && p.weights != nullptr ? p.weights[choice] : 1.0f;
   const int32_t expert = mine ? id_of(p, choice) : -1;
   const bool chosen = expert != -1;
-  // Lanes without a choice take values that no expert has.
+  // Each lane without a choice takes a value that no expert has.
   const auto value = chosen ? static_cast<uint32_t>(expert) : (1u << 31) + lane();
   const uint32_t match = warp.match(value);
   const bool inside = chosen && value < moe.experts;
   const bool twice = chosen && (match & (match - 1)) != 0;
   if (chosen && (!inside || twice) && slice.is_first()) refuse(call, token, expert);
   uint32_t slot = chosen ? LOST : NONE;
-  // No rank takes part in a call that has ended `aborted`. The host may be writing the tables of
-  // its view over: it waits only for calls that run.
+  // No rank takes part in a call that has ended `aborted`. The host may be overwriting the tables
+  // of that call's view, since it waits only for calls that run.
   if (inside && call.handle.aborted == 0) slot = choose_slot(call, token, value);
   if (!slice.is_first()) return {slot, weight};
   if (mine) {
@@ -118,8 +119,8 @@ WV_DEVICE Chosen choose(const Call& call, const DispatchSendParams& p, uint32_t 
   return {slot, weight};
 }
 
-/// Copies a slice of token `token`, and with the first its header, `chosen` by lane, to the staging
-/// window, unless no rank gets it. Whole warp.
+/// Copies a slice of token `token` to the staging window, unless no rank gets the token. The first
+/// slice also writes the header, with `chosen` of each lane. Whole warp.
 WV_DEVICE void stage(const Call& call, const DispatchSendParams& p, uint32_t token,
                      const Chosen& chosen, Slice slice) {
   constexpr Warp warp;
@@ -139,11 +140,12 @@ WV_DEVICE void stage(const Call& call, const DispatchSendParams& p, uint32_t tok
   pack_token(call, p, token, at, slice);
 }
 
-/// Marks that a thread looks at together, of tokens one after another.
+/// The number of marks, of tokens one after another, that a thread loads together.
 inline constexpr uint32_t MARKS = 8;
 
-/// Gives the tokens that go to `peer` their rows at that peer, in the order of the tokens: it
-/// counts the marks before a token. Whole block, after a barrier after `mark_ranks`.
+/// Returns the number of rows for `peer`, and gives each token that goes to `peer` its row there,
+/// in token order: the number of marks before it. Whole block, after the barrier that follows
+/// `mark_ranks`.
 WV_DEVICE uint32_t number_rows(const Call& call, uint32_t peer) {
   const uint64_t at = uint64_t{peer} * call.moe.max_tokens;
   const uint32_t tokens = call.handle.tokens;
@@ -170,7 +172,7 @@ WV_DEVICE uint32_t number_rows(const Call& call, uint32_t peer) {
   return rows;
 }
 
-/// The tokens of the caller, as far as the parameters tell where they lie.
+/// The address, size and number of the caller's tokens, from the parameters alone.
 struct Tokens {
   uint64_t x;
   uint64_t bytes;
@@ -182,7 +184,7 @@ struct Tokens {
     take_shape(*p.moe, p, shape);
     bytes = casts(shape, p.flags) ? p.moe->combine_row_bytes : shape.row_bytes;
   }
-  /// Asks for token `token`. Whole warp.
+  /// Prefetches token `token`. Whole warp.
   WV_DEVICE void prefetch(uint32_t token) const {
     if (token >= count) return;
     for (uint64_t at = lane() * 128; at < bytes; at += 32 * 128) {
@@ -191,19 +193,20 @@ struct Tokens {
   }
 };
 
-/// Tokens of a warp that are asked for ahead: the first of them while one thread begins the call.
+/// The number of tokens that a warp prefetches ahead. The first are prefetched while one thread
+/// begins the call.
 inline constexpr uint32_t AHEAD = 2;
 
-/// Numbers the rows of every peer, and sends what peers wait for before any rows. A block takes
-/// the peers whose rows its warps send. The whole grid.
+/// Numbers the rows of every peer, then sends the words for which peers wait before any rows. A
+/// block numbers the rows of those peers to which its own warps send. The whole grid.
 WV_DEVICE void number_peers(const Call& call) {
   const bool tells = (call.handle.tell & TELL) != 0, again = call.moe.untold != 0;
   for (uint32_t peer = block_in_grid(); peer < call.ranks(); peer += grid_blocks()) {
     const uint32_t rows = number_rows(call, peer);
     if (thread_in_block() == 0) call.handle.peers[peer].rows_sent = rows;
   }
-  block_sync();  // what other threads have stored
-  // Every peer has its word before this rank waits for any of them.
+  block_sync();  // makes visible what other threads have stored
+  // Every peer gets its word before this rank waits for any peer.
   if (!tells && !again) return;
   for (uint32_t peer = worker(); peer < call.ranks(); peer += workers()) {
     if (peer == call.rank()) continue;
@@ -212,9 +215,10 @@ WV_DEVICE void number_peers(const Call& call) {
   }
 }
 
-/// The send buffer that this call may fill: no HCA reads it, and this rank does not read its own
-/// rows of the call before there. NONE: there is none. In peace each set has one, and no more are
-/// touched. All threads find the same, from words that are steady.
+/// Returns the send buffer that this call may fill, or NONE. No HCA reads that buffer, and this
+/// rank does not read its own rows of the call before from it. In peace each set has its own
+/// buffer, and no further buffers are touched. All threads get the same answer, since no thread
+/// changes the words that it depends on.
 WV_DEVICE uint32_t free_buffer(const Call& call, uint32_t busy) {
   const uint32_t taken = busy | 1u << call.handle.recent;
   const uint32_t own = call.set();
@@ -223,7 +227,8 @@ WV_DEVICE uint32_t free_buffer(const Call& call, uint32_t busy) {
   return free != 0 ? __ffs(free) - 1 : NONE;
 }
 
-/// Waits until a send buffer is free, and beats meanwhile. One thread; no other posts.
+/// Waits until a send buffer is free, and beats meanwhile. Returns that buffer, or NONE. One
+/// thread, while no other thread posts.
 WV_DEVICE_COLD uint32_t await_buffer(const Call& call) {
   uint64_t next_beat = call.after(call.handle.deadline_ns / 4).at_ns;
   uint32_t buffer = NONE;
@@ -249,11 +254,10 @@ WV_DEVICE_COLD uint32_t await_buffer(const Call& call) {
   return NONE;
 }
 
-/// Takes a send buffer for this call. The whole grid, after a barrier. Where none is free one
-/// thread waits for it, between two barriers, and the call sends nothing if none becomes free in
-/// time.
+/// Takes a send buffer for this call. The whole grid, after a barrier. If no buffer is free, one
+/// thread waits for one between two barriers. If none becomes free in time, the call sends nothing.
 WV_DEVICE uint32_t take_buffer(const Call& call) {
-  // No thread changes `aborted` and `busy` before the barrier below, so all come to the same.
+  // No thread changes `aborted` and `busy` before the barrier below, so all threads decide alike.
   if (call.handle.aborted != 0) return call.set();
   uint32_t buffer = free_buffer(call, call.handle.busy);
   const bool none = buffer == NONE;
@@ -269,7 +273,7 @@ WV_DEVICE uint32_t take_buffer(const Call& call) {
 }
 
 WV_DEVICE_ONCE void dispatch_send(const DispatchSendParams& p) {
-  // The first warp begins the call at once.
+  // The first warp prefetches nothing: one of its threads begins the call at once.
   if (thread_in_grid() >= 32) {
     const Tokens tokens(p);
     for (uint32_t i = 0; i < AHEAD; ++i) tokens.prefetch(worker() + i * workers());

@@ -1,15 +1,16 @@
 // The fault record: why a call is not complete. The handle keeps the first cause and all suspects
-// of its call; the board, which the host reads while kernels run, the newest record.
+// of its call. The board, which the host reads while kernels run, holds the newest record.
 //
-// Threads that wait for different peers may find faults at the same time: one exchange decides
-// which is the first. Phases of a layer run one at a time, so the board has one writer.
+// Threads that wait for different peers may find faults at the same time. A compare-and-exchange
+// decides which fault is the first. The phases of a layer run one at a time, so the board has one
+// writer.
 #pragma once
 
 #include "call.cuh"
 
 namespace wv::moe {
 
-/// Bit of `rank` in a row of words.
+/// Returns the bit of `rank` in an array of words.
 WV_DEVICE bool has_bit(const uint32_t* words, uint32_t rank) {
   return (platform::load_relaxed_sys(words + rank / 32) >> rank % 32 & 1) != 0;
 }
@@ -19,20 +20,22 @@ WV_DEVICE_COLD void publish_fault(const MoeContext& moe, const MoeHandle& handle
   MoeBoard& board = *moe.board;
   const uint32_t number = platform::load_relaxed_sys(&board.faults) + 1;
   platform::store_relaxed_sys(&board.faults_begun, number);
-  // Release. The begin before the record. Pairs with the host's acquire fence between its reads of
-  // the record and of `faults_begun`. A host that read a word of this record sees its begin.
+  // Release. Orders `faults_begun` before the record. Pairs with the host's acquire fence between
+  // its reads of the record and of `faults_begun`: a host that has read a word of this record also
+  // sees the new `faults_begun`.
   platform::fence_release_sys();
   const auto* const from = reinterpret_cast<const uint32_t*>(&handle.fault);
   auto* const to = reinterpret_cast<uint32_t*>(&board.fault);
   for (uint32_t i = 0; i < sizeof(MoeFault) / sizeof(uint32_t); ++i) {
     platform::store_relaxed_sys(to + i, platform::load_relaxed(from + i));
   }
-  // Release. The record before its number: pairs with the host's acquire load of `faults`.
+  // Release. Orders the record before its number: pairs with the host's acquire load of `faults`.
   platform::fence_release_sys();
   platform::store_relaxed_sys(&board.faults, number);
 }
 
-/// A fault of the call, if `peer` is NONE of this rank itself. The first one is kept and reported.
+/// Records a fault at `peer`, or of this rank itself if `peer` is NONE. Only the first fault of a
+/// call is kept in the handle and published.
 WV_DEVICE_COLD void record_fault(MoeContext& moe, MoeHandle& handle, Phase phase, MoeCause cause,
                                  uint32_t peer, uint32_t syndrome, uint32_t expert) {
   const auto none = static_cast<uint32_t>(MoeCause::none), why = static_cast<uint32_t>(cause);
@@ -59,11 +62,11 @@ WV_DEVICE void record_fault(const Call& call, MoeCause cause, uint32_t peer, uin
   record_fault(call.moe, call.handle, call.phase, cause, peer, syndrome, expert);
 }
 
-/// What the QP to `peer`, which has failed, says about why.
+/// Records the fault that the failed QP to `peer` reports.
 ///
-/// Only `cqe_error` is a cause, and only while the word of failure and syndrome still says so. The
-/// host may have written its own word over it, which ends calls and explains nothing. Then the
-/// cause is lost.
+/// Only `cqe_error` names a cause, and only while the word of failure and syndrome still holds it.
+/// The host may have overwritten the word with its own, which ends calls and explains nothing. Then
+/// the cause is lost.
 WV_DEVICE_COLD void record_error(const Call& call, uint32_t peer) {
   const uint64_t failure =
       platform::load_relaxed(reinterpret_cast<const uint64_t*>(&call.qp_to(peer)->err));
@@ -73,7 +76,7 @@ WV_DEVICE_COLD void record_error(const Call& call, uint32_t peer) {
   record_fault(call, MoeCause::cqe_error, peer, static_cast<uint32_t>(failure >> 32));
 }
 
-/// The cause behind a wait for `peer`, or a post to it, that ended with `status`.
+/// Records the fault that ended a wait for `peer`, or a post to it, with `status`.
 WV_DEVICE_COLD void record_failure(const Call& call, uint32_t peer, Status status) {
   switch (status) {
     case Status::ok:
@@ -91,7 +94,7 @@ WV_DEVICE_COLD void record_failure(const Call& call, uint32_t peer, Status statu
   }
 }
 
-/// No fault, no suspect. One thread, before the call's first phase begins.
+/// Clears the fault and the suspects. One thread, before the call's first phase begins.
 WV_DEVICE void clear_fault(MoeFault& fault, uint32_t ranks) {
   fault.call = 0;
   fault.cause = MoeCause::none;
@@ -99,9 +102,9 @@ WV_DEVICE void clear_fault(MoeFault& fault, uint32_t ranks) {
   for (uint32_t word = 0; word < (ranks + 31) / 32; ++word) fault.suspects[word] = 0;
 }
 
-/// At the end of a phase: writes to the board which members of the newest view are suspects. It
-/// does so if a peer became a suspect or stopped being one, or if members have changed; returns
-/// whether. One thread, after a barrier.
+/// Writes to the board, at the end of a phase, which members of the newest view are suspects, if a
+/// peer has become a suspect or stopped being one, or if the members have changed. Returns whether
+/// it wrote. One thread, after a barrier.
 WV_DEVICE bool publish_suspects(const Call& call) {
   if (platform::load_relaxed(&call.moe.changed) == 0) return false;
   call.moe.changed = 0;

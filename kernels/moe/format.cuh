@@ -1,7 +1,7 @@
-// Formats of a token on its way: BF16, FP8 (e4m3) with scales, opaque bytes.
+// The formats in which a token travels: BF16, FP8 (e4m3) with scales, and opaque bytes.
 //
-// A row in a slot is header | payload | scales. The arithmetic of FP8 is the same on every target,
-// bit for bit: crates/moe-reference/src/format.rs is the twin.
+// A row in a slot is header | payload | scales. FP8 arithmetic is equal on every target, bit for
+// bit: crates/moe-reference/src/format.rs is its twin.
 #pragma once
 
 #include "bf16.cuh"
@@ -9,25 +9,26 @@
 
 namespace wv::moe {
 
-/// Largest FP8 number, and its code.
+/// The largest FP8 number, its code, and the code of a NaN.
 inline constexpr float E4M3_MAX = 448.0f;
 inline constexpr uint32_t E4M3_MAX_CODE = 0x7e, E4M3_NAN = 0x7f;
-/// The largest magnitude of a group counts as at least this, so that no scale is 0.
+/// The least value that counts as the largest magnitude of a group, so that no scale is 0.
 inline constexpr float LEAST_MAGNITUDE = 1e-4f;
-/// Largest finite BF16, without its sign.
+/// The largest finite BF16, without its sign.
 inline constexpr uint32_t BF16_MAX_CODE = 0x7f7f;
-/// Lanes that share a group of channels: each has one vector of it.
+/// The number of lanes that share a group of channels: each lane has one vector of it.
 inline constexpr uint32_t GROUP_LANES = SCALE_CHANNELS / VECTOR;
 
-/// The FP8 (e4m3, no infinities) nearest to `value`, ties to even; too large becomes the largest, a
-/// NaN stays one.
+/// Returns the FP8 (e4m3, no infinities) nearest to `value`, ties to even. A value that is too
+/// large becomes the largest FP8, and a NaN stays a NaN.
 WV_DEVICE uint32_t float_to_e4m3(float value) {
   const uint32_t bits = platform::float_bits(value), magnitude = bits & 0x7fffffff;
   const uint32_t sign = bits >> 24 & 0x80;
   if (magnitude > 0x7f800000) return E4M3_NAN;
   if (magnitude >= platform::float_bits(E4M3_MAX)) return sign | E4M3_MAX_CODE;
   if (magnitude < 121u << 23) {
-    // Below 2^-6 the numbers lie 2^-9 apart, as the f32 from 2^14 on do: this sum rounds to them.
+    // Below 2^-6 FP8 numbers lie 2^-9 apart, as f32 numbers do from 2^14 on. So this sum rounds to
+    // FP8.
     const float shifted = platform::add_rn(platform::float_of(magnitude), 16384.0f);
     return sign | (platform::float_bits(shifted) - platform::float_bits(16384.0f));
   }
@@ -35,14 +36,14 @@ WV_DEVICE uint32_t float_to_e4m3(float value) {
   return sign | ((rounded >> 20) - (120u << 3));
 }
 
-/// The scale of a group of channels, and what they are multiplied with.
+/// The scale of a group of channels, and the factor by which the channels are multiplied.
 struct GroupScale {
   float scale;
   float inverse;
 };
 
-/// Of channels whose largest magnitude is `largest`, a BF16 without sign. Infinities and NaNs count
-/// as the largest number.
+/// Returns the scale of channels whose largest magnitude is `largest`, a BF16 without sign.
+/// Infinities and NaNs count as the largest finite number.
 WV_DEVICE GroupScale group_scale(MoeScales kind, uint32_t largest) {
   const float bounded = bf16_to_float(largest < BF16_MAX_CODE ? largest : BF16_MAX_CODE);
   const float magnitude = bounded > LEAST_MAGNITUDE ? bounded : LEAST_MAGNITUDE;
@@ -54,7 +55,7 @@ WV_DEVICE GroupScale group_scale(MoeScales kind, uint32_t largest) {
   return {platform::float_of(exponent << 23), platform::float_of((254 - exponent) << 23)};
 }
 
-/// The largest magnitude among the eight BF16 of a vector, without sign.
+/// Returns the largest magnitude among the eight BF16 of a vector, without sign.
 WV_DEVICE uint32_t largest_of(const platform::Vec16& vector) {
   constexpr uint64_t MAGNITUDES = 0x7fff'7fff'7fff'7fff;
   const auto larger = [](uint64_t pairs) {
@@ -67,7 +68,7 @@ WV_DEVICE uint32_t largest_of(const platform::Vec16& vector) {
   return high > low ? high : low;
 }
 
-/// The largest `value` of the lanes that share this lane's group. Whole warp.
+/// Returns the largest `value` among the lanes that share this lane's group. Whole warp.
 WV_DEVICE uint32_t largest_in_group(uint32_t value) {
   for (uint32_t step = GROUP_LANES / 2; step != 0; step /= 2) {
     const uint32_t other = Warp{}.shuffle(value, lane() ^ step);
@@ -76,7 +77,7 @@ WV_DEVICE uint32_t largest_in_group(uint32_t value) {
   return value;
 }
 
-/// Two numbers as FP8, `low` in the lower byte.
+/// Returns two numbers as FP8, `low` in the lower byte.
 WV_DEVICE uint32_t pair_to_e4m3(float low, float high) {
 #ifdef WV_HAS_E4M3
   return platform::floats_to_e4m3(low, high);
@@ -85,7 +86,7 @@ WV_DEVICE uint32_t pair_to_e4m3(float low, float high) {
 #endif
 }
 
-/// Eight BF16 as FP8.
+/// Returns eight BF16, multiplied by `inverse`, as FP8.
 WV_DEVICE uint64_t quantize(const Elements& elements, float inverse) {
   const auto scaled = [&](uint32_t i) {
     return platform::mul_rn(bf16_to_float(elements.bits[i]), inverse);
@@ -97,12 +98,13 @@ WV_DEVICE uint64_t quantize(const Elements& elements, float inverse) {
   return codes;
 }
 
-/// The scales of the groups of a batch, in the half of the warp that has them. Each lane divides
-/// for one group, and all read what they need from the others.
+/// The scales of a batch's groups. A half of the warp holds one group for each vector number. Each
+/// lane computes the scale of one group, and the lanes read the scales of their vectors from each
+/// other.
 template <MoeScales S>
 class BatchScales {
  public:
-  /// Whole warp.
+  /// Computes the scale of the lane's group. Whole warp.
   WV_DEVICE explicit BatchScales(const Vectors<BATCH>& vectors) {
     static_assert(BATCH <= GROUP_LANES);
     uint32_t own = 0;
@@ -112,7 +114,7 @@ class BatchScales {
     }
     own_ = group_scale(S, own);
   }
-  /// Of vector `k` of this lane. Whole warp.
+  /// Returns the scale of vector `k` of this lane. Whole warp.
   WV_DEVICE GroupScale of(uint32_t k) const {
     constexpr Warp warp;
     const uint32_t from = lane() / GROUP_LANES * GROUP_LANES + k;
@@ -125,7 +127,7 @@ class BatchScales {
 };
 
 /// Casts a slice of the BF16 token at `x` to FP8 and writes payload and scales into the slot at
-/// `slot`. Whole warp; each half of it has a group of channels.
+/// `slot`. Whole warp; each half of the warp has a group of channels.
 template <MoeScales S>
 WV_DEVICE void cast_to_fp8(const Call& call, uint64_t slot, uint64_t x, Slice slice) {
   const MoeContext& moe = call.moe;
@@ -136,7 +138,7 @@ WV_DEVICE void cast_to_fp8(const Call& call, uint64_t slot, uint64_t x, Slice sl
   const uint32_t vectors = moe.hidden / VECTOR;
   const auto store = [&](const Batch& batch, uint32_t k, const Elements& elements,
                          const GroupScale& scale) {
-    if (!batch.has(k)) return;  // whole groups, after the end of the row
+    if (!batch.has(k)) return;  // the end of a row is the end of a group
     const uint32_t at = batch.at(k);
     codes[at] = quantize(elements, scale.inverse);
     if (at % GROUP_LANES != 0) return;
@@ -156,7 +158,7 @@ WV_DEVICE void cast_to_fp8(const Call& call, uint64_t slot, uint64_t x, Slice sl
     }
   };
   for_batches<BATCH>(vectors, cast_batch, slice);
-  // The last word of packed exponents is full.
+  // The unused bytes in the last word of packed exponents are set to 0.
   const uint32_t groups = moe.hidden / SCALE_CHANNELS;
   if (S == MoeScales::ue8m0 && slice.is_first() && groups + lane() < shape.scale_bytes) {
     reinterpret_cast<uint8_t*>(scales)[groups + lane()] = 0;
@@ -175,13 +177,13 @@ WV_DEVICE bool casts(const MoeShape& shape, uint32_t flags) {
   return shape.format == MoeFormat::fp8 && (flags & DISPATCH_QUANTIZED) == 0;
 }
 
-/// Batches in which `pack_token` takes a token.
+/// Returns the number of batches in which `pack_token` takes a token.
 WV_DEVICE uint32_t batches_to_pack(const Call& call, const DispatchSendParams& p) {
   if (casts(call.shape(), p.flags)) return batches_of<BATCH>(call.moe.hidden / VECTOR);
   return batches_of<LONG_BATCH>(call.shape().row_bytes / 16);
 }
 
-/// Writes a slice of payload and scales of token `token` of the caller into the slot at `slot`.
+/// Writes a slice of the payload and scales of the caller's token `token` into the slot at `slot`.
 /// Whole warp.
 WV_DEVICE void pack_token(const Call& call, const DispatchSendParams& p, uint32_t token,
                           uint64_t slot, Slice slice) {
@@ -206,15 +208,16 @@ WV_DEVICE void pack_token(const Call& call, const DispatchSendParams& p, uint32_
              shape.scale_bytes);
 }
 
-/// Copies a slice of the scales of the slot at `slot` to the rows `place` of those lanes that have
-/// one. Whole warp.
+/// Copies a slice of the scales of the slot at `slot`. Each lane with `has` names with `place` a
+/// row that gets them. Whole warp.
 WV_DEVICE void deliver_scales(const Call& call, const DispatchReceiveParams& p, uint64_t slot,
                               bool has, uint64_t place, Slice slice) {
   constexpr Warp warp;
   const MoeShape& shape = call.shape();
   const uint32_t words = shape.scale_bytes / 4;
   const auto* const from = reinterpret_cast<const uint32_t*>(slot + shape.scales_at);
-  // By expert one word of all rows lies after the other, as matrix products want them.
+  // In the layout by expert, FP8 scales are transposed for matrix products: word 0 of all rows,
+  // then word 1 of all rows, and so on.
   const bool across = shape.format == MoeFormat::fp8 && call.moe.layout != MoeLayout::rank_major;
   const uint64_t rows = across ? uint64_t{call.ranks()} * shape.max_tokens : 1;
   const uint64_t start = place / rows * words * rows + place % rows;
@@ -229,20 +232,21 @@ WV_DEVICE void deliver_scales(const Call& call, const DispatchReceiveParams& p, 
   }
 }
 
-/// Batches in which `deliver` takes a token.
+/// Returns the number of batches in which `deliver` takes a token.
 WV_DEVICE uint32_t batches_to_deliver(const Call& call) {
   return batches_of<LONG_BATCH>(call.shape().row_bytes / 16);
 }
 
-/// Copies a slice of payload and scales of the slot at `slot` to the rows `place` of those lanes
-/// that have one. `place` counts rows of the outputs of dispatch: `[local experts, ranks *
-/// max_tokens]` or `[ranks, max_tokens]`. Whole warp.
+/// Copies a slice of the payload and scales of the slot at `slot`. Each lane with `has` names with
+/// `place` a row that gets them, in the outputs of dispatch: `[local experts, ranks * max_tokens]`
+/// or `[ranks, max_tokens]`. Whole warp.
 WV_DEVICE void deliver(const Call& call, const DispatchReceiveParams& p, uint64_t slot, bool has,
                        uint64_t place, Slice slice) {
   const MoeShape& shape = call.shape();
   const uint64_t to = reinterpret_cast<uint64_t>(p.recv_x) + place * shape.row_bytes;
   copy_to_lanes(has, to, slot + call.moe.header_bytes, shape.row_bytes, slice);
-  // The host has seen to it that they have a place, if it knows the format of the call.
+  // If the host knows the format of the call, it has checked that the caller gave memory for
+  // scales.
   if (shape.scale_bytes == 0 || p.recv_scales == nullptr) return;
   deliver_scales(call, p, slot, has, place, slice);
 }

@@ -1,6 +1,6 @@
-// The MoE kernels: one per phase, and dispatch and combine with both their phases in one launch.
-// Launch each cooperatively, with blocks of a multiple of 32 threads; the end of a call without a
-// combine as one warp.
+// The MoE kernels: one for each phase, one for dispatch with both phases, and one for combine with
+// both phases. Launch these cooperatively, with blocks of a multiple of 32 threads. Launch
+// wv_moe_abandon as one warp.
 #include "abandon.cuh"
 #include "combine_receive.cuh"
 #include "combine_send.cuh"
@@ -24,7 +24,7 @@ WV_EXPORT(wv_moe_combine_receive)
 
 WV_MOE_KERNEL wv_moe_dispatch(wv::DispatchParams p) {
   wv::moe::dispatch_send(p.send);
-  // What the send phase wrote to the handle, before the receive phase of other threads reads it.
+  // Makes what the send phase wrote to the handle visible to the threads of the receive phase.
   wv::grid_sync();
   wv::moe::dispatch_receive(p.receive);
 }

@@ -1,13 +1,12 @@
-// The ways in which the words of a signal get to a peer. Each puts them after the data that they
-// stand for, and after earlier words on the same QP. The team has chosen one of three strategies
-// for all ranks, by the promises of the devices (`MoeContext::order`). A peer whose memory can be
-// reached gets stores instead.
+// The ways in which the words of a signal get to a peer. Each way puts the words after their data
+// and after earlier words on the same QP. The team has chosen one of three strategies for all
+// ranks, by what the devices guarantee (`MoeContext::order`). If this rank can reach the peer's
+// memory, it stores the words instead.
 //
-// A peer sees the words of one QP in the order in which they were sent. A credit that an older one
-// overtook would be lost.
+// A peer must see the words of one QP in the order in which they were sent: an older credit that
+// lands later would overwrite a newer one.
 //
-// Every way of posting stands here once, as a function of its own, and so does every strategy: a
-// kernel calls one of three.
+// Each strategy and each way of posting is one function, which a kernel contains once.
 #pragma once
 
 #include <warpverbs/amo.cuh>
@@ -17,12 +16,12 @@
 
 namespace wv::moe {
 
-/// Slots and signals at a peer, as a phase reaches both: by the QP that carries its kind and set,
-/// or by stores.
+/// Slots and signals at a peer as a phase reaches them: either both by the QP that carries its kind
+/// and set, or both by stores.
 struct There {
   PeerWindow slots, signals;
-  /// Whether this rank stores into the peer's memory itself. Never into one of the two only: words
-  /// keep after data, and all words of a peer in their order.
+  /// True if this rank stores into the peer's memory itself. It stores into both windows or into
+  /// neither: words must stay after their data, and all words to a peer in their order.
   bool direct;
 
   WV_DEVICE There(const Call& call, uint32_t peer)
@@ -36,20 +35,20 @@ struct There {
 };
 
 /// What goes to a peer after the rows that have been posted already: the last rows, then the data
-/// signal. The same for all lanes, but for `rows` and `active`.
+/// signal. All lanes hold equal values, except for `rows` and `active`.
 struct Tail {
   Put rows;
   /// This lane has rows.
   bool active;
-  /// Some lane has.
+  /// At least one lane has rows.
   bool any;
   RemoteAddr signal;
   DataSignal words;
 };
 
-/// When a wait of a send phase for this rank's own HCA ends, for ring space or for rows that must
-/// be there before their signal: the phase does not stand longer without a beat. What an HCA has
-/// not carried for so long is for a peer that does not take it.
+/// Returns when a send phase stops waiting for this rank's own HCA, either for ring space or for
+/// rows that must arrive before their signal. A longer wait would delay the beats of this rank.
+/// Work that an HCA has not carried by then goes to a peer that does not take it.
 WV_DEVICE Deadline for_own_hca(const Call& call) {
   return Deadline::in(call.handle.deadline_ns / 4);
 }
@@ -72,33 +71,35 @@ WV_DEVICE_ONCE Posted write_control(const PeerQp& qp, RemoteAddr to, const Contr
   return signal(Thread{}, qp, to, words, options);
 }
 
-/// The device places writes in the order of one QP: words are inline writes after the data.
+/// The strategy for a device that places the writes of one QP in order: the words are inline writes
+/// after the data.
 ///
-/// Needs: RC in order (IBTA), the signals' keys strict, signals and rows in the same memory.
+/// Needs RC in order (IBTA), strict keys for the signals, and signals and rows in the same memory.
 struct InlineWrite {
-  /// Whole warp.
+  /// Posts the tail of a data signal. Whole warp.
   WV_DEVICE_ONCE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
     const PostOptions options{for_own_hca(call)};
     if (!tail.any) return write_data(qp, tail.signal, tail.words, options);
     return put_signal(Warp{}, qp, tail.rows, tail.signal, tail.words, options, tail.active);
   }
-  /// One thread.
+  /// Posts the words of a control signal. One thread.
   WV_DEVICE static Posted control(const Call&, const PeerQp& qp, RemoteAddr to,
                                   const ControlSignal& words, const PostOptions& options) {
     return write_control(qp, to, words, options);
   }
 };
 
-/// The device keeps atomics, but not writes, after everything that was posted before. So words are
-/// unconditional swaps. Each is seen whole, and may be seen twice without harm.
+/// The strategy for a device that keeps atomics, but not writes, after everything that was posted
+/// before. The words are unconditional swaps. The peer sees each word whole; if it sees a word
+/// twice, that does no harm.
 ///
 /// Needs masked atomics of 8 bytes.
 struct Swap {
-  /// Whole warp: lane 0 the credit, lane 1 the data word after it.
+  /// Posts the tail of a data signal: lane 0 the credit, lane 1 the data word after it. Whole warp.
   WV_DEVICE_ONCE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
     if (tail.any) {
       PostOptions held{for_own_hca(call), false};
-      held.more = true;  // the words ring
+      held.more = true;  // the doorbell of the words covers the rows
       const Posted posted = put_rows(qp, tail.rows, held, tail.active);
       if (posted.status != Status::ok) return posted;
     }
@@ -107,7 +108,7 @@ struct Swap {
                              first ? tail.words.credit : tail.words.data};
     return amo<AmoOp::swap>(Warp{}, qp, word, {for_own_hca(call)}, lane() < 2);
   }
-  /// One thread.
+  /// Posts the words of a control signal. One thread.
   WV_DEVICE_ONCE static Posted control(const Call&, const PeerQp& qp, RemoteAddr to,
                                        const ControlSignal& words, const PostOptions& options) {
     PostOptions held = options;
@@ -130,34 +131,35 @@ struct Swap {
   }
 };
 
-/// Data is in memory when its WQE has completed. So everything on the QP has completed before a
-/// word is posted. A round trip for each signal.
+/// The strategy for any device. Data is in memory when its WQE has completed, so everything on the
+/// QP completes before a word is posted. Each signal costs a round trip.
 struct Flush {
-  /// Whole warp.
+  /// Posts the tail of a data signal. Whole warp.
   WV_DEVICE_ONCE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
     constexpr Warp warp;
     const Posted rows = tail.any ? put_rows(qp, tail.rows, {for_own_hca(call)}, tail.active)
                                  : flush(warp, qp, for_own_hca(call));
     if (rows.status != Status::ok) return rows;
-    // A timeout leaves the ticket: the rows may still arrive, so their staging is in use.
+    // After a timeout the ticket is kept: the rows may still arrive, so their staging memory is in
+    // use.
     const Status status = wait(warp, qp, rows.ticket, for_own_hca(call));
     if (status != Status::ok) return {status, rows.ticket};
     return write_data(qp, tail.signal, tail.words, {for_own_hca(call)});
   }
-  /// One thread. It waits a little also at the end of a phase. A peer that is only slow has long
-  /// taken the words that were sent to it.
+  /// Posts the words of a control signal. One thread. At the end of a phase, too, it waits for a
+  /// short time. A peer that is only slow has long taken the words that were sent to it.
   WV_DEVICE_ONCE static Posted control(const Call& call, const PeerQp& qp, RemoteAddr to,
                                        const ControlSignal& words, const PostOptions& options) {
     Deadline deadline = Deadline::in(call.handle.deadline_ns / 32);
     if (deadline.at_ns < call.deadline.at_ns) deadline = for_own_hca(call);
-    if (options.try_only) deadline = {0};  // what can be left out is, rather than waited for
+    if (options.try_only) deadline = {0};  // words that may be left out are not waited for
     const Status status = quiet(Thread{}, qp, deadline);
     if (status != Status::ok) return {status, {0}};
     return write_control(qp, to, words, {deadline});
   }
 };
 
-/// Posts the tail as the layer's strategy has it. Whole warp.
+/// Posts the tail by the strategy of the layer. Whole warp.
 WV_DEVICE Posted post_tail(const Call& call, const PeerQp& qp, const Tail& tail) {
   switch (call.moe.order) {
     case MoeOrder::swap:
@@ -170,7 +172,7 @@ WV_DEVICE Posted post_tail(const Call& call, const PeerQp& qp, const Tail& tail)
   }
 }
 
-/// Writes words 1 to 3 of the signal at `to` of a peer, or stores them. One thread.
+/// Posts or stores words 1 to 3 of the signal at `to` of a peer. One thread.
 WV_DEVICE Posted post_control(const Call& call, const PeerQp& qp, const There& there, RemoteAddr to,
                               const ControlSignal& words, const PostOptions& options) {
   if (there.direct) return direct::signal<false>(Thread{}, to.addr, words);

@@ -1,33 +1,35 @@
-// What the send phases put at a peer: rows of dispatch from where they were staged, and what
-// combine sends back.
+// What the send phases put at a peer: staged rows of dispatch, and the rows that combine sends
+// back.
 #pragma once
 
 #include "returns.cuh"
 
 namespace wv::moe {
 
-/// One put of a sender: where it lies in the staging window and in the peer's slot window.
+/// One put of a sender: its offsets in the staging window and in the peer's slot window, and its
+/// length.
 struct Piece {
   uint64_t from;
   uint64_t to;
   uint32_t bytes;
 };
 
-/// All that a phase puts at one peer, by number.
+/// All puts of a phase to one peer, by number.
 struct Pieces {
   enum class Of {
-    /// A token each.
+    /// Each piece is a token.
     tokens,
-    /// The rows that go back, which lie one after another on both sides: as many as fit each.
+    /// Each piece is as many returned rows as fit into a put. Returned rows lie one after another
+    /// on both sides.
     returned,
-    /// The row of an expert each: of choice i mod top_k of received row i / top_k, if it lives
-    /// here.
+    /// Each piece is the row of an expert: of choice i mod top_k of received row i / top_k, if the
+    /// expert lives at this rank.
     experts,
   };
   Of of;
   uint32_t count;
 
-  /// Piece `i` for `peer`. False if no piece has this number.
+  /// Computes piece `i` for `peer`. Returns false if no piece has this number.
   WV_DEVICE bool at(const Call& call, uint32_t peer, uint32_t i, Piece* piece) const {
     switch (of) {
       case Of::tokens:
@@ -42,9 +44,9 @@ struct Pieces {
     return false;
   }
 
-  /// The rows that this rank's dispatch has for a peer.
+  /// Returns the pieces for the `rows` rows that this rank's dispatch sends to a peer.
   WV_DEVICE static Pieces of_tokens(uint32_t rows) { return {Of::tokens, rows}; }
-  /// What goes back for `rows` received rows.
+  /// Returns the pieces that go back for `rows` received rows.
   WV_DEVICE static Pieces of_returns(const MoeContext& moe, uint32_t rows) {
     if (returns_of(moe) == Return::rows) return {Of::experts, rows * moe.top_k};
     const uint32_t each = rows_of_a_piece(moe);
@@ -52,7 +54,7 @@ struct Pieces {
   }
 
  private:
-  /// Rows that go back in one put.
+  /// Returns the number of returned rows in one put.
   WV_DEVICE static uint32_t rows_of_a_piece(const MoeContext& moe) {
     const auto row_bytes = static_cast<uint32_t>(moe.combine_row_bytes);
     return row_bytes < COMBINE_PUT_BYTES ? COMBINE_PUT_BYTES / row_bytes : 1;

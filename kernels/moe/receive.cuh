@@ -1,4 +1,5 @@
-// The receive phases' common part: one thread per peer waits for the word of this call.
+// The common part of the receive phases: one thread for each peer waits for the peer's word of this
+// call.
 #pragma once
 
 #include "begin.cuh"
@@ -7,30 +8,31 @@
 
 namespace wv::moe {
 
-/// How the wait for one peer ended, and how long it took; `count` is 0 unless accepted.
+/// How the wait for one peer ended, and how long it took. `count` is 0 unless the word was
+/// accepted.
 struct Arrival {
   Outcome outcome;
   uint32_t count;
   uint64_t waited_ns;
 };
 
-/// How a phase reports to its caller whether rows of each peer are here. In place the caller's mask
-/// loses the peers whose rows are not, and keeps the others as they are. But a call in which this
-/// rank has sent nothing says nothing of its peers, so the mask stays as it was.
+/// The mask by which a phase reports to its caller whether rows of each peer are here. An in-place
+/// mask loses the peers whose rows are not here, and keeps its other entries. If this rank has sent
+/// nothing in the call, the call says nothing about its peers, so an in-place mask stays as it was.
 struct Mask {
-  /// By rank; null: the caller does not want to know.
+  /// Entries by rank. Null: the caller wants no report.
   uint32_t* active;
   bool in_place;
-  /// Whether this rank has sent, in the phases so far.
+  /// True if this rank has sent, in the phases so far.
   bool sent;
 
-  /// One thread for each peer. `differs`: the peer has made the call with other arguments. That is
-  /// no absence, so it keeps its place in the caller's mask.
+  /// Reports one peer; one thread for each peer. `differs`: the peer has made the call with other
+  /// arguments. It is not absent, so it keeps its place in an in-place mask.
   WV_DEVICE void tell(uint32_t peer, bool here, bool differs = false) const {
     if (active == nullptr || (in_place && (here || differs || !sent))) return;
     active[peer] = here;
   }
-  /// No rows are here. The whole grid.
+  /// Reports that no rows are here. The whole grid.
   WV_DEVICE void clear(const Call& call) const {
     for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
       tell(peer, false);
@@ -38,12 +40,12 @@ struct Mask {
   }
 };
 
-/// Looks once for the data word of this call from `peer`: `would_block` if it has not come and
-/// still may.
+/// Looks once for the data word of this call from `peer`. Returns `would_block` if the word has not
+/// come and still may.
 ///
-/// Exactly (epoch, call) is accepted. An older word is ignored. A newer one, or a word that names
-/// the call as not sent, ends the wait at once. No data will come, and no rank is to blame. Words
-/// of the other set or kind say nothing.
+/// Only a word of this epoch and call is accepted, and an older word is ignored. A word of a newer
+/// call, or one that names this call as not sent, ends the wait at once: no data will come, and no
+/// rank is to blame. Words of the other set or kind say nothing.
 WV_DEVICE Status look_for_data(const Call& call, uint32_t peer, Arrival* arrival, bool* foreign) {
   const MoeSignal* const signal = call.signal_from(peer, call.index);
   const uint64_t word = platform::load_relaxed_sys(&signal->data);
@@ -63,9 +65,9 @@ WV_DEVICE Status look_for_data(const Call& call, uint32_t peer, Arrival* arrival
   return Status::would_block;
 }
 
-/// Waits for the data word of every active peer, and calls `settle(peer, arrival)` by one thread
-/// for each, for this rank itself with what `own()` says. A rank that does not take part has not
-/// sent. After the next barrier the whole grid may read the rows.
+/// Waits for the data word of every active peer. One thread for each rank calls `settle(rank,
+/// arrival)`; for this rank itself the arrival is what `own()` returns. A rank that does not take
+/// part counts as not having sent. After the next barrier the whole grid may read the rows.
 template <class Own, class Settle>
 WV_DEVICE void receive_words(const Call& call, Own own, Settle settle) {
   Arrival arrival{};
@@ -104,18 +106,18 @@ WV_DEVICE void receive_words(const Call& call, Own own, Settle settle) {
   }
 }
 
-/// All that the credit of a peer can be, as bits.
+/// The bits of all states that a peer's credit can have.
 inline constexpr uint32_t ANY_CREDIT = ~0u;
 
 /// Calls `body(source, row, slice)` for the received rows of the peers whose credit is one of
-/// `credits`, as bits. They are spread over the warps of the grid. Where they are too few for it,
-/// several warps share a row of `batches` batches. Whole warp.
+/// `credits`, as bits. The rows are spread over the warps of the grid. If there are fewer rows than
+/// warps, several warps share the `batches` batches of a row. Whole warp.
 template <class Body>
 WV_DEVICE void for_received_rows(const Call& call, uint32_t batches, Body body,
                                  uint32_t credits = ANY_CREDIT) {
   constexpr Warp warp;
   const uint32_t ranks = call.ranks(), step = workers();
-  // The counts of 32 sources in one load.
+  // One load gets the counts of 32 sources.
   const auto rows_from = [&](uint32_t base) {
     const uint32_t source = base + lane();
     if (source >= ranks) return 0u;
@@ -126,8 +128,8 @@ WV_DEVICE void for_received_rows(const Call& call, uint32_t batches, Body body,
   uint32_t counted = 0;
   for (uint32_t base = 0; base < ranks; base += 32) counted += rows_from(base);
   const uint32_t each = Slice::each(warp.shuffle(warp.sum_up_to(counted), 31), batches);
-  // Slices of a source begin where those of the one before have ended, so that workers stay in step
-  // over short sources.
+  // The slices of a source begin at the worker after the last slice of the source before, so that
+  // short sources use all workers alike.
   uint32_t start = worker();
   for (uint32_t base = 0; base < ranks; base += 32) {
     const uint32_t rows_of_lane = rows_from(base);
@@ -142,32 +144,35 @@ WV_DEVICE void for_received_rows(const Call& call, uint32_t batches, Body body,
   }
 }
 
-/// Says that this rank has read every slot of the call, or given up: the slots may be used again.
-/// Aborted calls do so, too: a rank that is held in the next call can owe no credit for them.
-/// Writes to the board what the phase has found out. One thread, when all blocks have read.
+/// Notes that this rank has read, or given up, every slot of the call, so that the slots may be
+/// used again. Aborted calls do so too: otherwise a rank that is held in the next call would owe a
+/// credit for them. Also writes to the board what the phase has found out. One thread, when all
+/// blocks have read.
 WV_DEVICE void release(const Call& call) {
-  // Release. The reads of all blocks, which `end_receive` has counted, before the credit that a
-  // later signal carries. Pairs with the peer, whose rows come only after it has seen that credit.
+  // Release. Orders the reads of all blocks, which `end_receive` has counted, before the credit
+  // that a later signal carries. Pairs with the peer, whose rows come only after it has seen that
+  // credit.
   platform::fence_release_sys();
   call.moe.released[call.kind] = call.call;
-  // Release. The board's other words before the last one; pairs with the acquire load of the host.
+  // Release. Orders the board's other words before `publish_finished`; pairs with the acquire load
+  // of the host.
   if (publish_suspects(call)) platform::fence_release_sys();
-  // The last word to the host, which then takes for granted that the call touches nothing any more.
+  // After this last word the host takes for granted that the call touches nothing any more.
   if (call.phase == COMBINE_RECEIVE || (call.handle.combine_flags & COMBINE_NONE) != 0) {
     call.moe.ended[call.set()] = call.call;
     publish_finished(call.moe);
   }
 }
 
-/// Ends a receive phase: the last block to come releases the slots. No block waits.
+/// Ends a receive phase: the last block to arrive releases the slots. No block waits.
 WV_DEVICE void end_receive(const Call& call) {
   block_sync();
   if (thread_in_block() != 0) return;
-  // Release. What this block has read and written before its count; pairs with the fence below of
-  // the last block to count.
+  // Release. Orders what this block has read and written before its count; pairs with the fence
+  // below of the last block to count.
   platform::fence_acq_rel();
   if (platform::add_relaxed(&call.moe.left, 1u) + 1 != grid_blocks()) return;
-  // Acquire. What the other blocks did before they counted.
+  // Acquire. Orders what the other blocks did before they counted before what follows.
   platform::fence_acq_rel();
   release(call);
 }

@@ -1,9 +1,10 @@
 // Rows in batches: a thread that copies, casts or sums has several loads of 16 bytes in flight.
-// Little's law says how many: H200 moves 4 TB/s and answers a load after 0.7 us, so 21 KB must be
-// in flight on each of its 132 multiprocessors. A batch of one row and 512 threads have 32 KB.
+// Little's law gives the number: an H200 moves 4 TB/s and answers a load after 0.7 us, so each of
+// its 132 multiprocessors must have 21 KB in flight. 512 threads with a batch of one row each have
+// 32 KB.
 //
-// A load from device memory takes as long as thousands of instructions. All loads of a batch are
-// issued before the first of them is used, and `./x sass` looks at what the compiler made of it.
+// A load from device memory takes as long as thousands of instructions. So all loads of a batch are
+// issued before the first result is used, and `./x sass` checks that in the compiler's output.
 #pragma once
 
 #include <warpverbs/coop.cuh>
@@ -12,22 +13,24 @@
 
 namespace wv::moe {
 
-/// Vectors of a batch: loads that each thread has in flight.
+/// The number of vectors in a batch: the loads that each thread has in flight.
 inline constexpr uint32_t BATCH = 4;
-/// The same where little is done with them, so that registers are left.
+/// The number of vectors in a batch where a thread does little with them, and so has registers for
+/// more.
 inline constexpr uint32_t LONG_BATCH = 8;
 
-/// A batch of the vectors of a row, as one lane of the warp sees it: every 32nd vector is its own.
+/// A batch of the vectors of a row, as one lane of the warp sees it: each lane owns every 32nd
+/// vector.
 struct Batch {
   /// This lane's first vector.
   uint32_t first;
-  /// Vectors of the row, at least 1.
+  /// The number of vectors of the row, at least 1.
   uint32_t vectors;
 
   WV_DEVICE uint32_t at(uint32_t k) const { return first + 32 * k; }
   WV_DEVICE bool has(uint32_t k) const { return at(k) < vectors; }
-  /// Bytes loaded for vector `k`: the last one of the row stands for those after it, so that no
-  /// load hangs on a branch.
+  /// Returns the vector to load for vector `k`. The last vector of the row stands for all after it,
+  /// so that no load depends on a branch.
   WV_DEVICE uint32_t source(uint32_t k) const { return has(k) ? at(k) : vectors - 1; }
 };
 
@@ -49,27 +52,29 @@ struct Vectors {
   }
 };
 
-/// Batches of N vectors for each lane, of a row of `vectors` vectors.
+/// Returns the number of batches, of N vectors for each lane, in a row of `vectors` vectors.
 template <uint32_t N>
 WV_DEVICE uint32_t batches_of(uint32_t vectors) {
   return (vectors + 32 * N - 1) / (32 * N);
 }
 
-/// The batches of a row that one of several warps works on: every `count`-th from number `first`.
+/// The batches of a row that one of several warps works on: every `count`-th batch, beginning with
+/// number `first`.
 struct Slice {
   uint32_t first = 0, count = 1;
 
-  /// Warps for each of `rows` rows of `batches` batches, so that a few rows keep the grid busy.
+  /// Returns how many warps share each of `rows` rows of `batches` batches, so that a few rows keep
+  /// the grid busy.
   WV_DEVICE static uint32_t each(uint32_t rows, uint32_t batches) {
     const uint32_t warps = rows != 0 ? grid_warps() / rows : 1;
     return warps < 1 ? 1 : warps < batches ? warps : batches;
   }
-  /// Returns whether this warp does what is done once for each row.
+  /// Returns whether this warp does the work that is done once for each row.
   WV_DEVICE bool is_first() const { return first == 0; }
 };
 
-/// Calls `body(batch)` for the batches of `slice`, of N vectors for each lane, of a row of
-/// `vectors` 16-byte vectors. Whole warp.
+/// Calls `body(batch)` for the batches of `slice` of a row. A batch has N vectors for each lane,
+/// the row `vectors` vectors of 16 bytes. Whole warp.
 template <uint32_t N, class Body>
 WV_DEVICE void for_batches(uint32_t vectors, Body body, Slice slice = {}) {
   for (uint32_t base = slice.first * 32 * N; base < vectors; base += slice.count * 32 * N) {
@@ -87,8 +92,8 @@ WV_DEVICE void copy(uint64_t to, uint64_t from, uint64_t bytes, Slice slice = {}
   for_batches<LONG_BATCH>(static_cast<uint32_t>(bytes / 16), copy_batch, slice);
 }
 
-/// Copies `slice` of `bytes` (a multiple of 16, not 0) from one row to the rows `to` of those lanes
-/// that have one. The row is loaded once. Whole warp.
+/// Copies `slice` of `bytes` (a multiple of 16, not 0) from one row to row `to` of each lane with
+/// `has`. The row is loaded once. Whole warp.
 WV_DEVICE void copy_to_lanes(bool has, uint64_t to, uint64_t from, uint64_t bytes, Slice slice) {
   constexpr Warp warp;
   const uint32_t lanes = warp.ballot(has);
@@ -103,10 +108,10 @@ WV_DEVICE void copy_to_lanes(bool has, uint64_t to, uint64_t from, uint64_t byte
   for_batches<LONG_BATCH>(static_cast<uint32_t>(bytes / 16), copy_batch, slice);
 }
 
-/// Rows that are added up, each by the lane of its number: at most 32.
+/// Up to 32 rows that are added up. Lane i holds the address and weight of row i.
 class Terms {
  public:
-  /// Takes the rows of those lanes of `from` that have one, in the order of the lanes. Whole warp.
+  /// Takes `row` of each lane with `has`, in the order of the lanes. Whole warp.
   WV_DEVICE void take(bool has, uint64_t row, float weight) {
     constexpr Warp warp;
     const uint32_t bits = platform::float_bits(weight);
@@ -123,20 +128,21 @@ class Terms {
   }
   WV_DEVICE void clear() { count_ = 0; }
 
-  /// Adds up the rows of `vectors` vectors in the order in which they were taken, and multiplies by
-  /// `scale`. Stores the sum, rounded once, at `out`: the batches of `slice`. Whole warp.
+  /// Adds up the rows, of `vectors` vectors each, in the order in which they were taken, and
+  /// multiplies the sum by `scale` if `scaled`. Stores the batches of `slice` of the sum, rounded
+  /// once, at `out`. Whole warp.
   ///
-  /// @tparam WEIGHTED  each row counts with its weight.
+  /// @tparam WEIGHTED  true if each row is multiplied by its weight.
   template <bool WEIGHTED>
   WV_DEVICE void add_up(uint32_t vectors, platform::Vec16* out, bool scaled, float scale,
                         Slice slice) const {
-    // One row has registers for a long batch; of more, two are loaded together.
+    // For one row there are registers for a long batch. Of several rows, two are loaded together.
     if (count_ == 1) return add_up<WEIGHTED, LONG_BATCH, 1>(vectors, out, scaled, scale, slice);
     add_up<WEIGHTED, BATCH, 2>(vectors, out, scaled, scale, slice);
   }
 
  private:
-  /// In batches of N vectors, ROWS rows at a time.
+  /// Adds up the rows in batches of N vectors, ROWS rows at a time.
   template <bool WEIGHTED, uint32_t N, uint32_t ROWS>
   WV_DEVICE void add_up(uint32_t vectors, platform::Vec16* out, bool scaled, float scale,
                         Slice slice) const {
@@ -155,7 +161,7 @@ class Terms {
     for_batches<N>(vectors, add_batch, slice);
   }
 
-  /// Adds rows `term` to `term + ROWS - 1`, all of which are loaded before the first is added.
+  /// Adds rows `term` to `term + ROWS - 1`. All of them are loaded before the first is added.
   template <bool WEIGHTED, uint32_t N, uint32_t ROWS>
   WV_DEVICE void add(const Batch& batch, uint32_t term, Floats* sums) const {
     constexpr Warp warp;
@@ -177,10 +183,10 @@ class Terms {
     }
   }
 
-  /// Of the row whose number is that of this lane.
+  /// The address of row `lane()`, and the bits of its weight.
   uint64_t row_ = 0;
   uint32_t weight_ = 0;
-  /// Rows, the same in all lanes.
+  /// The number of rows, equal in all lanes.
   uint32_t count_ = 0;
 };
 

@@ -1,4 +1,5 @@
-// The send phases' common part: wait for a credit, put rows, put the data signal after them.
+// The common part of the send phases: wait for a credit, put rows, put the data signal after the
+// rows.
 #pragma once
 
 #include "begin.cuh"
@@ -7,48 +8,49 @@
 
 namespace wv::moe {
 
-/// Sends `peer` what this rank has released, if it does not know. Whole warp.
+/// Sends `peer` what this rank has released, unless the peer was told before. Whole warp.
 WV_DEVICE void tell(const Call& call, uint32_t peer) {
   PeerQp qp;
   if (lane() != 0 || !call.is_member(peer)) return;
   const MoePeer& state = call.moe.peers[peer];
   if (state.told == own_credit(call.moe)) return;
   PostOptions options{for_own_hca(call)};
-  // A ring whose work no HCA carries has no room, and the peer learns by a later word.
+  // If no HCA carries the ring's work, the ring has no room. Then a later word tells the peer.
   options.try_only = state.suspect != 0 || state.late != 0;
   if (call.open(peer, &qp) == Status::ok) control(call, qp, peer, options);
 }
 
-/// Tells `peer` that this rank sends it nothing in this call. One thread calls this.
+/// Tells `peer` that this rank sends it nothing in this call. One thread.
 WV_DEVICE void tell_skipped(const Call& call, const PeerQp& qp, uint32_t peer) {
   mark_skipped(call, peer);
   PostOptions options{for_own_hca(call)};
-  // The ring to a rank that is gone fills with such words, and its HCA takes long to report that.
-  // No rank waits for one that is masked or a suspect. So these words may be left out: the next one
-  // says all that this one does. With flush none is posted before the last has arrived.
+  // The ring to a rank that is gone fills with such words, and the HCA takes long to report that
+  // rank. So a word to a peer that is masked or a suspect does not wait for ring space and may be
+  // left out: the next word says all that this one does. With flush no word is posted before the
+  // last one has arrived, so words cannot fill the ring.
   const MoePeer& state = call.moe.peers[peer];
   const bool awaited = call.is_active(peer) || call.handle.aborted != 0;
   const bool late = !awaited || state.suspect != 0;
-  // Nor does this rank wait again for an HCA that does not carry what it has.
+  // This rank also does not wait again for an HCA that does not carry its work.
   options.try_only = (late && call.moe.order != MoeOrder::flush) || state.late != 0;
-  // A QP that refuses it is in error: the peer then learns from its own deadline.
+  // A QP that refuses the word is in error: then the peer's own deadline ends its wait.
   control(call, qp, peer, options);
 }
 
-/// Sends nothing to `peer` in this call, and says so. Whole warp.
+/// Sends nothing to `peer` in this call, and tells the peer so. Whole warp.
 WV_DEVICE Outcome skip(const Call& call, const PeerQp& qp, uint32_t peer) {
   if (lane() == 0) tell_skipped(call, qp, peer);
   return Outcome::skipped;
 }
 
-/// Says again that nothing comes of the calls right before this one that ended `aborted`. Whole
-/// warp.
+/// Tells `peer` again that this rank sends nothing in the calls right before this one that ended
+/// `aborted`. Whole warp.
 ///
-/// Each of them has said so to the members of the view that it found when it gave up. The change
-/// for which it was held may take a rank in, or unite one with this rank. That rank was no member
-/// of the old view. It waits for that call, and would go on waiting while this rank waits for it in
-/// a later one. Older calls than the two before this one are named with these, and those that sent
-/// rows never.
+/// Each of these calls has told the members of the view that it found when it gave up. The change
+/// for which the call was held may take in a rank that was no member of that view, or unite one
+/// with this rank. That rank waits for the call, and would go on waiting while this rank waits for
+/// it in a later call. The same words also name older calls than the two before this one, and never
+/// calls that sent rows.
 WV_DEVICE_COLD void tell_aborted(const Call& call, uint32_t peer) {
   if (lane() != 0 || !call.is_member(peer)) return;
   for (uint32_t back = call.moe.untold; back > 0; --back) {
@@ -60,7 +62,7 @@ WV_DEVICE_COLD void tell_aborted(const Call& call, uint32_t peer) {
   }
 }
 
-/// A post to `peer` was refused. Whole warp.
+/// Records that a post to `peer` was refused. Whole warp.
 WV_DEVICE_COLD Outcome fail(const Call& call, uint32_t peer, Status status) {
   if (lane() != 0) return Outcome::failed;
   suspect(call, peer);
@@ -68,7 +70,7 @@ WV_DEVICE_COLD Outcome fail(const Call& call, uint32_t peer, Status status) {
   return Outcome::failed;
 }
 
-/// What one send phase knows of one peer.
+/// What a send phase needs to reach one peer.
 struct Way {
   PeerQp qp;
   There there;
@@ -79,7 +81,7 @@ struct Way {
         there(call, peer),
         staging(rail_window(call.team, call.moe.staging, there.slots)) {}
 
-  /// `piece` as a put. False if it is not inside the windows.
+  /// Makes `piece` a put. Returns false if the piece is not inside the windows.
   WV_DEVICE bool resolve(const Piece& piece, Put* put) const {
     put->bytes = piece.bytes;
     return there.slots.at(piece.to, piece.bytes, &put->dst) &&
@@ -87,11 +89,11 @@ struct Way {
   }
 };
 
-/// What one lane puts next, of pieces `base` to `base` + 31.
+/// The put of this lane, among pieces `base` to `base` + 31.
 struct Turn {
   Put put;
   bool active;
-  /// Some lane has something; all that they have is inside the windows.
+  /// `any`: some lane has a put. `inside`: all puts are inside the windows.
   bool any, inside;
 
   WV_DEVICE Turn(const Call& call, const Way& way, uint32_t peer, const Pieces& pieces,
@@ -105,11 +107,11 @@ struct Turn {
   }
 };
 
-/// Posts the pieces, and after them the signal, as the layer's strategy has it. Whole warp.
+/// Posts the pieces, and then the signal by the strategy of the layer. Whole warp.
 WV_DEVICE Posted post_rows(const Call& call, const Way& way, uint32_t peer, const Pieces& pieces,
                            Tail* tail) {
-  // The last pieces share their doorbell with the signal, so groups of 32 lanes are posted one step
-  // late.
+  // The last pieces share their doorbell with the signal. So each group of 32 pieces is posted only
+  // when the next group is known.
   Ticket last{0};
   for (uint32_t base = 0; base < pieces.count; base += 32) {
     const Turn turn(call, way, peer, pieces, base);
@@ -129,7 +131,7 @@ WV_DEVICE Posted post_rows(const Call& call, const Way& way, uint32_t peer, cons
   return posted.ticket.index != 0 ? posted : Posted{posted.status, last};
 }
 
-/// Stores the pieces, and after them the signal. Whole warp.
+/// Stores the pieces, and then the signal. Whole warp.
 WV_DEVICE_ONCE Posted store_rows(const Call& call, const Way& way, uint32_t peer,
                                  const Pieces& pieces, const Tail& tail) {
   constexpr Warp warp;
@@ -142,10 +144,10 @@ WV_DEVICE_ONCE Posted store_rows(const Call& call, const Way& way, uint32_t peer
   return direct::signal<false>(warp, tail.signal.addr, tail.words);
 }
 
-/// Sends `count` rows to `peer` as `pieces`, then the data signal after them. Whole warp.
+/// Sends `count` rows to `peer` as `pieces`, then the data signal. Whole warp.
 ///
-/// The credit has come, and the phase holds a guard. A QP that refuses work ends in `failed`; the
-/// call then counts as not sent, since its data word is missing.
+/// The caller has the credit, and the phase holds a guard. If the QP refuses work, the outcome is
+/// `failed`. Then the call counts as not sent, since its data word is missing.
 WV_DEVICE_ONCE Outcome send(const Call& call, uint32_t peer, uint32_t count, const Pieces& pieces) {
   PeerQp qp;
   Status status = call.open(peer, &qp);
@@ -160,12 +162,12 @@ WV_DEVICE_ONCE Outcome send(const Call& call, uint32_t peer, uint32_t count, con
     posted = way.there.direct ? store_rows(call, way, peer, pieces, tail)
                               : post_rows(call, way, peer, pieces, &tail);
   }
-  // What reads the staging rows may be under way also after a failure.
+  // Also after a failure, posted work may still read the staging rows.
   if (lane() == 0 && posted.ticket.index != 0) {
     MoePeer& state = call.moe.peers[peer];
     state.ticket[call.index] = posted.ticket.is_done() ? 0 : posted.ticket.index;
     if (call.kind == KIND_DISPATCH) state.buffer[call.set()] = call.buffer;
-    // A wait for it that has been in vain is not repeated by a later phase.
+    // Later phases do not repeat a wait for this work that was in vain.
     const uint32_t bit = 1u << call.index;
     state.late = posted.status == Status::timeout ? state.late | bit : state.late & ~bit;
   }
@@ -177,7 +179,7 @@ WV_DEVICE_ONCE Outcome send(const Call& call, uint32_t peer, uint32_t count, con
   return Outcome::sent;
 }
 
-/// Waits for the credits that are missing, for each peer once. The whole grid, between barriers.
+/// Waits once for each peer whose credit is missing. The whole grid, between barriers.
 WV_DEVICE_ONCE void await_credits(const Call& call) {
   const auto is_awaited = [&](uint32_t peer) {
     const uint32_t credit = call.moe.peers[peer].credit;
@@ -187,7 +189,7 @@ WV_DEVICE_ONCE void await_credits(const Call& call) {
     const bool there = !is_awaited(peer) || look_for_credit(call, peer) == GIVEN;
     return there ? Status::ok : Status::would_block;
   };
-  // No beat of a peer brings this rank's work to it.
+  // A beat of the peer says nothing about whether this rank's HCA carries its work.
   const auto heeds = [&](uint32_t peer) { return call.moe.peers[peer].credit != FLYING; };
   const auto settle = [&](uint32_t peer, Status status) {
     MoePeer& state = call.moe.peers[peer];
@@ -202,13 +204,13 @@ WV_DEVICE_ONCE void await_credits(const Call& call) {
     }
   };
   await_peers(call, look, settle, heeds);
-  // Those that were only beaten.
+  // Drops the guards of peers that this phase only sent beats.
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
     if (call.moe.peers[peer].credit == GIVEN) leave_peer(call, peer);
   }
 }
 
-/// Sends `peer` a word that nothing comes, if its QPs may be used. Whole warp.
+/// Tells `peer`, if its QPs may be used, that nothing comes. Whole warp.
 WV_DEVICE_ONCE Outcome skip(const Call& call, uint32_t peer) {
   PeerQp qp;
   if (call.open(peer, &qp) == Status::ok) return skip(call, qp, peer);
@@ -216,13 +218,14 @@ WV_DEVICE_ONCE Outcome skip(const Call& call, uint32_t peer) {
   return Outcome::skipped;
 }
 
-/// Sends every peer what it gets. A peer that takes part gets `rows(peer)`, by the whole warp. In
-/// three cases a member gets a word that nothing comes. The caller has masked it, its credit does
-/// not come in time, or the call is refused. Others get nothing. The whole grid calls `restage()`
-/// after it has waited for credits, where some were missing. `keep(peer, outcome)` takes an outcome
-/// down, by one thread. The whole grid; it drops the guards of the phase.
+/// Sends each peer its rows or a word. The whole grid. `rows(peer)` sends rows to a peer that takes
+/// part; a whole warp calls it. A member gets a word that nothing comes in three cases: the caller
+/// has masked it, its credit does not come in time, or the call is refused. Ranks that are no
+/// members get nothing. If credits were missing, the whole grid calls `restage()` after the wait
+/// for them. One thread calls `keep(peer, outcome)` to record an outcome. The guards of the phase
+/// are dropped.
 ///
-/// Every peer that gives credit has its rows before this rank waits for any.
+/// Every peer whose credit is there gets its rows before this rank waits for any peer.
 template <class Rows, class Restage, class Keep>
 WV_DEVICE void send_to_peers(Call& call, Rows rows, Restage restage, Keep keep) {
   constexpr Warp warp;
@@ -239,7 +242,7 @@ WV_DEVICE void send_to_peers(Call& call, Rows rows, Restage restage, Keep keep) 
     } else {
       outcome = skip(call, peer);
     }
-    warp.sync();  // all lanes have looked at what the leader takes away now
+    warp.sync();  // all lanes have read what the leader now takes away
     if (warp.leader()) {
       keep(peer, outcome);
       const bool tells = outcome != Outcome::none && peer != call.rank();
@@ -262,7 +265,8 @@ WV_DEVICE void send_to_peers(Call& call, Rows rows, Restage restage, Keep keep) 
   await_credits(call);
   grid_sync();
   restage();
-  // The deadline of the phase may have passed. What waits now has time of its own.
+  // The deadline of the phase may have passed, so the posts that follow have a deadline of their
+  // own.
   call.deadline = for_own_hca(call);
   for (uint32_t peer = worker(); peer < call.ranks(); peer += workers()) {
     const uint32_t credit = warp.broadcast(call.moe.peers[peer].credit);

@@ -6,7 +6,8 @@
 
 namespace wv::moe {
 
-/// Address of row `row` from `source`; this rank's own rows are read where they were staged.
+/// Returns the address of row `row` from `source`. Rows of this rank itself are read where they
+/// were staged.
 WV_DEVICE uint64_t slot_of(const Call& call, uint32_t source, uint32_t row) {
   if (source == call.rank()) {
     const uint32_t token = call.handle.token_of[uint64_t{source} * call.moe.max_tokens + row];
@@ -15,18 +16,18 @@ WV_DEVICE uint64_t slot_of(const Call& call, uint32_t source, uint32_t row) {
   return call.moe.slots.base + call.dispatch_slot(source, row);
 }
 
-/// Rows of a tile: one for each bit of a word.
+/// The number of rows of a tile: one for each bit of a word.
 inline constexpr uint32_t TILE_ROWS = 32;
 
 /// Up to `TILE_ROWS` received rows of one source, one after another.
 struct Tile {
   uint32_t number;
   uint32_t source;
-  /// Its first row, and how many it has.
+  /// The first row of the tile, and the number of its rows.
   uint32_t first, rows;
 };
 
-/// Tiles of one source, empty ones included; of all sources.
+/// Returns the number of tiles of one source, or of all sources, empty tiles included.
 WV_DEVICE uint32_t tiles_each(const Call& call) {
   return (call.moe.max_tokens + TILE_ROWS - 1) / TILE_ROWS;
 }
@@ -44,21 +45,22 @@ WV_DEVICE void for_tiles(const Call& call, Body body) {
   }
 }
 
-/// One choice of one row of a tile: a lane has each, and the lanes of a row lie side by side.
+/// How the choices of a tile's rows are spread over lanes: one choice for each lane, and the
+/// choices of a row in neighbouring lanes.
 struct Choices {
-  /// Lanes of a row: the least power of two from `top_k` on.
+  /// The number of lanes of a row: the least power of two that is at least `top_k`.
   uint32_t width;
 
   WV_DEVICE explicit Choices(const MoeContext& moe)
       : width(moe.top_k > 1 ? 1u << (32 - __clz(moe.top_k - 1)) : 1) {}
 
   WV_DEVICE uint32_t number() const { return lane() % width; }
-  /// The lanes of this lane's row, as bits.
+  /// Returns the lanes of this lane's row, as bits.
   WV_DEVICE uint32_t lanes() const {
     return width == 32 ? ~0u : ((1u << width) - 1) << lane() / width * width;
   }
-  /// Calls `body(row)` for the rows of a tile, spread over the warps of the block; the row is that
-  /// of this lane, and may lie after those that the tile has. Whole warp.
+  /// Calls `body(row)` with this lane's row, for the rows of a tile, spread over the warps of the
+  /// block. `row` may lie after the last row of the tile. Whole warp.
   template <class Body>
   WV_DEVICE void for_rows(const Tile& tile, Body body) const {
     const uint32_t together = 32 / width;
@@ -69,13 +71,14 @@ struct Choices {
   }
 };
 
-/// What a fault keeps of two shapes that differ: the tag of the peer's, and that of this rank's.
+/// Returns what a fault records of two shapes that differ: the tag of the peer's shape, and the tag
+/// of this rank's.
 WV_DEVICE uint32_t tags_with(const Call& call, uint32_t theirs) {
   return theirs << 16 | call.shape().tag;
 }
 
-/// Copies the headers of a tile to the handle, as far as all in them is in range: they come from a
-/// peer, and are used for addresses. Whole block.
+/// Copies the headers of a tile to the handle. A header comes from a peer and is used for
+/// addresses, so values out of range are refused. Whole block.
 WV_DEVICE void read_headers(const Call& call, const Tile& tile) {
   constexpr Warp warp;
   const MoeContext& moe = call.moe;
@@ -84,24 +87,25 @@ WV_DEVICE void read_headers(const Call& call, const Tile& tile) {
   choices.for_rows(tile, [&](uint32_t in_tile) {
     const bool has = in_tile < tile.rows;
     const bool exists = has && k < top_k;
-    // Lanes after the rows or the choices load what others do, so that no load hangs on a branch.
+    // A lane without a row or choice loads that of another lane, so that no load depends on a
+    // branch.
     const uint32_t row = tile.first + (has ? in_tile : 0), choice = exists ? k : 0;
     const uint64_t at = uint64_t{tile.source} * moe.max_tokens + row;
     const auto* const header = reinterpret_cast<const uint32_t*>(slot_of(call, tile.source, row));
     const uint32_t word = header[Header::TOKEN], number = header[Header::CALL];
     const uint32_t expert = header[Header::EXPERTS + choice];
     const uint32_t weight = header[Header::EXPERTS + top_k + choice];
-    const bool chosen = exists && expert != NONE;  // else -1: no choice
+    const bool chosen = exists && expert != NONE;  // expert -1 is no choice
     const bool inside = chosen && expert < slots;
     const ExpertHome home = call.view.homes[inside ? expert : 0];
     const bool here = inside && home.rank == call.rank();
-    // Lanes without an expert of this rank take values that no slot has.
+    // Each lane without an expert of this rank takes a value that no slot has.
     const uint32_t same = warp.match(here ? expert : (1u << 31) + lane()) & choices.lanes();
     const bool wrong = (chosen && !inside) || (here && (same & (same - 1)) != 0);
     const bool wrongs = (warp.ballot(wrong) & choices.lanes()) != 0;
     const auto found = static_cast<uint32_t>(__popc(warp.ballot(here) & choices.lanes()));
     const uint32_t token = word & Header::TOKEN_MASK;
-    // A tag that is none at all says nothing of the peer's call.
+    // If the token number is out of range, the tag says nothing about the peer's call.
     const bool other = token < moe.max_tokens && word >> Header::TAG_SHIFT != call.shape().tag;
     const bool fits = token < call.shape().max_tokens && number == call.call;
     const bool good = fits && !other && !wrongs;
@@ -119,17 +123,18 @@ WV_DEVICE void read_headers(const Call& call, const Tile& tile) {
   });
 }
 
-/// In `MoePick::row`: the rest is the number within the tile, and not yet that of the expert's row.
+/// The bit of `MoePick::row` that says: the other bits are the row's number in the tile, not yet
+/// its number at the expert.
 inline constexpr uint32_t IN_TILE = 1u << 31;
 
-/// The rows of a tile that go to each of some local experts, as bits.
+/// For each of up to 256 local experts, the rows of a tile that go to it, as bits.
 struct ExpertRows {
   static constexpr uint32_t EXPERTS = 256;
   uint32_t of[EXPERTS];
 };
 
 /// Counts the rows of a tile that go to each local expert, and numbers them from 0 in their order.
-/// `MoePick::row` holds the number until `spread`. Whole block, after `read_headers` of the tile.
+/// `MoePick::row` holds that number until `spread`. Whole block, after `read_headers` of the tile.
 WV_DEVICE void count_picks(const Call& call, const Tile& tile) {
   WV_SHARED(ExpertRows, rows);
   const MoeContext& moe = call.moe;
