@@ -1,9 +1,10 @@
 // Atomics on words of a peer: fetch-add, compare-swap, swap, and, or, exclusive or, on 4 and 8
 // bytes.
 //
-// Atomic against each other and against other NICs' operations at the peer, if they go through the
-// peer's one HCA. Against loads, stores and atomics of the peer's own kernels they are as atomic as
-// its PCIe is; keep to one kind for a word.
+// These operations are atomic against each other and against other NICs' operations on the peer's
+// memory, if all go through the peer's one HCA. Against loads, stores and atomics of the peer's own
+// kernels they are only as atomic as the peer's PCIe is. So access a word either by NICs or by
+// kernels.
 #pragma once
 
 #include "detail/atomic.cuh"
@@ -11,16 +12,16 @@
 
 namespace wv {
 
-/// What one thread or lane asks for. T has 4 or 8 bytes.
+/// The operation of one thread or lane. T has 4 or 8 bytes.
 template <class T>
 struct Amo {
   /// The word, at a multiple of its size.
   RemoteAddr dst;
   T value;
-  /// For compare_swap.
+  /// The value that compare_swap expects.
   T compare{};
-  /// Where the old value goes, at a multiple of its size, to be read with `amo_result`. Address 0:
-  /// the caller does not want it.
+  /// Where the old value goes, at a multiple of its size; read it with `amo_result`. Address 0: the
+  /// caller does not want the old value.
   LocalAddr result{};
 };
 
@@ -29,8 +30,8 @@ struct Amo {
 /// place of its own.
 ///
 /// The operation takes effect after everything that was posted before on this QP. The old value is
-/// in its place when `wait_data` has returned `ok` for the ticket. The library never repeats an
-/// atomic: after an error it may or may not have happened.
+/// at `result` when `wait_data` has returned `ok` for the ticket. The library never repeats an
+/// atomic: after an error the operation may or may not have happened.
 ///
 /// A call takes one WQEBB per thread. For `swap`, `and` and `or` of 8 bytes it takes two per thread
 /// and one more.
@@ -56,19 +57,19 @@ WV_DEVICE Posted amo(Scope scope, const Q& qp, const Amo<T>& what, const PostOpt
       detail::write_amo<Op>(qp, index + (WIDE ? 2 : 1) * uint64_t{place.before},
                             wqe::control(end, first), what.dst, what.value, what.compare, result);
     }
-    // The CQE of a WQE of two WQEBBs would name the first one.
+    // The CQE of a WQE of two WQEBBs would name its first WQEBB, so a NOP reports the completion.
     if (WIDE && scope.leader()) wqe::write_nop(qp, index + n - 1, wqe::control(last, false));
   });
 }
 
-/// The old value that an atomic on `qp` left at `result`, in the byte order of numbers. After
-/// `wait_data`.
+/// Returns the old value that an atomic on `qp` left at `result`, in the byte order of the CPU.
+/// Call this after `wait_data`.
 template <class T, class Q>
 WV_DEVICE T amo_result(const Q& qp, const T* result) {
   static_assert(detail::IS_AMO_WORD<T>, "4 or 8 bytes");
   using Word = detail::AmoWord<T>;
   Word word = platform::load_relaxed_sys(reinterpret_cast<const Word*>(result));
-  // Of 4 bytes it is big-endian on every device.
+  // An old value of 4 bytes is big-endian on every device.
   const bool be = sizeof(T) == 4 || (detail::atomics(qp.context) & ATOMIC_RESULT_BE) != 0;
   if (be) word = platform::byteswap(word);
   T value;

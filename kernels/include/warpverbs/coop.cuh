@@ -1,5 +1,5 @@
-// The scope of a call: one thread, the 32 lanes of a warp together, or all threads of a block. The
-// only file that reads threadIdx and its like.
+// The scope of a call: one thread, the 32 lanes of a warp together, or all threads of a block. No
+// other file reads threadIdx, blockIdx, blockDim or gridDim.
 //
 // Every thread of a scope makes a call that takes the scope, converged, with the same QP. Each
 // thread brings its own arguments, and all get the same result.
@@ -12,72 +12,73 @@
 
 namespace wv {
 
-/// This thread's place in its block, x only.
+/// Returns this thread's index in its block. Blocks and grids have one dimension, x.
 WV_DEVICE uint32_t thread_in_block() { return threadIdx.x; }
-/// Threads of a block.
+/// Returns the number of threads of a block.
 WV_DEVICE uint32_t block_threads() { return blockDim.x; }
-/// This block's place in the grid.
+/// Returns this block's index in the grid.
 WV_DEVICE uint32_t block_in_grid() { return blockIdx.x; }
-/// Blocks of the grid.
+/// Returns the number of blocks of the grid.
 WV_DEVICE uint32_t grid_blocks() { return gridDim.x; }
-/// This thread's place in the grid.
+/// Returns this thread's index in the grid.
 WV_DEVICE uint32_t thread_in_grid() { return blockIdx.x * blockDim.x + threadIdx.x; }
-/// Threads of the grid.
+/// Returns the number of threads of the grid.
 WV_DEVICE uint32_t grid_threads() { return gridDim.x * blockDim.x; }
-/// This thread's warp in its block.
+/// Returns the index of this thread's warp in its block.
 WV_DEVICE uint32_t warp_in_block() { return threadIdx.x / 32; }
-/// Warps of a block; the last one may have fewer than 32 lanes.
+/// Returns the number of warps of a block. The last warp may have fewer than 32 lanes.
 WV_DEVICE uint32_t block_warps() { return (blockDim.x + 31) / 32; }
-/// This thread's place in its warp.
+/// Returns this thread's index in its warp.
 WV_DEVICE uint32_t lane() { return threadIdx.x % 32; }
 /// Waits for all threads of the block; orders memory among them.
 WV_DEVICE void block_sync() { __syncthreads(); }
 /// Waits for all threads of the grid; orders memory among them. Cooperative launches only.
 WV_DEVICE void grid_sync() { platform::grid_sync(); }
-/// This thread's warp in the grid, if blocks have a multiple of 32 threads.
+/// Returns the index of this thread's warp in the grid, if blocks have a multiple of 32 threads.
 WV_DEVICE uint32_t warp_in_grid() { return blockIdx.x * block_warps() + warp_in_block(); }
-/// Warps of the grid.
+/// Returns the number of warps of the grid.
 WV_DEVICE uint32_t grid_warps() { return gridDim.x * block_warps(); }
 
-/// Those threads of a scope that raise a flag.
+/// The number of threads of a scope that raise a flag, and this thread's place among them.
 struct Place {
-  /// How many.
+  /// The number of threads that raise the flag.
   uint32_t count;
-  /// How many of them come before this thread.
+  /// The number of these threads that come before this thread.
   uint32_t before;
 };
 
-/// One thread by itself.
+/// The scope of one thread by itself.
 struct Thread {
-  /// The thread that acts for the scope.
+  /// Returns whether this thread is the one that acts for the scope.
   WV_DEVICE bool leader() const { return true; }
   /// Waits for the scope; orders memory among its threads.
   WV_DEVICE void sync() const {}
-  /// The leader's value.
+  /// Returns the leader's value.
   template <class T>
   WV_DEVICE T broadcast(T value) const {
     return value;
   }
-  /// In how many threads `flag` is set; whether in any.
+  /// Returns in how many threads `flag` is set, or whether it is set in any.
   WV_DEVICE uint32_t count(bool flag) const { return flag ? 1 : 0; }
   WV_DEVICE bool any(bool flag) const { return flag; }
-  /// In how many threads before this one `flag` is set.
+  /// Returns in how many threads before this one `flag` is set.
   WV_DEVICE uint32_t before(bool) const { return 0; }
-  /// Both at once.
+  /// Returns `count` and `before` together.
   WV_DEVICE Place place(bool flag) const { return {flag ? 1u : 0u, 0}; }
-  /// Returns whether the scope is made of warps of 32 threads, so that it can do what a Warp can.
+  /// Returns whether the scope consists of whole warps of 32 threads, so that it can do what a Warp
+  /// can.
   WV_DEVICE static constexpr bool whole_warps() { return false; }
   /// Returns whether the scope is one thread.
   WV_DEVICE static constexpr bool is_thread() { return true; }
 };
 
-/// All 32 lanes of a warp. The block has a multiple of 32 threads, in x.
+/// The scope of all 32 lanes of a warp. The block has a multiple of 32 threads, in x.
 struct Warp {
   static constexpr uint32_t ALL = 0xffffffff;
 
   WV_DEVICE bool leader() const { return lane() == 0; }
   WV_DEVICE void sync() const { __syncwarp(ALL); }
-  /// `value` has 4 or 8 bytes.
+  /// Returns the leader's `value`, which has 4 or 8 bytes.
   template <class T>
   WV_DEVICE T broadcast(T value) const {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8);
@@ -100,18 +101,18 @@ struct Warp {
   }
   WV_DEVICE static constexpr bool whole_warps() { return true; }
   WV_DEVICE static constexpr bool is_thread() { return false; }
-  /// The lanes that raise `flag`, as bits.
+  /// Returns the lanes that raise `flag`, as bits.
   WV_DEVICE uint32_t ballot(bool flag) const { return __ballot_sync(ALL, flag); }
-  /// The value of lane number `from`.
+  /// Returns the value of lane number `from`.
   WV_DEVICE uint32_t shuffle(uint32_t value, uint32_t from) const {
     return __shfl_sync(ALL, value, static_cast<int>(from));
   }
   WV_DEVICE uint64_t shuffle(uint64_t value, uint32_t from) const {
     return __shfl_sync(ALL, static_cast<unsigned long long>(value), static_cast<int>(from));
   }
-  /// The bits that any lane raises.
+  /// Returns the bits that any lane raises.
   WV_DEVICE uint32_t any_bits(uint32_t bits) const { return __reduce_or_sync(ALL, bits); }
-  /// The sum of the values of the lanes up to and with this one.
+  /// Returns the sum of the values of all lanes from 0 to this one.
   WV_DEVICE uint32_t sum_up_to(uint32_t value) const {
     for (uint32_t step = 1; step < 32; step *= 2) {
       const uint32_t other = shuffle(value, (lane() - step) % 32);
@@ -119,15 +120,15 @@ struct Warp {
     }
     return value;
   }
-  /// The lanes whose `value` equals this lane's, as bits.
+  /// Returns the lanes whose `value` equals this lane's, as bits.
   WV_DEVICE uint32_t match(uint32_t value) const { return __match_any_sync(ALL, value); }
 };
 
-/// All threads of a block, of any number, in x.
+/// The scope of all threads of a block, of any number, in x.
 struct Block {
   WV_DEVICE bool leader() const { return thread_in_block() == 0; }
   WV_DEVICE void sync() const { block_sync(); }
-  /// `value` has 4 or 8 bytes.
+  /// Returns the leader's `value`, which has 4 or 8 bytes.
   template <class T>
   WV_DEVICE T broadcast(T value) const {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8);
@@ -147,7 +148,8 @@ struct Block {
     const auto before = static_cast<uint32_t>(__popc(votes & ((1u << lane()) - 1)));
     return behind_warps({static_cast<uint32_t>(__popc(votes)), before});
   }
-  /// The values of all threads added up, and of those before this one. The block has whole warps.
+  /// Returns the sum of the values of all threads, and the sum of the values of the threads before
+  /// this one. The block has whole warps.
   WV_DEVICE Place sum(uint32_t value) const {
     constexpr Warp warp;
     const uint32_t up_to = warp.sum_up_to(value);
@@ -161,12 +163,12 @@ struct Block {
     uint32_t of_warp[32];
   };
 
-  /// The lanes that this thread's warp has; the last one may have fewer than 32.
+  /// Returns the lanes of this thread's warp, as bits. The last warp may have fewer than 32.
   WV_DEVICE static uint32_t lanes() {
     const uint32_t rest = block_threads() - warp_in_block() * 32;
     return rest >= 32 ? Warp::ALL : (1u << rest) - 1;
   }
-  /// This thread's place in the block, of its place in the warp.
+  /// Returns this thread's place in the block, from its place in the warp.
   WV_DEVICE static Place behind_warps(const Place& in_warp) {
     WV_SHARED(Counts, counts);
     if (lane() == 0) counts->of_warp[warp_in_block()] = in_warp.count;
@@ -179,7 +181,7 @@ struct Block {
     block_sync();  // all have read before any thread writes again
     return place;
   }
-  /// The leader's word.
+  /// Returns the leader's word.
   WV_DEVICE static uint64_t share(uint64_t word) {
     WV_SHARED(uint64_t, slot);
     if (thread_in_block() == 0) *slot = word;

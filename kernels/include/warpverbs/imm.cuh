@@ -1,14 +1,14 @@
-// Writes with an immediate: put_imm at one end, wait_imm and try_imm at the other.
+// Writes with an immediate: put_imm sends, wait_imm and try_imm receive.
 //
 // Each put_imm takes one receive WQE of the peer's QP (QpConfig::log_recv_depth at the host) and
-// leaves a CQE with the immediate in its CQ. Receive WQEs are empty and all alike, so taking a CQE
-// and giving the WQE back to the NIC is one step. With none left the NIC holds the sender back;
-// nothing is lost.
+// leaves a CQE with the immediate in that QP's CQ. Receive WQEs are empty and all alike, so one
+// step takes a CQE and gives its WQE back to the NIC. If no WQE is left, the NIC holds the sender
+// back, and nothing is lost.
 //
-// Any number of threads may take. `recv_consumed` says which CQE is next; the thread that moves it
-// on owns that CQE. The receive counter of the doorbell record only ever grows, by one writer at a
-// time. A taker counts what it owes in `recv_owed`, and the thread that raises that from 0 writes
-// the record until nothing is owed.
+// Any number of threads may take. `recv_consumed` is the index of the next CQE; the thread that
+// raises it owns that CQE. The receive counter of the doorbell record only grows, and has one
+// writer at a time. A thread that takes a CQE adds its debt to `recv_owed`. The thread that raises
+// `recv_owed` from 0 writes the record until nothing is owed.
 #pragma once
 
 #include "detail/cq.cuh"
@@ -16,13 +16,12 @@
 
 namespace wv {
 
-/// Puts `what` as `put` does (0 bytes are allowed: then only the immediate travels) and sends `imm`
-/// to the peer. Warp, block: each active thread sends its own `what` and `imm`, one receive WQE
-/// each.
+/// Puts `what` as `put` does and sends `imm` to the peer. With 0 bytes only the immediate travels.
+/// In a warp or block each active thread sends its own `what` and `imm`, and takes one receive WQE.
 ///
-/// The peer that takes `imm` may read the data, and whatever was posted before on this QP. The
-/// ticket is done when the peer's NIC has taken a receive WQE. Until one is free, everything after
-/// it on this QP waits. @return as put.
+/// The thread of the peer that takes `imm` may read the data, and whatever was posted before on
+/// this QP. The ticket is done when the peer's NIC has taken a receive WQE. Until a receive WQE is
+/// free, everything later on this QP waits. @return as put.
 template <class Scope, class Q>
 WV_DEVICE Posted put_imm(Scope scope, const Q& qp, const Put& what, uint32_t imm,
                          const PostOptions& options, bool active = true) {
@@ -35,7 +34,7 @@ namespace imm {
 inline constexpr uint32_t IMM_DWORD = 36;  // imm_inval_pkey of a CQE
 inline constexpr uint32_t DBREC_RECEIVE = 0;
 
-/// The receive queue, in registers.
+/// The receive queue's addresses, in registers.
 struct Queue {
   const uint8_t* cqe;
   uint32_t mask;
@@ -47,7 +46,7 @@ WV_DEVICE Queue queue(const Q& qp) {
   return {reinterpret_cast<const uint8_t*>(words.lo), static_cast<uint32_t>(words.hi)};
 }
 
-/// Gives `n` receive WQEs back: the record counts what was posted since the QP left Reset.
+/// Gives `n` receive WQEs back. The record counts the WQEs posted since the QP left Reset.
 template <class Q>
 WV_DEVICE void repost(const Q& qp, const Queue& queue, uint64_t n) {
   QpContext* const context = qp.context;
@@ -57,26 +56,28 @@ WV_DEVICE void repost(const Q& qp, const Queue& queue, uint64_t n) {
   platform::store_relaxed_sys(qp.dbrec + DBREC_RECEIVE, platform::byteswap(counter));
 }
 
-/// One CQE was taken, and read: its WQE goes back. Goes on while other threads take too.
+/// Gives the WQE of a CQE back that was taken and read. Continues while other threads take CQEs
+/// too.
 template <class Q>
 WV_DEVICE void give_back(const Q& qp, const Queue& queue) {
-  // Release. This thread's reads of the CQE before the record. Pairs with the NIC, which may write
-  // the CQE again when it has read the record; if another thread writes that, with its fence below.
+  // Release. Orders this thread's reads of the CQE before the record. Pairs with the NIC, which may
+  // write the CQE again when it has read the record. If another thread writes the record, pairs
+  // with that thread's fence below.
   platform::fence_acq_rel_sys();
   if constexpr (Q::is_exclusive()) {
     repost(qp, queue, 1);
   } else {
     uint64_t* const word = &qp.context->recv_owed;
     uint64_t owed = 1;
-    if (platform::add_relaxed(word, owed) != 0) return;  // the writer of the record will see it
+    if (platform::add_relaxed(word, owed) != 0) return;  // the record's writer will see this debt
     while (owed != 0) {
-      // Acquire and release. The last writer's words, and the reads of the threads whose debt this
-      // is, before the record. Pairs with the fence above and with the next one, of the thread that
-      // had the word last.
+      // Acquire and release. Orders the last writer's words, and the reads of the threads whose
+      // debt this is, before the record. Pairs with the fence above and with the next one, of the
+      // thread that wrote the record last.
       platform::fence_acq_rel_sys();
       repost(qp, queue, owed);
-      // Release. The record and `recv_posted` before the debt is taken off: pairs with the fence of
-      // the next writer.
+      // Release. Orders the record and `recv_posted` before the debt is taken off: pairs with the
+      // fence of the next writer.
       platform::fence_acq_rel_sys();
       owed = platform::add_relaxed(word, ~owed + 1) - owed;
     }
@@ -95,19 +96,20 @@ WV_DEVICE Status take(const Q& qp, const Queue& queue, uint32_t* out) {
     return Status::would_block;
   }
   if (!cq::is_done(last)) {
-    // Not a flush two laps later, seen by a thread that was stopped.
+    // A thread that was stopped may see a flush of two laps later here. That is not this CQE.
     if (platform::load_relaxed(&context->recv_consumed) != taken) return Status::would_block;
     cq::fail(context, cqe, last);
     return qp.watch().fault();
   }
-  // Acquire. The CQE's owner bit before its other words, and before the data that the immediate is
-  // about. Pairs with the NIC, which writes data, CQE and owner bit in this order.
+  // Acquire. Orders the CQE's owner bit before its other words, and before the data of the
+  // immediate. Pairs with the NIC, which writes data, CQE and owner bit in this order.
   platform::fence_acquire_sys();
   const uint32_t imm = cq::load_dword(cqe, IMM_DWORD);
   if constexpr (Q::is_exclusive()) {
     platform::store_relaxed(&context->recv_consumed, taken + 1);
   } else {
-    // Another thread may have taken it, and the NIC written a later one in its place.
+    // Another thread may have taken this CQE, and the NIC may have written a later one in its
+    // place.
     if (platform::compare_exchange_relaxed(&context->recv_consumed, taken, taken + 1) != taken) {
       return Status::would_block;
     }
@@ -119,8 +121,9 @@ WV_DEVICE Status take(const Q& qp, const Queue& queue, uint32_t* out) {
 
 }  // namespace imm
 
-/// Takes the next immediate that arrived on this QP, once per scope. Every thread gets it in `*out`
-/// and may read the data that came with it. On an exclusive QP its owner may; else any thread.
+/// Takes the next immediate that arrived on this QP, once per scope. Every thread of the scope gets
+/// it in `*out` and may read the data that came with it. Any thread may call; on an exclusive QP,
+/// only its owner.
 /// @return `ok`; `invalid` for a QP without receive queue; the QP's failure, `aborted` or
 /// `timeout`.
 template <class Scope, class Q>
@@ -139,7 +142,7 @@ WV_DEVICE Status wait_imm(Scope scope, const Q& qp, Deadline deadline, uint32_t*
 }
 
 /// Looks once for an immediate; never waits. @return as wait_imm, but `would_block` instead of
-/// `timeout`; it may also mean that another thread was faster.
+/// `timeout`. `would_block` may also mean that another thread took the immediate.
 template <class Scope, class Q>
 WV_DEVICE Status try_imm(Scope scope, const Q& qp, uint32_t* out) {
   Status status = Status::invalid;

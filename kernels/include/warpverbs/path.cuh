@@ -1,16 +1,16 @@
-// A path: how this rank reaches one window at one peer, resolved once. By a QP, or directly, where
-// the peer's memory may be loaded from and stored to.
+// A path: how this rank reaches one window at one peer, decided once. A path uses a QP, or is
+// direct if this rank can load from and store to the peer's memory.
 //
-// The operations are those of put.cuh, get.cuh, amo.cuh and wait.cuh, with a Path in the place of
-// the QP. On a direct path the calling threads move the bytes themselves: nothing is posted,
-// deadline and ring options mean nothing, and the ticket is `Ticket::done()`. What they promise is
-// the same:
+// The operations are those of put.cuh, get.cuh, amo.cuh and wait.cuh, with a Path in place of the
+// QP. On a direct path the calling threads move the bytes themselves. Nothing is posted, deadline
+// and ring options have no effect, and the ticket is `Ticket::done()`. The guarantees are those of
+// a QP:
 //
-// - a signal is seen after the data that its path carried before it: it is stored after a release
-// fence of system scope;
+// - a signal is seen after the data that its path carried before it, since it is stored after a
+//   release fence of system scope;
 // - after `wait` the bytes are at the peer, after `wait_data` fetched bytes may be read;
-// - an atomic is atomic against others of direct paths, and against the NIC's only as far as PCIe
-//   is. The ranks that share a word should all reach it in the same way.
+// - an atomic is atomic against atomics of direct paths, but against the NIC's only as far as PCIe
+//   allows. All ranks that share a word should reach it in the same way.
 #pragma once
 
 #include "amo.cuh"
@@ -21,20 +21,19 @@
 
 namespace wv {
 
-/// A way to one window at one peer. As a PeerWindow, not to be kept across calls or guards: a
-/// rejoin changes it.
+/// A way to one window at one peer. Do not keep a path across calls or guards: a rejoin changes it.
 template <class Q = AnyQp<Sharing::shared>>
 struct Path {
-  /// On a direct path as this rank's kernels address it.
+  /// The window at the peer. On a direct path its base is an address for this rank's kernels.
   PeerWindow peer;
-  /// The window here, with the key of the path's rail.
+  /// The window at this rank, with the key of the path's rail.
   Window local;
-  /// Not opened on a direct path.
+  /// The QP; not opened on a direct path.
   Q qp;
   bool direct;
 
-  /// The `length` bytes at `offset` of the window at the peer, or here. False if they are not all
-  /// inside it.
+  /// Names the `length` bytes at `offset` of the window at the peer, or at this rank. Returns false
+  /// if they are not all inside the window.
   WV_DEVICE bool at(uint64_t offset, uint64_t length, RemoteAddr* out) const {
     return peer.at(offset, length, out);
   }
@@ -43,7 +42,7 @@ struct Path {
   }
 };
 
-/// Opens the path of QP number `i` to `window` at `peer`: one look at the peer's entry.
+/// Opens the path of QP number `i` to `window` at `peer`, with one look at the peer's entry.
 ///
 /// @return `invalid` if the team has no such peer, window or QP, or the QP is of another kind than
 /// Q.
@@ -64,7 +63,7 @@ WV_DEVICE Status open_path(const TeamContext& team, uint32_t peer, uint32_t i, c
 
 namespace detail {
 
-/// A Put or a Get on a direct path.
+/// Moves the bytes of a Put or a Get on a direct path.
 template <class Scope, class What>
 WV_DEVICE Posted move(Scope scope, const What& what, bool active) {
   return direct::transfer(scope, what.dst.addr, what.src.addr, what.bytes, active);
@@ -72,7 +71,7 @@ WV_DEVICE Posted move(Scope scope, const What& what, bool active) {
 
 }  // namespace detail
 
-/// As put of a QP.
+/// Puts as `put` of a QP does.
 template <class Scope, class Q>
 WV_DEVICE Posted put(Scope scope, const Path<Q>& path, const Put& what, const PostOptions& options,
                      bool active = true) {
@@ -80,7 +79,7 @@ WV_DEVICE Posted put(Scope scope, const Path<Q>& path, const Put& what, const Po
                      : put(scope, path.qp, what, options, active);
 }
 
-/// As get of a QP.
+/// Gets as `get` of a QP does.
 template <class Scope, class Q>
 WV_DEVICE Posted get(Scope scope, const Path<Q>& path, const Get& what, const PostOptions& options,
                      bool active = true) {
@@ -88,7 +87,8 @@ WV_DEVICE Posted get(Scope scope, const Path<Q>& path, const Get& what, const Po
                      : get(scope, path.qp, what, options, active);
 }
 
-/// As put_value of a QP; a word of 4 bytes, or of 8 at a boundary of 8, is stored whole.
+/// Puts a value as `put_value` of a QP does. A word of 4 bytes, or of 8 at a boundary of 8, is
+/// stored whole.
 template <class Scope, class Q, class T>
 WV_DEVICE Posted put_value(Scope scope, const Path<Q>& path, RemoteAddr dst, const T& value,
                            const PostOptions& options, bool active = true) {
@@ -99,7 +99,7 @@ WV_DEVICE Posted put_value(Scope scope, const Path<Q>& path, RemoteAddr dst, con
   return {Status::ok, Ticket::done()};
 }
 
-/// As signal of a QP.
+/// Signals as `signal` of a QP does.
 template <SignalOp Op = SignalOp::write, class Scope, class Q, class T>
 WV_DEVICE Posted signal(Scope scope, const Path<Q>& path, RemoteAddr dst, const T& value,
                         const PostOptions& options) {
@@ -107,7 +107,7 @@ WV_DEVICE Posted signal(Scope scope, const Path<Q>& path, RemoteAddr dst, const 
   return direct::signal<Op == SignalOp::add>(scope, dst.addr, value);
 }
 
-/// As put_signal of a QP.
+/// Puts and signals as `put_signal` of a QP does.
 template <SignalOp Op = SignalOp::write, class Scope, class Q, class T>
 WV_DEVICE Posted put_signal(Scope scope, const Path<Q>& path, const Put& what,
                             RemoteAddr signal_dst, const T& value, const PostOptions& options,
@@ -122,7 +122,7 @@ WV_DEVICE Posted put_signal(Scope scope, const Path<Q>& path, const Put& what,
   return direct::signal<Op == SignalOp::add>(scope, signal_dst.addr, value);
 }
 
-/// As amo of a QP. A direct path has all operations on 4 and 8 bytes.
+/// Does an atomic as `amo` of a QP does. A direct path has all operations on 4 and 8 bytes.
 template <AmoOp Op, class Scope, class Q, class T>
 WV_DEVICE Posted amo(Scope scope, const Path<Q>& path, const Amo<T>& what,
                      const PostOptions& options, bool active = true) {
@@ -137,13 +137,13 @@ WV_DEVICE Posted amo(Scope scope, const Path<Q>& path, const Amo<T>& what,
   return {Status::ok, Ticket::done()};
 }
 
-/// The old value that an atomic on `path` left at `result`. After `wait_data`.
+/// Returns the old value that an atomic on `path` left at `result`. Call this after `wait_data`.
 template <class T, class Q>
 WV_DEVICE T amo_result(const Path<Q>& path, const T* result) {
   return path.direct ? *result : amo_result(path.qp, result);
 }
 
-/// As wait of a QP.
+/// Waits as `wait` of a QP does.
 template <class Scope, class Q>
 WV_DEVICE Status wait(Scope scope, const Path<Q>& path, Ticket ticket, Deadline deadline) {
   if (!path.direct) return wait(scope, path.qp, ticket, deadline);
@@ -151,7 +151,7 @@ WV_DEVICE Status wait(Scope scope, const Path<Q>& path, Ticket ticket, Deadline 
   return Status::ok;
 }
 
-/// As wait_data of a QP.
+/// Waits as `wait_data` of a QP does.
 template <class Scope, class Q>
 WV_DEVICE Status wait_data(Scope scope, const Path<Q>& path, Ticket ticket, Deadline deadline) {
   if (!path.direct) return wait_data(scope, path.qp, ticket, deadline);
@@ -159,7 +159,7 @@ WV_DEVICE Status wait_data(Scope scope, const Path<Q>& path, Ticket ticket, Dead
   return Status::ok;
 }
 
-/// As quiet of a QP.
+/// Waits as `quiet` of a QP does.
 template <class Scope, class Q>
 WV_DEVICE Status quiet(Scope scope, const Path<Q>& path, Deadline deadline) {
   if (!path.direct) return quiet(scope, path.qp, deadline);

@@ -1,4 +1,4 @@
-// The one place that knows whether a GPU or the CPU is the target. Both sides offer the same
+// The only file that knows whether the target is a GPU or the CPU. Both targets offer the same
 // functions in wv::platform.
 #pragma once
 
@@ -10,21 +10,22 @@
 
 // A function of the device library.
 #define WV_DEVICE __device__ __forceinline__
-// One that runs only where something is late or wrong: a call is cheaper than its copies.
+// A function for what is late or wrong: it is not inlined, since a call is cheaper than copies of
+// its code.
 #define WV_DEVICE_COLD inline __device__ __noinline__
-// A large one that is used in several places: a kernel has it once.
+// A large function with several callers: it is not inlined, so that a kernel contains it once.
 #define WV_DEVICE_ONCE inline __device__ __noinline__
-// Names a kernel for the table of the CPU build; nothing on a GPU.
+// Names a kernel for the table of the CPU build. On a GPU this does nothing.
 #define WV_EXPORT(kernel)
-// A kernel whose blocks have at most so many threads. A thread gets as many registers as leave room
-// for one such block on a multiprocessor.
+// A kernel whose blocks have at most `threads` threads. The compiler gives each thread as many
+// registers as leave room for one such block on a multiprocessor.
 #define WV_MOST_THREADS(threads) __launch_bounds__(threads, 1)
-// T* name = the dynamic shared memory of the block.
+// Declares T* name, which points to the dynamic shared memory of the block.
 #define WV_DYN_SHARED(T, name)                                    \
   extern __shared__ __align__(128) unsigned char wv_dyn_shared[]; \
   T* name = reinterpret_cast<T*>(wv_dyn_shared)
-// T* name = one T of this block that every thread of the block finds at this place. Its value is
-// undefined until a thread writes it.
+// Declares T* name, which points to a T that all threads of the block share. Its value is undefined
+// until a thread writes it.
 #define WV_SHARED(T, name)       \
   __shared__ T wv_shared_##name; \
   T* const name = &wv_shared_##name

@@ -1,11 +1,12 @@
-// What every operation is built on: one batch of WQEs, posted by a scope. And the operations that
-// move no bytes: flush and fence.
+// The base of every operation: one batch of WQEs, posted by a scope. Also the operations that move
+// no bytes: flush and fence.
 //
-// A call admits and reserves once, every thread writes its WQEs, and one doorbell covers all. It
-// returns when the work is posted, not when it is done: `wait` (wait.cuh) waits for the ticket.
+// The leader admits and reserves once, every thread writes its WQEs, and one doorbell covers all. A
+// call returns when the work is posted, not when it is done: `wait` (wait.cuh) waits for the
+// ticket.
 //
-// Order: what one QP carries takes effect at the peer in the order of the indices. So a signal
-// posted after data on the same QP lands after it. Two QPs promise nothing to each other.
+// Order: the work of one QP takes effect at the peer in the order of the indices. So a signal
+// posted after data on the same QP lands after the data. Two QPs have no order between them.
 #pragma once
 
 #include "coop.cuh"
@@ -14,27 +15,27 @@
 
 namespace wv {
 
-/// How to post.
+/// Options of a post.
 struct PostOptions {
-  /// When waiting for ring space ends; left out, at once.
+  /// When a wait for ring space ends. The default ends it at once.
   Deadline deadline;
-  /// Report the completion, so that the ticket can be waited for. Costs the NIC one CQE; else every
-  /// quarter of a ring has one.
+  /// Reports the completion, so that a thread can wait for the ticket. That costs the NIC one CQE.
+  /// Without this, only every quarter of a ring has a CQE.
   bool signalled = true;
-  /// Do not wait for ring space: `would_block`.
+  /// Never waits for ring space: returns `would_block` instead.
   bool try_only = false;
-  /// More follows: the doorbell may be held back. The work runs when a later post, `flush` or a
-  /// wait for its ticket rings; nothing else is promised.
+  /// More posts follow, so the doorbell may be held back. The work runs when a later post, `flush`
+  /// or a wait for its ticket rings. Without one of these it may never run.
   bool more = false;
-  /// The first WQE of the call starts when all earlier reads and atomics of the QP are done.
+  /// The first WQE of the call starts only when all earlier reads and atomics of the QP are done.
   bool fence = false;
 };
 
 namespace detail {
 
-/// One batch of `n` WQEBBs: the leader admits, reserves and publishes. All threads of the scope
-/// call `write(index, last)`, which writes WQEs below index + n. `last` says whether the WQE at
-/// index + n - 1 must be signalled. That WQE is one WQEBB long.
+/// Posts one batch of `n` WQEBBs: the leader admits, reserves and publishes. All threads of the
+/// scope call `write(index, last)`, which writes the WQEs below index + n. `last` says whether the
+/// WQE at index + n - 1, which is one WQEBB long, must be signalled.
 template <class Scope, class Q, class Write>
 WV_DEVICE Posted post(Scope scope, const Q& qp, uint32_t n, const PostOptions& options,
                       Write write) {
@@ -49,8 +50,8 @@ WV_DEVICE Posted post(Scope scope, const Q& qp, uint32_t n, const PostOptions& o
   const bool fits = n != 0 && n <= sq::max_batch(qp);
   if constexpr (Scope::is_thread() && !Q::is_exclusive()) {
     if (fits) {
-      // All of it in the branch that has the claim. A lane that waited with its claim for other
-      // lanes of its warp could wait for lanes that wait for its space.
+      // The thread does all of this in the branch that has the claim. If it held its claim while it
+      // waited for other lanes of its warp, it could wait for lanes that wait for its ring space.
       status = sq::admit(qp, n, options.deadline, options.try_only, [&] {
         index = sq::reserve(qp, n);
         fill();
@@ -67,7 +68,7 @@ WV_DEVICE Posted post(Scope scope, const Q& qp, uint32_t n, const PostOptions& o
     if (status != Status::ok) return {status, {0}};
     index = scope.broadcast(index);
     fill();
-    scope.sync();  // the threads' WQEs before the leader's release fence, which is cumulative
+    scope.sync();  // orders the threads' WQEs before the leader's cumulative release fence
     if (scope.leader()) sq::publish(qp, index, n, held);
   }
   return {Status::ok, {index + n, held}};
@@ -75,15 +76,15 @@ WV_DEVICE Posted post(Scope scope, const Q& qp, uint32_t n, const PostOptions& o
 
 }  // namespace detail
 
-/// Rings everything that was held back. Gives a ticket that is done when all earlier posts on this
-/// QP are, signalled or not. It posts a signalled NOP, unless everything is done already. Once per
-/// scope.
+/// Rings for everything that was held back. Returns a ticket that is done when all earlier posts on
+/// this QP are done, signalled or not. Posts a signalled NOP, unless everything is done already.
+/// Once per scope.
 /// @return as put.
 template <class Scope, class Q>
 WV_DEVICE Posted flush(Scope scope, const Q& qp, Deadline deadline) {
   bool idle = false;
   if (scope.leader()) {
-    // resv before cons: what is below resv here is done if cons is not behind it.
+    // `resv` is read before `cons`: if `cons` has reached that `resv`, everything below it is done.
     const uint64_t resv = order::load_index(qp, &qp.context->resv);
     idle = platform::load_relaxed(&qp.context->cons) >= resv;
   }
@@ -93,10 +94,10 @@ WV_DEVICE Posted flush(Scope scope, const Q& qp, Deadline deadline) {
   });
 }
 
-/// What is posted on this QP after it starts when all earlier reads and atomics of the QP are done.
-/// Writes need none: they keep their order by themselves. Once per scope.
+/// Makes later work on this QP start only when all earlier reads and atomics of the QP are done.
+/// Writes need no fence among themselves, since they keep their order. Once per scope.
 ///
-/// Posts a NOP that waits. @return as put.
+/// Posts a NOP with the fence bit. @return as put.
 template <class Scope, class Q>
 WV_DEVICE Posted fence(Scope scope, const Q& qp, const PostOptions& options) {
   return detail::post(scope, qp, 1, options, [&](uint64_t index, bool last) {

@@ -1,12 +1,11 @@
 // Posting data: put, put_two, put_value, signal, put_signal. For one thread, the 32 lanes of a
 // warp, or all threads of a block.
 //
-// Sources: the NIC reads what the calling threads have written, or know of by a barrier, when they
-// call. The release fence of the post sees to it. A source must not change until its ticket, or one
-// that was posted later on the same QP, is done. Inline bytes are copied.
+// Sources: the NIC reads what the calling threads have written before the call, or know of by a
+// barrier. The release fence of the post makes that visible. A source must not change until its
+// ticket, or the ticket of a later post on the same QP, is done. Inline bytes are copied.
 //
-// With PostOptions::try_only each of them refuses (`would_block`) instead of waiting for ring
-// space.
+// With PostOptions::try_only each function returns `would_block` instead of waiting for ring space.
 #pragma once
 
 #include "detail/atomic.cuh"
@@ -15,16 +14,16 @@
 
 namespace wv {
 
-/// What one thread or lane puts: `bytes` from `src` to `dst`. At least 1; over MAX_PUT_BYTES (1
-/// GiB) it takes one WQEBB per MAX_PUT_BYTES, and arrives in pieces.
+/// What one thread or lane puts: `bytes` from `src` to `dst`. At least 1 byte. More than
+/// MAX_PUT_BYTES (1 GiB) take one WQEBB for each MAX_PUT_BYTES, and arrive in pieces.
 struct Put {
   RemoteAddr dst;
   LocalAddr src;
   uint64_t bytes;
 };
 
-/// Two pieces of local memory that go to `dst` one after the other. Each has at least 1 byte, both
-/// together at most MAX_PUT_BYTES.
+/// Two pieces of local memory that go to `dst` one after the other. Each piece has at least 1 byte,
+/// and both together have at most MAX_PUT_BYTES.
 struct PutTwo {
   RemoteAddr dst;
   LocalAddr first;
@@ -33,20 +32,21 @@ struct PutTwo {
   uint32_t second_bytes;
 };
 
-/// What a signal does to the word at the peer.
+/// The effect of a signal on the word at the peer.
 enum class SignalOp {
-  /// Overwrites it: the default, where the device keeps the order of writes.
+  /// Overwrites the word: the default, where the device keeps the order of writes.
   write,
-  /// Adds to it, atomically against other NIC operations: 4 or 8 bytes, where the device can.
+  /// Adds to the word of 4 or 8 bytes, atomically against other NIC operations, where the device
+  /// can.
   add,
 };
 
-/// Puts `what`. Warp, block: each thread whose `active` is set puts its own `what`, lowest thread
-/// first.
+/// Puts `what`. In a warp or block each thread whose `active` is set puts its own `what`, lowest
+/// thread first.
 ///
-/// @return the ticket, the same for all threads. `invalid` if a length is 0, no thread is active,
-/// or the call needs more WQEBBs than a quarter of the ring. Otherwise as sq::admit. Nothing is
-/// posted unless `ok`.
+/// @return the ticket, equal for all threads. `invalid` if a length is 0, no thread is active, or
+/// the call needs more WQEBBs than a quarter of the ring. Other failures are those of sq::admit.
+/// Nothing is posted unless `ok`.
 template <class Scope, class Q>
 WV_DEVICE Posted put(Scope scope, const Q& qp, const Put& what, const PostOptions& options,
                      bool active = true) {
@@ -54,7 +54,7 @@ WV_DEVICE Posted put(Scope scope, const Q& qp, const Put& what, const PostOption
   return detail::transfer<detail::Kind::put>(scope, qp, transfer, options, active);
 }
 
-/// Puts two pieces by one WQE of one WQEBB. Warp, block: as put. @return as put.
+/// Puts two pieces by one WQE of one WQEBB. A warp or block acts as for put. @return as put.
 template <class Scope, class Q>
 WV_DEVICE Posted put_two(Scope scope, const Q& qp, const PutTwo& what, const PostOptions& options,
                          bool active = true) {
@@ -69,12 +69,13 @@ WV_DEVICE Posted put_two(Scope scope, const Q& qp, const PutTwo& what, const Pos
   });
 }
 
-/// Puts `value` (4 to 28 bytes, a multiple of 4) from registers to `dst`. Warp, block: each active
-/// thread puts its own. Lanes of one warp whose targets follow each other share a WQE, up to 28
-/// bytes. So 32 lanes with 4 bytes each take 5 WQEs. A block must be of whole warps for that.
+/// Puts `value` (4 to 28 bytes, a multiple of 4) from registers to `dst`. In a warp or block each
+/// active thread puts its own value. Lanes of one warp whose targets follow each other share a WQE
+/// of up to 28 bytes: 32 lanes with 4 bytes each take 5 WQEs. A block whose size is no multiple of
+/// 32 does not combine.
 ///
 /// The peer sees each 8-byte word at an 8-byte boundary whole, but not several words at once. A
-/// thread that waits for one of them may still find the old value of another.
+/// thread that sees the new value of one word may still find the old value of another.
 /// @return as put.
 template <class Scope, class Q, class T>
 WV_DEVICE Posted put_value(Scope scope, const Q& qp, RemoteAddr dst, const T& value,
@@ -90,14 +91,14 @@ WV_DEVICE Posted put_value(Scope scope, const Q& qp, RemoteAddr dst, const T& va
 
 namespace detail {
 
-/// The signal after the data.
+/// The signal that is posted after the data.
 template <SignalOp Op, class T>
 struct SignalTail {
   static constexpr uint32_t WQES = 1;
   RemoteAddr dst;
   T value;
 
-  /// Returns whether the device can. Only an addition asks for something.
+  /// Returns whether the device can do the signal. Only an addition needs a capability.
   template <class Q>
   WV_DEVICE bool valid(const Q& qp) const {
     if constexpr (Op == SignalOp::write) {
@@ -119,15 +120,15 @@ struct SignalTail {
 
 }  // namespace detail
 
-/// Writes `value` (4 to 28 bytes, a multiple of 4) to a signal word of the peer. Or adds it
-/// (`signal<SignalOp::add>`, 4 or 8 bytes at a multiple of their size). Once for the scope: the
-/// leader's arguments count.
+/// Writes `value` (4 to 28 bytes, a multiple of 4) to a signal word of the peer, or adds it
+/// (`signal<SignalOp::add>`, 4 or 8 bytes at a multiple of their size). One signal for the scope:
+/// the leader's arguments count.
 ///
-/// It lands after everything that was posted before on this QP. An addition counts as an atomic: it
-/// is not repeated, so after an error it may or may not have happened.
+/// The signal lands after everything that was posted before on this QP. An addition is an atomic:
+/// the library does not repeat it, so after an error it may or may not have happened.
 ///
-/// @return as put; `invalid` also for an addition that the device cannot do (`QpContext::atomics`),
-/// or without `QpContext::atomic_sink`, where its result goes.
+/// @return as put. `invalid` also for an addition that the device cannot do (`QpContext::atomics`),
+/// or on a QP without `QpContext::atomic_sink`, which takes its result.
 template <SignalOp Op = SignalOp::write, class Scope, class Q, class T>
 WV_DEVICE Posted signal(Scope scope, const Q& qp, RemoteAddr dst, const T& value,
                         const PostOptions& options) {
@@ -142,9 +143,9 @@ WV_DEVICE Posted signal(Scope scope, const Q& qp, RemoteAddr dst, const T& value
 
 /// Puts `what` as `put` does and signals after it as `signal` does: one reservation, one doorbell.
 ///
-/// Warp, block: the leader's signal lands after the data of all threads; n + 1 WQEBBs. The peer
-/// that sees `value` by `wait_signal` may read the data. @return as put and signal; the ticket
-/// covers data and signal.
+/// In a warp or block the leader's signal lands after the data of all n active threads, and the
+/// call takes n + 1 WQEBBs. The thread of the peer that sees `value` by `wait_signal` may read the
+/// data. @return as put and signal; the ticket covers data and signal.
 template <SignalOp Op = SignalOp::write, class Scope, class Q, class T>
 WV_DEVICE Posted put_signal(Scope scope, const Q& qp, const Put& what, RemoteAddr signal_dst,
                             const T& value, const PostOptions& options, bool active = true) {

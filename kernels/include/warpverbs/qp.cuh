@@ -1,5 +1,5 @@
-// A QP as one thread holds it: the constant line of its context in registers, and what kind of QP
-// it is in its type.
+// A QP as one thread holds it: the constant line of its context in registers. Its type says what
+// kind of QP it is.
 #pragma once
 
 #include "abi.h"
@@ -7,20 +7,20 @@
 
 namespace wv {
 
-/// How many threads may use a QP at the same time. Fixed when the host makes the QP; `open_qp`
-/// checks it.
+/// Which threads may use a QP at the same time. Fixed when the host makes the QP; `open_qp`
+/// verifies it.
 enum class Sharing {
-  /// Any number, in any blocks: the parked-token protocol of sq.cuh.
+  /// Any number of threads in any blocks: the parked-token protocol of sq.cuh.
   shared,
-  /// One thread, warp or block at a time, waits included: no atomics, no flags. The scope that
-  /// hands it over orders memory (barrier, or release and acquire at gpu scope).
+  /// One thread, warp or block at a time, waits included: no atomics, no flags. A scope that hands
+  /// the QP to another orders memory (barrier, or release and acquire at gpu scope).
   exclusive,
-  /// Any number of threads of one block: the protocol with atomics and flags of block scope. A
-  /// kernel that ends hands the QP over.
+  /// Any number of threads of one block: the parked-token protocol with atomics and flags of block
+  /// scope. The end of a kernel hands the QP over.
   cta,
 };
 
-/// How the NIC hears of new work. PRM "send_dbr_mode".
+/// How the NIC learns of new work. PRM "send_dbr_mode".
 enum class Doorbell {
   /// By the doorbell record, then the register.
   record,
@@ -32,7 +32,7 @@ enum class Doorbell {
   any,
 };
 
-/// Where ring, doorbell record and CQEs lie. Indices and flags are in device memory always.
+/// Where ring, doorbell record and CQEs lie. Indices and flags are always in device memory.
 enum class Queues {
   /// In device memory: fences of gpu scope.
   device,
@@ -42,9 +42,9 @@ enum class Queues {
   any,
 };
 
-/// What the NIC reports completions to.
+/// The CQ that the NIC writes.
 enum class CqKind {
-  /// One CQE that it overwrites.
+  /// One CQE, which the NIC overwrites at each completion.
   collapsed,
   /// `depth` CQEs: the cause of a failure survives the flush after it.
   wide,
@@ -52,13 +52,14 @@ enum class CqKind {
   any,
 };
 
-/// Names a post: one past its last WQEBB. Grows over the life of the QP, never wraps.
+/// The name of a post: the index after its last WQEBB. Indices grow over the life of the QP and
+/// never wrap.
 struct Ticket {
   uint64_t index;
-  /// The post was held back: no thread has to ring for it before a flush, a wait or a later post.
+  /// The post was held back: it is rung only by a flush, a wait or a later post.
   bool held = false;
 
-  /// The ticket of something that is complete already: every wait for it is `ok`.
+  /// Returns the ticket of something that is complete already: every wait for it is `ok`.
   WV_DEVICE static Ticket done() { return {~uint64_t{0}}; }
   WV_DEVICE bool is_done() const { return index == ~uint64_t{0}; }
 };
@@ -69,10 +70,10 @@ struct Posted {
   Ticket ticket;
 };
 
-/// One QP, opened by `open_qp`. Cheap to make: four loads of constants. Holds nothing that a
-/// recovery changes.
+/// One QP, opened by `open_qp`. It is cheap to make: four loads of constants. It holds nothing that
+/// a recovery changes.
 ///
-/// The parameters say what the code of a post is made for; each `any` costs a branch where it
+/// The parameters fix the kind of QP at compile time. Each `any` costs a branch where the kind
 /// matters. Functions take the whole type: `template <class Scope, class Q> f(Scope, const Q& qp)`.
 template <Sharing S, Doorbell D = Doorbell::record, Queues Q = Queues::device,
           CqKind C = CqKind::collapsed>
@@ -97,7 +98,7 @@ struct Qp {
     if constexpr (D == Doorbell::any) return (mode & MODE_NO_RECORD) == 0;
     return D != Doorbell::no_record;
   }
-  /// Returns whether a host thread rings.
+  /// Returns whether a host thread rings for the kernel.
   WV_DEVICE bool has_mailbox() const {
     if constexpr (D == Doorbell::any) return (mode & MODE_MAILBOX) != 0;
     return D == Doorbell::mailbox;
@@ -113,17 +114,17 @@ struct Qp {
     return C == CqKind::wide;
   }
 
-  /// What ends a wait on this QP.
+  /// Returns the words that end a wait on this QP.
   WV_DEVICE Watch watch() const { return {&context->err, &context->abort}; }
 
-  /// Returns whether the code is made for a QP of this `mode`.
+  /// Returns whether this type fits a QP of this `mode`.
   WV_DEVICE static constexpr bool accepts(uint32_t mode) {
     const bool both = (mode & MODE_NO_RECORD) != 0 && (mode & MODE_MAILBOX) != 0;
     return !both && (mode & FIXED) == BITS;
   }
 
  private:
-  // The bits that the parameters fix, and their values.
+  // The mode bits that the parameters fix, and their values.
   static constexpr uint32_t FIXED =
       MODE_EXCLUSIVE | MODE_CTA | (D == Doorbell::any ? 0 : MODE_NO_RECORD | MODE_MAILBOX) |
       (Q == Queues::any ? 0 : MODE_HOST_QUEUES) | (C == CqKind::any ? 0 : MODE_WIDE_CQ);
@@ -134,11 +135,11 @@ struct Qp {
       (C == CqKind::wide ? MODE_WIDE_CQ : 0);
 };
 
-/// A QP of which only the sharing is fixed.
+/// A QP type that fixes only the sharing.
 template <Sharing S>
 using AnyQp = Qp<S, Doorbell::any, Queues::any, CqKind::any>;
 
-/// The QP at `context`, which was opened as a `Q` before.
+/// Returns the QP at `context`, which was opened as a `Q` before.
 template <class Q>
 WV_DEVICE Q reopen(QpContext* context) {
   const auto rings = platform::load16_const(&context->sq);
@@ -159,10 +160,10 @@ WV_DEVICE Q reopen(QpContext* context) {
   return qp;
 }
 
-/// Opens the QP at `context` for the given kind of use.
+/// Opens the QP at `context` as a `Q`.
 ///
-/// @return `invalid` if `context` is null or the host made the QP for another kind of use; then
-/// `*qp` must not be used.
+/// @return `invalid` if `context` is null or the host made another kind of QP; then `*qp` must not
+/// be used.
 template <class Q>
 WV_DEVICE Status open_qp(QpContext* context, Q* qp) {
   if (context == nullptr) return Status::invalid;

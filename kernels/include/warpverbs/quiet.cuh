@@ -1,5 +1,5 @@
-// Waiting for several QPs: wait_any for the first of some tickets, quiet for all QPs to a peer or
-// to all peers.
+// Waiting for several QPs: wait_any waits for the first of some tickets, quiet for all QPs to a
+// peer or to all peers.
 #pragma once
 
 #include "peer.cuh"
@@ -14,12 +14,12 @@ struct Pending {
   Ticket ticket;
 };
 
-/// Waits until one of the `count` tickets is done, or has failed; `*which` is its place. Among
-/// several it is the first. Once per scope; the leader's list counts, of at most 64.
+/// Waits until one of the `count` tickets is done, or has failed, and sets `*which` to its index.
+/// If several are done, that is the first. Once per scope; the leader's list counts, of at most 64.
 ///
 /// @return what `wait` would return for that ticket; `timeout`, with `*which` = count, if none is
-/// done; `invalid` if the list is empty or too long. One failed QP does not end the wait for the
-/// others unless none of them is done in the same look.
+/// done; `invalid` if the list is empty or too long. A failed QP ends the wait only if the same
+/// look finds no ticket done.
 template <class Scope, class Q>
 WV_DEVICE Status wait_any(Scope scope, const Pending<Q>* pending, uint32_t count, Deadline deadline,
                           uint32_t* which) {
@@ -45,8 +45,9 @@ WV_DEVICE Status wait_any(Scope scope, const Pending<Q>* pending, uint32_t count
 
 namespace detail {
 
-/// QPs `first`, `first` + step, ... of the `count` in `qps`: flushes a few, then waits for those,
-/// so that their round trips overlap. The first failure; the others are waited for all the same.
+/// Waits for QPs `first`, `first` + step, ... of the `count` in `qps`. Flushes a few QPs, then
+/// waits for them, so that their round trips overlap. Returns the first failure, after the other
+/// waits have ended too.
 template <class Q>
 WV_DEVICE_COLD Status quiet_some(QpContext* const* qps, uint64_t first, uint64_t count,
                                  uint64_t step, Deadline deadline) {
@@ -80,18 +81,18 @@ WV_DEVICE_COLD Status quiet_some(QpContext* const* qps, uint64_t first, uint64_t
   return worst;
 }
 
-/// The same by all threads of the scope, each some of them. All get the same: of several failures
-/// the one with the lowest number.
+/// Waits for all QPs by all threads of the scope, each for some QPs. All threads return the same
+/// status: of several failures, the one with the lowest number.
 template <class Q, class Scope>
 WV_DEVICE Status quiet_all(Scope scope, QpContext* const* qps, uint64_t count, Deadline deadline) {
-  scope.sync();  // what the other threads have posted
-  // Release. Stores to peers that are reached directly, before the next word of this rank to any
-  // peer. Pairs with the acquire of the thread that waits for that word.
+  scope.sync();  // orders what the other threads have posted
+  // Release. Orders stores to peers that are reached directly before the next word of this rank to
+  // any peer. Pairs with the acquire of the thread that waits for that word.
   platform::fence_release_sys();
   const uint64_t step = scope.count(true);
   const uint64_t first = scope.before(true);
   const Status status = quiet_some<Q>(qps, first, count, step, deadline);
-  // By value, the lowest first: any order does, but all threads must say the same.
+  // The lowest value wins. Any order would do, but all threads must return the same.
   for (uint32_t value = 1; value <= static_cast<uint32_t>(Status::closed); ++value) {
     if (scope.any(status == static_cast<Status>(value))) return static_cast<Status>(value);
   }
@@ -101,11 +102,11 @@ WV_DEVICE Status quiet_all(Scope scope, QpContext* const* qps, uint64_t count, D
 }  // namespace detail
 
 /// Waits until everything that was posted before the call on all QPs to `peer` is done, signalled
-/// or not, held back or not. Once per scope; its threads share the QPs among them. QPs of another
-/// kind than Q are `invalid`.
+/// or not, held back or not. Once per scope; its threads share the QPs among them. A QP of another
+/// kind than Q counts as `invalid`.
 ///
-/// @return `ok`, or a failure (as quiet of a QP) after the scope has waited for all. `invalid` if
-/// `peer` is no rank of the team.
+/// @return `ok`, or a failure (as quiet of a QP) after the scope has waited for all QPs. `invalid`
+/// if `peer` is no rank of the team.
 template <class Q = AnyQp<Sharing::shared>, class Scope>
 WV_DEVICE Status quiet(Scope scope, const TeamContext& team, uint32_t peer, Deadline deadline) {
   if (peer >= team.ranks) return Status::invalid;
@@ -113,7 +114,7 @@ WV_DEVICE Status quiet(Scope scope, const TeamContext& team, uint32_t peer, Dead
   return detail::quiet_all<Q>(scope, qps, team.qps_per_peer, deadline);
 }
 
-/// The same for all peers.
+/// Waits as above, for the QPs to all peers.
 template <class Q = AnyQp<Sharing::shared>, class Scope>
 WV_DEVICE Status quiet(Scope scope, const TeamContext& team, Deadline deadline) {
   const uint64_t count = uint64_t{team.ranks} * team.qps_per_peer;

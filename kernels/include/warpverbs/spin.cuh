@@ -1,4 +1,4 @@
-// Deadlines, what a wait watches, and the one loop on memory that others change.
+// Deadlines, the words that end a wait early, and the one loop on memory that others change.
 #pragma once
 
 #include "abi.h"
@@ -10,7 +10,7 @@ namespace wv {
 struct Deadline {
   uint64_t at_ns;
 
-  /// `ns` from now. A time beyond the clock's range is its end.
+  /// Returns the deadline `ns` from now, or the end of the clock's range if that is earlier.
   WV_DEVICE static Deadline in(uint64_t ns) {
     const uint64_t now = platform::now_ns();
     return {now + ns < now ? ~uint64_t{0} : now + ns};
@@ -18,14 +18,14 @@ struct Deadline {
   WV_DEVICE bool passed() const { return platform::now_ns() >= at_ns; }
 };
 
-/// The words that end a wait early. Either may be null: then no thread raises it.
+/// The words that end a wait early. A null pointer stands for a word that no thread raises.
 struct Watch {
-  /// First failure of a QP.
+  /// The first failure of a QP.
   const Status* err;
-  /// Set by the host.
+  /// The abort word, which the host sets.
   const uint32_t* abort;
 
-  /// The failure of the QP, `aborted`, or `ok`.
+  /// Returns the failure of the QP, `aborted`, or `ok`.
   WV_DEVICE Status fault() const {
     if (err != nullptr) {
       const auto seen =
@@ -37,7 +37,7 @@ struct Watch {
   }
 };
 
-/// Why a wait ends without success, or `would_block`.
+/// Returns why a wait ends without success, or `would_block`.
 WV_DEVICE_COLD Status give_up(Watch watch, Deadline deadline) {
   if (const Status fault = watch.fault(); fault != Status::ok) return fault;
   return deadline.passed() ? Status::timeout : Status::would_block;
@@ -45,11 +45,12 @@ WV_DEVICE_COLD Status give_up(Watch watch, Deadline deadline) {
 
 /// Looks until `look()` returns something else than `would_block`, and returns that.
 ///
-/// The only loop in this library on memory that others change, so no call can hang. It ends with
-/// the failure in `watch`, with `aborted`, or with `timeout`, after one more look in vain: a thread
-/// that was stopped between its look and the clock finds what has come meanwhile. So a wait whose
-/// deadline has passed before it began looks, too. A success wins over all of them. Relaxed loads
-/// only: a caller that goes on to read data takes its own acquire fence.
+/// This is the only loop in this library on memory that others change, so no call can hang. It ends
+/// with the failure in `watch`, with `aborted`, or with `timeout`, but only after one more look in
+/// vain. So a thread that was stopped between its look and the clock finds what has come meanwhile,
+/// and a wait whose deadline had passed before it began looks, too. A success wins over all of
+/// these ends. All loads are relaxed: a caller that goes on to read data takes its own acquire
+/// fence.
 template <class Look>
 WV_DEVICE Status spin_until(const Watch& watch, Deadline deadline, Look look) {
   const platform::Divergence divergence;

@@ -1,5 +1,5 @@
-// Waiting: for a ticket (this rank's own work is done), for a signal (a peer's data is here), for a
-// QP to be quiet. `test` is the look without the wait.
+// Waiting for a ticket (this rank's own work is done), for a signal (a peer's data is here), or for
+// a quiet QP. `test` looks without waiting.
 #pragma once
 
 #include "coop.cuh"
@@ -11,20 +11,20 @@ namespace wv {
 
 namespace detail {
 
-/// Looks of a wait before it sees to it that a ticket which was held back is rung.
+/// The number of looks before a wait makes sure that the doorbell of a held ticket is rung.
 inline constexpr uint32_t LOOKS_BEFORE_RING = 4;
 
-/// What the indices say about `ticket`: `ok`, `stale_life` or `would_block`.
+/// Returns what the indices say about `ticket`: `ok`, `stale_life` or `would_block`.
 WV_DEVICE Status seen(const QpContext* context, Ticket ticket, uint64_t* cons) {
-  // base before cons: after a recovery cons passes every old ticket.
+  // `base` is read before `cons`: after a recovery `cons` is past every old ticket.
   const uint64_t base = platform::load_relaxed(&context->base);
   *cons = platform::load_relaxed(&context->cons);
   if (ticket.index <= base) return Status::stale_life;
   return *cons >= ticket.index ? Status::ok : Status::would_block;
 }
 
-/// The same after all completions that have come: a whole look. Of a wide CQ it takes one CQE after
-/// the other, at most those up to the ticket.
+/// Returns what the indices say about `ticket` after all completions that have come. Of a wide CQ
+/// this takes one CQE after the other, at most up to the ticket.
 template <class Q>
 WV_DEVICE Status look_at(const Q& qp, Ticket ticket) {
   uint64_t cons;
@@ -36,8 +36,8 @@ WV_DEVICE Status look_at(const Q& qp, Ticket ticket) {
   return status;
 }
 
-/// Sees to it that the post behind a held ticket is rung: posts a NOP if no doorbell has covered
-/// it. False: the ring has no space for a NOP now.
+/// Makes sure that a doorbell covers the held post of `ticket`: posts a NOP if none does. Returns
+/// false if the ring has no space for a NOP now.
 template <class Q>
 WV_DEVICE_COLD bool ring_held(QpContext* context, uint64_t ticket) {
   if (platform::load_relaxed(&context->doorbell_index) >= ticket) return true;
@@ -61,18 +61,19 @@ WV_DEVICE_COLD Status wait_on(QpContext* context, Ticket ticket, Deadline deadli
     if (!rung && ++looks > LOOKS_BEFORE_RING) rung = ring_held<Q>(context, ticket.index);
     return Status::would_block;
   });
-  // A timeout rings, too: waits that are shorter than LOOKS_BEFORE_RING looks would never ring.
+  // A wait that times out rings, too: otherwise waits of fewer than LOOKS_BEFORE_RING looks would
+  // never ring.
   if (status == Status::timeout && !rung) ring_held<Q>(context, ticket.index);
   return status;
 }
 
 }  // namespace detail
 
-/// Waits until the post behind `ticket`, and everything before it on this QP, is done. Then the
-/// bytes are in the peer's memory and the sources may change. The post must have been signalled, or
-/// a later one; if its doorbell was held back, the wait rings.
+/// Waits until the post of `ticket`, and everything before it on this QP, is done. Then the bytes
+/// are in the peer's memory and the sources may change. The post, or a later one, must have been
+/// signalled. If the post's doorbell was held back, the wait rings.
 ///
-/// Needs no fence: nothing in this rank's memory is read because of it. Once per scope.
+/// The wait takes no fence, since it lets no thread read this rank's memory. Once per scope.
 /// @return `ok`; `stale_life` if the QP was recovered since; the QP's failure; `aborted`;
 /// `timeout`. After a failure the outcome of WQEs that were in flight is unknown. After `timeout`
 /// the QP is healthy and the ticket stays valid.
@@ -87,22 +88,23 @@ WV_DEVICE Status wait(Scope scope, const Q& qp, Ticket ticket, Deadline deadline
   return scope.broadcast(status);
 }
 
-/// Waits as `wait` does, and then lets this scope read what the NIC has written here: fetched
-/// bytes, old values of atomics. One acquire fence of system scope. @return as wait.
+/// Waits as `wait` does, and then lets this scope read what the NIC has written here, such as
+/// fetched bytes and old values of atomics. Takes one acquire fence of system scope. @return as
+/// wait.
 template <class Scope, class Q>
 WV_DEVICE Status wait_data(Scope scope, const Q& qp, Ticket ticket, Deadline deadline) {
   Status status = wait(Thread{}, qp, scope.leader() ? ticket : Ticket::done(), deadline);
   if (scope.leader() && status == Status::ok) {
-    // Acquire. The completion before the loads of what came before it; pairs with the NIC, which
-    // writes data before its CQE.
+    // Acquire. Orders the completion before loads of the data that came before it. Pairs with the
+    // NIC, which writes data before its CQE.
     platform::fence_acquire_sys();
   }
-  scope.sync();  // the leader's acquire before what the others read: a shuffle orders nothing
+  scope.sync();  // orders the leader's acquire before the reads of others: a shuffle orders nothing
   return scope.broadcast(status);
 }
 
-/// Looks once whether the post behind `ticket` is done; never waits. If its doorbell was held back,
-/// the call rings. Once per scope. @return as wait, but `would_block` instead of `timeout`.
+/// Looks once whether the post of `ticket` is done; never waits. If the post's doorbell was held
+/// back, the call rings. Once per scope. @return as wait, but `would_block` instead of `timeout`.
 template <class Scope, class Q>
 WV_DEVICE Status test(Scope scope, const Q& qp, Ticket ticket) {
   Status status = Status::ok;
@@ -132,9 +134,10 @@ WV_DEVICE Status quiet(Scope scope, const Q& qp, Deadline deadline) {
 
 /// Waits until `look()` finds the signal, then lets this scope read what was written before it.
 ///
-/// `look` reads words that peers write with `platform::load_relaxed_sys` and returns `would_block`
-/// to wait on, anything else to end. The leader looks.
-/// @return what `look` returned; or the failure in `watch`, `aborted`, `timeout`.
+/// `look`, which only the leader calls, reads words that peers write with
+/// `platform::load_relaxed_sys`. It returns `would_block` to wait on, and anything else to end the
+/// wait.
+/// @return what `look` returned, or the failure in `watch`, `aborted` or `timeout`.
 template <class Scope, class Look>
 WV_DEVICE Status wait_signal(Scope scope, const Watch& watch, Deadline deadline, Look look) {
   Status status = Status::ok;
@@ -144,13 +147,13 @@ WV_DEVICE Status wait_signal(Scope scope, const Watch& watch, Deadline deadline,
     // Pairs with the order that the peer's QP keeps between data and signal.
     if (status == Status::ok) platform::fence_acquire_sys();
   }
-  scope.sync();  // the leader's acquire before what the others read: a shuffle orders nothing
+  scope.sync();  // orders the leader's acquire before the reads of others: a shuffle orders nothing
   return scope.broadcast(status);
 }
 
 /// Waits until the 8-byte word at `word` of this rank's window, which a peer writes, satisfies
-/// `accept(value)`; `*seen` is the value of the last look. What the peer's QP carried before that
-/// word may be read then. @return as wait_signal.
+/// `accept(value)`. `*seen` is the value of the last look. After that the scope may read what the
+/// peer's QP carried before that word. @return as wait_signal.
 template <class Scope, class Accept>
 WV_DEVICE Status wait_word(Scope scope, const uint64_t* word, const Watch& watch, Deadline deadline,
                            Accept accept, uint64_t* seen) {

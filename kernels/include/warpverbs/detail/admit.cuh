@@ -1,13 +1,13 @@
 // Ring space and indices: the first two steps of a post.
 //
-// A thread claims space before it reserves an index, because it can take a claim back and not an
+// A thread claims space before it reserves an index, because it can take a claim back but not an
 // index. A thread that gives up here leaves the QP as it was.
 //
-// Between its claim and its publication a thread meets no other lane of its warp. The compiler lets
-// the lanes of a warp wait for each other where their ways join again. A lane that holds a claim
-// could wait at such a join for lanes that still look for space. Then a few such warps would hold
-// the whole ring, and no lane could go on. So `admit` runs the rest of the post inside the branch
-// that has the claim, and `./x sass` looks at what the compiler made of it.
+// Between its claim and its publication a thread waits for no other lane of its warp. The compiler
+// may make the lanes of a warp wait for each other where their ways join again. A lane that holds a
+// claim could wait at such a join for lanes that still look for space. Then a few such warps would
+// hold the whole ring, and no lane could go on. So `admit` runs the rest of the post inside the
+// branch that has the claim, and `./x sass` checks that in the compiler's output.
 #pragma once
 
 #include "cq.cuh"
@@ -15,22 +15,24 @@
 
 namespace wv::sq {
 
-/// What a thread knows that looks for ring space.
+/// The state of a thread's search for ring space.
 struct Search {
-  /// `ok`: space may be free, so a claim is worth a try. `would_block`: look again. Else the end.
+  /// `ok`: space may be free, so a claim is worth a try. `would_block`: look again. Any other
+  /// status ends the search.
   Status status;
-  /// The last look was after the deadline.
+  /// True if the last look was after the deadline.
   bool late;
-  /// Up to here `full_ring_ns` has counted, device clock; 0 before the first look.
+  /// The time up to which `full_ring_ns` has counted, by the device clock; 0 before the first look.
   uint64_t counted_ns;
 };
 
-/// Claims `n` WQEBBs. False: no space is free, or the QP has failed, and the claim must be undone.
+/// Claims `n` WQEBBs. Returns false if no space is free or the QP has failed; then the claim must
+/// be undone.
 template <class Q>
 WV_DEVICE bool claim(const Q& qp, uint32_t n) {
   QpContext* const context = qp.context;
-  // All four in flight together. A stale cons only refuses more; a claim that met a failure is
-  // taken back like one that met a full ring.
+  // All four operations are in flight together. An old value of `cons` only refuses more. A claim
+  // on a failed QP is undone like a claim on a full ring.
   const uint64_t claimed = Q::is_exclusive() ? platform::load_relaxed(&context->resv)
                                              : order::add_index(qp, &context->claim, n);
   const uint64_t cons = platform::load_relaxed(&context->cons);
@@ -39,8 +41,9 @@ WV_DEVICE bool claim(const Q& qp, uint32_t n) {
   return claimed + n <= cons + qp.depth && (err | abort) == 0;
 }
 
-/// Whether `n` WQEBBs would fit after all completions that have come. Looks and adds nothing, so
-/// threads that wait do not disturb each other. Bounded: a ring has no more CQEs than WQEBBs.
+/// Returns whether `n` WQEBBs would fit after all completions that have come. This looks and adds
+/// nothing, so threads that wait do not disturb each other. Bounded: a ring has no more CQEs than
+/// WQEBBs.
 template <class Q>
 WV_DEVICE bool sees_space(const Q& qp, uint32_t n) {
   QpContext* const context = qp.context;
@@ -54,8 +57,8 @@ WV_DEVICE bool sees_space(const Q& qp, uint32_t n) {
   }
 }
 
-/// One look for ring space. The thread has just made a claim in vain (`search.status` is `ok`),
-/// which the look undoes, or it looks again. Bounded: the caller loops.
+/// Looks once for ring space. If the thread has just made a claim in vain (`search.status` is
+/// `ok`), this undoes the claim. Bounded: the caller loops.
 template <class Q>
 WV_DEVICE Search look_for_space(const Q& qp, uint32_t n, Deadline deadline, bool try_only,
                                 Search search) {
@@ -66,7 +69,8 @@ WV_DEVICE Search look_for_space(const Q& qp, uint32_t n, Deadline deadline, bool
   if (first) search.counted_ns = now;
   search.status = qp.watch().fault();
   if (search.status == Status::ok) {
-    // A thread that never waits has one more try. One that waits has a look after the deadline.
+    // A thread that never waits has one more try. A thread that waits has one look after the
+    // deadline.
     if (!first && (try_only || search.late)) {
       search.status = try_only ? Status::would_block : Status::timeout;
     } else {
@@ -90,14 +94,14 @@ WV_DEVICE bool searches(const Search& search, bool try_only) {
   return search.status == Status::would_block && !try_only;
 }
 
-/// The same out of line.
+/// Looks for space as `look_for_space`, out of line.
 template <class Q>
 WV_DEVICE_COLD Search look_again(QpContext* context, uint32_t n, Deadline deadline, bool try_only,
                                  Search search) {
   return look_for_space(reopen<Q>(context), n, deadline, try_only, search);
 }
 
-/// The whole search of the one user of a QP: what it sees free it has.
+/// Searches until the end, for the only user of a QP: space that this thread sees free stays free.
 template <class Q>
 WV_DEVICE_COLD Status wait_for_space(QpContext* context, uint32_t n, Deadline deadline,
                                      bool try_only) {
@@ -108,10 +112,10 @@ WV_DEVICE_COLD Status wait_for_space(QpContext* context, uint32_t n, Deadline de
   return search.status;
 }
 
-/// Gets leave to reserve `n` WQEBBs (1 to max_batch) and calls `post()` with it, which reserves. A
-/// thread by itself also writes and publishes in `post`, and waits for nothing (see above).
+/// Gets leave to reserve `n` WQEBBs (1 to max_batch), and then calls `post()`, which reserves. For
+/// the scope Thread, `post` also writes and publishes, and waits for nothing (see above).
 ///
-/// @param try_only  never waits; may then refuse within one batch per poster of a full ring.
+/// @param try_only  never waits; may refuse although up to one batch for each poster is free.
 /// @return `ok`; `would_block` (only with try_only); the QP's failure, `aborted` or `timeout`. All
 /// but `ok` leave the QP as it was, and `post` was not called.
 template <class Q, class Post>
@@ -134,7 +138,7 @@ WV_DEVICE Status admit(const Q& qp, uint32_t n, Deadline deadline, bool try_only
   }
 }
 
-/// Takes indices [result, result + n). Admitted before.
+/// Takes indices [result, result + n), which were admitted before.
 template <class Q>
 WV_DEVICE uint64_t reserve(const Q& qp, uint32_t n) {
   if constexpr (Q::is_exclusive()) {

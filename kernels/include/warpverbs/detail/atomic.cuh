@@ -1,5 +1,5 @@
-// Atomics as WQEs: which the device can do, what each is made of, where results go. For amo.cuh and
-// signals.
+// Atomics as WQEs: which atomics the device can do, of what WQEs each consists, and where results
+// go. For amo.cuh and signals.
 #pragma once
 
 #include <type_traits>
@@ -8,11 +8,11 @@
 
 namespace wv {
 
-/// What an atomic does to the word `w` at the peer. All return what it was before.
+/// The new value of the word `w` at the peer, by operation. Each operation returns the old value.
 enum class AmoOp {
   /// w + value
   fetch_add,
-  /// value if w == compare
+  /// value if w == compare, else w
   compare_swap,
   /// value
   swap,
@@ -29,16 +29,16 @@ namespace detail {
 template <class T>
 inline constexpr bool IS_AMO_WORD = sizeof(T) == 4 || sizeof(T) == 8;
 
-/// The number that T is as bits.
+/// The unsigned integer type with the size of T.
 template <class T>
 using AmoWord = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
 
-/// Returns whether it takes the masked compare-and-swap of 8 bytes, which has two WQEBBs.
+/// True if the operation takes the masked compare-and-swap of 8 bytes, which has two WQEBBs.
 template <AmoOp Op, class T>
 inline constexpr bool IS_WIDE =
     sizeof(T) == 8 && (Op == AmoOp::swap || Op == AmoOp::fetch_and || Op == AmoOp::fetch_or);
 
-/// The bit of `QpContext::atomics` that it needs.
+/// The bit of `QpContext::atomics` that the operation needs.
 template <AmoOp Op, class T>
 inline constexpr uint32_t CAPABILITY =
     sizeof(T) == 4                                        ? ATOMIC_MASKED_32
@@ -55,16 +55,16 @@ WV_DEVICE bool can(const QpContext* context) {
   return (atomics(context) & CAPABILITY<Op, T>) != 0;
 }
 
-/// Where results go that no caller asked for.
+/// Returns the address for results that no caller asked for.
 WV_DEVICE LocalAddr sink(const QpContext* context) {
   const auto* const word = reinterpret_cast<const uint64_t*>(&context->atomic_sink);
   return {platform::load_const(word), platform::load_const(&context->atomic_sink_lkey_be)};
 }
 WV_DEVICE bool has_sink(const QpContext* context) { return sink(context).addr != 0; }
 
-/// Writes the WQE: two WQEBBs if IS_WIDE, else one.
+/// Writes the WQE of an atomic: two WQEBBs if IS_WIDE, else one.
 ///
-/// And, or and swap are masked swaps that compare nothing; exclusive or is an addition in which no
+/// And, or and swap are masked swaps that compare nothing. Exclusive or is an addition in which no
 /// bit carries.
 template <AmoOp Op, class T, class Q>
 WV_DEVICE void write_amo(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst, T value,

@@ -1,4 +1,4 @@
-// Lanes whose inline bytes follow each other at the peer share a WQE.
+// Combining: lanes whose inline bytes follow each other at the peer share a WQE.
 #pragma once
 
 #include "../coop.cuh"
@@ -6,14 +6,15 @@
 
 namespace wv::detail {
 
-/// What a lane writes: `payload` to its own target, if it is `head` of its piece.
+/// The inline write of a lane. If the lane is `head` of its piece, it writes `payload` to its own
+/// target.
 struct Piece {
   wqe::Payload payload;
   bool head;
 };
 
-/// Joins the values of the active lanes of a whole warp. Values whose targets follow each other go
-/// together, as many as fit into one WQE, in the order of the lanes. All 32 lanes call.
+/// Joins the values of the active lanes of a whole warp, in the order of the lanes: values whose
+/// targets follow each other share a WQE, as many as fit. All 32 lanes call.
 template <class T>
 WV_DEVICE Piece combine(RemoteAddr dst, const T& value, bool active) {
   constexpr uint32_t WORDS = sizeof(T) / 4, MOST = MAX_INLINE_BYTES / sizeof(T);
@@ -21,13 +22,13 @@ WV_DEVICE Piece combine(RemoteAddr dst, const T& value, bool active) {
   const wqe::Payload own = wqe::payload(value);
   const uint32_t below = (1u << lane()) - 1, self = 1u << lane();
   const uint32_t votes = warp.ballot(active);
-  // The lane before this one that takes part, and whether this one's bytes follow its.
+  // Finds the active lane before this one, and whether this lane's bytes follow that lane's.
   const uint32_t earlier = votes & below;
   const uint32_t previous = earlier != 0 ? 31 - __clz(earlier) : lane();
   const uint64_t addr = warp.shuffle(dst.addr, previous);
   const uint32_t key = warp.shuffle(dst.rkey_be, previous);
   const bool follows = earlier != 0 && addr + sizeof(T) == dst.addr && key == dst.rkey_be;
-  // A run begins where a lane does not follow; every MOST lanes of it are one piece.
+  // A run begins at each lane that does not follow. Every MOST lanes of a run are one piece.
   const uint32_t starts = warp.ballot(active && !follows);
   const uint32_t own_starts = starts & (below | self), later_starts = starts & ~(below | self);
   const uint32_t start = own_starts != 0 ? 31 - __clz(own_starts) : 0;
@@ -49,8 +50,8 @@ WV_DEVICE Piece combine(RemoteAddr dst, const T& value, bool active) {
   return piece;
 }
 
-/// The same at any scope. It combines nothing for a thread by itself, a block that is not of whole
-/// warps, or values that do not fit in pairs.
+/// Joins values at any scope. It combines nothing for a Thread, for a block that does not consist
+/// of whole warps, and for values of which a WQE holds fewer than two.
 template <class Scope, class T>
 WV_DEVICE Piece combine(Scope scope, RemoteAddr dst, const T& value, bool active) {
   if constexpr (2 * sizeof(T) <= MAX_INLINE_BYTES) {

@@ -1,8 +1,8 @@
-// Completions: CQEs that the NIC writes, turned into a 64-bit index by the polling thread.
+// Completions. The NIC writes CQEs, and the thread that polls turns them into a 64-bit index.
 //
-// Collapsed: one CQE that the NIC overwrites at every completion. Wide: an ordinary CQ as long as
-// the ring, taken entry by entry. An error stays where it is, so its cause survives the flush
-// after it.
+// A collapsed CQ has one CQE, which the NIC overwrites at every completion. A wide CQ is as long as
+// the ring and is taken CQE by CQE. In a wide CQ an error stays where it is, so its cause survives
+// the flush after it.
 #pragma once
 
 #include "../qp.cuh"
@@ -21,11 +21,12 @@ inline constexpr uint32_t SYNDROME_FLUSHED = 0x05;
 WV_DEVICE uint32_t load_dword(const uint8_t* cqe, uint32_t at) {
   return platform::load_relaxed_sys(reinterpret_cast<const uint32_t*>(cqe + at));
 }
-/// Whether a CQE with this last dword reports success; else it is an error or was never written.
+/// Returns whether a CQE with this last dword reports success. Otherwise it is an error or was
+/// never written.
 WV_DEVICE bool is_done(uint32_t last) { return last >> 28 < OPCODE_REQ_ERR; }
 
-/// Keeps `status` and `syndrome` as the QP's failure unless it already has one. Sticky until
-/// recovery; no thread latches because of a deadline.
+/// Keeps `status` and `syndrome` as the QP's failure, unless it already has one. A failure stays
+/// until recovery. A passed deadline is no failure.
 WV_DEVICE void latch(QpContext* context, Status status, uint32_t syndrome) {
   // err and syndrome are one 8-byte word, so that no reader sees one without the other.
   static_assert(offsetof(QpContext, err) % 8 == 0 &&
@@ -36,12 +37,13 @@ WV_DEVICE void latch(QpContext* context, Status status, uint32_t syndrome) {
   if (old != 0) return;
   platform::reduce_add(&context->errors, uint64_t{1});
   if (context->failed == nullptr) return;
-  // Pairs with the exchange of `Failures::take`: the host that takes the word sees the failure.
+  // Pairs with the exchange of `Failures::take`: the host thread that takes the word sees the
+  // failure.
   platform::fence_release_sys();
   platform::store_relaxed_sys(context->failed, 1u);
 }
 
-/// The CQE at `cqe` reports no success: latches the failure, if it is one.
+/// Latches the failure of the CQE at `cqe`, which reports no success, if the NIC has written it.
 WV_DEVICE_COLD void fail(QpContext* context, const uint8_t* cqe, uint32_t last) {
   if (last >> 28 == OPCODE_INVALID) return;
   const uint32_t dword = load_dword(cqe, SYNDROME_DWORD);
@@ -50,8 +52,8 @@ WV_DEVICE_COLD void fail(QpContext* context, const uint8_t* cqe, uint32_t last) 
         vendor << 8 | syndrome);
 }
 
-/// Raises `cons` to what a CQE with this last dword says, `cons` being what it was before the CQE
-/// was read. False: that is out of reach, more than a ring away.
+/// Raises `cons` to the index of a CQE with this last dword. The argument `cons` was read before
+/// the CQE. Returns false if that index is out of reach: more than a ring away.
 template <class Q>
 WV_DEVICE bool advance(const Q& qp, uint64_t cons, uint32_t last) {
   const uint16_t counter = platform::byteswap(static_cast<uint16_t>(last));
@@ -66,8 +68,8 @@ WV_DEVICE bool advance(const Q& qp, uint64_t cons, uint32_t last) {
   return true;
 }
 
-/// Looks at the one CQE. The caller has read `cons` before. The other way round, a thread that
-/// stops in between may take a counter that is a whole lap old for a new one.
+/// Looks at the one CQE. The caller has read `cons` before. In the other order, a thread that stops
+/// in between could take a counter that is a whole lap old for a new one.
 template <class Q>
 WV_DEVICE void poll_collapsed(const Q& qp, uint64_t cons) {
   const uint32_t last = load_dword(qp.cqe, LAST_DWORD);
@@ -75,16 +77,16 @@ WV_DEVICE void poll_collapsed(const Q& qp, uint64_t cons) {
   advance(qp, cons, last);
 }
 
-/// Takes at most one CQE. True: it was there, so another may be.
+/// Takes at most one CQE. Returns true if it was there, so that another may be.
 template <class Q>
 WV_DEVICE bool poll_wide(const Q& qp) {
   QpContext* const context = qp.context;
-  // The place, cons, the CQE, and the place again: the CQE was the first one not taken all the
-  // while. A CQE of a later lap has the other owner bit. The second look is for a thread that was
-  // stopped after the first one. Without it the thread may find a CQE that was taken long ago next
-  // to a new cons. Where few WQEs are signalled such a CQE stays for many lengths of the ring, and
-  // 16 bits of difference are then no measure (I7). Two laps later it may find a flush instead of
-  // the cause.
+  // The thread reads the place, `cons`, the CQE, and the place again, so that the CQE was the first
+  // not taken all the while. A CQE of a later lap has the other owner bit. The second read of the
+  // place is for a thread that was stopped after the first. Without it the thread may find a CQE
+  // that was taken long ago next to a new `cons`. If few WQEs are signalled, such a CQE stays for
+  // many lengths of the ring, and a difference of 16 bits then says nothing (I7). Two laps later
+  // the thread may find a flush instead of the cause.
   const uint64_t taken = platform::load_relaxed(&context->cq_consumed);
   const uint64_t cons = platform::load_relaxed(&context->cons);
   const uint8_t* const cqe = qp.cqe + (taken & qp.mask) * CQE_BYTES;
@@ -98,10 +100,10 @@ WV_DEVICE bool poll_wide(const Q& qp) {
     fail(context, cqe, last);
     return false;
   }
-  // Out of reach: another poller has yet to raise cons. A thread that looks again finds it.
+  // Another poller has yet to raise `cons`. A thread that looks again finds it raised.
   if (!advance(qp, cons, last)) return false;
-  // After cons: a thread that finds the CQE taken finds cons raised, or a CQE that raises it
-  // further.
+  // The place is raised after `cons`: a thread that finds the CQE taken finds `cons` raised, or a
+  // CQE that raises it further.
   if constexpr (Q::is_exclusive()) {
     platform::store_relaxed(&context->cq_consumed, taken + 1);
   } else {
@@ -110,16 +112,15 @@ WV_DEVICE bool poll_wide(const Q& qp) {
   return true;
 }
 
-/// Looks at the CQ once: advances `cons` or latches an error. Takes no fence. A completion of a put
-/// says that the bytes are in the peer's memory, and no thread reads this rank's memory because of
-/// it.
+/// Looks at the CQ once, and advances `cons` or latches an error. Takes no fence: the completion of
+/// a put says that the bytes are in the peer's memory, and lets no thread read this rank's memory.
 ///
-/// The failure that it keeps is the first one seen. A collapsed CQE is overwritten when the NIC
-/// flushes the WQEs after the failed one, so the cause may be lost. Then the status is `flushed`.
-/// A wide CQ keeps the cause.
+/// The latched failure is the first one seen. The NIC overwrites a collapsed CQE when it flushes
+/// the WQEs after the failed one, so the cause may be lost; then the status is `flushed`. A wide CQ
+/// keeps the cause.
 ///
 /// @param cons  `QpContext::cons`, read before the call.
-/// @return whether there may be more: of a wide CQ it takes at most one CQE.
+/// @return true if there may be more CQEs: of a wide CQ this takes at most one.
 template <class Q>
 WV_DEVICE bool poll(const Q& qp, uint64_t cons) {
   if (qp.has_wide_cq()) return poll_wide(qp);

@@ -1,8 +1,8 @@
-// Loads, stores and atomics on the memory of a peer that this rank's kernels can reach: the direct
+// Loads, stores and atomics on memory of a peer that this rank's kernels can reach: the direct
 // branch of path.cuh.
 //
-// System scope throughout. Loads are volatile: they go past L1, which may hold what the peer has
-// changed since.
+// All of them have system scope. Loads are volatile, so that they go past L1, which may hold old
+// values of words that the peer has changed.
 #pragma once
 
 #include "../coop.cuh"
@@ -10,7 +10,7 @@
 
 namespace wv::direct {
 
-/// Every `step`th word of T from `first` on.
+/// Copies every `step`th word of T, from number `first` on.
 template <class T>
 WV_DEVICE void copy_words(uint64_t dst, uint64_t src, uint64_t bytes, uint64_t first,
                           uint64_t step) {
@@ -19,18 +19,18 @@ WV_DEVICE void copy_words(uint64_t dst, uint64_t src, uint64_t bytes, uint64_t f
   }
 }
 
-/// Loads of 16 bytes that a thread has in flight where it copies.
+/// The number of 16-byte loads that a copying thread has in flight.
 inline constexpr uint32_t BATCH = 4;
 
-/// Every `step`th 16 bytes from number `first` on, `vectors` in all: the loads of a batch are
-/// issued before the first of its stores.
+/// Copies every `step`th of `vectors` 16-byte vectors, from number `first` on. The loads of a batch
+/// are issued before the first of its stores.
 WV_DEVICE void copy_vectors(uint64_t dst, uint64_t src, uint64_t vectors, uint64_t first,
                             uint64_t step) {
   for (uint64_t base = first; base < vectors; base += BATCH * step) {
     platform::Vec16 batch[BATCH];
     platform::note_loads(BATCH);
     for (uint32_t k = 0; k < BATCH; ++k) {
-      // The last one stands for those after it, so that no load hangs on a branch.
+      // The last vector stands for all after it, so that no load depends on a branch.
       const uint64_t at = base + k * step < vectors ? base + k * step : vectors - 1;
       batch[k] = platform::load16_volatile(reinterpret_cast<const void*>(src + 16 * at));
     }
@@ -43,8 +43,8 @@ WV_DEVICE void copy_vectors(uint64_t dst, uint64_t src, uint64_t vectors, uint64
   }
 }
 
-/// Copies `bytes` by `threads` threads, of which this is number `thread`: the widest words that
-/// both ends allow, then bytes.
+/// Copies this thread's part of `bytes`, which `threads` threads copy together: in the widest words
+/// that both addresses allow, then in bytes.
 WV_DEVICE void copy(uint64_t dst, uint64_t src, uint64_t bytes, uint32_t thread, uint32_t threads) {
   const uint64_t both = dst | src;
   uint64_t whole = 0;
@@ -62,12 +62,12 @@ WV_DEVICE void copy(uint64_t dst, uint64_t src, uint64_t bytes, uint32_t thread,
   copy_words<uint8_t>(dst + whole, src + whole, bytes - whole, thread, threads);
 }
 
-/// Copies what each active thread names; the lanes of a whole warp copy together. Then all threads
-/// of the scope know that the copies are done.
+/// Copies the bytes that each active thread names; the lanes of a whole warp copy together. After
+/// that all threads of the scope know that the copies are done.
 template <class Scope>
 WV_DEVICE Posted transfer(Scope scope, uint64_t dst, uint64_t src, uint64_t bytes, bool active) {
   if (scope.any(active && bytes == 0) || !scope.any(active)) return {Status::invalid, {0}};
-  scope.sync();  // the sources that other threads of the scope have written
+  scope.sync();  // makes the sources known that other threads of the scope have written
   if (scope.whole_warps()) {
     constexpr Warp warp{};
     for (uint32_t rest = warp.ballot(active); rest != 0; rest &= rest - 1) {
@@ -81,7 +81,7 @@ WV_DEVICE Posted transfer(Scope scope, uint64_t dst, uint64_t src, uint64_t byte
   return {Status::ok, Ticket::done()};
 }
 
-/// Stores a value in words of 8 bytes where its place allows, else of 4.
+/// Stores a value in words of 8 bytes where its address allows that, else of 4.
 WV_DEVICE void store(uint64_t dst, const wqe::Payload& value) {
   const uint32_t words = value.bytes / 4;
   uint32_t word = 0;
@@ -96,18 +96,19 @@ WV_DEVICE void store(uint64_t dst, const wqe::Payload& value) {
   }
 }
 
-/// What is not the leader's is known to it by a barrier; then a fence of system scope.
+/// Orders the scope's accesses before what follows. A barrier makes them known to the leader, which
+/// then takes a fence of system scope.
 template <class Scope>
 WV_DEVICE void settle(Scope scope) {
   scope.sync();
-  // Release and acquire. Everything that the scope has stored before what it does next, and what it
-  // loads next after that. Pairs with the fence of the thread that reads a signal, or that wrote
-  // the fetched bytes.
+  // Release and acquire. Orders everything that the scope has stored before what it does next, and
+  // what it loads next after this fence. Pairs with the fence of the thread that reads a signal, or
+  // that wrote the fetched bytes.
   if (scope.leader()) platform::fence_acq_rel_sys();
   scope.sync();
 }
 
-/// Does `Op` to the word at `dst`; the old value.
+/// Does `Op` to the word at `dst`. Returns the old value.
 template <AmoOp Op, class T>
 WV_DEVICE T amo(uint64_t dst, T value, T compare) {
   static_assert(detail::IS_AMO_WORD<T>, "4 or 8 bytes");

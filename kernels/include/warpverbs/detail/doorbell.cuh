@@ -1,6 +1,7 @@
-// Telling the NIC how far to run: the doorbell record, the register, or a host thread's mailbox.
+// How the NIC learns how far to run: by the doorbell record, the register, or a host thread's
+// mailbox.
 //
-// Only the holder of the doorbell token calls these, or the user of an exclusive QP.
+// Only the holder of the doorbell token, or the user of an exclusive QP, calls these functions.
 #pragma once
 
 #include "order.cuh"
@@ -9,10 +10,10 @@ namespace wv::sq {
 
 inline constexpr uint32_t DBREC_SEND = 1;  // u32 of the doorbell record
 
-/// Writes the doorbell record up to `end` (and what `doorbell_index` and `doorbells` say), then
-/// fences. `doorbells` is the number of this doorbell, from 1.
+/// Writes the doorbell record for everything below `end`, and `doorbell_index` and `doorbells`,
+/// then fences. `doorbells` is the number of this doorbell, from 1.
 ///
-/// On a QP without a record this is the fence between the WQEs and the doorbell.
+/// On a QP without a record, this fence alone stands between the WQEs and the doorbell.
 template <class Q>
 WV_DEVICE void record(const Q& qp, uint64_t end, uint64_t doorbells) {
   platform::store_relaxed(&qp.context->doorbell_index, end);
@@ -32,14 +33,14 @@ WV_DEVICE void record(const Q& qp, uint64_t end, uint64_t doorbells) {
   }
 }
 
-/// The same where the caller has not read the number of doorbells.
+/// Writes the record as above, if the caller has not read the number of doorbells.
 template <class Q>
 WV_DEVICE void record(const Q& qp, uint64_t end) {
   record(qp, end, platform::load_relaxed(&qp.context->doorbells) + 1);
 }
 
-/// Rings: the NIC runs everything below `end`. Two doorbells may land in either order: an older one
-/// is ignored.
+/// Rings: the NIC runs everything below `end`. Two doorbells may land in either order: the NIC
+/// ignores the older one.
 template <class Q>
 WV_DEVICE void ring(const Q& qp, uint64_t end) {
   if (qp.has_mailbox()) {

@@ -1,4 +1,4 @@
-// Which scope the words and fences of a post have: the one place that decides it.
+// The scopes of a post's words and fences. Only this file decides them.
 //
 // - Flags, claim and resv: block scope on a cta QP, else gpu scope.
 // - Fences that the NIC depends on: system scope when ring and record lie in host memory, else gpu
@@ -39,7 +39,7 @@ WV_DEVICE bool swap_flag(const Q&, uint64_t* flag, uint64_t expected, uint64_t d
   return old == expected;
 }
 
-/// `claim` and `resv`.
+/// Loads `claim` or `resv`.
 template <class Q>
 WV_DEVICE uint64_t load_index(const Q&, const uint64_t* index) {
   return Q::is_cta() ? platform::load_relaxed_cta(index) : platform::load_relaxed(index);
@@ -50,14 +50,14 @@ WV_DEVICE uint64_t add_index(const Q& qp, uint64_t* index, uint32_t n) {
   return Q::is_cta() ? platform::add_relaxed_cta(index, addend)
                      : platform::add_relaxed(index, addend);
 }
-/// Takes back the addition.
+/// Takes an addition of `n` back.
 template <class Q>
 WV_DEVICE void undo_index(const Q&, uint64_t* index, uint64_t n) {
   return Q::is_cta() ? platform::reduce_add_cta(index, ~n + 1)
                      : platform::reduce_add(index, ~n + 1);
 }
 
-/// Release towards the NIC, and towards the next holder of the token.
+/// Releases towards the NIC, and towards the next holder of the token.
 template <class Q>
 WV_DEVICE void fence_nic(const Q& qp) {
   if (qp.in_host_memory()) {
@@ -67,8 +67,8 @@ WV_DEVICE void fence_nic(const Q& qp) {
   }
 }
 
-/// Release towards the holder of the token, before a batch is published or the token moves. On a
-/// cta QP the holder passes it on to the NIC; else it is the NIC's fence as well.
+/// Releases towards the holder of the token, before a batch is published or the token moves. On a
+/// cta QP the holder then releases to the NIC; on others this fence reaches the NIC as well.
 template <class Q>
 WV_DEVICE void fence_publish(const Q& qp) {
   if constexpr (Q::is_cta()) {

@@ -1,5 +1,5 @@
-// The only file with inline PTX. Each function is one instruction, named for what it does; scope
-// gpu unless the name says sys.
+// The only file with inline PTX. Each function is one instruction, and its name says what it does.
+// The scope is gpu unless the name says sys or cta.
 //
 // Every asm has a "memory" clobber, so the compiler keeps the order of the source. All addresses
 // are global memory: `.global` avoids the shared-memory detour that generic atomics compile to.
@@ -15,7 +15,7 @@ struct alignas(16) Vec16 {
   uint64_t lo, hi;
 };
 
-/// How many looks of a spin go by between two checks of errors, abort and deadline.
+/// The number of looks of a spin between two checks of errors, abort and deadline.
 inline constexpr uint32_t LOOKS_PER_CHECK = 16;
 
 WV_DEVICE uint32_t load_relaxed(const uint32_t* p) {
@@ -38,8 +38,8 @@ WV_DEVICE uint64_t load_relaxed_sys(const uint64_t* p) {
   asm volatile("ld.relaxed.sys.global.L1::no_allocate.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
   return v;
 }
-/// 16 bytes past L1. Formally two 8-byte loads: for words that do not change while a thread may
-/// read them.
+/// Loads 16 bytes past L1. Formally these are two 8-byte loads: for words that do not change while
+/// a thread may read them.
 WV_DEVICE Vec16 load16_relaxed(const void* p) {
   Vec16 v;
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
@@ -48,7 +48,7 @@ WV_DEVICE Vec16 load16_relaxed(const void* p) {
                : "memory");
   return v;
 }
-/// 16 bytes through the non-coherent path: for words that are constant while the team lives.
+/// Loads 16 bytes through the non-coherent path: for words that are constant while the team lives.
 WV_DEVICE Vec16 load16_volatile(const void* p) {
   Vec16 v;
   asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
@@ -89,11 +89,11 @@ WV_DEVICE void store_relaxed_sys(uint32_t* p, uint32_t v) {
 WV_DEVICE void store_relaxed_sys(uint64_t* p, uint64_t v) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
-/// 16 bytes, weak: ordered by the next release fence only.
+/// Stores 16 bytes. The store is weak: only the next release fence orders it.
 WV_DEVICE void store16(void* p, Vec16 v) {
   asm volatile("st.weak.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
 }
-/// One 8-byte store to a device register.
+/// Stores 8 bytes to a device register, in one store.
 WV_DEVICE void store_mmio(uint64_t* reg, uint64_t v) {
   asm volatile("st.mmio.relaxed.sys.global.u64 [%0], %1;" ::"l"(reg), "l"(v) : "memory");
 }
@@ -139,20 +139,20 @@ WV_DEVICE uint64_t compare_exchange_relaxed(uint64_t* p, uint64_t expected, uint
                : "memory");
   return old;
 }
-/// Adds without reading back.
+/// Adds without reading the old value.
 WV_DEVICE void reduce_add(uint64_t* p, uint64_t n) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory");
 }
-/// Raises the word to `v` without reading back.
+/// Raises the word to `v` without reading the old value.
 WV_DEVICE void reduce_max(uint64_t* p, uint64_t v) {
   asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
-/// The same for a word of host memory that a host thread polls.
+/// Raises a word of host memory, which a host thread polls, to `v`.
 WV_DEVICE void reduce_max_sys(uint64_t* p, uint64_t v) {
   asm volatile("red.relaxed.sys.global.max.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
-// The words of a QP that only one block uses.
+// Operations on the words of a QP that only one block uses.
 WV_DEVICE uint64_t load_relaxed_cta(const uint64_t* p) {
   uint64_t v;
   asm volatile("ld.relaxed.cta.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
@@ -186,7 +186,7 @@ WV_DEVICE void reduce_add_cta(uint64_t* p, uint64_t n) {
   asm volatile("red.relaxed.cta.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory");
 }
 
-// Acquire, for builds that follow the PTX memory model to the letter.
+// Acquire operations, for builds that follow the PTX memory model to the letter.
 WV_DEVICE uint64_t load_acquire(const uint64_t* p) {
   uint64_t v;
   asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
@@ -214,7 +214,7 @@ WV_DEVICE void or_shared(uint32_t* p, uint32_t bits) {
                : "memory");
 }
 
-// Read-modify-writes of system scope, on memory of a peer that this GPU reaches. They return the
+// Read-modify-writes of system scope, on memory of a peer that this GPU can reach. Each returns the
 // old value.
 #define WV_ATOM_SYS(name, op, bits, suffix, reg)                       \
   WV_DEVICE uint##bits##_t name(uint##bits##_t* p, uint##bits##_t v) { \
@@ -269,15 +269,16 @@ WV_DEVICE void fence_acquire() { asm volatile(WV_FENCE_ACQUIRE ".gpu;" ::: "memo
 WV_DEVICE void fence_acquire_sys() { asm volatile(WV_FENCE_ACQUIRE ".sys;" ::: "memory"); }
 #undef WV_FENCE_RELEASE
 #undef WV_FENCE_ACQUIRE
-/// Both at once.
+/// Acquires and releases.
 WV_DEVICE void fence_acq_rel_cta() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
 WV_DEVICE void fence_acq_rel() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 WV_DEVICE void fence_acq_rel_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-/// Sequentially consistent, system scope: for store, fence, load of two words against a host that
-/// does the reverse.
+/// Fences sequentially consistently at system scope. A thread that stores one word, fences and
+/// loads another needs it against a host that stores and loads in the reverse order.
 WV_DEVICE void fence_sc_sys() { asm volatile("fence.sc.sys;" ::: "memory"); }
 
-/// Four bytes of `a` (numbered 0 to 3) and `b` (4 to 7): digit i of `places` says which is byte i.
+/// Returns four bytes of `a` (numbered 0 to 3) and `b` (4 to 7): byte i is the one that digit i of
+/// `places` names.
 WV_DEVICE uint32_t permute(uint32_t a, uint32_t b, uint32_t places) {
   return __byte_perm(a, b, places);
 }
@@ -288,10 +289,11 @@ WV_DEVICE uint64_t byteswap(uint64_t v) {
          byteswap(static_cast<uint32_t>(v >> 32));
 }
 
-/// 0, in a way that the compiler cannot see: `aligned` is a multiple of 32.
+/// Returns 0 in a way that the compiler cannot see. `aligned` is a multiple of 32.
 ///
-/// An addend that may differ from lane to lane keeps ptxas from summing up a warp's atomic adds
-/// first. That sum costs 17 instructions for each and gains nothing where one thread adds.
+/// An addend that may differ from lane to lane keeps ptxas from first summing up the atomic adds of
+/// a warp. That sum would cost 17 instructions for each add, and gains nothing where one thread
+/// adds.
 WV_DEVICE uint32_t lane_zero(const void* aligned) {
   uint32_t zero;
   asm("{ .reg .u32 lane; mov.u32 lane, %%laneid; and.b32 %0, lane, %1; }"
@@ -300,25 +302,25 @@ WV_DEVICE uint32_t lane_zero(const void* aligned) {
   return zero;
 }
 
-/// A clock in ns that all SMs of the GPU share. Its step may be a microsecond.
+/// Returns the time of a clock in ns that all SMs of the GPU share. Its step may be a microsecond.
 WV_DEVICE uint64_t now_ns() {
   uint64_t t;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory");
   return t;
 }
-/// Product, sum and quotient, each rounded to nearest: never fused, so that a result does not
-/// depend on the compiler.
+/// Returns a product, a sum or a quotient, rounded to nearest. These are never fused, so that a
+/// result does not depend on the compiler.
 WV_DEVICE float mul_rn(float a, float b) { return __fmul_rn(a, b); }
 WV_DEVICE float add_rn(float a, float b) { return __fadd_rn(a, b); }
 WV_DEVICE float div_rn(float a, float b) { return __fdiv_rn(a, b); }
 WV_DEVICE uint32_t float_bits(float v) { return __float_as_uint(v); }
 WV_DEVICE float float_of(uint32_t bits) { return __uint_as_float(bits); }
 
-/// The larger of the halves of two words, in each half.
+/// Returns two halves: each is the larger of that half of the two words.
 WV_DEVICE uint32_t max_of_halves(uint32_t a, uint32_t b) { return __vmaxu2(a, b); }
 
-/// Two numbers as FP8 (e4m3), `low` in the lower byte: nearest, ties to even; too large becomes the
-/// largest, a NaN stays one.
+/// Returns two numbers as FP8 (e4m3), `low` in the lower byte: nearest, ties to even. A number that
+/// is too large becomes the largest FP8, and a NaN stays a NaN.
 #if __CUDA_ARCH__ >= 890
 #define WV_HAS_E4M3 1
 WV_DEVICE uint32_t floats_to_e4m3(float low, float high) {
@@ -328,24 +330,25 @@ WV_DEVICE uint32_t floats_to_e4m3(float low, float high) {
 }
 #endif
 
-/// Asks for the 128 bytes at `p`, so that a later load finds them in L2. A hint: it orders nothing.
+/// Prefetches the 128 bytes at `p` into L2. This is a hint, and orders nothing.
 WV_DEVICE void prefetch(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p) : "memory");
 }
 
-/// Barrier of a cooperative grid; orders memory among its threads.
+/// Waits for all threads of a cooperative grid, and orders memory among them.
 WV_DEVICE void grid_sync() { cooperative_groups::this_grid().sync(); }
 
-/// This thread issues so many loads before it uses any of them. Counted by the twin.
+/// Tells the twin, which counts it, that this thread issues so many loads before it uses any of
+/// them.
 WV_DEVICE void note_loads(uint32_t) {}
 
-/// Marks what the lanes of a warp leave together, for the twin. After a divergent branch or loop
-/// the compiler makes lanes that came to it together wait for each other.
+/// The part of a function whose end the lanes of a warp leave together, for the twin. After a
+/// divergent branch or loop the compiler makes lanes that entered it together wait for each other.
 struct Divergence {
   WV_DEVICE Divergence() {}
 };
 
-/// Called between two looks at memory that others change.
+/// Pauses between two looks at memory that others change.
 WV_DEVICE void pause() { asm volatile("nanosleep.u32 32;" ::: "memory"); }
 
 }  // namespace wv::platform

@@ -1,9 +1,9 @@
 // The twin of ptx.cuh for the CPU: __atomic builtins and the hooks of crates/simt. Scopes make no
-// difference on the CPU; they are named for the checker of a `tsan` build (simt/order.h).
+// difference on the CPU. They are named for the checker of a `tsan` build (simt/order.h).
 //
-// A load that others may change is a schedule point (`simt_yield`), a store or a read-modify-write
-// that changed its word is progress (`simt_progress`). Blocks may run on several OS threads and the
-// HCA is another one, so the atomics are real.
+// A load of a word that others may change is a schedule point (`simt_yield`). A store, or a
+// read-modify-write that changes its word, is progress (`simt_progress`). Blocks may run on several
+// OS threads and the HCA on another, so the atomics are real.
 #pragma once
 
 #include <cstdint>
@@ -219,7 +219,8 @@ WV_DEVICE uint16_t byteswap(uint16_t v) { return __builtin_bswap16(v); }
 WV_DEVICE uint32_t byteswap(uint32_t v) { return __builtin_bswap32(v); }
 WV_DEVICE uint64_t byteswap(uint64_t v) { return __builtin_bswap64(v); }
 
-// Compiled with -ffp-contract=off, so a product and a sum stay apart.
+// These functions are compiled with -ffp-contract=off, so a product and a sum stay separate
+// operations.
 WV_DEVICE float mul_rn(float a, float b) { return a * b; }
 WV_DEVICE float add_rn(float a, float b) { return a + b; }
 WV_DEVICE float div_rn(float a, float b) { return a / b; }
@@ -236,11 +237,12 @@ WV_DEVICE void prefetch(const void*) {}
 
 WV_DEVICE void grid_sync() { simt_grid_sync(); }
 
-/// This thread issues `loads` loads before it uses any of them: counted.
+/// Counts that this thread issues `loads` loads before it uses any of them.
 WV_DEVICE void note_loads(uint32_t loads) { simt_count_loads(loads); }
 
-/// Marks what the lanes of a warp leave together. After a divergent branch or loop the compiler
-/// makes those that came to it together wait for each other. Heeded by launches with `reconverge`.
+/// The part of a function whose end the lanes of a warp leave together. After a divergent branch or
+/// loop the compiler makes lanes that entered it together wait for each other. Only launches with
+/// `reconverge` obey this.
 struct Divergence {
   WV_DEVICE Divergence() { simt_diverge(); }
   WV_DEVICE ~Divergence() { simt_reconverge(); }

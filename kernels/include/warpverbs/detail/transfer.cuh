@@ -1,5 +1,5 @@
-// The common part of put, put_imm and get: bytes between one piece of local memory and one of a
-// peer's. One WQE moves them, or, over 1 GiB, several inside one reservation.
+// The common part of put, put_imm and get, which move bytes between a piece of local memory and a
+// piece of a peer's. One WQE moves them, or, over 1 GiB, several WQEs inside one reservation.
 #pragma once
 
 #include "../peer.cuh"
@@ -7,10 +7,10 @@
 
 namespace wv::detail {
 
-/// What a transfer is.
+/// The kind of a transfer.
 enum class Kind { put, put_imm, get };
 
-/// What one thread asks for.
+/// The transfer that one thread asks for.
 struct Transfer {
   RemoteAddr remote;
   LocalAddr local;
@@ -18,19 +18,19 @@ struct Transfer {
   uint32_t imm;
 };
 
-/// Nothing after the data.
+/// The tail of a transfer after whose data nothing is posted.
 struct NoTail {
   static constexpr uint32_t WQES = 0;
   template <class Q>
   WV_DEVICE void write(const Q&, uint64_t, uint32_t) const {}
 };
 
-/// The control byte of the WQE at `place` of a batch.
+/// Returns the control byte of the WQE at `place` of a batch.
 WV_DEVICE uint32_t control(Place place, bool last, const PostOptions& options) {
   return wqe::control(last && place.before + 1 == place.count, options.fence && place.before == 0);
 }
 
-/// Returns whether one WQE does it. Only an immediate may come without data.
+/// Returns whether one WQE moves so many bytes. Only an immediate may come without data.
 template <Kind K>
 WV_DEVICE bool fits_one(uint64_t bytes) {
   return (K == Kind::put_imm && bytes == 0) || bytes - 1 < MAX_PUT_BYTES;
@@ -48,7 +48,7 @@ WV_DEVICE void write_one(const Q& qp, uint64_t index, uint32_t control, const Tr
   }
 }
 
-/// Pieces of MAX_PUT_BYTES but for the last; the immediate goes with that one.
+/// Writes pieces of MAX_PUT_BYTES, except for a shorter last piece, which carries the immediate.
 template <Kind K, class Q>
 WV_DEVICE void write_pieces(const Q& qp, uint64_t index, uint32_t pieces, Transfer what,
                             bool signalled, bool fenced) {
@@ -68,12 +68,12 @@ WV_DEVICE void write_pieces(const Q& qp, uint64_t index, uint32_t pieces, Transf
   }
 }
 
-/// The way for lengths that one WQE does not take, the refused ones among them: each thread brings
-/// as many WQEs as it needs.
+/// Posts transfers of lengths that one WQE does not take, or refuses them: each thread writes as
+/// many WQEs as it needs.
 template <Kind K, class Q, class Scope, class Tail>
 WV_DEVICE_COLD Posted transfer_long(Scope scope, QpContext* context, Transfer what,
                                     PostOptions options, bool active, Tail tail) {
-  constexpr uint32_t COUNT_BITS = 14;  // of a quarter of the longest ring
+  constexpr uint32_t COUNT_BITS = 14;  // of a quarter of the longest ring, in WQEBBs
   static_assert(MAX_DEPTH / 4 < 1u << COUNT_BITS);
   const Q qp = reopen<Q>(context);
   const uint64_t most = uint64_t{sq::max_batch(qp)} * MAX_PUT_BYTES;
@@ -82,7 +82,7 @@ WV_DEVICE_COLD Posted transfer_long(Scope scope, QpContext* context, Transfer wh
   uint32_t pieces =
       active ? static_cast<uint32_t>((what.bytes + MAX_PUT_BYTES - 1) / MAX_PUT_BYTES) : 0;
   if (active && pieces == 0) pieces = 1;  // an immediate without data
-  // The sums over the scope, bit by bit of the counts.
+  // Sums the counts over the scope, one bit of the counts after the other.
   Place place{0, 0};
   for (uint32_t bit = 0; bit < COUNT_BITS; ++bit) {
     const Place of_bit = scope.place((pieces >> bit & 1) != 0);
@@ -98,8 +98,8 @@ WV_DEVICE_COLD Posted transfer_long(Scope scope, QpContext* context, Transfer wh
   });
 }
 
-/// Posts `what` of every active thread, in the order of the threads, and after all of it the
-/// leader's `tail`.
+/// Posts `what` of every active thread, in the order of the threads, and after them the leader's
+/// `tail`.
 template <Kind K, class Scope, class Q, class Tail = NoTail>
 WV_DEVICE Posted transfer(Scope scope, const Q& qp, const Transfer& what,
                           const PostOptions& options, bool active, const Tail& tail = {}) {

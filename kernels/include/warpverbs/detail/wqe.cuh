@@ -3,8 +3,8 @@
 //
 // PRM "Send WQE"; struct mlx5_wqe_ctrl_seg, mlx5_wqe_raddr_seg, mlx5_wqe_data_seg,
 // mlx5_wqe_inline_seg, mlx5_wqe_atomic_seg and mlx5_wqe_masked_atomic_seg in rdma-core. Each
-// segment is one 16-byte store; every byte that the NIC reads is written. All take one WQEBB but
-// the masked compare-and-swap of 8 bytes, which takes two.
+// segment is one 16-byte store, and every byte that the NIC reads is written. A WQE takes one
+// WQEBB, except the masked compare-and-swap of 8 bytes, which takes two.
 #pragma once
 
 #include <cstring>
@@ -48,8 +48,8 @@ struct Payload {
   uint32_t bytes;
 };
 
-/// `value` as it lies in memory. Its size is a multiple of 4 up to MAX_INLINE_BYTES, fixed at
-/// compile time.
+/// Returns `value` as it lies in memory. Its size is a multiple of 4 up to MAX_INLINE_BYTES, fixed
+/// at compile time.
 template <class T>
 WV_DEVICE Payload payload(const T& value) {
   static_assert(sizeof(T) % 4 == 0 && sizeof(T) >= 4 && sizeof(T) <= MAX_INLINE_BYTES);
@@ -60,14 +60,14 @@ WV_DEVICE Payload payload(const T& value) {
   return out;
 }
 
-/// The fm_ce_se byte. `ce`: the completion is reported. `fence`: starts when all earlier reads and
-/// atomics of the QP are done.
+/// Returns the fm_ce_se byte of a WQE. `ce`: its completion is reported. `fence`: it starts when
+/// all earlier reads and atomics of the QP are done.
 WV_DEVICE uint32_t control(bool ce, bool fence) {
   return (ce ? CE_ALWAYS : 0) | (fence ? FENCE : 0);
 }
 
 WV_DEVICE uint64_t pair(uint32_t lo, uint32_t hi) { return uint64_t{hi} << 32 | lo; }
-/// Two big-endian words.
+/// Packs two words as big-endian words.
 WV_DEVICE uint64_t pair_be(uint32_t first, uint32_t second) {
   return pair(platform::byteswap(first), platform::byteswap(second));
 }
@@ -77,7 +77,8 @@ WV_DEVICE uint8_t* at(const Q& qp, uint64_t index) {
   return qp.sq + (index & qp.mask) * WQEBB_BYTES;
 }
 
-/// `operation`: opcode, and the modifier above bit 24. `ds`: 16-byte units, this one included.
+/// Writes the control segment. `operation`: the opcode, and the modifier from bit 24 on. `ds`: the
+/// number of 16-byte units of the WQE, the control segment included.
 template <class Q>
 WV_DEVICE void write_ctrl(const Q& qp, uint64_t index, uint32_t operation, uint32_t ds,
                           uint32_t control, uint32_t imm = 0) {
@@ -98,7 +99,7 @@ WV_DEVICE void write_data(uint8_t* segment, LocalAddr local, uint32_t bytes) {
       segment, {pair(platform::byteswap(bytes), local.lkey_be), platform::byteswap(local.addr)});
 }
 
-/// RDMA WRITE of `bytes` from local memory.
+/// Writes an RDMA WRITE of `bytes` from local memory.
 template <class Q>
 WV_DEVICE void write_put(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
                          LocalAddr src, uint32_t bytes) {
@@ -108,7 +109,7 @@ WV_DEVICE void write_put(const Q& qp, uint64_t index, uint32_t control, RemoteAd
   write_ctrl(qp, index, OPCODE_RDMA_WRITE, 3, control);
 }
 
-/// RDMA WRITE of two pieces of local memory, one after the other at the peer.
+/// Writes an RDMA WRITE of two pieces of local memory, one after the other at the peer.
 template <class Q>
 WV_DEVICE void write_put_two(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
                              LocalAddr first, uint32_t first_bytes, LocalAddr second,
@@ -120,8 +121,8 @@ WV_DEVICE void write_put_two(const Q& qp, uint64_t index, uint32_t control, Remo
   write_ctrl(qp, index, OPCODE_RDMA_WRITE, 4, control);
 }
 
-/// RDMA WRITE with immediate: as write_put, and takes a receive WQE of the peer, whose completion
-/// brings `imm`. With 0 bytes it has no data segment.
+/// Writes an RDMA WRITE with immediate: as write_put, but it also takes a receive WQE of the peer,
+/// whose completion brings `imm`. With 0 bytes the WQE has no data segment.
 template <class Q>
 WV_DEVICE void write_put_imm(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
                              LocalAddr src, uint32_t bytes, uint32_t imm) {
@@ -131,7 +132,7 @@ WV_DEVICE void write_put_imm(const Q& qp, uint64_t index, uint32_t control, Remo
   write_ctrl(qp, index, OPCODE_RDMA_WRITE_IMM, bytes != 0 ? 3 : 2, control, imm);
 }
 
-/// RDMA READ of `bytes` into local memory.
+/// Writes an RDMA READ of `bytes` into local memory.
 template <class Q>
 WV_DEVICE void write_get(const Q& qp, uint64_t index, uint32_t control, LocalAddr dst,
                          RemoteAddr src, uint32_t bytes) {
@@ -141,7 +142,7 @@ WV_DEVICE void write_get(const Q& qp, uint64_t index, uint32_t control, LocalAdd
   write_ctrl(qp, index, OPCODE_RDMA_READ, 3, control);
 }
 
-/// RDMA WRITE of bytes that travel inside the WQE.
+/// Writes an RDMA WRITE of bytes that travel inside the WQE.
 template <class Q>
 WV_DEVICE void write_inline(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
                             const Payload& data) {
@@ -157,7 +158,7 @@ WV_DEVICE void write_inline(const Q& qp, uint64_t index, uint32_t control, Remot
   write_ctrl(qp, index, OPCODE_RDMA_WRITE, long_form ? 4 : 3, control);
 }
 
-// The remote word, the operands, where the old value goes, the control segment: one WQEBB.
+// Writes an atomic of one WQEBB: remote word, operands, address of the old value, control segment.
 template <class Q>
 WV_DEVICE void write_atomic(const Q& qp, uint64_t index, uint32_t control, uint32_t operation,
                             RemoteAddr dst, platform::Vec16 operands, LocalAddr result,
@@ -169,14 +170,14 @@ WV_DEVICE void write_atomic(const Q& qp, uint64_t index, uint32_t control, uint3
   write_ctrl(qp, index, operation, 4, control);
 }
 
-/// Fetch-and-add of 8 bytes. The old value goes to `result`.
+/// Writes a fetch-and-add of 8 bytes. The old value goes to `result`.
 template <class Q>
 WV_DEVICE void write_fetch_add(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
                                uint64_t add, LocalAddr result) {
   write_atomic(qp, index, control, OPCODE_ATOMIC_FA, dst, {platform::byteswap(add), 0}, result, 8);
 }
 
-/// Compare-and-swap of 8 bytes.
+/// Writes a compare-and-swap of 8 bytes.
 template <class Q>
 WV_DEVICE void write_compare_swap(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
                                   uint64_t compare, uint64_t swap, LocalAddr result) {
@@ -184,7 +185,7 @@ WV_DEVICE void write_compare_swap(const Q& qp, uint64_t index, uint32_t control,
                {platform::byteswap(swap), platform::byteswap(compare)}, result, 8);
 }
 
-/// Fetch-and-add of 4 or 8 bytes, from which no carry leaves a bit that is set in `boundary`.
+/// Writes a fetch-and-add of 4 or 8 bytes in which no bit that is set in `boundary` carries.
 template <class Q>
 WV_DEVICE void write_masked_add(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
                                 uint32_t add, uint32_t boundary, LocalAddr result) {
@@ -199,13 +200,13 @@ WV_DEVICE void write_masked_add(const Q& qp, uint64_t index, uint32_t control, R
 }
 
 /// Operands of a masked compare-and-swap: if the word equals `compare` in the bits of
-/// `compare_mask`, its bits of `swap_mask` become those of `swap`.
+/// `compare_mask`, its bits of `swap_mask` become the bits of `swap`.
 template <class T>
 struct MaskedSwap {
   T swap, compare, swap_mask, compare_mask;
 };
 
-/// Masked compare-and-swap of 4 bytes.
+/// Writes a masked compare-and-swap of 4 bytes.
 template <class Q>
 WV_DEVICE void write_masked_swap(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
                                  const MaskedSwap<uint32_t>& what, LocalAddr result) {
@@ -214,8 +215,8 @@ WV_DEVICE void write_masked_swap(const Q& qp, uint64_t index, uint32_t control, 
                result, 4);
 }
 
-/// Masked compare-and-swap of 8 bytes: two WQEBBs, `index` and `index + 1`. Never signalled, since
-/// its CQE would name the first WQEBB only.
+/// Writes a masked compare-and-swap of 8 bytes: two WQEBBs, `index` and `index + 1`. It is never
+/// signalled, since its CQE would name the first WQEBB only.
 template <class Q>
 WV_DEVICE void write_masked_swap(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
                                  const MaskedSwap<uint64_t>& what, LocalAddr result) {
@@ -228,7 +229,7 @@ WV_DEVICE void write_masked_swap(const Q& qp, uint64_t index, uint32_t control, 
   write_ctrl(qp, index, OPCODE_ATOMIC_MASKED_CS | OPMOD_8_BYTES, 5, control & ~CE_ALWAYS);
 }
 
-/// NOP: moves no bytes.
+/// Writes a NOP, which moves no bytes.
 template <class Q>
 WV_DEVICE void write_nop(const Q& qp, uint64_t index, uint32_t control) {
   write_ctrl(qp, index, OPCODE_NOP, 1, control);
