@@ -1,4 +1,4 @@
-//! The memory of a device: what it gives out, and copies by the host.
+//! The memory of a device: allocations, and copies by the host.
 
 // UNSAFETY: declarations only; how long memory stays allocated, no type can check.
 #![expect(unsafe_code, reason = "takes memory on trust")]

@@ -1,11 +1,11 @@
-//! Copies that a device makes itself, between addresses that it reaches.
+//! Copies that a device makes itself, between addresses that it can reach.
 
-/// A range that is copied. The device reaches both ends.
+/// One range to copy. The device can reach both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyPiece {
-    /// First byte that is written.
+    /// Address of the first byte to write.
     pub to: u64,
-    /// First byte that is read.
+    /// Address of the first byte to read.
     pub from: u64,
     /// Number of bytes.
     pub bytes: u64,

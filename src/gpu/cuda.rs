@@ -1,8 +1,8 @@
 //! A CUDA GPU by the driver API, opened at run time: without a driver the result is an error, never a panic.
 //!
-//! Kernels come from the checked-in PTX of the newest architecture that the device can run. The driver compiles it when the
-//! device is opened. Where the driver is too old for it, they come from the embedded sources through NVRTC. No stream waits for
-//! any other: neither that of copies, nor the default one, nor those that a user makes.
+//! Kernels come from the checked-in PTX of the newest architecture that the device can run. The driver compiles it when the device is
+//! opened. If the driver is too old for it, NVRTC compiles the embedded sources. No stream waits for another: neither the stream of copies,
+//! nor the default stream, nor those that a user makes.
 //!
 //! ```no_run
 //! use warpverbs::gpu::Gpu;

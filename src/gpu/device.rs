@@ -18,24 +18,24 @@ use crate::gpu::stream::Stream;
 
 /// One device that runs kernels. Object safe: the runtime holds `Arc<dyn Gpu>`.
 pub trait Gpu: Send + Sync + fmt::Debug {
-    /// Returns what results are labelled with: `simt`, or the GPU's name.
+    /// Returns the label of results from this device: `simt`, or the GPU's name.
     fn label(&self) -> String;
 
-    /// Names the device. Two ranks of one process with the same value may load from and store to each other's device memory in
-    /// kernels.
+    /// Returns a name of the device. Kernels of two ranks of one process with equal names may load from and store to each other's device
+    /// memory.
     fn device_id(&self) -> String;
 
-    /// Where the GPU is. None for a device that is no GPU.
+    /// Returns where the GPU is. None for a device that is no GPU.
     fn slot(&self) -> Option<GpuSlot> {
         None
     }
 
-    /// Returns the memory of the device. A device that stands before another one has that one's.
+    /// Returns the memory of the device. A device that stands before another one returns the memory of that one.
     fn arena(&self) -> &dyn Arena;
 
     /// Allocates `bytes` (at least 1) of device memory at a multiple of `align` (a power of two), filled with zeros.
     ///
-    /// The address is valid in kernels and, registered, for the HCA; it is never reused while the result lives.
+    /// The address is valid in kernels and, registered, for the HCA. It is not reused while the result lives.
     ///
     /// # Errors
     ///
@@ -44,8 +44,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         self.arena().alloc(bytes, align)
     }
 
-    /// As [`Gpu::alloc`], in memory that this process has at the same address. It is for a software HCA, which reads and writes
-    /// its memory from the CPU, and for queues in host memory. Slower for kernels.
+    /// Allocates as [`Gpu::alloc`] does, memory that has the same address in this process. It is for a software HCA, which reads and writes
+    /// memory from the CPU, and for queues in host memory. Kernels reach it more slowly.
     ///
     /// # Errors
     ///
@@ -54,8 +54,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         self.alloc(bytes, align)
     }
 
-    /// As [`Gpu::alloc`], in memory that other processes of this machine can open, where the device has such memory.
-    /// [`DeviceMemory::handle`] then names it.
+    /// Allocates as [`Gpu::alloc`] does, memory that other processes of this machine can open, if the device has such memory.
+    /// [`DeviceMemory::handle`] then names the memory.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         self.arena().alloc_shared(bytes, align)
     }
 
-    /// As [`Gpu::alloc_host`], in memory that other processes of this machine can open where the device has such a thing.
+    /// Allocates as [`Gpu::alloc_host`] does, memory that other processes of this machine can open, if the device has such memory.
     ///
     /// # Errors
     ///
@@ -73,20 +73,20 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         self.alloc_shared(bytes, align)
     }
 
-    /// Memory that the caller has allocated, for kernels and windows. On a CUDA device it is memory that the driver knows as this
-    /// device's, on the CPU any memory of this process. Copies reach it as they reach memory of [`Gpu::alloc`], and its contents
-    /// stay. An HCA gets a DMA-BUF of it if it begins at a page and the pages of its end belong to the same allocation. Else it
-    /// gets the address.
+    /// Makes memory that the caller has allocated usable for kernels and windows. On a CUDA device the driver must know the memory as this
+    /// device's; on the CPU it is any memory of this process. Copies reach it as they reach memory of [`Gpu::alloc`], and its contents
+    /// stay. An HCA gets a DMA-BUF of the memory if it begins at a page and the pages of its end belong to the same allocation. Otherwise
+    /// the HCA gets the address.
     ///
     /// # Errors
     ///
-    /// [`GpuError::BadArgument`] for 0 bytes, for memory of another device, and for a range that is not inside one allocation of
-    /// the driver. Also for a range that overlaps memory of this device. The driver's errors.
+    /// [`GpuError::BadArgument`] for 0 bytes, for memory of another device, for a range that is not inside one allocation of the driver,
+    /// and for a range that overlaps memory of this device. The driver's errors.
     ///
     /// # Safety
     ///
-    /// The memory stays allocated until the result and everything made over it have been dropped. A window holds it as long as its
-    /// team lives. No code has a Rust reference to any of it meanwhile: kernels, HCAs and peers read and write it at any time.
+    /// The memory stays allocated until the result and everything made over it have been dropped. A window holds the result as long as its
+    /// team lives. Until then no code has a Rust reference to any of the memory: kernels, HCAs and peers read and write it at any time.
     // UNSAFETY: how long memory stays allocated, no type can check.
     #[expect(unsafe_code, reason = "takes memory on trust")]
     unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
@@ -94,12 +94,12 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         unsafe { self.arena().wrap_memory(addr, bytes) }
     }
 
-    /// As [`Gpu::wrap_memory`], for HCAs alone: no copy of this device reaches the result. Several may be made of the same memory, and
-    /// an HCA gets a DMA-BUF of it wherever it begins, if all its pages belong to one allocation.
+    /// Makes memory of the caller usable as [`Gpu::wrap_memory`] does, but for HCAs alone: no copy of this device reaches the result. The
+    /// same memory may be lent several times. An HCA gets a DMA-BUF of it wherever it begins, if all its pages belong to one allocation.
     ///
     /// # Errors
     ///
-    /// As [`Gpu::wrap_memory`]; memory of this device is not refused.
+    /// As [`Gpu::wrap_memory`], except that memory of this device is not refused.
     ///
     /// # Safety
     ///
@@ -111,8 +111,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         unsafe { self.arena().lend_memory(addr, bytes) }
     }
 
-    /// Returns the number of the allocation that has `addr`: no other allocation of the process ever has the same, also not one at the same
-    /// address. None where the device does not know the memory.
+    /// Returns the number of the allocation that has `addr`. No other allocation of the process ever has that number, not even a later one
+    /// at the same address. None if the device does not know the memory.
     ///
     /// # Errors
     ///
@@ -121,25 +121,25 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// Returns when kernels of this device see all writes of HCAs to its memory whose completions the caller has seen. Needed where
-    /// [`RdmaSupport::write_ordering`] is [`WriteOrdering::None`](super::WriteOrdering::None).
+    /// Returns when kernels of this device see all writes of HCAs to its memory whose completions the caller has seen. A caller needs this
+    /// if [`RdmaSupport::write_ordering`] is [`WriteOrdering::None`](super::WriteOrdering::None).
     ///
     /// # Errors
     ///
-    /// The driver's, where [`RdmaSupport::flush_by_host`] is false too.
+    /// The driver's errors, if [`RdmaSupport::flush_by_host`] is false too.
     fn flush_writes(&self) -> Result<(), GpuError> {
         Ok(())
     }
 
-    /// Opens memory of another process. Its owner's end does not end it. The process that has opened it closes it then, before
-    /// anything of a new process takes its place.
+    /// Opens memory of another process. The memory stays open after the end of the process that owns it. The process that opened it then
+    /// closes it, before anything of a new process takes its place.
     ///
     /// # Errors
     ///
-    /// [`GpuError::NotOpened`]: its owner has ended, it belongs to another user, or to a device that this one does not reach.
+    /// [`GpuError::NotOpened`] if the owner has ended, or the memory belongs to another user or to a device that this device cannot reach.
     fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError>;
 
-    /// Returns how an HCA reaches this device's memory, and in which order its writes appear in it.
+    /// Returns how an HCA reaches this device's memory, and in which order the HCA's writes appear there.
     ///
     /// # Errors
     ///
@@ -148,13 +148,13 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         Ok(RdmaSupport::HOST)
     }
 
-    /// Bytes of device memory and pinned host memory that [`Gpu::alloc`], [`Gpu::alloc_host`] and [`Gpu::map_host`] have given
-    /// out so far. Never falls: between two looks that show the same nothing was allocated.
+    /// Returns the bytes of device memory and pinned host memory that [`Gpu::alloc`], [`Gpu::alloc_host`] and [`Gpu::map_host`] have given
+    /// out so far. The number never falls: if two calls return the same, nothing was allocated between them.
     fn allocated(&self) -> u64 {
         self.arena().allocated()
     }
 
-    /// Refuses what a copy of `bytes` bytes at `addr` would refuse, without a copy.
+    /// Refuses a range that a copy of `bytes` bytes at `addr` would refuse. Copies nothing.
     ///
     /// # Errors
     ///
@@ -181,22 +181,22 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         self.arena().read(addr, out)
     }
 
-    /// Returns what [`Gpu::copy`] reaches: the host's memory, memory of each device with the same value, and what such a device has opened.
-    /// None: the device makes no such copies.
+    /// Returns the name of the memory that [`Gpu::copy`] reaches: the host's memory, memory of each device with the same name, and memory
+    /// that such a device has opened. None: the device makes no such copies.
     fn copies_within(&self) -> Option<&'static str> {
         None
     }
 
-    /// Copies all pieces and returns when every byte has arrived, or when no copy runs any more.
+    /// Copies all pieces. Returns when every byte has arrived, or after an error when no copy runs any more.
     ///
     /// # Errors
     ///
-    /// The driver's: some pieces may have arrived. [`GpuError::BadArgument`] where [`Gpu::copies_within`] is none.
+    /// The driver's errors; some pieces may have arrived. [`GpuError::BadArgument`] if [`Gpu::copies_within`] is none.
     ///
     /// # Safety
     ///
-    /// Both ends of each piece are memory of the host, or of a device with the same [`Gpu::copies_within`], and stay so during the
-    /// call. Meanwhile no Rust reference to them is used.
+    /// Both ends of each piece are memory of the host, or of a device with the same [`Gpu::copies_within`], and stay so during the call. No
+    /// Rust reference to them is used during the call.
     // UNSAFETY: a declaration only; whether an address is memory, no type can check.
     #[expect(unsafe_code, reason = "copies by address")]
     unsafe fn copy(&self, pieces: &[CopyPiece]) -> Result<(), GpuError> {
@@ -207,18 +207,18 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         })
     }
 
-    /// Makes a page of device registers (a UAR), mapped in this process at `host`, reachable by kernels.
+    /// Maps a page of device registers (a UAR), which this process has at `host`, for kernels.
     ///
-    /// Several mappings of the same page share one registration, which ends with the last of them. The host mapping must
-    /// outlive the result.
+    /// Several mappings of the same page share one registration, which ends with the last of these mappings. The host mapping must outlive
+    /// the result.
     ///
     /// # Errors
     ///
     /// [`GpuError::BadArgument`] for a null or unaligned register; the driver's refusal.
     fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError>;
 
-    /// As [`Gpu::map_mmio`], as what the caller says: `map_mmio` itself sees what a page is. For measurements of what a device does
-    /// with either.
+    /// Maps registers as [`Gpu::map_mmio`] does, but as the kind that the caller names; `map_mmio` itself finds out what the page is. For
+    /// measurements of what a device does with either kind.
     ///
     /// # Errors
     ///
@@ -231,14 +231,14 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         kind: RegisterKind,
     ) -> Result<MappedMmio, GpuError>;
 
-    /// Returns what the device says of itself, and its driver of the kernels that are loaded.
+    /// Returns what the device says of itself, and what its driver says of the loaded kernels.
     ///
     /// # Errors
     ///
     /// The driver's.
     fn facts(&self) -> Result<DeviceFacts, GpuError>;
 
-    /// Allocates `bytes` of pinned host memory, filled with zeros, that kernels reach too: abort words, counters.
+    /// Allocates `bytes` of pinned host memory, filled with zeros, that kernels reach too, for example for abort words and counters.
     ///
     /// # Errors
     ///
@@ -247,8 +247,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         self.arena().map_host(bytes)
     }
 
-    /// Most blocks of kernel `kernel` that run at the same time, with `threads` threads and `shared_bytes` bytes of dynamic
-    /// shared memory each. A cooperative launch may have as many. `None`: any number.
+    /// Returns the largest number of blocks of kernel `kernel` that run at the same time, with `threads` threads and `shared_bytes` bytes
+    /// of dynamic shared memory each. A cooperative launch may have as many. `None`: any number.
     ///
     /// # Errors
     ///
@@ -260,23 +260,23 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         shared_bytes: usize,
     ) -> Result<Option<u32>, GpuError>;
 
-    /// Returns the stream of launches that name none.
+    /// Returns the stream for launches that name no stream.
     fn default_stream(&self) -> Stream;
 
-    /// Makes a stream, which waits for no other one.
+    /// Makes a stream, which waits for no other stream.
     ///
     /// # Errors
     ///
     /// [`GpuError::Thread`]; the driver's.
     fn stream(&self) -> Result<Stream, GpuError>;
 
-    /// Returns a stream that the caller made: a `CUstream` of this device's primary context, or null for CUDA's default stream. On a device
-    /// without such streams null stands for [`Gpu::default_stream`].
+    /// Wraps a stream that the caller made: a `CUstream` of this device's primary context, or null for CUDA's default stream. On a device
+    /// without CUDA streams null stands for [`Gpu::default_stream`].
     ///
     /// # Errors
     ///
-    /// [`GpuError::BadArgument`] for a stream that is not null on a device without CUDA streams. Also for a stream of another
-    /// context: of another device, or one that the caller made beside the primary context. The driver's.
+    /// [`GpuError::BadArgument`] for a stream that is not null on a device without CUDA streams, and for a stream of another context: of
+    /// another device, or of a context that the caller made beside the primary one. The driver's errors.
     ///
     /// # Safety
     ///
@@ -285,43 +285,43 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     #[expect(unsafe_code, reason = "takes a handle on trust")]
     unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError>;
 
-    /// Adds the kernels of a crate, which [`kernels!`](crate::kernels) has declared, to those that can be launched. The device has
-    /// the kernels of this crate from the start; a set that it has already it does not add again.
+    /// Adds the kernels of a crate, which [`kernels!`](crate::kernels) has declared, to those that can be launched. The device has the
+    /// kernels of this crate from the start. A set that the device has already is not added again.
     ///
     /// # Errors
     ///
-    /// [`GpuError::KernelClash`] if a kernel of another set has the name of one of these. [`GpuError::NotForDevice`] if the set
-    /// has nothing that the device can run. Where it is loaded, the errors of opening the device. Then none is added.
+    /// [`GpuError::KernelClash`] if a kernel of another set has the name of a kernel of this set. [`GpuError::NotForDevice`] if the set has
+    /// nothing that the device can run. The errors of opening the device, if loading fails. After an error no kernel of the set is added.
     fn add_kernels(&self, set: &'static KernelSet) -> Result<(), GpuError>;
 
-    /// Announces a kernel that does not end by itself, before it is launched, for as long as the result lives.
+    /// Announces a kernel that does not end by itself, before its launch. The announcement lasts as long as the result lives.
     ///
-    /// Some calls of the CUDA driver wait for all kernels of the process: what frees memory, loads kernels or unloads them. They
-    /// would wait for this kernel. So until the result is dropped, memory of this GPU that the process gives back is not free, and
-    /// a kernel that has not been loaded is refused with [`GpuError::BadArgument`]. Load all kernels before ([`Gpu::add_kernels`]);
-    /// devices of this GPU that are opened afterwards have the same ones. On the CPU nothing waits, and nothing is put off.
+    /// Some calls of the CUDA driver wait for all kernels of the process: calls that free memory, or load or unload kernels. They would
+    /// wait for this kernel. So until the result is dropped, memory of this GPU that the process gives back is not free, and a kernel that
+    /// has not been loaded is refused with [`GpuError::BadArgument`]. Load all kernels before the call ([`Gpu::add_kernels`]); devices of
+    /// this GPU that are opened afterwards have the same kernels. On the CPU no call waits, and none is put off.
     ///
     /// # Errors
     ///
-    /// The driver's if it has no room for the stacks of the kernels that are loaded.
+    /// The driver's error if it has no room for the stacks of the loaded kernels.
     fn persistent(&self) -> Result<Persistent, GpuError> {
         Ok(Persistent::default())
     }
 
-    /// Starts kernel `spec.kernel` after all earlier launches of its stream. `params` is its one parameter struct, bytes from
+    /// Starts kernel `spec.kernel` after all earlier launches of its stream. `params` are the bytes of its one parameter struct, from
     /// `abi`. While the stream is being captured, the launch is recorded instead.
     ///
     /// # Errors
     ///
-    /// [`GpuError::UnknownKernel`], [`GpuError::BadLaunch`], [`GpuError::BadArgument`] for a stream of another device, or [`GpuError::Poisoned`] while an earlier kernel's failure has not
-    /// been seen by a [`Gpu::wait`].
+    /// [`GpuError::UnknownKernel`]; [`GpuError::BadLaunch`]; [`GpuError::BadArgument`] for a stream of another device; or
+    /// [`GpuError::Poisoned`] while no [`Gpu::wait`] has seen the failure of an earlier kernel.
     ///
     /// # Safety
     ///
-    /// `params` are the bytes of the struct that the kernel declares. The addresses in it stay valid, as the kernel uses them, until
-    /// the event is done. An event is done, too, if its wait returned an error other than [`GpuError::Timeout`]. The addresses are
-    /// device memory, host-mapped memory, register pages and registered windows of every QP that the kernel posts to.
-    /// Nothing else may access that memory at the same time, except through atomics or as the kernel's contract says.
+    /// `params` are the bytes of the struct that the kernel declares. The addresses in it stay valid, as the kernel uses them, until the
+    /// event is done. An event is done, too, if its wait returned an error other than [`GpuError::Timeout`]. The addresses are device
+    /// memory, host-mapped memory, register pages and registered windows of every QP to which the kernel posts. Nothing else may access
+    /// that memory at the same time, except through atomics or as the kernel's contract says.
     // UNSAFETY: a declaration only; what a kernel does with the addresses it is given, no type can check.
     #[expect(unsafe_code, reason = "launching a kernel is unsafe, see its contract")]
     unsafe fn launch(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Event, GpuError>;
@@ -330,9 +330,9 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Timeout`] if it still runs: it goes on, and the caller may wait again. Also [`GpuError::Kernel`] with the
-    /// report if it failed, [`GpuError::Poisoned`] if it never ran because an earlier kernel failed. A failed event fails the
-    /// same way each time.
+    /// [`GpuError::Timeout`] if the kernel still runs: it goes on, and the caller may wait again. [`GpuError::Kernel`] with the report if
+    /// the kernel failed. [`GpuError::Poisoned`] if it never ran because an earlier kernel failed. A failed event fails in the same way
+    /// each time.
     fn wait(&self, event: &Event, timeout: Duration) -> Result<(), GpuError> {
         event.wait(timeout)
     }

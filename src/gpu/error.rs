@@ -9,20 +9,20 @@ use crate::error::{Error, Part, ThreadPanicked};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GpuError {
-    /// No CUDA driver in this process.
+    /// This process has no CUDA driver.
     #[error("{}{}", self.refusal(), lack::OF_DRIVER)]
     NoDriver {
         /// What was looked for.
         detail: String,
     },
-    /// A driver is installed, and it does not start.
+    /// A driver is installed, but it does not start.
     #[error(
         "the CUDA driver does not start: {refusal}; {advice}. Kernels run on the CPU with WARPVERBS_GPU=simt"
     )]
     NoStart {
         /// The driver's refusal.
         refusal: String,
-        /// What it means, and what to do.
+        /// What the refusal means, and what to do.
         advice: &'static str,
     },
     /// A driver is installed, but it does not have this device.
@@ -31,66 +31,66 @@ pub enum GpuError {
         self.refusal()
     )]
     NoDevice {
-        /// The ordinal asked for.
+        /// The ordinal that the caller asked for.
         ordinal: u32,
-        /// Number of devices of the driver.
+        /// Number of devices that the driver has.
         count: u32,
     },
     /// A driver call failed.
     #[error("{call}: {name} ({code}){}", Remedy { call, memory: None, reason: Reason::Cuda(*code) })]
     Driver {
-        /// The function.
+        /// The function of the driver.
         call: &'static str,
-        /// Its name for the error.
+        /// The driver's name for the error.
         name: String,
-        /// `CUresult`.
+        /// The error as a `CUresult`.
         code: u32,
     },
-    /// An argument out of its range.
+    /// An argument is out of its range.
     #[error("{what} is {value}; it must be {limit}")]
     BadArgument {
-        /// Which one.
+        /// The argument.
         what: &'static str,
         /// The value that the caller gave, in words.
         value: String,
-        /// What is allowed.
+        /// The values that are allowed.
         limit: String,
     },
-    /// Memory of another process that cannot be reached from this one.
+    /// This process cannot reach memory of another process.
     #[error("memory of another process cannot be opened: {why}")]
     NotOpened {
         /// The cause, in words.
         why: String,
     },
-    /// No memory for an allocation.
+    /// An allocation found no memory.
     #[error("no {kind} memory for {bytes} bytes: {detail}{}", lack::of_memory(.kind))]
     OutOfMemory {
         /// `device` or `host`.
         kind: &'static str,
-        /// Bytes asked for.
+        /// Number of bytes that the caller asked for.
         bytes: usize,
         /// The system's reason.
         detail: String,
     },
-    /// A copy outside the live allocations.
+    /// A copy is outside the live allocations.
     #[error("{bytes} bytes at {addr:#x} are not inside a live device allocation{nearest}")]
     BadRange {
-        /// Start of the copy.
+        /// Address at which the copy starts.
         addr: u64,
-        /// Its length.
+        /// Length of the copy.
         bytes: usize,
-        /// The allocation below it, in words; empty if none lies below.
+        /// The allocation below the copy, in words; empty if none lies below.
         nearest: String,
     },
-    /// Kernels that would not compile, or not flatten to one text.
+    /// Kernels do not compile, or their files do not join into one text.
     #[error("{file} does not compile: {log}{}", lack::of_compiler(.log))]
     Compile {
         /// The source file.
         file: String,
-        /// What the compiler says.
+        /// The compiler's log.
         log: String,
     },
-    /// A set of kernels without PTX, whose sources nothing compiled for this device.
+    /// A set of kernels has no PTX, and nothing compiled its sources for this device.
     #[error(
         "the kernels of {package} have no PTX in this program: {why}. NVRTC does not compile their sources on this machine: {nvrtc}{}",
         lack::OF_PTX
@@ -98,15 +98,15 @@ pub enum GpuError {
     NoPtx {
         /// The package of the set.
         package: String,
-        /// Why the set has none, as its build script says.
+        /// Why the set has no PTX, as its build script says.
         why: String,
-        /// Why NVRTC did not compile them.
+        /// Why NVRTC did not compile the sources.
         nvrtc: String,
     },
-    /// The kernels' PTX is newer than the driver, and nothing compiled them for it.
+    /// The kernels' PTX is newer than the driver, and nothing compiled the sources for the driver.
     #[error(transparent)]
     OldDriver(Box<OldDriver>),
-    /// A page of doorbell registers that the driver will not map.
+    /// The driver does not map a page of doorbell registers.
     #[error(
         "the driver does not map the doorbell page for kernels as {kind}: {refusal}. {advice} With doorbell = mailbox in the team's \
          configuration (WARPVERBS_DOORBELL=mailbox), or auto, a host thread rings"
@@ -116,30 +116,30 @@ pub enum GpuError {
         kind: &'static str,
         /// The driver's refusal.
         refusal: String,
-        /// What it takes that the driver maps such a page.
+        /// What the driver needs to map such a page.
         advice: &'static str,
     },
-    /// No kernel of this name.
+    /// No kernel has this name.
     #[error("no kernel {kernel:?} among {known:?}")]
     UnknownKernel {
-        /// The name asked for.
+        /// The name that the caller asked for.
         kernel: String,
-        /// All names.
+        /// The names of all kernels.
         known: Vec<String>,
     },
-    /// Two kernels of one name, of two sets.
+    /// Two kernels of different sets have one name.
     #[error(
         "kernel {kernel} of {package} has the name of a kernel of {other}, which the device has already; give one of them another name"
     )]
     KernelClash {
-        /// The name.
+        /// The name of both kernels.
         kernel: String,
         /// The package whose set was to be added.
         package: String,
-        /// The package that the device has the kernel of.
+        /// The package of the kernel that the device has already.
         other: String,
     },
-    /// A set of kernels that has nothing for this device.
+    /// A set of kernels has nothing for this device.
     #[error(
         "the kernels of {package} are of no use to {device}: the set has neither PTX nor sources{}",
         lack::OF_KERNELS
@@ -150,26 +150,26 @@ pub enum GpuError {
         /// The device that was to run them.
         device: String,
     },
-    /// A launch outside the device's limits.
+    /// A launch is outside the device's limits.
     #[error("kernel {kernel}: {detail}")]
     BadLaunch {
-        /// Which kernel.
+        /// The kernel.
         kernel: String,
-        /// Value and limit.
+        /// The value and the limit.
         detail: String,
     },
     /// A kernel failed: deadlock, mask mismatch, panic, trap, deadline.
     #[error("kernel {kernel} failed: {report}")]
     Kernel {
-        /// Which kernel.
+        /// The kernel.
         kernel: String,
         /// Block, warp, lane and operation, where known.
         report: String,
     },
-    /// A kernel did not run because an earlier one on this device failed.
+    /// A kernel did not run because an earlier kernel on this device failed.
     #[error("kernel {kernel} did not run: {failed} failed before it on the same device")]
     Poisoned {
-        /// The one that did not run.
+        /// The kernel that did not run.
         kernel: String,
         /// The earlier kernel, which failed.
         failed: String,
@@ -185,22 +185,22 @@ pub enum GpuError {
     /// The thread that runs a stream has panicked.
     #[error(transparent)]
     Panicked(#[from] ThreadPanicked),
-    /// Something that a capture does not allow.
+    /// A capture does not allow an operation.
     #[error("capture of a stream: {detail}")]
     Capture {
-        /// What, in words.
+        /// The operation, in words.
         detail: String,
     },
-    /// The host waits for a launch that was recorded, not run.
+    /// The host waits for a launch that was recorded, and not run.
     #[error("kernel {kernel} is recorded in a graph: it has no end that a host could wait for")]
     Captured {
-        /// Which kernel.
+        /// The kernel.
         kernel: String,
     },
     /// A kernel still runs.
     #[error("kernel {kernel} still runs after {waited:?}")]
     Timeout {
-        /// Which kernel.
+        /// The kernel.
         kernel: String,
         /// How long the wait was.
         waited: Duration,
@@ -208,7 +208,7 @@ pub enum GpuError {
 }
 
 impl GpuError {
-    /// Returns the text of a driver or a device that is not there, without what mends it; of any other error the whole.
+    /// Returns the error without advice if a driver or a device is missing. Returns the whole text of any other error.
     #[must_use]
     pub fn refusal(&self) -> String {
         match self {
@@ -230,15 +230,15 @@ impl GpuError {
 )]
 #[non_exhaustive]
 pub struct OldDriver {
-    /// CUDA version that the driver runs, `12.4`.
+    /// CUDA version that the driver runs, for example `12.4`.
     pub driver: String,
-    /// Version of the PTX, `9.0`.
+    /// Version of the PTX, for example `9.0`.
     pub ptx: String,
-    /// CUDA version that reads it, `13.0`.
+    /// CUDA version that reads this PTX, for example `13.0`.
     pub needed: String,
-    /// Release of the first driver that does, `580`.
+    /// First driver release that reads this PTX, for example `580`.
     pub release: u32,
-    /// How the driver refused it.
+    /// The driver's refusal.
     pub refusal: String,
     /// Why NVRTC did not help.
     pub nvrtc: String,
@@ -258,7 +258,7 @@ mod tests {
         "no".to_owned()
     }
 
-    /// Returns the place of a variant among those of the start, and words of what to do. None: what a program does later.
+    /// Returns the number of a variant among the errors of opening a device, and words of its advice. None for errors of later calls.
     fn of_the_start(error: &GpuError) -> Option<(usize, &'static str)> {
         Some(match error {
             GpuError::NoDriver { .. } => (0, "WARPVERBS_GPU=simt"),
@@ -365,7 +365,7 @@ mod tests {
             assert!(text.matches("WARPVERBS_NVRTC").count() < 2, "{text}");
             let refusal = error.refusal();
             assert!(text.starts_with(&refusal), "{refusal}: {text}");
-            // Of what is not there.
+            // The refusal of a missing driver or device leaves out the advice.
             let is_mended = !matches!(place, 0 | 2);
             assert_eq!(refusal.contains(words), is_mended, "{refusal}");
         }

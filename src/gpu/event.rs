@@ -1,4 +1,4 @@
-//! How to know that a launch has ended.
+//! Events, by which a caller knows that a launch has ended.
 
 use std::any::Any;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::error::GpuError;
 
-/// The end of one launch, or of all that was in a stream.
+/// The end of one launch, or of everything that was in a stream.
 #[derive(Clone, Debug)]
 pub struct Event {
     completion: Arc<dyn Completion>,
@@ -18,7 +18,7 @@ pub(super) trait Completion: Any + Send + Sync + fmt::Debug {
     /// Waits at most `timeout`; see [`Gpu::wait`](super::Gpu::wait).
     fn wait(&self, timeout: Duration) -> Result<(), GpuError>;
 
-    /// Returns whether a wait would return at once with something else than a timeout. Observes no failure.
+    /// Returns whether a wait would return at once with something other than a timeout. Counts as no look at a failure.
     fn is_done(&self) -> bool;
 }
 
@@ -27,13 +27,13 @@ impl Event {
         Self { completion }
     }
 
-    /// Returns the backend's own type, if it is an event of that backend.
+    /// Returns the event as the backend's own type, if it is an event of that backend.
     pub(super) fn downcast<T: Completion>(&self) -> Option<&T> {
         let completion: &dyn Any = &*self.completion;
         completion.downcast_ref()
     }
 
-    /// As [`Gpu::wait`](super::Gpu::wait), for a caller that does not hold the device.
+    /// Waits as [`Gpu::wait`](super::Gpu::wait) does, for a caller that does not hold the device.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl Event {
         self.completion.wait(timeout)
     }
 
-    /// Returns whether the kernel has ended, well or badly, or never will begin.
+    /// Returns whether the kernel has ended, well or badly, or will never begin.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.completion.is_done()

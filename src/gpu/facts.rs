@@ -1,6 +1,6 @@
-//! What a device says of itself, for a report of measurements.
+//! Figures that a device reports of itself, for a report of measurements.
 
-/// A device in figures, by their names.
+/// The figures of a device, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceFacts {
@@ -11,7 +11,7 @@ pub struct DeviceFacts {
 }
 
 impl DeviceFacts {
-    /// Returns the attribute of that name; none if the device does not have it.
+    /// Returns the attribute of that name. None if the device does not have it.
     #[must_use]
     pub fn attribute(&self, name: &str) -> Option<u64> {
         let mut all = self.attributes.iter();
@@ -19,27 +19,27 @@ impl DeviceFacts {
     }
 }
 
-/// What the driver's compiler has made of a kernel.
+/// Properties that the driver's compiler has given a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelFacts {
     /// The name under which the kernel is exported.
     pub name: String,
-    /// Registers of a thread.
+    /// Number of registers of a thread.
     pub registers: u32,
-    /// Bytes of local memory of a thread: spilled registers, and arrays.
+    /// Bytes of local memory of a thread, for spilled registers and arrays.
     pub local_bytes: u32,
     /// Bytes of static shared memory of a block.
     pub shared_bytes: u32,
-    /// Most threads of a block.
+    /// Largest number of threads of a block.
     pub max_threads: u32,
 }
 
-/// As what a page of registers is mapped for kernels.
+/// Kind of memory as which a page of registers is mapped for kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegisterKind {
-    /// I/O memory, as the registers of a NIC: not cached.
+    /// I/O memory, like the registers of a NIC: not cached.
     Io,
-    /// Memory that the CPU has too.
+    /// Memory that the CPU uses too.
     Memory,
 }

@@ -1,8 +1,8 @@
-//! Memory of the CPU that two processes map: a file without a name (memfd).
+//! Memory of the CPU that two processes map: a file that no folder names (memfd).
 //!
-//! Others open it below /proc of its owner. That path may be stale: the owner has ended, and its number or that of the descriptor
-//! is another's. So the file carries a name that no other one has. The opener compares that name, and the length, which no
-//! process can change any more: no access ends beyond the end of the file.
+//! Another process opens the file below /proc of its owner. That path may be stale: if the owner has ended, its process number or the
+//! descriptor may belong to another file. So the file carries a unique name. The opener compares that name, and the length. No process can
+//! change the length any more, so that no access goes beyond the end of the file.
 
 // UNSAFETY: a mapping. It goes through libc, where AddressSanitizer sees it; a raw system call would be as unsafe.
 #![expect(unsafe_code, reason = "mmap")]
@@ -17,32 +17,32 @@ use std::ptr::NonNull;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use serde::{Deserialize, Serialize};
 
-/// Neither its length nor what is fixed of it changes.
+/// Seals: neither the length of a file nor its seals can change.
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
 
-/// What a name begins with; a UUID follows.
+/// The begin of a name; a UUID follows.
 const PREFIX: &str = "warpverbs-";
 
-/// A file of this process.
+/// A shared file of this process.
 #[derive(Debug)]
 pub(crate) struct SharedFile {
     fd: OwnedFd,
     name: String,
 }
 
-/// How another process finds it.
+/// A name by which another process finds a shared file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FileName {
     pid: u32,
     fd: i32,
-    /// Unlike that of any other file.
+    /// A name that no other file has.
     name: String,
 }
 
 impl SharedFile {
-    /// Returns a file of `bytes` zeros, which take no memory until they are written.
+    /// Makes a file of `bytes` zeros, which take no memory until they are written.
     pub(crate) fn new(bytes: usize) -> io::Result<Self> {
         let drawn = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
         let name = format!("{PREFIX}{}", drawn.trim());
@@ -56,7 +56,7 @@ impl SharedFile {
         })
     }
 
-    /// By which other processes open it while this one lives and keeps it.
+    /// Returns the name by which other processes open the file while this process lives and keeps it.
     pub(crate) fn name(&self) -> FileName {
         FileName {
             pid: std::process::id(),
@@ -71,7 +71,7 @@ impl SharedFile {
 }
 
 impl FileName {
-    /// The file with this id, which process `pid` has as `fd`.
+    /// Returns the name of the file with this id, which process `pid` has as `fd`.
     pub(crate) fn of(pid: u32, fd: i32, id: u128) -> Self {
         let digits = format!("{id:032x}");
         let parts = [
@@ -84,21 +84,21 @@ impl FileName {
         Self { pid, fd, name }
     }
 
-    /// By which no other file is named.
+    /// Returns the id of the file, which no other file has. None if the name holds no id.
     pub(crate) fn id(&self) -> Option<u128> {
         let digits = self.name.strip_prefix(PREFIX)?.replace('-', "");
         u128::from_str_radix(&digits, 16).ok()
     }
 
-    /// Its descriptor in the process that has it.
+    /// Returns the file's descriptor in the process that owns it.
     pub(crate) const fn fd(&self) -> i32 {
         self.fd
     }
 
-    /// Opens the file and maps its `bytes` bytes; why not, in words.
+    /// Opens the file and maps its first `bytes` bytes. Returns a refusal in words.
     pub(crate) fn map(&self, bytes: u64) -> Result<Mapping, String> {
         let path = format!("/proc/{}/fd/{}", self.pid, self.fd);
-        // Looked at before it is opened: opening what it is not may wait, or do something.
+        // The link is read before it is opened: to open some other file may wait, or have an effect.
         self.is_of(Path::new(&path))?;
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let mut options = OpenOptions::new();
@@ -108,7 +108,7 @@ impl FileName {
             .custom_flags(flags)
             .open(&path);
         let file = opened.map_err(|error| format!("{path}: {error}"))?;
-        // The path may have become another's meanwhile; the descriptor cannot.
+        // The path may name another file by now; the descriptor cannot.
         self.is_of(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())))?;
         let length = file.metadata().map_err(|error| error.to_string())?.len();
         if length < bytes {
@@ -123,7 +123,7 @@ impl FileName {
         Mapping::new(&file.into(), bytes).map_err(|error| format!("{path}: {error}"))
     }
 
-    /// Whether the file behind a link of /proc has this name.
+    /// Checks that the file to which a link of /proc leads has this name.
     fn is_of(&self, link: &Path) -> Result<(), String> {
         let told = |error: io::Error| format!("{}: {error}", link.display());
         let target = fs::read_link(link).map_err(told)?;
@@ -136,7 +136,7 @@ impl FileName {
     }
 }
 
-/// A mapping of a file.
+/// A mapping of a file into this process.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -149,14 +149,14 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `bytes` bytes, wherever the kernel likes.
+    /// Maps the first `bytes` bytes, at an address that the kernel chooses.
     pub(crate) fn new(fd: &OwnedFd, bytes: usize) -> io::Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let start = unsafe { map(std::ptr::null_mut(), bytes, 0, fd) }?;
         Ok(Self { start, bytes })
     }
 
-    /// Its first byte.
+    /// Returns the address of the first byte.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -173,14 +173,14 @@ impl Drop for Mapping {
     }
 }
 
-/// Bytes of a page of this machine: what the kernel maps and a driver registers at once.
+/// Returns the bytes of a page of this machine: the unit in which the kernel maps and a driver registers memory.
 pub(super) fn page_bytes() -> usize {
     // SAFETY: asks for a number.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).unwrap_or(4096)
 }
 
-/// Maps `bytes` bytes of the file at `at`, with these flags besides.
+/// Maps `bytes` bytes of the file at `at`, with `flags` besides those of a shared mapping.
 ///
 /// # Safety
 ///

@@ -1,9 +1,9 @@
-//! Devices that stand before another one, and change some of its functions.
+//! Devices that stand before another device, and change some of its functions.
 
-/// In an `impl Gpu`: functions that pass on to the device in the field `gpu`. Those that every such device passes on come always, and
-/// others by their names after it.
+/// Adds to an `impl Gpu` functions that call the device in the field `gpu`. Functions that every such device forwards are always added.
+/// Others are added if their names follow the field.
 ///
-/// A wrapper that is not the device itself says what its `unsafe` functions promise: what those of the device promise.
+/// A wrapper's `unsafe` functions have the contracts of the device's functions.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! forward_gpu {

@@ -1,4 +1,4 @@
-//! Kernels of a crate, for every device: compiled for the CPU, as PTX, as source.
+//! The kernels of a crate for every device: compiled for the CPU, as PTX, and as source.
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -13,14 +13,14 @@ pub struct KernelSet {
     cpu: &'static [::simt::Kernel],
     /// Architecture (90 for sm_90), path for messages, text without a NUL.
     ptx: &'static [(u32, &'static str, &'static str)],
-    /// Why there is none; empty if there is.
+    /// Why the set has no PTX; empty if it has PTX.
     no_ptx: &'static str,
-    /// Path below the package, text.
+    /// For each file: its path below the package, and its text.
     sources: &'static [(&'static str, &'static str)],
 }
 
 impl KernelSet {
-    /// For [`kernel_set_table!`](crate::kernel_set_table) alone.
+    /// Makes a set. Only [`kernel_set_table!`](crate::kernel_set_table) calls this.
     #[doc(hidden)]
     #[must_use]
     pub const fn new(
@@ -38,39 +38,39 @@ impl KernelSet {
         }
     }
 
-    /// With the reason why it has no PTX; empty if it has. For [`kernel_set_table!`](crate::kernel_set_table) alone.
+    /// Adds the reason why the set has no PTX; empty if it has PTX. Only [`kernel_set_table!`](crate::kernel_set_table) calls this.
     #[doc(hidden)]
     #[must_use]
     pub const fn with_no_ptx(self, no_ptx: &'static str) -> Self {
         Self { no_ptx, ..self }
     }
 
-    /// Returns the package that they are of.
+    /// Returns the package of the kernels.
     #[must_use]
     pub fn package(&self) -> &'static str {
         self.package
     }
 
-    /// Those compiled for the CPU.
+    /// Returns the kernels compiled for the CPU.
     #[must_use]
     pub fn cpu(&self) -> &'static [::simt::Kernel] {
         self.cpu
     }
 
-    /// PTX: architecture (90 for sm_90), path for messages, text.
+    /// Returns the PTX files: architecture (90 for sm_90), path for messages, text.
     #[must_use]
     pub fn ptx(&self) -> &'static [(u32, &'static str, &'static str)] {
         self.ptx
     }
 
-    /// Why the set has no PTX, in words of its build script, which may name the command that writes it. None: it has PTX, or nothing
-    /// is known. Kernels of a set without PTX are compiled by NVRTC on a GPU.
+    /// Returns why the set has no PTX, in words of its build script, which may name the command that writes PTX. None: the set has PTX, or
+    /// no reason is known. On a GPU, NVRTC compiles the kernels of a set without PTX.
     #[must_use]
     pub fn no_ptx(&self) -> Option<&'static str> {
         Some(self.no_ptx).filter(|why| !why.is_empty())
     }
 
-    /// Sources of CUDA C++ and their headers: path below the package, text.
+    /// Returns the sources of CUDA C++ and their headers: path below the package, text.
     #[must_use]
     pub fn sources(&self) -> &'static [(&'static str, &'static str)] {
         self.sources
@@ -89,7 +89,7 @@ impl KernelSet {
 /// gpu.add_kernels(&KERNELS)?;
 /// ```
 ///
-/// A set that the build script has named is included by its name: `static KERNELS = "name"`.
+/// To include a set to which the build script gave a name, add the name: `static KERNELS = "name"`.
 #[macro_export]
 macro_rules! kernels {
     ($(#[$meta:meta])* $vis:vis static $name:ident) => {
@@ -107,7 +107,7 @@ macro_rules! kernels {
     };
 }
 
-/// What `warpverbs-build` writes into `OUT_DIR`. A macro, so that the lints of the crate that includes it do not look at it.
+/// The code that `warpverbs-build` writes into `OUT_DIR`. It is a macro so that the lints of the crate that includes it skip it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! kernel_set_table {
@@ -144,7 +144,7 @@ mod library {
 }
 pub(super) use library::LIBRARY;
 
-/// The kernels that a device knows, and of which package each is.
+/// The kernels that a device knows, and the package of each.
 #[derive(Debug)]
 pub(super) struct Known<K> {
     sets: Vec<&'static KernelSet>,
@@ -163,7 +163,7 @@ impl<K> Known<K> {
         self.kernels.get(name).map(|(kernel, _)| kernel)
     }
 
-    /// All names, sorted.
+    /// Returns the names of all kernels, sorted.
     pub(super) fn names(&self) -> Vec<String> {
         self.kernels.keys().cloned().collect()
     }
@@ -172,7 +172,7 @@ impl<K> Known<K> {
         self.sets.iter().any(|known| ptr::eq(*known, set))
     }
 
-    /// Adds the kernels of `set`: all, or none and an error.
+    /// Adds the kernels of `set`. After an error none of them is added.
     pub(super) fn add(
         &mut self,
         set: &'static KernelSet,
@@ -195,7 +195,7 @@ impl<K> Known<K> {
         Ok(())
     }
 
-    /// Adds a kernel of the device's options, which takes the place of one that has its name.
+    /// Adds a kernel of the device's options. It replaces a kernel of the same name.
     pub(super) fn replace(&mut self, name: String, kernel: K, package: &str) {
         self.kernels.insert(name, (kernel, package.to_owned()));
     }

@@ -1,4 +1,4 @@
-//! What to launch.
+//! Launches: what to launch, and how.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::stream::Stream;
 use crate::config::setters;
 
-/// What a device holds for a kernel that does not end by itself.
+/// The state that a device keeps while a kernel runs that does not end by itself.
 pub(super) trait Running: Send + Sync + fmt::Debug {}
 
-/// A kernel that does not end by itself, announced by [`Gpu::persistent`](super::Gpu::persistent). Drop it after that kernel's end.
+/// An announcement of a kernel that does not end by itself, by [`Gpu::persistent`](super::Gpu::persistent). Drop it after the kernel's end.
 #[derive(Debug, Default)]
 pub struct Persistent {
     _running: Option<Box<dyn Running>>,
@@ -27,16 +27,16 @@ impl Persistent {
 /// Extent of a grid (in blocks) or of a block (in threads).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dim3 {
-    /// Fastest dimension.
+    /// The fastest dimension.
     pub x: u32,
-    /// Second dimension.
+    /// The second dimension.
     pub y: u32,
-    /// Slowest dimension.
+    /// The slowest dimension.
     pub z: u32,
 }
 
 impl Dim3 {
-    /// Number of elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn count(&self) -> u64 {
         u64::from(self.x) * u64::from(self.y) * u64::from(self.z)
@@ -49,29 +49,29 @@ impl From<u32> for Dim3 {
     }
 }
 
-/// One launch. Start from [`Launch::new`] and change what differs.
+/// One launch. Start from [`Launch::new`] and change the fields that differ.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Launch<'a> {
     /// The exported name of the kernel, `wv_...`.
     pub kernel: &'a str,
-    /// Blocks.
+    /// Blocks of the grid.
     pub grid: Dim3,
     /// Threads of a block.
     pub block: Dim3,
     /// Dynamic shared memory of a block, in bytes. Default 0.
     pub shared_bytes: usize,
-    /// Whether all blocks must be resident at once, so that they may wait for each other. Default false.
+    /// True if all blocks must be resident at once, so that they may wait for each other. Default false.
     pub cooperative: bool,
-    /// Where to launch it. Default: the device's default stream.
+    /// The stream of the launch. Default: the device's default stream.
     pub stream: Option<&'a Stream>,
-    /// Schedule of the threads, on simt; ignored by a GPU. Default 0.
+    /// Seed of the schedule of threads on simt; a GPU ignores it. Default 0.
     pub seed: u64,
-    /// Whether the lanes of a warp wait for each other behind divergent branches and loops, on simt; a GPU does so as its compiler
-    /// says. Default false.
+    /// True if on simt the lanes of a warp wait for each other after divergent branches and loops. On a GPU the compiler decides that.
+    /// Default false.
     pub reconverge: bool,
-    /// Longest run of the whole kernel, on simt, where it then fails; ignored by a GPU, whose kernels carry deadlines of
-    /// their own. Default 60 s.
+    /// Longest run of the whole kernel on simt, after which it fails. A GPU ignores this, since its kernels carry deadlines of their own.
+    /// Default 60 s.
     pub deadline: Duration,
 }
 
@@ -90,7 +90,7 @@ setters! {
 }
 
 impl<'a> Launch<'a> {
-    /// `grid` blocks of `block` threads of `kernel`.
+    /// Returns a launch of `kernel` with `grid` blocks of `block` threads.
     #[must_use]
     pub fn new(kernel: &'a str, grid: impl Into<Dim3>, block: impl Into<Dim3>) -> Self {
         Self {

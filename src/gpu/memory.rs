@@ -1,4 +1,4 @@
-//! Memory and registers that kernels reach, as owned by the host.
+//! Memory and registers that kernels reach, as the host owns them.
 
 // UNSAFETY: host-mapped memory is shared with kernels; it is reached here through atomics only, never by reference.
 #![expect(unsafe_code, reason = "atomics in memory that is shared with kernels")]
@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use super::error::GpuError;
 use super::share::{MemoryHandle, Name};
 
-/// What keeps an allocation or a mapping alive; dropping it ends it.
+/// The owner of an allocation or a mapping. Its drop ends them.
 pub(super) trait Hold: Send + Sync + fmt::Debug {
-    /// Returns how other processes of this machine name the memory; none if they do not reach it.
+    /// Returns the name by which other processes of this machine open the memory. None if they cannot reach it.
     fn name(&self) -> Result<Option<Name>, GpuError> {
         Ok(None)
     }
 
-    /// Returns the memory as a DMA-BUF, made for access across PCIe or not; none if it has no such.
+    /// Returns the memory as a DMA-BUF, made for access across PCIe or not. None if the memory has no such DMA-BUF.
     fn dmabuf(&self, _pcie: bool) -> Result<Option<MemoryDmabuf>, GpuError> {
         Ok(None)
     }
@@ -27,15 +27,15 @@ pub(super) trait Hold: Send + Sync + fmt::Debug {
 /// Device memory as a DMA-BUF, by which an HCA registers it without the driver's peer-memory module.
 #[derive(Debug)]
 pub struct MemoryDmabuf {
-    /// The descriptor; the memory may be registered by it as long as it is allocated.
+    /// The descriptor. An HCA may register the memory by it as long as the memory is allocated.
     pub fd: OwnedFd,
-    /// Where in it the memory begins, in bytes.
+    /// The offset in the DMA-BUF at which the memory begins, in bytes.
     pub offset: u64,
-    /// Its pages are reached across PCIe (BAR), also where a coherent link would be taken.
+    /// True if an HCA reaches its pages across PCIe (BAR) even if a coherent link exists.
     pub pcie: bool,
 }
 
-/// An allocation of device memory; dropping it frees it.
+/// An allocation of device memory. Its drop frees it.
 ///
 /// It must outlive every kernel that uses it and every registration of it: see [`Gpu::launch`](super::Gpu::launch).
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl DeviceMemory {
         Self { addr, bytes, hold }
     }
 
-    /// Returns the name by which other processes open it; none for memory that only this one reaches.
+    /// Returns the name by which other processes open the memory. None for memory that only this process can reach.
     ///
     /// # Errors
     ///
@@ -60,24 +60,25 @@ impl DeviceMemory {
         Ok(self.hold.name()?.map(named))
     }
 
-    /// First byte, as kernels and (registered) the HCA address it.
+    /// Returns the address of the first byte, for kernels and, if registered, for the HCA.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.addr
     }
 
-    /// Length in bytes, as asked for.
+    /// Returns the length in bytes that the caller asked for.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the memory as DMA-BUFs, the best first: of a GPU whose driver exports them, from memory that begins at a page of 4,096
-    /// bytes. None for other memory, which an HCA reaches by its address. One that is refused is left out while another is had.
+    /// Returns the memory as DMA-BUFs, the best first. A GPU whose driver exports DMA-BUFs has them for memory that begins at a page of
+    /// 4,096 bytes. Other memory has none, and an HCA reaches it by its address. If the driver refuses one DMA-BUF but gives another, the
+    /// result leaves out the refused one.
     ///
     /// # Errors
     ///
-    /// The driver's if it refuses all, or the kernel's where no descriptor is left.
+    /// The driver's error if it refuses all DMA-BUFs, or the kernel's if no descriptor is left.
     pub fn dmabufs(&self) -> Result<Vec<MemoryDmabuf>, GpuError> {
         let across = self.dmabuf(true);
         if let Err(error) = &across {
@@ -90,22 +91,22 @@ impl DeviceMemory {
         }
     }
 
-    /// One of [`DeviceMemory::dmabufs`]: made for access across PCIe or not. None where the memory has no such.
+    /// Returns one of [`DeviceMemory::dmabufs`]: the one made for access across PCIe, or the other. None if the memory has no such DMA-BUF.
     ///
     /// # Errors
     ///
-    /// The driver's, or the kernel's where no descriptor is left.
+    /// The driver's errors, or the kernel's if no descriptor is left.
     pub fn dmabuf(&self, pcie: bool) -> Result<Option<MemoryDmabuf>, GpuError> {
         self.hold.dmabuf(pcie)
     }
 }
 
-/// Memory of another process, where kernels of this one reach it. Dropping it closes it: no kernel may use it any more.
+/// Memory of another process, at an address for kernels of this process. Its drop closes it: after that no kernel may use it.
 #[derive(Debug)]
 pub struct OpenedMemory {
     addr: u64,
     bytes: u64,
-    /// Bytes of its allocation from `addr` on.
+    /// Bytes from `addr` to the end of the allocation.
     room: u64,
     _hold: Box<dyn Hold>,
 }
@@ -120,25 +121,25 @@ impl OpenedMemory {
         }
     }
 
-    /// Length of its allocation after its first byte, at least [`OpenedMemory::bytes`]: all of it is open.
+    /// Returns the bytes from the memory's first byte to the end of its allocation, at least [`OpenedMemory::bytes`]. All of them are open.
     pub(crate) fn room(&self) -> u64 {
         self.room
     }
 
-    /// First byte, as kernels of this process address it.
+    /// Returns the address of the first byte, for kernels of this process.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.addr
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// A page of device registers that kernels can store to; dropping it ends this mapping of it.
+/// A page of device registers to which kernels can store. Its drop ends this mapping.
 #[derive(Debug)]
 pub struct MappedMmio {
     addr: u64,
@@ -150,27 +151,27 @@ impl MappedMmio {
         Self { addr, _hold: hold }
     }
 
-    /// For a device of another crate whose registers stand elsewhere than on the mapped page, at `addr` as kernels address it. Such
-    /// a device is an HCA that is a kernel itself. Its owner keeps the registers at `addr` for as long as the result lives.
+    /// Returns registers that are not on the mapped page but at `addr`, as kernels address them. It is for a device of another crate, such
+    /// as an HCA that is a kernel itself. The device keeps the registers at `addr` as long as the result lives.
     #[must_use]
     pub fn elsewhere(addr: u64) -> Self {
         Self::new(addr, Box::new(Elsewhere))
     }
 
-    /// Returns the host address given to [`Gpu::map_mmio`](super::Gpu::map_mmio), as kernels address it.
+    /// Returns the address for kernels of the host address given to [`Gpu::map_mmio`](super::Gpu::map_mmio).
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.addr
     }
 }
 
-/// Keeps nothing.
+/// An owner of nothing.
 #[derive(Debug)]
 struct Elsewhere;
 
 impl Hold for Elsewhere {}
 
-/// Host memory that kernels reach; dropping it frees it. The host reads and writes it word by word, atomically.
+/// Host memory that kernels reach. Its drop frees it. The host reads and writes it word by word, atomically.
 #[derive(Debug)]
 pub struct HostMapped {
     host: NonNull<u8>,
@@ -185,7 +186,7 @@ unsafe impl Send for HostMapped {}
 unsafe impl Sync for HostMapped {}
 
 impl HostMapped {
-    /// First byte in this process; where an HCA reaches it, too.
+    /// Returns the address of the first byte in this process. An HCA that reaches the memory uses the same address.
     #[must_use]
     pub fn host_addr(&self) -> u64 {
         self.host.as_ptr().expose_provenance() as u64
@@ -208,19 +209,19 @@ impl HostMapped {
         }
     }
 
-    /// First byte, as kernels address it.
+    /// Returns the address of the first byte for kernels.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.addr
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the word at `offset` bytes.
+    /// Returns the 4-byte word at `offset` bytes.
     ///
     /// # Panics
     ///

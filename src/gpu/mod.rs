@@ -1,12 +1,12 @@
-//! Where kernels run: the trait [`Gpu`], with CUDA and simt behind it.
+//! Devices that run kernels: the trait [`Gpu`], with CUDA and simt as its implementations.
 //!
-//! A `Gpu` is one device. Launches run asynchronously, those of one [`Stream`] in the order in which they were made. Copies by
-//! [`Gpu::read`] and [`Gpu::write`] do *not* wait for any stream, they happen now. The runtime uses them beside running kernels,
-//! through host-mapped words or memory that no kernel touches at that time. `simt` runs the kernels on the CPU and its device
-//! memory is ordinary memory, which the software HCA reads and writes directly. `cuda` is the driver API.
+//! A `Gpu` is one device. Launches run asynchronously, and launches of one [`Stream`] in the order in which they were made. Copies by
+//! [`Gpu::read`] and [`Gpu::write`] happen at once and do *not* wait for any stream. The runtime uses them beside running kernels, on
+//! host-mapped words or on memory that no kernel touches at that time. `simt` runs the kernels on the CPU. Its device memory is ordinary
+//! memory, which the software HCA reads and writes directly. `cuda` uses the driver API.
 //!
-//! A device knows the kernels of this crate. Those of any other crate are a [`KernelSet`], made by its build script and added by
-//! [`Gpu::add_kernels`].
+//! A device knows the kernels of this crate. The kernels of any other crate are a [`KernelSet`], made by that crate's build script and
+//! added by [`Gpu::add_kernels`].
 //!
 //! ```
 //! use warpverbs::gpu::{self, GpuSelector};

@@ -1,22 +1,22 @@
-//! The live allocations of a device, by address: what copies are checked against.
+//! The live allocations of a device, by address. Copies are checked against them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::GpuError;
 
-/// Largest alignment of an allocation: that of a huge page.
+/// The largest alignment of an allocation: the size of a huge page.
 pub(super) const MAX_ALIGN: usize = 2 << 20;
 
-/// Numbers of allocations of all devices of this process.
+/// The next number of an allocation, for all devices of this process.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
-/// What is allocated, and how much ever was.
+/// The live allocations, and the bytes ever allocated.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    /// By first byte.
+    /// The live allocations by their first byte.
     live: BTreeMap<u64, Range>,
-    /// Bytes of all allocations so far, freed ones too.
+    /// Bytes of all allocations so far, freed allocations included.
     taken: u64,
 }
 
@@ -45,7 +45,7 @@ impl Ranges {
         self.taken += bytes as u64;
     }
 
-    /// Enters memory that the caller has allocated; refuses a range that wraps around or meets one that is live.
+    /// Enters memory that the caller has allocated. Refuses a range that wraps around or overlaps a live one.
     pub(super) fn lend(&mut self, addr: u64, bytes: usize) -> Result<(), GpuError> {
         let refused = |limit: &str| {
             let value = format!("{bytes} bytes at {addr:#x}");
@@ -73,7 +73,7 @@ impl Ranges {
         self.live.remove(&addr);
     }
 
-    /// Bytes of all allocations so far.
+    /// Returns the bytes of all allocations so far.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
@@ -83,13 +83,13 @@ impl Ranges {
         self.live.is_empty()
     }
 
-    /// Returns the number of the allocation that has this byte. No other allocation of the process ever has the same.
+    /// Returns the number of the allocation that has this byte. No other allocation of the process ever has that number.
     pub(super) fn number(&self, addr: u64) -> Option<u64> {
         let (start, range) = self.live.range(..=addr).next_back()?;
         (addr - start < range.bytes as u64).then_some(range.number)
     }
 
-    /// Whether `bytes` bytes at `addr` lie inside one allocation.
+    /// Checks that `bytes` bytes at `addr` lie inside one allocation.
     pub(super) fn check(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
         let below = self.live.range(..=addr).next_back();
         if let Some((start, range)) = below
@@ -112,7 +112,7 @@ impl Ranges {
     }
 }
 
-/// Whether an allocation of this length and alignment makes sense.
+/// Checks the length and the alignment of an allocation.
 pub(super) fn check_request(bytes: usize, align: usize) -> Result<(), GpuError> {
     let refused = |value: String, limit: String| {
         let what = "allocation";

@@ -1,15 +1,15 @@
-//! What a device says of HCAs that read and write its memory.
+//! What a device says about HCAs that read and write its memory.
 
 use std::fmt;
 
 use crate::topology::PciAddress;
 
-/// Where a GPU is.
+/// The ordinal and the PCI address of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuSlot {
-    /// The driver's number of it, which depends on the devices that the process may see.
+    /// The driver's number of the GPU. It depends on which devices the process may see.
     pub ordinal: u32,
-    /// Its PCI address, which does not.
+    /// The PCI address of the GPU. It does not depend on that.
     pub pci: PciAddress,
 }
 
@@ -19,7 +19,7 @@ impl fmt::Display for GpuSlot {
     }
 }
 
-/// Which observers see the writes of an HCA in the order in which they were made. Later ones include earlier ones.
+/// The observers that see the writes of an HCA in the order in which they were made. Each variant includes the variants before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WriteOrdering {
     /// No observer, before a flush.
@@ -33,20 +33,20 @@ pub enum WriteOrdering {
 /// How an HCA reaches the memory of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RdmaSupport {
-    /// By its address, with the driver's peer-memory module (or because it is host memory).
+    /// True if the HCA reaches the memory by its address, by the driver's peer-memory module or because it is host memory.
     pub registration: bool,
-    /// By DMA-BUFs, see [`DeviceMemory::dmabufs`](super::DeviceMemory::dmabufs).
+    /// True if the HCA reaches the memory by DMA-BUFs, see [`DeviceMemory::dmabufs`](super::DeviceMemory::dmabufs).
     pub dmabuf: bool,
-    /// Order in which an HCA's writes appear.
+    /// The observers that see an HCA's writes in order.
     pub write_ordering: WriteOrdering,
-    /// Writes can be flushed by a call of the host.
+    /// True if a call of the host can flush writes.
     pub flush_by_host: bool,
-    /// Writes can be flushed by a memory operation in a stream.
+    /// True if a memory operation in a stream can flush writes.
     pub flush_by_stream: bool,
 }
 
 impl RdmaSupport {
-    /// Memory of the host.
+    /// The support of host memory.
     pub const HOST: Self = Self {
         registration: true,
         dmabuf: false,

@@ -1,17 +1,17 @@
-//! The page of the machine that holds registers: a driver registers it, and simt maps it a second time, as a whole.
+//! Pages of the machine that hold registers: a driver registers such a page as a whole, and simt maps it a second time.
 
 use super::GpuError;
 use super::file::page_bytes;
 
-/// Bytes of a page of registers. A page of the machine may hold several.
+/// The number of bytes in a page of registers. A page of the machine may hold several pages of registers.
 pub(super) const REGISTERS: usize = 4096;
 
-/// Bytes of the page of the machine.
+/// Returns the bytes of a page of the machine.
 pub(super) fn bytes() -> usize {
     page_bytes().max(REGISTERS)
 }
 
-/// First byte of the page of the machine with the `bytes_used` bytes of registers at `host`, and where in it they begin.
+/// Returns the start of the machine's page that holds the `bytes_used` bytes of registers at `host`, and their offset in it.
 pub(super) fn of(host: *mut u8, bytes_used: usize) -> Result<(*mut u8, usize), GpuError> {
     let room = REGISTERS - host.addr() % REGISTERS;
     if host.is_null() || !host.addr().is_multiple_of(8) || bytes_used == 0 || bytes_used > room {

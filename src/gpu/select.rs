@@ -1,4 +1,4 @@
-//! Choosing a device.
+//! The choice of a device.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::topology::PciAddress;
 impl FromStr for GpuSelector {
     type Err = GpuError;
 
-    /// `auto`, `simt`, `simt-dmabuf` or a device ordinal.
+    /// Reads `auto`, `simt`, `simt-dmabuf` or a device ordinal.
     fn from_str(text: &str) -> Result<Self, GpuError> {
         Self::of_word(text).ok_or_else(|| GpuError::BadArgument {
             what: "GPU",
@@ -27,14 +27,14 @@ impl FromStr for GpuSelector {
 ///
 /// # Errors
 ///
-/// [`GpuError::NoDriver`] or [`GpuError::NoDevice`] if a CUDA device was named and cannot be had; `Auto` then takes simt. A driver
-/// that is installed and does not start is an error of `Auto`, too: [`GpuError::NoStart`].
+/// [`GpuError::NoDriver`] or [`GpuError::NoDevice`] if the selector names a CUDA device that does not exist; `Auto` takes simt instead. A
+/// driver that is installed but does not start is an error also for `Auto`: [`GpuError::NoStart`].
 pub fn open(selector: GpuSelector) -> Result<Arc<dyn Gpu>, GpuError> {
     open_for(selector, false)
 }
 
-/// Opens a device for use with an HCA that is software if `soft`. A software HCA reads memory from the CPU, so a GPU then takes
-/// all its "device memory" from the host.
+/// Opens a device for use with an HCA; `soft`: the HCA is software. A software HCA reads memory from the CPU, so a GPU then takes all its
+/// "device memory" from the host.
 ///
 /// # Errors
 ///
@@ -63,8 +63,8 @@ pub fn open_for(selector: GpuSelector, soft: bool) -> Result<Arc<dyn Gpu>, GpuEr
     }
 }
 
-/// Opens a device as [`open_for`] does. If the device is a GPU, it leaves out the kernels of this crate, which its driver would
-/// compile for seconds. Kernels that a program adds run on the device. MoE does not.
+/// Opens a device as [`open_for`] does. On a GPU it leaves out the kernels of this crate, which the driver would compile for seconds. The
+/// device runs kernels that a program adds. It does not run MoE.
 ///
 /// # Errors
 ///
@@ -76,7 +76,7 @@ pub fn open_bare(selector: GpuSelector, soft: bool) -> Result<Arc<dyn Gpu>, GpuE
     }
 }
 
-/// PCI addresses of the CUDA devices that this process may see, by ordinal. Empty without a driver or a device. Opens none.
+/// Returns the PCI addresses of the CUDA devices that this process may see, by ordinal. Empty without a driver or a device. Opens none.
 ///
 /// # Errors
 ///
@@ -120,7 +120,7 @@ fn open_cuda(_ordinal: u32, _soft: bool, _bare: bool) -> Result<Arc<dyn Gpu>, Gp
     })
 }
 
-/// Asks the driver.
+/// Returns what the driver says of itself and its devices.
 ///
 /// # Errors
 ///
@@ -134,11 +134,11 @@ pub fn survey() -> Result<Survey, GpuError> {
     })
 }
 
-/// NVIDIA's run-time compiler that would make kernels for a driver that cannot read their PTX: its file and its version.
+/// Returns the file and version of NVIDIA's run-time compiler, which makes kernels for a driver that cannot read their PTX.
 ///
 /// # Errors
 ///
-/// What was tried, in words.
+/// The libraries that were tried, in words.
 pub fn nvrtc() -> Result<String, String> {
     #[cfg(feature = "cuda")]
     return super::cuda::found_nvrtc();

@@ -1,9 +1,10 @@
-//! Device memory that processes of one machine show each other, so that kernels of one load from and store to that of another.
+//! Device memory that processes of one machine share, so that kernels of one process load from and store to memory of another.
 //!
-//! The owner allocates it with [`Gpu::alloc_shared`](super::Gpu::alloc_shared) and names it ([`DeviceMemory::handle`](super::DeviceMemory::handle)). The name
-//! travels through the store. The other process opens it ([`Gpu::open_memory`](super::Gpu::open_memory)) at an address of its
-//! own. A name is good while its owner lives: of a process that has ended nothing is opened, also where another one has got its
-//! number. What has been opened stays until it is dropped, and with it the memory, whose owner may have died.
+//! The owner allocates the memory with [`Gpu::alloc_shared`](super::Gpu::alloc_shared) and names it
+//! ([`DeviceMemory::handle`](super::DeviceMemory::handle)). The name travels through the store. The other process opens the memory
+//! ([`Gpu::open_memory`](super::Gpu::open_memory)) at an address of its own. A name is good while the owner lives: memory of a process that
+//! has ended is not opened, even if another process has its number. Opened memory stays until the opener drops it, even if the owner has
+//! ended.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,7 @@ pub struct MemoryHandle {
     pub(super) name: Name,
 }
 
-/// How a device names memory.
+/// The kinds of names that devices give memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Name {
@@ -27,7 +28,7 @@ pub(super) enum Name {
     Cuda(CudaName),
 }
 
-/// A CUDA IPC handle, and where the memory begins in what the driver opens by it.
+/// A CUDA IPC handle, and the offset of the memory in the allocation that the driver opens by it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CudaName {
     pub(super) ipc: Vec<u8>,
@@ -39,13 +40,13 @@ impl MemoryHandle {
         Self { bytes, name }
     }
 
-    /// Length of the memory.
+    /// Returns the length of the memory.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// That of the first `bytes` bytes of an allocation with this CUDA IPC handle.
+    /// Returns the name of the first `bytes` bytes of an allocation with this CUDA IPC handle.
     pub(crate) fn of_ipc(bytes: u64, ipc: &[u8]) -> Self {
         let name = Name::Cuda(CudaName {
             ipc: ipc.to_vec(),
@@ -54,7 +55,7 @@ impl MemoryHandle {
         Self { bytes, name }
     }
 
-    /// Returns the CUDA IPC handle of its allocation, and where in that it begins.
+    /// Returns the CUDA IPC handle of the memory's allocation, and the memory's offset in it. None for a file.
     pub(crate) fn ipc(&self) -> Option<(&[u8], u64)> {
         match &self.name {
             Name::Cuda(name) => Some((&name.ipc, name.offset)),
@@ -62,7 +63,7 @@ impl MemoryHandle {
         }
     }
 
-    /// Returns the file that it is.
+    /// Returns the file that holds the memory. None for memory of a CUDA device.
     pub(crate) fn file(&self) -> Option<&FileName> {
         match &self.name {
             Name::File(name) => Some(name),
@@ -71,7 +72,7 @@ impl MemoryHandle {
     }
 }
 
-/// Returns the memory cannot be opened here, and why.
+/// Returns the error for memory that cannot be opened here, with the reason.
 pub(super) fn refused(why: impl ToString) -> GpuError {
     GpuError::NotOpened {
         why: why.to_string(),

@@ -45,16 +45,16 @@ use stream::SimtStream;
 pub use ::simt::Kernel;
 pub(crate) use hooks::connect;
 
-/// Devices made so far.
+/// The number of devices made so far.
 static DEVICES: AtomicU32 = AtomicU32::new(0);
 
-/// Most threads of a block, as on a GPU.
+/// The largest number of threads of a block, as on a GPU.
 const MAX_BLOCK: u64 = 1024;
 
-/// Most bytes of dynamic shared memory of a block: what sm_90 offers.
+/// The largest number of bytes of dynamic shared memory of a block: what sm_90 offers.
 const MAX_SHARED_BYTES: usize = 227 << 10;
 
-/// Most bytes of a kernel's parameters, as before CUDA 12.1.
+/// The largest number of bytes of a kernel's parameters, as before CUDA 12.1.
 const MAX_PARAMS: usize = 4096;
 
 /// A "GPU" whose kernels run on threads of this process, one per stream.
@@ -69,25 +69,25 @@ pub struct SimtGpu {
     write_ordering: WriteOrdering,
     maps_registers: bool,
     copies: bool,
-    /// By name of a kernel: what its launches have done.
+    /// What the launches of each kernel have done, by its name.
     counts: Arc<Mutex<BTreeMap<&'static str, KernelCounts>>>,
-    /// Unlike those of all other devices of the process.
+    /// The number of this device, which no other device of the process has.
     number: u32,
 }
 
-/// What the launches of one kernel have done that ended well. Sums.
+/// Sums over the launches of one kernel that ended well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelCounts {
     /// Launches that ended well.
     pub launches: u64,
-    /// Barriers of the grid.
+    /// Number of barriers of the grid.
     pub grid_syncs: u64,
-    /// Fences wider than a block, of all threads.
+    /// Number of fences wider than a block, of all threads.
     pub fences: u64,
-    /// 16-byte loads of rows, of all threads.
+    /// Number of 16-byte loads of rows, of all threads.
     pub loads: u64,
-    /// Rounds in which threads issued them; a thread waits for memory once in a round.
+    /// Number of rounds in which threads issued these loads. A thread waits for memory once in a round.
     pub load_rounds: u64,
 }
 
@@ -105,25 +105,25 @@ impl KernelCounts {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct SimtOptions<'a> {
-    /// Kernels besides those of this crate; a name that the crate has too means the extra one. Default none.
+    /// Kernels besides those of this crate. A kernel here replaces one of this crate with the same name. Default none.
     pub kernels: &'a [Kernel],
-    /// OS threads that the blocks of a launch are spread over, 1 to 256. Default 1: schedules then depend on the seed alone.
+    /// Number of OS threads that share the blocks of a launch, 1 to 256. Default 1: schedules then depend on the seed alone.
     pub workers: usize,
-    /// Most blocks of a cooperative launch, as a GPU has a limit. Default none: all blocks of a grid run at once.
+    /// Largest number of blocks of a cooperative launch, like a GPU's limit. Default none: all blocks of a grid run at once.
     pub resident_blocks: Option<u32>,
-    /// Whether device memory has [DMA-BUFs](super::DeviceMemory::dmabufs), as that of a GPU has: descriptors of memory files, which the
-    /// software HCA takes and no other. Default false.
+    /// True if device memory has [DMA-BUFs](super::DeviceMemory::dmabufs), as a GPU's memory has. They are descriptors of memory files,
+    /// which only the software HCA takes. Default false.
     pub dmabufs: bool,
-    /// As `dmabufs`, for DMA-BUFs that are made for access across PCIe. Default false.
+    /// True if device memory has DMA-BUFs that are made for access across PCIe. Default false.
     pub dmabufs_across_pcie: bool,
-    /// What it says of the order of an HCA's writes, as a GPU does. Default that of host memory.
+    /// The order of an HCA's writes that the device reports, as a GPU does. Default the order of host memory.
     pub write_ordering: WriteOrdering,
-    /// Whether kernels reach the registers of HCAs; a driver may refuse that. Default true.
+    /// True if kernels can reach the registers of HCAs; a driver may refuse that. Default true.
     pub maps_registers: bool,
-    /// Bytes of device memory: more in use at a time are refused, as by a GPU. Memory of the caller does not count. Default none:
-    /// what the system gives.
+    /// Bytes of device memory. The device refuses to have more in use at a time, as a GPU does. Memory of the caller does not count.
+    /// Default none: as much as the system gives.
     pub memory: Option<u64>,
-    /// Whether it [copies](Gpu::copy) between addresses, as a GPU does. Default true.
+    /// True if the device [copies](Gpu::copy) between addresses, as a GPU does. Default true.
     pub copies: bool,
 }
 
@@ -158,7 +158,7 @@ impl Default for SimtOptions<'_> {
 }
 
 impl SimtGpu {
-    /// Returns a device with the kernels of this crate and default options.
+    /// Opens a device with the kernels of this crate and default options.
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ impl SimtGpu {
         Self::with_options(&SimtOptions::default())
     }
 
-    /// Returns a device that also knows `extra` kernels.
+    /// Opens a device that also knows `extra` kernels.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl SimtGpu {
         })
     }
 
-    /// Returns a device with these options.
+    /// Opens a device with these options.
     ///
     /// # Errors
     ///
@@ -220,13 +220,13 @@ impl SimtGpu {
         }))
     }
 
-    /// Names of all kernels, sorted.
+    /// Returns the names of all kernels, sorted.
     pub fn kernels(&self) -> impl Iterator<Item = String> + use<> {
         let known = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
         known.names().into_iter()
     }
 
-    /// Returns what has been counted of each kernel that was launched, by name.
+    /// Returns the counts of each kernel that was launched, by name.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<&'static str, KernelCounts> {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -283,7 +283,7 @@ impl Gpu for SimtGpu {
         "simt".to_owned()
     }
 
-    /// All memory of the process is one device's.
+    /// Returns one name for all devices of a process, since they share all of its memory.
     fn device_id(&self) -> String {
         "simt".to_owned()
     }
@@ -345,7 +345,7 @@ impl Gpu for SimtGpu {
         }
     }
 
-    /// The CPU says nothing: no attributes, no kernels.
+    /// Returns no attributes and no kernels, since the CPU reports none.
     fn facts(&self) -> Result<DeviceFacts, GpuError> {
         Ok(DeviceFacts::default())
     }
@@ -448,7 +448,7 @@ fn by_name(set: &KernelSet) -> impl Iterator<Item = (String, Kernel)> + use<> {
     kernels.map(|kernel| (kernel.name.to_owned(), *kernel))
 }
 
-/// Returns the configuration of replay number `replay`: with a schedule of its own, unless the seed is that of the plain order.
+/// Returns the configuration of replay number `replay`: with another schedule for each replay, unless seed 0 asks for the plain order.
 fn replayed(config: &::simt::LaunchConfig, replay: u64) -> ::simt::LaunchConfig {
     let seed = match config.seed {
         0 => 0,
@@ -460,7 +460,7 @@ fn replayed(config: &::simt::LaunchConfig, replay: u64) -> ::simt::LaunchConfig 
     }
 }
 
-/// A kernel's parameters, aligned as any type of CUDA C++ may ask.
+/// A kernel's parameters, aligned for any type of CUDA C++.
 #[derive(Clone)]
 struct Params(Vec<u128>);
 
@@ -487,7 +487,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(10);
 
-    /// A kernel by hand: adds 1 to the word that its parameter points to.
+    /// A kernel written in Rust: adds 1 to the word that its parameter points to.
     unsafe extern "C-unwind" fn add_one(args: *mut *mut c_void) {
         // SAFETY: launched with one parameter, the address of a word of device memory.
         unsafe {

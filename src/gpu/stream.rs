@@ -20,15 +20,15 @@ use std::sync::Arc;
 use super::error::GpuError;
 use super::event::Event;
 
-/// A queue of launches of one device: they run in the order in which they were made, beside those of other streams.
+/// A queue of launches of one device. They run in the order in which they were made, beside the launches of other streams.
 ///
-/// Clones are the same stream. It ends when the last of them is dropped, which waits for what is in it.
+/// A clone is the same stream. The stream ends when the last clone is dropped; that drop waits for what is in the stream.
 #[derive(Clone, Debug)]
 pub struct Stream {
     queue: Arc<dyn Queue>,
 }
 
-/// How a backend queues.
+/// The interface of a backend's streams.
 pub(super) trait Queue: Any + Send + Sync + fmt::Debug {
     /// See [`Stream::wait`].
     fn wait(&self, event: &Event) -> Result<(), GpuError>;
@@ -47,25 +47,25 @@ impl Stream {
         Self { queue }
     }
 
-    /// Returns the backend's own type, if it is a stream of that backend.
+    /// Returns the stream as the backend's own type, if it is a stream of that backend.
     pub(super) fn downcast<T: Queue>(&self) -> Option<&T> {
         let queue: &dyn Any = &*self.queue;
         queue.downcast_ref()
     }
 
-    /// Lets whatever is launched here from now on wait until `event` is done. Returns at once.
+    /// Makes later launches in this stream wait until `event` is done. Returns at once.
     ///
     /// If `event` comes from a stream that is being captured, this stream joins the capture.
     ///
     /// # Errors
     ///
-    /// [`GpuError::BadArgument`] for the event of another backend or device. Also [`GpuError::Capture`] if only one of the two
-    /// belongs to a capture that this stream is in, and the driver's errors.
+    /// [`GpuError::BadArgument`] for the event of another backend or device. [`GpuError::Capture`] if this stream is in a capture to which
+    /// the event does not belong, or if the event's capture has ended. The driver's errors.
     pub fn wait(&self, event: &Event) -> Result<(), GpuError> {
         self.queue.wait(event)
     }
 
-    /// The end of everything that is in the stream now.
+    /// Returns the end of everything that is in the stream now.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl Stream {
         self.queue.record()
     }
 
-    /// From now on launches here are recorded instead of run. Their events cannot be waited for by the host, only by streams.
+    /// Begins to record launches in this stream instead of running them. Only streams can wait for their events, and not the host.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Stream {
         self.queue.begin_capture()
     }
 
-    /// Returns whether launches in the stream are recorded, and not run: a capture began here, by any caller, or has joined.
+    /// Returns whether launches in the stream are recorded, and not run: some caller began a capture here, or the stream has joined one.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Stream {
         self.queue.is_capturing()
     }
 
-    /// Ends what [`Stream::begin_capture`] began; also after an error, so that the stream can be used again.
+    /// Ends the capture that [`Stream::begin_capture`] began. Also after an error the stream can be used again.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ pub struct Graph {
     replay: Box<dyn Replay>,
 }
 
-/// How a backend keeps a graph.
+/// The interface of a backend's graphs.
 pub(super) trait Replay: Send + Sync + fmt::Debug {
     /// See [`Graph::launch`].
     ///
@@ -119,7 +119,7 @@ pub(super) trait Replay: Send + Sync + fmt::Debug {
     ///
     /// As there.
     unsafe fn launch(&self, stream: &Stream) -> Result<Event, GpuError>;
-    /// Recorded operations.
+    /// Returns the number of recorded operations.
     fn len(&self) -> usize;
 }
 
@@ -128,11 +128,11 @@ impl Graph {
         Self { replay }
     }
 
-    /// Launches all of it in `stream`, as one.
+    /// Launches the whole graph in `stream`, as one launch.
     ///
     /// # Errors
     ///
-    /// [`GpuError::BadArgument`] for a stream of another device; as [`Gpu::launch`](super::Gpu::launch).
+    /// [`GpuError::BadArgument`] for a stream of another device; the errors of [`Gpu::launch`](super::Gpu::launch).
     ///
     /// # Safety
     ///
@@ -143,7 +143,7 @@ impl Graph {
         unsafe { self.replay.launch(stream) }
     }
 
-    /// Recorded operations.
+    /// Returns the number of recorded operations.
     #[must_use]
     pub fn len(&self) -> usize {
         self.replay.len()

@@ -1,7 +1,7 @@
 //! Captures and graphs of the simt backend.
 //!
-//! A capture is a list of launches, each with those that must be over before it. A replay runs them one after the other. With a
-//! schedule seed it draws one of the legal orders, so that an order that the program forgot to require shows.
+//! A capture is a list of launches, each with the launches that must end before it. A replay runs them one after the other. Each replay
+//! after the first draws one of the legal orders, so that a missing dependency shows.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,14 +12,14 @@ use super::health::{Health, lock};
 use crate::gpu::GpuError;
 use crate::gpu::event::Completion;
 
-/// What a launch does, given the number of the replay (0 outside of graphs); the error is the report of the failure.
+/// The function of a launch. It takes the number of the replay (0 outside of graphs), and its error is the report of the failure.
 pub(super) type Work = Arc<dyn Fn(u64) -> Result<(), String> + Send + Sync>;
 
-/// What has been recorded so far; shared by the streams that joined.
+/// The launches recorded so far. All streams that joined share this.
 #[derive(Debug)]
 struct Recording {
     health: Arc<Health>,
-    /// None when it has ended.
+    /// The recorded launches. None when the capture has ended.
     nodes: Mutex<Option<Vec<Node>>>,
 }
 
@@ -28,7 +28,7 @@ struct Recording {
 struct Node {
     kernel: String,
     work: Work,
-    /// What must be over before it: places of earlier nodes.
+    /// Indices of the earlier nodes that must end before this one.
     after: Vec<usize>,
 }
 
@@ -36,13 +36,13 @@ struct Node {
 #[derive(Debug)]
 pub(super) struct Member {
     recording: Arc<Recording>,
-    /// Whether the capture began, and must end, here.
+    /// True if the capture began, and must end, in this stream.
     origin: bool,
-    /// What the stream's next launch comes after.
+    /// Indices of the nodes that must end before the stream's next launch.
     tail: Vec<usize>,
 }
 
-/// An event of a capture.
+/// An event that was recorded in a capture.
 #[derive(Debug)]
 pub(super) struct Captured {
     recording: Arc<Recording>,
@@ -59,7 +59,7 @@ pub(super) fn current(member: &mut Option<Member>) -> Option<&mut Member> {
     member.as_mut()
 }
 
-/// Ends the capture that began in the stream whose member this is.
+/// Ends the capture that began in the stream of `member`.
 pub(super) fn end(member: &mut Option<Member>) -> Result<Recorded, GpuError> {
     let wrong = |detail: &str| {
         Err(GpuError::Capture {
@@ -97,7 +97,7 @@ pub(super) fn end(member: &mut Option<Member>) -> Result<Recorded, GpuError> {
 }
 
 impl Member {
-    /// Of the stream that begins a capture.
+    /// Begins a capture. Returns the part of the stream in which it begins.
     pub(super) fn begin(health: &Arc<Health>) -> Self {
         Self {
             recording: Arc::new(Recording {
@@ -122,7 +122,7 @@ impl Member {
         self.end(kernel)
     }
 
-    /// The end of what the stream has recorded.
+    /// Returns the end of what the stream has recorded.
     pub(super) fn end(&self, kernel: &str) -> Captured {
         Captured {
             recording: Arc::clone(&self.recording),
@@ -133,7 +133,7 @@ impl Member {
 }
 
 impl Captured {
-    /// Lets the stream whose member this is go on after the event.
+    /// Makes later launches of the stream of `member` wait for the event. A stream that is in no capture joins the event's.
     pub(super) fn join(
         &self,
         member: &mut Option<Member>,
@@ -192,9 +192,9 @@ impl Completion for Captured {
 pub(super) struct Recorded {
     health: Arc<Health>,
     nodes: Arc<[Node]>,
-    /// Replays so far.
+    /// Number of replays so far.
     replays: Arc<AtomicU64>,
-    /// Held while it runs.
+    /// Held while a replay runs.
     turn: Arc<Mutex<()>>,
 }
 
@@ -207,7 +207,7 @@ impl Recorded {
         self.nodes.len()
     }
 
-    /// All of it, as one launch.
+    /// Returns the whole recording as one launch.
     pub(super) fn replay(&self) -> Work {
         let (nodes, replays, turn) = (
             Arc::clone(&self.nodes),
@@ -226,7 +226,7 @@ impl Recorded {
     }
 }
 
-/// Returns the order of a replay: as recorded in the first one, then drawn from those that respect `after`.
+/// Returns the order of a replay: the recorded order for the first, then an order drawn from those that respect `after`.
 fn order(nodes: &[Node], replay: u64) -> Vec<usize> {
     if replay == 0 {
         return (0..nodes.len()).collect();
@@ -237,7 +237,7 @@ fn order(nodes: &[Node], replay: u64) -> Vec<usize> {
     while !left.is_empty() {
         let ready = |place: &usize| nodes[*place].after.iter().all(|a| order.contains(a));
         let ready: Vec<usize> = left.iter().copied().filter(ready).collect();
-        // The earliest one left is always ready: `after` names earlier places only.
+        // The earliest remaining node is always ready, since `after` names earlier nodes only.
         let next = ready[random.usize(..ready.len())];
         order.push(next);
         left.retain(|place| *place != next);

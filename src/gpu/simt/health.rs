@@ -1,4 +1,4 @@
-//! What all streams of a device share: how launches end, and that a failed one poisons the device.
+//! The state that all streams of a device share: how launches end, and whether a failed launch has poisoned the device.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ pub(super) struct Health {
 
 #[derive(Debug, Default)]
 struct Poison {
-    /// Kernels that have failed so far.
+    /// Number of kernels that have failed so far.
     failures: u64,
-    /// The name of the last of them.
+    /// The name of the kernel that failed last.
     last: String,
     /// The failed kernel that no caller has seen yet.
     unseen: Option<Arc<Done>>,
@@ -40,7 +40,7 @@ impl Health {
         Ok(())
     }
 
-    /// Poisons the device if this end of `done` is a failure.
+    /// Poisons the device if `done` ends with a failure.
     pub(super) fn note(&self, done: &Arc<Done>, result: &Result<(), GpuError>) {
         if has_failed(result) {
             let mut poison = lock(&self.state);
@@ -50,7 +50,7 @@ impl Health {
         }
     }
 
-    /// A caller has got this end of `done`: if it is the failure that no caller had seen, the device goes on.
+    /// Lifts the poison if a caller has now got the failure of `done` that no caller had seen.
     fn observe(&self, done: &Arc<Done>, result: &Result<(), GpuError>) {
         if !has_failed(result) {
             return;
@@ -102,13 +102,13 @@ impl Done {
         lock(&self.result).is_some()
     }
 
-    /// The first end counts.
+    /// Sets the result, unless it is set already.
     pub(super) fn set(&self, result: Result<(), GpuError>) {
         lock(&self.result).get_or_insert(result);
         self.changed.notify_all();
     }
 
-    /// Waits for the end. Every launch has a deadline.
+    /// Waits until the launch has ended. Every launch has a deadline.
     pub(super) fn block(&self) {
         let mut result = lock(&self.result);
         while result.is_none() {
@@ -119,7 +119,7 @@ impl Done {
         }
     }
 
-    /// Waits for the end, at most `timeout`. A failure that is returned does not poison the device any more.
+    /// Waits until the launch has ended, at most `timeout`. A failure that this returns does not poison the device any more.
     pub(super) fn wait(
         self: &Arc<Self>,
         timeout: Duration,
@@ -132,7 +132,7 @@ impl Done {
                 health.observe(self, result);
                 return result.clone();
             }
-            // A timeout beyond the clock's range waits in slices of an hour.
+            // If the timeout is beyond the clock's range, the wait consists of slices of an hour.
             let left = deadline.map_or(Duration::from_secs(3600), |deadline| {
                 deadline.saturating_duration_since(Instant::now())
             });

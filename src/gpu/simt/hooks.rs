@@ -1,8 +1,8 @@
 //! How kernels on the CPU and a software HCA in the same process find each other.
 //!
-//! The HCA exports a futex word that it bumps when it has written something, and a function that announces a doorbell to it.
-//! Preloaded, they are found by name. A test binary that links the HCA in does not export them; in it `test_support::hca` hands
-//! them over with [`connect`]. A real NIC has neither, and needs none.
+//! The HCA exports a futex word that it bumps when it has written something, and a function that announces a doorbell to it. They are found
+//! by name in a preloaded HCA. A test binary that links the HCA in does not export them; in it `test_support::hca` calls [`connect`] with
+//! them. A real NIC has neither, and needs neither.
 
 // UNSAFETY: dlsym, and the types of what it finds.
 #![expect(unsafe_code, reason = "two C symbols, found by name")]
@@ -13,14 +13,13 @@ use std::ptr::NonNull;
 use std::sync::Once;
 use std::sync::atomic::AtomicU32;
 
-/// Hands over the wake word and the kick hook of a software HCA that is linked into this program. For launches that start
-/// later.
+/// Registers the wake word and the kick hook of a software HCA that is linked into this program, for launches that start later.
 pub(crate) fn connect(wake: &'static AtomicU32, kick: extern "C" fn()) {
     ::simt::set_wake_word(wake);
     ::simt::set_kick_hook(kick);
 }
 
-/// Looks for a preloaded HCA, once per process.
+/// Looks for a preloaded HCA, once in a process.
 pub(super) fn find() {
     static LOOKED: Once = Once::new();
     LOOKED.call_once(|| {

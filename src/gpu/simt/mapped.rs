@@ -1,9 +1,9 @@
-//! What kernels reach of this process by an address of their own, and the table of everything that they may ring.
+//! Memory and registers of this process for which kernels have another address, and the table of all ranges in which kernels may ring.
 //!
-//! On a GPU a register of the host, and memory of the host, may have another address for kernels than for the process. On the CPU
-//! one address would do for both, so a kernel that was given the process's would pass every test. So each page of registers is
-//! mapped a second time, and a kernel that rings at the process's address fails ([`reaches`]). Host memory is mapped twice as well
-//! (`Arena::map_host`); of its other accesses only a build with the checker of `simt` sees all.
+//! On a GPU, kernels may have another address than the process for a register or for memory of the host. On the CPU one address would do
+//! for both, so a kernel that got the process's address would pass every test. So each page of registers is mapped a second time, and a
+//! kernel that rings at the process's address fails ([`reaches`]). Host memory is mapped twice as well (`Arena::map_host`); only a build
+//! with the checker of `simt` sees every other access to it.
 
 // UNSAFETY: maps pages a second time.
 #![expect(unsafe_code, reason = "mremap and munmap")]
@@ -18,21 +18,22 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use crate::gpu::memory::{Hold, MappedMmio};
 use crate::gpu::{GpuError, register_page};
 
-/// Where kernels of this process may ring, whichever device runs them: start to end.
+/// The ranges in which kernels of this process may ring, on any device: start to end.
 static REACHED: RwLock<BTreeMap<u64, u64>> = RwLock::new(BTreeMap::new());
 
-/// Ranges that have been taken out of the table so far.
+/// Number of ranges that have been taken out of the table so far.
 static REMOVED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The range that this thread found last, and [`REMOVED`] before it looked.
+    /// The range that this thread found last, and the value of [`REMOVED`] before it looked.
     static LAST: Cell<(u64, u64, u64)> = const { Cell::new((0, 0, 0)) };
 }
 
 /// Returns whether kernels may store to a register at `addr`. They may in memory of a device, in host-mapped or opened memory, and in a
 /// page that [`map`] has mapped.
 pub(super) fn reaches(addr: u64) -> bool {
-    // Acquire: pairs with the release in `Reached::drop`. Read before the table, so a range that goes meanwhile is looked up again.
+    // Acquire: pairs with the release in `Reached::drop`. This reads before it looks at the table, so a range that is removed meanwhile is
+    // looked up again.
     let removed = REMOVED.load(Ordering::Acquire);
     let (start, end, at) = LAST.get();
     if at == removed && (start..end).contains(&addr) {
@@ -47,8 +48,8 @@ pub(super) fn reaches(addr: u64) -> bool {
     true
 }
 
-/// A range of the table, as long as it lives. Its owner drops it before it unmaps the range. Otherwise another thread could map
-/// something else at the same address, and this drop would remove the entry of that thread.
+/// An entry of the table, as long as this value lives. Its owner drops it before it unmaps the range. Otherwise another thread could map
+/// something else at the same address, and this drop would remove that thread's entry.
 #[derive(Debug)]
 pub(super) struct Reached(u64);
 
@@ -64,22 +65,22 @@ impl Drop for Reached {
     fn drop(&mut self) {
         let mut table = REACHED.write().unwrap_or_else(PoisonError::into_inner);
         table.remove(&self.0);
-        // Release: pairs with the acquire in `reaches`, whose threads then forget the range.
+        // Release: pairs with the acquire in `reaches`, after which a thread forgets the range.
         REMOVED.fetch_add(1, Ordering::Release);
     }
 }
 
-/// Pages of the machine that kernels have an address for, by their address in this process.
+/// Pages of the machine for which kernels have an address, by their address in this process.
 static ALIASES: Mutex<BTreeMap<usize, Weak<Alias>>> = Mutex::new(BTreeMap::new());
 
 /// A second mapping of a page of the machine.
 #[derive(Debug)]
 struct Alias {
     host: usize,
-    /// None if the kernel maps these pages only once.
+    /// The second mapping. None if Linux maps these pages only once.
     second: Option<NonNull<u8>>,
     bytes: usize,
-    /// None once this is being dropped.
+    /// The entry of the table. None once this is being dropped.
     reached: Option<Reached>,
 }
 
@@ -96,7 +97,7 @@ struct User {
 
 impl Hold for User {}
 
-/// Maps the registers at `host` for kernels: their page of the machine a second time, or another reference to that.
+/// Maps the registers at `host` for kernels: maps their page of the machine a second time, or takes another reference to that mapping.
 pub(super) fn map(host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
     let (page, offset) = register_page::of(host, bytes)?;
     let mut aliases = ALIASES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,7 +134,7 @@ impl Alias {
         })
     }
 
-    /// Where kernels find the page.
+    /// Returns the page's address for kernels.
     fn addr(&self) -> u64 {
         let second = self.second.map(|second| second.addr().get());
         second.unwrap_or(self.host) as u64
@@ -143,7 +144,7 @@ impl Alias {
 impl Drop for Alias {
     fn drop(&mut self) {
         let mut aliases = ALIASES.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another user may have mapped the page anew since the last one of this mapping went.
+        // If another user has mapped the page anew since this mapping's last user went, the entry is that user's.
         if aliases
             .get(&self.host)
             .is_some_and(|of| of.strong_count() == 0)
@@ -159,8 +160,8 @@ impl Drop for Alias {
     }
 }
 
-/// Maps the pages at `page` at a second address. None for pages of a NIC: Linux maps device memory by its driver alone. Kernels on
-/// the CPU then ring at the address of the process.
+/// Maps the pages at `page` at a second address. None for pages of a NIC, since only the NIC's driver can map device memory. Kernels on the
+/// CPU then ring at the address of the process.
 fn second_mapping(page: *mut u8, bytes: usize) -> io::Result<Option<NonNull<u8>>> {
     // SAFETY: an old length of 0 leaves the old mapping as it is (mremap(2)). The new one is at an address of the kernel's choice.
     let second = unsafe { libc::mremap(page.cast(), 0, bytes, libc::MREMAP_MAYMOVE) };

@@ -1,9 +1,9 @@
-//! Device memory of the simt backend: anonymous pages, or those of a file that other processes can map; tracked while they live.
+//! Device memory of the simt backend: anonymous pages, or pages of a file that other processes can map, tracked while they live.
 //!
-//! Each allocation is a mapping of its own between two inaccessible pages. So a kernel that runs off either end stops at that page
-//! instead of in its neighbour. Pages cost nothing until they are touched (`MAP_NORESERVE`). Copies from the host are checked
-//! against the live allocations and done word by word through atomics. A kernel or the software HCA may write the same memory at
-//! the same time. Then the copy sees each word as it was before or after the write, never a torn one.
+//! Each allocation is a mapping of its own between two inaccessible pages. So a kernel that runs off either end stops at that page instead
+//! of in a neighbouring allocation. Pages cost nothing until they are touched (`MAP_NORESERVE`). Copies from the host are checked against
+//! the live allocations, and go word by word through atomics. A kernel or the software HCA may write the same memory at the same time. Then
+//! the copy sees each word as it was before or after that write, never a torn word.
 
 // UNSAFETY: maps and unmaps memory, and copies to and from it by address.
 #![expect(unsafe_code, reason = "mmap, and atomics in mapped memory")]
@@ -21,19 +21,19 @@ use crate::gpu::{CopyPiece, GpuError, MemoryHandle, OpenedMemory};
 
 use super::mapped::Reached;
 
-/// Inaccessible bytes on either side of an allocation.
+/// The number of inaccessible bytes on either side of an allocation.
 const GUARD: usize = 4096;
 
 /// The memory of one device.
 #[derive(Debug, Default)]
 pub(super) struct SimtArena {
     live: Mutex<Ranges>,
-    /// Device memory lies in files, whose descriptors the software HCA takes for DMA-BUFs of these kinds.
+    /// The kinds of DMA-BUFs as which the software HCA takes the files of device memory.
     exports: Exports,
     budget: Option<Budget>,
 }
 
-/// The bytes that a device has.
+/// The number of bytes of device memory, and how many are free.
 #[derive(Debug)]
 struct Budget {
     total: u64,
@@ -58,7 +58,7 @@ impl Budget {
     }
 }
 
-/// Kinds of DMA-BUFs of device memory.
+/// The kinds of DMA-BUFs that device memory has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Exports {
     pub(super) plain: bool,
@@ -72,7 +72,7 @@ impl Exports {
 }
 
 impl SimtArena {
-    /// With so many bytes of device memory; none: as many as the system gives.
+    /// Makes the memory of a device that has `bytes` bytes. None: as many as the system gives.
     pub(super) fn new(exports: Exports, bytes: Option<u64>) -> Self {
         Self {
             exports,
@@ -121,7 +121,7 @@ impl Arena for Arc<SimtArena> {
         self.device(bytes, align, false)
     }
 
-    /// As `alloc`, in a file that other processes can map.
+    /// Allocates as `alloc` does, in a file that other processes can map.
     fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
         self.device(bytes, align, true)
     }
@@ -142,7 +142,7 @@ impl Arena for Arc<SimtArena> {
         Ok(DeviceMemory::new(addr, bytes, Box::new(ForHcas)))
     }
 
-    /// Pages of a file, mapped twice: where kernels reach them, and where the host and an HCA do.
+    /// Maps pages of a file twice: once for kernels, and once for the host and an HCA.
     fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError> {
         let mut kernels = Allocation::new(self, bytes, 64, "host")?;
         let file = kernels.put_in_file()?;
@@ -188,7 +188,7 @@ impl Arena for Arc<SimtArena> {
     }
 }
 
-/// Device memory is memory of this process.
+/// Returns the pointer to device memory at `addr`, which is memory of this process.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "simt runs on 64-bit hosts only"
@@ -197,7 +197,7 @@ fn host(addr: u64) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(addr as usize)
 }
 
-/// One step of a copy: a byte or an aligned word of device memory.
+/// A part of a copy: a byte or an aligned word of device memory.
 enum Word<'a> {
     Byte(&'a AtomicU8),
     Eight(&'a AtomicU64),
@@ -230,7 +230,7 @@ impl Word<'_> {
     }
 }
 
-/// Walks `bytes` bytes at `start`: single bytes up to an 8-byte boundary, words, single bytes.
+/// Calls `step` for `bytes` bytes at `start`: first single bytes up to an 8-byte boundary, then words, then single bytes.
 ///
 /// # Safety
 ///
@@ -253,7 +253,7 @@ unsafe fn copy(start: *mut u8, bytes: usize, mut step: impl FnMut(usize, Word<'_
     }
 }
 
-/// A live mapping, guards included.
+/// A live mapping, including its guards.
 #[derive(Debug)]
 struct Allocation {
     arena: Arc<SimtArena>,
@@ -262,17 +262,17 @@ struct Allocation {
     start: NonNull<u8>,
     /// Bytes at `start` that are not guards.
     length: usize,
-    /// What it lies in; none for anonymous pages.
+    /// The file that holds the allocation. None for anonymous pages.
     file: Option<SharedFile>,
-    /// Other processes may map it.
+    /// True if other processes may map the file.
     shown: bool,
-    /// Bytes of the device's budget.
+    /// Bytes taken from the device's budget.
     taken: usize,
-    /// None once this is being dropped.
+    /// The entry in the table of reached ranges. None once this is being dropped.
     reached: Option<Reached>,
 }
 
-/// Memory of the caller, as long as it is in use here.
+/// Memory of the caller, while this device uses it.
 #[derive(Debug)]
 struct Lent {
     arena: Arc<SimtArena>,
@@ -284,7 +284,7 @@ impl Hold for Lent {}
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // No copy can be under way: copies hold this lock.
+        // No copy is under way: copies hold this lock.
         self.arena.lock().remove(self.addr);
     }
 }
@@ -295,7 +295,7 @@ struct ForHcas;
 
 impl Hold for ForHcas {}
 
-/// Host memory that kernels reach, in both its mappings.
+/// Host memory that kernels reach: the owner of both its mappings.
 #[derive(Debug)]
 struct HostPages {
     _kernels: Allocation,
@@ -335,7 +335,7 @@ impl Hold for Allocation {
 }
 
 impl Allocation {
-    /// Where kernels find it.
+    /// Returns the address of the first byte for kernels.
     fn addr(&self) -> u64 {
         self.start.as_ptr().expose_provenance() as u64
     }
@@ -344,7 +344,7 @@ impl Allocation {
         DeviceMemory::new(self.addr(), bytes, Box::new(self))
     }
 
-    /// Puts the pages of a file, as zero as these, in the place of pages that no kernel has used yet.
+    /// Replaces zeroed pages that no kernel has used yet by zeroed pages of a file.
     fn put_in_file(&mut self) -> Result<SharedFile, GpuError> {
         let refused = |error: std::io::Error| no_memory("shared", self.length, error);
         let file = SharedFile::new(self.length).map_err(refused)?;
@@ -382,7 +382,7 @@ impl Allocation {
             Some(mapping) if mapping.as_ptr().cast() != libc::MAP_FAILED => mapping,
             _ => return Err(refused(std::io::Error::last_os_error())),
         };
-        // At least one guard page in front: the first multiple of `align` after it.
+        // At least one guard page lies in front: the start is the first multiple of `align` after it.
         let front = (mapping.addr().get() + GUARD).next_multiple_of(align) - mapping.addr().get();
         // SAFETY: front <= align, for `mapping` and `align` are multiples of GUARD; so `front + length` is inside the mapping.
         let start = unsafe { mapping.add(front) };
@@ -425,7 +425,7 @@ impl Drop for Allocation {
         live.remove(self.start.addr().get() as u64);
         ::simt::check::unmap_memory(self.mapping.addr().get() as u64, self.mapping_bytes as u64);
         if ::simt::poison::ENABLED {
-            // Stays mapped, so that no other memory gets its address and late accesses are reported as such.
+            // The mapping stays, so that no other memory gets its address and late accesses are reported as such.
             let start = self.start.addr().get() as u64;
             ::simt::poison::poison(start, self.length as u64);
             return;
@@ -437,7 +437,7 @@ impl Drop for Allocation {
     }
 }
 
-/// Memory of another process, which its owner has named.
+/// Opens memory that another process has named.
 pub(super) fn open(handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
     let Name::File(name) = &handle.name else {
         return Err(refused("it is memory of a GPU, and kernels run on the CPU"));
@@ -466,7 +466,7 @@ pub(super) unsafe fn copy_pieces(pieces: &[CopyPiece]) {
     }
 }
 
-/// A mapping of memory of another process. Its fields are dropped in this order: [`Reached`] says why.
+/// A mapping of another process's memory. Its fields are dropped in this order for the reason that [`Reached`] gives.
 #[derive(Debug)]
 struct Opened {
     _reached: Reached,
@@ -546,7 +546,7 @@ mod tests {
         assert!(refusal.starts_with(said), "{refusal}");
         drop(first);
         drop(arena.alloc(1000, 8).unwrap());
-        // Host memory and memory of the caller are not the device's.
+        // Host memory and memory of the caller do not count as device memory.
         drop(arena.map_host(5000).unwrap());
         drop(arena.alloc(1000, 8).unwrap());
     }

@@ -1,7 +1,7 @@
 //! A stream of the simt backend: one thread that runs launches in order.
 //!
-//! A failed kernel poisons its device. Whatever was submitted before the failure and has not begun does not run, in any stream.
-//! New launches are refused, until a caller has waited for the failed one and seen why.
+//! A failed kernel poisons its device. Launches that were submitted before the failure and have not begun do not run, in any stream. New
+//! launches are refused until a caller has waited for the failed one and seen why.
 
 // UNSAFETY: a graph runs kernels on addresses that it recorded.
 #![expect(unsafe_code, reason = "launching is unsafe, see `Graph::launch`")]
@@ -21,19 +21,19 @@ use crate::gpu::{Event, GpuError, Stream};
 /// The name of a stream's thread.
 const THREAD: &str = "simt-stream";
 
-/// Runs work in order on a thread of its own; dropping it waits for what was queued.
+/// A queue of work, run in order on a thread of its own. Its drop waits for what was queued.
 pub(super) struct SimtStream {
     queue: Option<Sender<Job>>,
     thread: Option<OwnThread>,
     health: Arc<Health>,
-    /// The capture that it is part of.
+    /// The stream's part in a capture.
     member: Mutex<Option<Member>>,
 }
 
 struct Job {
     task: Task,
     done: Ending,
-    /// Failures of the device when it was submitted.
+    /// Number of failures of the device when the job was submitted.
     failures: u64,
 }
 
@@ -42,10 +42,10 @@ enum Task {
     Wait(Arc<Done>),
 }
 
-/// The end of a launch, which comes also when the stream's thread panics before it.
+/// The end of a launch. If the stream's thread panics first, the drop of this ends the launch.
 struct Ending(Arc<Done>);
 
-/// What an event holds: the end of its own launch, and the poison that seeing it lifts.
+/// The content of an event: the end of a launch, and the health of the device from which a wait may lift the poison.
 #[derive(Debug)]
 struct Pending {
     done: Arc<Done>,
@@ -53,14 +53,14 @@ struct Pending {
 }
 
 impl SimtStream {
-    /// A stream of the device whose health this is.
+    /// Starts a stream of the device with this health.
     pub(super) fn start(health: &Arc<Health>) -> Result<Self, GpuError> {
         let (queue, jobs) = channel();
         let body = {
             let health = Arc::clone(health);
             move || run(&jobs, &health)
         };
-        // The jobs that it leaves end by themselves.
+        // Jobs that the thread leaves end by themselves when they are dropped.
         let thread = OwnThread::spawn(THREAD, body, |_| {}).map_err(|error| GpuError::Thread {
             what: "stream",
             reason: error.to_string(),
@@ -73,12 +73,12 @@ impl SimtStream {
         })
     }
 
-    /// Returns whether it belongs to the device whose health that is.
+    /// Returns whether the stream belongs to the device with that health.
     pub(super) fn is_of(&self, health: &Arc<Health>) -> bool {
         Arc::ptr_eq(&self.health, health)
     }
 
-    /// Queues `work`, which is a launch of `kernel`, or records it.
+    /// Queues `work`, a launch of `kernel`, or records it.
     pub(super) fn submit(&self, kernel: &str, work: Work) -> Result<Event, GpuError> {
         if let Some(member) = capture::current(&mut lock(&self.member)) {
             return Ok(Event::new(Arc::new(member.push(kernel, work))));
@@ -163,7 +163,7 @@ impl Queue for SimtStream {
     }
 }
 
-/// The launches of a capture.
+/// A graph of recorded launches.
 #[derive(Debug)]
 struct SimtGraph(Recorded);
 
@@ -187,7 +187,7 @@ impl Replay for SimtGraph {
 
 impl Drop for SimtStream {
     fn drop(&mut self) {
-        // A capture that no caller can end any more would hold the streams that joined it.
+        // If a capture is left that no caller can end any more, it would hold the streams that joined it.
         drop(capture::end(&mut lock(&self.member)));
         drop(self.queue.take());
         if let Some(thread) = self.thread.take() {
@@ -222,14 +222,14 @@ fn run(jobs: &Receiver<Job>, health: &Health) {
         failures,
     } in jobs
     {
-        // Before the look at the device's health: the failure of what is waited for counts.
+        // This waits before it looks at the device's health, so that a failure of the awaited launch counts.
         if let Task::Wait(earlier) = &task {
             earlier.block();
         }
         let done = &done.0;
         let result = health.check(done.kernel(), failures);
         let result = match task {
-            // A panic is of the library or of the kernel's host code: the device is poisoned as by any other failure.
+            // A panic comes from the library or from the kernel's host code. It poisons the device like any other failure.
             Task::Run(work) if result.is_ok() => match ThreadPanicked::catch(THREAD, || work(0)) {
                 Ok(ended) => ended.map_err(|report| GpuError::Kernel {
                     kernel: done.kernel().to_owned(),

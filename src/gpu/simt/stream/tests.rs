@@ -4,7 +4,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Numbers in the order in which work ran.
+/// A list of numbers in the order in which work ran.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u32>>>);
 
@@ -22,7 +22,7 @@ impl Log {
     }
 }
 
-/// Work that does not end before the sender has sent.
+/// Returns work that does not end before the sender has sent.
 fn gate() -> (SyncSender<()>, Work) {
     let (gate, open) = sync_channel::<()>(0);
     let open = Mutex::new(open);
@@ -100,7 +100,7 @@ fn a_failure_stops_every_stream_of_the_device_until_it_has_been_seen() {
             format!("kernel {name} did not run: bad failed before it on the same device")
         );
     }
-    // Asking whether it is done observes nothing.
+    // `is_done` does not count as a look at the failure.
     assert!(bad.is_done());
     assert!(b.submit("again", log.note(3)).is_err());
     for _ in 0..2 {
@@ -197,7 +197,7 @@ fn what_a_capture_does_not_allow_is_refused_in_words() {
     b.submit("lost", log.note(3)).unwrap();
     assert!(ended(&a).contains("lost ran in a stream that the first one has not waited for"));
     assert!(refusal(c.wait(&fork)).contains("has ended"));
-    // After a refused end all are streams again.
+    // After a refused end, all of them are normal streams again.
     eager.wait(LONG).unwrap();
     for stream in [&a, &b] {
         stream
@@ -207,7 +207,7 @@ fn what_a_capture_does_not_allow_is_refused_in_words() {
             .unwrap();
     }
     assert_eq!(log.take(), [1, 4, 4]);
-    // An empty graph is one; and another device's stream and event are not this one's.
+    // An empty recording is a graph, too. A stream refuses the event and the graph of another device.
     let empty = c.end_capture().unwrap();
     assert!(empty.is_empty());
     replay(&empty, &a);
