@@ -12,43 +12,43 @@ pub trait Arena {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of that function.
     fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError>;
 
     /// See [`Gpu::alloc_shared`](super::Gpu::alloc_shared).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of that function.
     fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError>;
 
     /// See [`Gpu::wrap_memory`](super::Gpu::wrap_memory).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of that function.
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The contract of that function.
     unsafe fn wrap_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError>;
 
     /// See [`Gpu::lend_memory`](super::Gpu::lend_memory).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of that function.
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The contract of that function.
     unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError>;
 
     /// See [`Gpu::map_host`](super::Gpu::map_host).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of that function.
     fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError>;
 
     /// See [`Gpu::allocated`](super::Gpu::allocated).
@@ -58,20 +58,20 @@ pub trait Arena {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of that function.
     fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError>;
 
     /// See [`Gpu::write`](super::Gpu::write).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of that function.
     fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError>;
 
     /// See [`Gpu::read`](super::Gpu::read).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of that function.
     fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError>;
 }

@@ -39,7 +39,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// [`GpuError::BadArgument`], [`GpuError::OutOfMemory`], or the driver's.
+    /// [`GpuError::BadArgument`], [`GpuError::OutOfMemory`], or the driver's errors.
     fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
         self.arena().alloc(bytes, align)
     }
@@ -116,7 +116,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's errors.
     fn buffer_id(&self, _addr: u64) -> Result<Option<u64>, GpuError> {
         Ok(None)
     }
@@ -143,7 +143,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's errors.
     fn rdma(&self) -> Result<RdmaSupport, GpuError> {
         Ok(RdmaSupport::HOST)
     }
@@ -235,7 +235,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's errors.
     fn facts(&self) -> Result<DeviceFacts, GpuError>;
 
     /// Allocates `bytes` of pinned host memory, filled with zeros, that kernels reach too, for example for abort words and counters.
@@ -252,7 +252,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// [`GpuError::UnknownKernel`]; the driver's.
+    /// [`GpuError::UnknownKernel`]; the driver's errors.
     fn resident_blocks(
         &self,
         kernel: &str,
@@ -267,7 +267,7 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Thread`]; the driver's.
+    /// [`GpuError::Thread`]; the driver's errors.
     fn stream(&self) -> Result<Stream, GpuError>;
 
     /// Wraps a stream that the caller made: a `CUstream` of this device's primary context, or null for CUDA's default stream. On a device

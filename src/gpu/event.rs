@@ -37,7 +37,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of that function.
     pub fn wait(&self, timeout: Duration) -> Result<(), GpuError> {
         self.completion.wait(timeout)
     }

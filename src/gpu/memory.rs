@@ -54,7 +54,7 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's errors.
     pub fn handle(&self) -> Result<Option<MemoryHandle>, GpuError> {
         let named = |name| MemoryHandle::new(self.bytes() as u64, name);
         Ok(self.hold.name()?.map(named))

@@ -80,7 +80,7 @@ pub fn open_bare(selector: GpuSelector, soft: bool) -> Result<Arc<dyn Gpu>, GpuE
 ///
 /// # Errors
 ///
-/// [`GpuError::NoStart`]; the driver's.
+/// [`GpuError::NoStart`]; the driver's errors.
 pub fn visible() -> Result<Vec<PciAddress>, GpuError> {
     match visible_to_cuda() {
         Err(GpuError::NoDriver { .. } | GpuError::NoDevice { .. }) => Ok(Vec::new()),
@@ -124,7 +124,7 @@ fn open_cuda(_ordinal: u32, _soft: bool, _bare: bool) -> Result<Arc<dyn Gpu>, Gp
 ///
 /// # Errors
 ///
-/// [`GpuError::NoDriver`], [`GpuError::NoDevice`], [`GpuError::NoStart`]; the driver's.
+/// [`GpuError::NoDriver`], [`GpuError::NoDevice`], [`GpuError::NoStart`]; the driver's errors.
 pub fn survey() -> Result<Survey, GpuError> {
     #[cfg(feature = "cuda")]
     return super::cuda::survey();

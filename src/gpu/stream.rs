@@ -69,7 +69,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's errors.
     pub fn record(&self) -> Result<Event, GpuError> {
         self.queue.record()
     }
@@ -78,7 +78,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Capture`] if the stream is in a capture already; the driver's.
+    /// [`GpuError::Capture`] if the stream is in a capture already; the driver's errors.
     pub fn begin_capture(&self) -> Result<(), GpuError> {
         self.queue.begin_capture()
     }
@@ -87,7 +87,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The driver's.
+    /// The driver's errors.
     pub fn is_capturing(&self) -> Result<bool, GpuError> {
         self.queue.is_capturing()
     }
@@ -97,7 +97,7 @@ impl Stream {
     /// # Errors
     ///
     /// [`GpuError::Capture`] if no capture began here, or if a launch in another stream that joined does not lead back here by
-    /// a [`Stream::wait`]; the driver's.
+    /// a [`Stream::wait`]; the driver's errors.
     pub fn end_capture(&self) -> Result<Graph, GpuError> {
         self.queue.end_capture()
     }
@@ -117,7 +117,7 @@ pub(super) trait Replay: Send + Sync + fmt::Debug {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The contract of that function.
     unsafe fn launch(&self, stream: &Stream) -> Result<Event, GpuError>;
     /// Returns the number of recorded operations.
     fn len(&self) -> usize;

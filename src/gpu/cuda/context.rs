@@ -12,7 +12,7 @@ use super::driver::{check, log};
 use super::waiting::{PutOff, State, Waiting};
 use crate::gpu::GpuError;
 
-/// The primary context of a device; everything made in it holds it.
+/// The primary context of a device. Everything made in the context holds this.
 #[derive(Debug)]
 pub(super) struct Context {
     device: CUdevice,
@@ -47,13 +47,13 @@ impl Context {
         self.raw
     }
 
-    /// Makes the context current on this thread. Every use of the driver begins with it.
+    /// Makes the context current on this thread. Every use of the driver begins with this.
     pub(super) fn bind(&self) -> Result<(), GpuError> {
         // SAFETY: the context is retained while `self` lives.
         check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.raw) })
     }
 
-    /// Runs `body` in relaxed capture mode: what it does is allowed while another thread captures a graph.
+    /// Runs `body` in relaxed capture mode, so that its calls are allowed while another thread captures a graph.
     pub(super) fn relaxed<T>(
         &self,
         body: impl FnOnce() -> Result<T, GpuError>,
@@ -69,19 +69,20 @@ impl Context {
         check("cuThreadExchangeStreamCaptureMode", restored).and(result)
     }
 
-    /// Returns what is put off.
+    /// Returns the calls that are put off.
     pub(super) fn put_off(&self) -> MutexGuard<'_, State> {
         self.put_off.lock()
     }
 
-    /// Gives back now what a call of the driver gives back that waits for all kernels, or at the end of the last persistent kernel.
+    /// Gives `what` back to the driver, by a call that waits for all kernels. While a persistent kernel runs, the call is put off until the
+    /// last one has ended.
     ///
     /// # Safety
     ///
-    /// It came from this context's driver as its variant says, and nothing uses or gives it back afterwards.
+    /// `what` came from this context's driver as its variant says, and nothing uses or gives it back afterwards.
     pub(super) unsafe fn give_back(&self, what: Waiting) {
         let now = self.put_off().unless_put_off(what);
-        // Not under the lock: a kernel that this waits for may need another thread, which needs the lock.
+        // The call is not made under the lock: a kernel for which it waits may need another thread, which needs the lock.
         if let Some(what) = now {
             log(self.bind());
             // SAFETY: the caller's promise; the context is current.
@@ -89,7 +90,7 @@ impl Context {
         }
     }
 
-    /// Ends a persistent kernel, and gives back what was put off if it was the last.
+    /// Notes the end of a persistent kernel, and makes the calls that were put off if it was the last.
     pub(super) fn end_persistent(&self) {
         let calls = self.put_off().ended();
         for call in calls {

@@ -1,7 +1,7 @@
-//! Machine code of kernels in the place of their PTX: with it the driver's compiler has nothing to do.
+//! Machine code of kernels in place of their PTX, so that the driver compiles nothing.
 //!
-//! `./x gpu pack` makes it of the same PTX, as it is and as kernels over host memory get it (`widen.rs`). So a run on a lent GPU
-//! spends no time on compiling.
+//! `./x gpu pack` makes the machine code of the PTX, both unchanged and widened for kernels over host memory (`widen.rs`). So a run on a
+//! lent GPU spends no time on compiling.
 
 use std::env;
 use std::fs;
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use super::widen::code_of;
 
-/// The folder that holds `sm_90/NAME` with the NAME that a text of PTX has.
+/// The variable that names a folder with files `sm_90/NAME`, where NAME follows from the text of the PTX.
 const VARIABLE: &str = "WARPVERBS_CUBINS";
 
-/// Returns the machine code of the text `ptx` for devices of `arch` (90 for sm_90); none without the variable or the file.
+/// Returns the machine code of the text `ptx` for devices of `arch` (90 for sm_90). None without the variable or the file.
 pub(super) fn of(arch: u32, ptx: &str) -> Option<Vec<u8>> {
     let file = file_of(Path::new(&env::var_os(VARIABLE)?), arch, ptx);
     fs::read(&file)

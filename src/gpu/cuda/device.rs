@@ -1,4 +1,4 @@
-//! A device that is open, once for all of this process that use it.
+//! An open device, which all users in this process share.
 
 // UNSAFETY: calls of the driver API.
 #![expect(unsafe_code, reason = "CUDA driver API")]
@@ -19,23 +19,23 @@ use crate::gpu::{GpuError, GpuSlot};
 /// The devices of this process that are open, by ordinal.
 static OPEN: Mutex<BTreeMap<u32, Weak<Device>>> = Mutex::new(BTreeMap::new());
 
-/// One device. Its primary context is retained as long as this or anything made in it lives.
+/// One device. Its primary context is retained as long as this, or anything made in the context, lives.
 #[derive(Debug)]
 pub(super) struct Device {
     slot: GpuSlot,
     name: String,
-    /// Compute capability as in `sm_90`.
+    /// Compute capability, 90 for `sm_90`.
     arch: u32,
     cooperative: bool,
     multiprocessors: u32,
     driver_version: u32,
-    /// What is loaded.
+    /// The loaded kernels.
     modules: Modules,
     context: Arc<Context>,
 }
 
 impl Device {
-    /// Returns the device, which all of this process that have it open share.
+    /// Opens the device, or returns it if it is open. All users in this process share it.
     pub(super) fn open(ordinal: u32) -> Result<Arc<Self>, GpuError> {
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(device) = open.get(&ordinal).and_then(Weak::upgrade) {
@@ -46,7 +46,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Returns the device of a context that the caller has, which is its primary one.
+    /// Opens the device whose primary context is the caller's `context`.
     ///
     /// # Safety
     ///
@@ -100,7 +100,7 @@ impl Device {
         }))
     }
 
-    /// Loads an image, unless it is loaded.
+    /// Loads an image, unless it is loaded already.
     pub(super) fn load(&self, image: &Image) -> Result<Module, GpuError> {
         self.modules.load(&self.context, image)
     }
@@ -123,12 +123,12 @@ impl Device {
         self.context.relaxed(body)
     }
 
-    /// Returns the driver's number of it.
+    /// Returns the driver's number of the device.
     pub(super) fn number(&self) -> i32 {
         self.context.device()
     }
 
-    /// Refuses `what` of the caller if it belongs to another context than this device's primary one, which is current.
+    /// Refuses `what` of the caller unless its context is this device's primary context, which is current.
     pub(super) fn check_context(
         &self,
         what: &'static str,
@@ -158,7 +158,7 @@ impl Device {
         Err(GpuError::BadArgument { what, value, limit })
     }
 
-    /// Where it is.
+    /// Returns the ordinal and PCI address of the device.
     pub(super) fn slot(&self) -> GpuSlot {
         self.slot
     }
@@ -183,7 +183,7 @@ impl Device {
         self.driver_version
     }
 
-    /// Bytes of its memory that are free, and of all.
+    /// Returns the bytes of the device's memory: those that are free, and all.
     pub(super) fn memory(&self) -> Result<(usize, usize), GpuError> {
         self.bind()?;
         let (mut free, mut total) = (0, 0);

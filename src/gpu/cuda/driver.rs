@@ -1,4 +1,4 @@
-//! The CUDA driver, opened at run time: errors by name, what it says of a device before that is opened.
+//! The CUDA driver, opened at run time: its errors by name, and what it says of a device before the device is opened.
 
 // UNSAFETY: calls of the driver API.
 #![expect(unsafe_code, reason = "CUDA driver API")]
@@ -12,7 +12,7 @@ use super::functions;
 use crate::gpu::GpuError;
 use crate::topology::PciAddress;
 
-/// An error for whatever is not success.
+/// Returns an error unless `result` is success.
 pub(super) fn check(call: &'static str, result: CUresult) -> Result<(), GpuError> {
     if result == CUresult::CUDA_SUCCESS {
         return Ok(());
@@ -38,7 +38,7 @@ pub(super) fn error_name(result: CUresult) -> String {
         .into_owned()
 }
 
-/// Returns the devices that this process may see, by ordinal. Opens none of them.
+/// Returns the PCI addresses of the devices that this process may see, by ordinal. Opens none of them.
 pub(in crate::gpu) fn visible() -> Result<Vec<PciAddress>, GpuError> {
     let count = start(0)?;
     (0..count)
@@ -46,7 +46,7 @@ pub(in crate::gpu) fn visible() -> Result<Vec<PciAddress>, GpuError> {
         .collect()
 }
 
-/// Starts the driver, for the device `ordinal`, and counts its devices.
+/// Starts the driver, and returns the number of its devices. `ordinal` is the device that an error names.
 pub(super) fn start(ordinal: u32) -> Result<u32, GpuError> {
     functions::check()?;
     // SAFETY: the library has it; may be called any number of times.
@@ -78,7 +78,7 @@ pub(super) fn attribute(device: CUdevice, which: CUdevice_attribute) -> Result<u
     Ok(u32::try_from(value).unwrap_or(0))
 }
 
-/// CUDA version that the driver runs: 13000 for 13.0.
+/// Returns the CUDA version that the driver runs: 13000 for 13.0.
 pub(super) fn version() -> Result<u32, GpuError> {
     let mut version = 0;
     // SAFETY: `version` is written during the call.
@@ -99,14 +99,14 @@ pub(super) fn name_of(device: CUdevice) -> Result<String, GpuError> {
         .into_owned())
 }
 
-/// Compute capability as in `sm_90`.
+/// Returns the compute capability of the device, 90 for `sm_90`.
 pub(super) fn arch_of(device: CUdevice) -> Result<u32, GpuError> {
     let major = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
     let minor = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR;
     Ok(10 * attribute(device, major)? + attribute(device, minor)?)
 }
 
-/// Bytes of its memory, whatever uses it.
+/// Returns the bytes of the device's memory, used or not.
 pub(super) fn memory_of(device: CUdevice) -> Result<u64, GpuError> {
     let mut bytes = 0;
     // SAFETY: `bytes` is written during the call.
@@ -116,7 +116,7 @@ pub(super) fn memory_of(device: CUdevice) -> Result<u64, GpuError> {
     Ok(bytes as u64)
 }
 
-/// A GPU is function 0 of its PCI device.
+/// Returns the device's PCI address. A GPU is function 0 of its PCI device.
 pub(super) fn pci_address(device: CUdevice) -> Result<PciAddress, GpuError> {
     let number = |which| attribute(device, which);
     let byte = |which| Ok::<_, GpuError>(u8::try_from(number(which)?).unwrap_or(u8::MAX));
@@ -128,7 +128,7 @@ pub(super) fn pci_address(device: CUdevice) -> Result<PciAddress, GpuError> {
     })
 }
 
-/// Returns what it means that the driver does not start.
+/// Returns the error of a driver that does not start, with advice.
 fn not_started(ordinal: u32, code: CUresult, refusal: &GpuError) -> GpuError {
     let advice = match code {
         CUresult::CUDA_ERROR_NO_DEVICE => return GpuError::NoDevice { ordinal, count: 0 },
@@ -158,14 +158,14 @@ fn not_started(ordinal: u32, code: CUresult, refusal: &GpuError) -> GpuError {
     }
 }
 
-/// What a drop cannot report.
+/// Logs an error that a drop cannot return.
 pub(super) fn log(result: Result<(), GpuError>) {
     if let Err(error) = result {
         tracing::error!("{error}");
     }
 }
 
-/// Where kernels find host memory that is mapped on the device.
+/// Returns the address for kernels of host memory that is mapped on the device.
 pub(super) fn device_address(host: *mut u8) -> Result<u64, GpuError> {
     let mut addr = 0;
     // SAFETY: `addr` is written during the call; `host` is allocated or registered as mapped.

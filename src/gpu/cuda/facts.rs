@@ -1,4 +1,4 @@
-//! What a CUDA device says of itself, and its driver of the kernels that it has loaded.
+//! What a CUDA device says of itself, and what its driver says of the loaded kernels.
 
 // UNSAFETY: calls of the driver API.
 #![expect(unsafe_code, reason = "CUDA driver API")]
@@ -83,7 +83,7 @@ const ATTRIBUTES: [(&str, Attribute); 19] = [
     ),
 ];
 
-/// Of a device and all its kernels. An attribute that the driver does not know is left out.
+/// Returns the figures of a device and of all its kernels. An attribute that the driver does not know is left out.
 pub(super) fn of(device: &Device, kernels: &Known<Kernel>) -> Result<DeviceFacts, GpuError> {
     let (free, total) = device.memory()?;
     let mut facts = DeviceFacts {

@@ -1,5 +1,5 @@
-//! The functions of the driver that this module calls. At the first call of a function cudarc looks it up, and panics where the
-//! library lacks it. So all of them are looked up before the first call of any.
+//! The functions of the driver that this module calls. cudarc looks up a function at its first call, and panics if the library lacks it. So
+//! this module looks up all of them before the first call of any.
 
 // UNSAFETY: looks up names in a shared library.
 #![expect(unsafe_code, reason = "symbols of the CUDA driver")]
@@ -10,7 +10,7 @@ use cudarc::driver::sys;
 
 use crate::gpu::GpuError;
 
-/// By the names that the library exports.
+/// The functions by the names that the library exports.
 const CALLED: [&str; 59] = [
     "cuCtxGetDevice",
     "cuCtxGetLimit",
@@ -73,7 +73,7 @@ const CALLED: [&str; 59] = [
     "cuThreadExchangeStreamCaptureMode",
 ];
 
-/// Refuses a machine without the driver's library, and a library that lacks a function.
+/// Returns an error if this machine lacks the driver's library, or the library lacks a function.
 pub(super) fn check() -> Result<(), GpuError> {
     // SAFETY: only opens and closes the library.
     if !unsafe { sys::is_culib_present() } {
@@ -110,7 +110,7 @@ mod tests {
         let mut called = BTreeSet::new();
         for path in sources.chain([module]) {
             let text = std::fs::read_to_string(path).unwrap();
-            // In two parts, so that this line is none.
+            // The pattern is in two parts, so that this line does not match it.
             for rest in text.split(concat!("sys::", "cu")).skip(1) {
                 let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
                 let name = &rest[..end.unwrap_or(rest.len())];

@@ -28,18 +28,18 @@ use crate::gpu::{
     MemoryHandle, OpenedMemory, Persistent, RdmaSupport, RegisterKind, Stream,
 };
 
-/// Dynamic shared memory that needs no permission.
+/// The number of bytes of dynamic shared memory that a launch may have without asking the driver.
 const SHARED_WITHOUT_ASKING: usize = 48 << 10;
 
 /// A CUDA device.
 #[derive(Debug)]
 pub struct CudaGpu {
     kernels: RwLock<Known<Kernel>>,
-    /// How it gets those of further sets.
+    /// How the device loads the kernels of further sets.
     way: KernelLoading,
     arena: Arc<CudaArena>,
     stream: Arc<CudaStream>,
-    /// Keeps the functions of `kernels`.
+    /// Owner of the modules whose functions are in `kernels`.
     code: Arc<Code>,
     device: Arc<Device>,
 }
@@ -55,12 +55,12 @@ impl CudaGpu {
         Self::with_options(ordinal, &CudaOptions::default())
     }
 
-    /// Opens the device of a context that the program has. It is the primary context of the device, which is kept as long as either
-    /// uses it.
+    /// Opens the device of a context that the program has. It must be the device's primary context, which is kept as long as the program or
+    /// this device uses it.
     ///
     /// # Errors
     ///
-    /// [`GpuError::BadArgument`] for null, and for a context that the program made beside the primary one; as [`CudaGpu::open`].
+    /// [`GpuError::BadArgument`] for null, and for a context that the program made beside the primary one. The errors of [`CudaGpu::open`].
     ///
     /// # Safety
     ///
@@ -71,7 +71,7 @@ impl CudaGpu {
         Self::open(device.slot().ordinal)
     }
 
-    /// Returns a device that also knows the kernels of these PTX texts.
+    /// Opens a device that also knows the kernels of these PTX texts.
     ///
     /// # Errors
     ///
@@ -81,12 +81,12 @@ impl CudaGpu {
         Self::with_options(ordinal, &CudaOptions { ptx, ..default })
     }
 
-    /// Returns a device that also knows the kernels of these `.cu` texts, which NVRTC compiles for it. `#include <warpverbs/put.cuh>`
-    /// finds the device library, `#include "NAME"` finds `headers`.
+    /// Opens a device that also knows the kernels of these `.cu` texts, which NVRTC compiles for it. `#include <warpverbs/put.cuh>` finds
+    /// the device library, and `#include "NAME"` finds `headers`.
     ///
     /// # Errors
     ///
-    /// As [`CudaGpu::open`], and [`GpuError::Compile`] if NVRTC is not found or refuses one.
+    /// As [`CudaGpu::open`], and [`GpuError::Compile`] if NVRTC is not found or refuses a text.
     pub fn with_sources(
         ordinal: u32,
         sources: &[CudaSource<'_>],
@@ -100,7 +100,7 @@ impl CudaGpu {
         Self::with_options(ordinal, &options)
     }
 
-    /// Returns a device with these options.
+    /// Opens a device with these options.
     ///
     /// # Errors
     ///
@@ -131,25 +131,25 @@ impl CudaGpu {
         }))
     }
 
-    /// Names of all kernels, sorted.
+    /// Returns the names of all kernels, sorted.
     pub fn kernels(&self) -> impl Iterator<Item = String> + use<> {
         let known = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
         known.names().into_iter()
     }
 
-    /// Compute capability, 90 for sm_90.
+    /// Returns the compute capability, for example 90 for sm_90.
     #[must_use]
     pub fn arch(&self) -> u32 {
         self.device.arch()
     }
 
-    /// CUDA version that the driver runs: 13000 for 13.0.
+    /// Returns the CUDA version that the driver runs: 13000 for 13.0.
     #[must_use]
     pub fn driver_version(&self) -> u32 {
         self.device.driver_version()
     }
 
-    /// Number of multiprocessors.
+    /// Returns the number of multiprocessors.
     #[must_use]
     pub fn multiprocessors(&self) -> u32 {
         self.device.multiprocessors()
@@ -193,7 +193,7 @@ impl CudaGpu {
         Ok(kernel)
     }
 
-    /// Returns the stream of a launch, which is one of this device.
+    /// Returns the stream of a launch, after a check that it is a stream of this device.
     fn stream_of<'a>(&'a self, spec: &Launch<'a>) -> Result<&'a CudaStream, GpuError> {
         let Some(stream) = spec.stream else {
             return Ok(&self.stream);
@@ -207,7 +207,7 @@ impl CudaGpu {
         })
     }
 
-    /// Asks the driver for the dynamic shared memory of a launch; its bytes. The context is current.
+    /// Asks the driver to allow the dynamic shared memory of a launch, and returns its bytes. The context is current.
     fn allow_shared(kernel: Kernel, spec: &Launch<'_>) -> Result<u32, GpuError> {
         let refused = |detail| Self::bad_launch(spec, detail);
         let shared = u32::try_from(spec.shared_bytes)
@@ -229,7 +229,7 @@ impl Gpu for CudaGpu {
         self.device.name().to_owned()
     }
 
-    /// Every `CudaGpu` of a device uses its primary context.
+    /// Returns a name by the driver's number, since every `CudaGpu` of a device uses the same primary context.
     fn device_id(&self) -> String {
         format!("cuda{}", self.device.number())
     }
@@ -270,7 +270,7 @@ impl Gpu for CudaGpu {
     }
 
     fn copies_within(&self) -> Option<&'static str> {
-        // Unified addressing: one address space of all devices and the host.
+        // With unified addressing, all devices and the host share one address space.
         Some("cuda")
     }
 
@@ -342,7 +342,7 @@ impl Gpu for CudaGpu {
     }
 
     fn add_kernels(&self, set: &'static KernelSet) -> Result<(), GpuError> {
-        // Held while they are loaded: of two threads with one set, one loads it.
+        // The lock is held while the kernels are loaded, so that of two threads with one set only one loads it.
         let mut known = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
         if known.has(set) {
             return Ok(());
@@ -417,7 +417,7 @@ impl Gpu for CudaGpu {
     }
 }
 
-/// Returns the functions of loaded images, by name.
+/// Returns the kernels of loaded images, by name.
 fn kernels_of(loaded: &[(Image, Module)]) -> Result<Vec<(String, Kernel)>, GpuError> {
     let mut kernels = Vec::new();
     for (image, module) in loaded {

@@ -1,7 +1,7 @@
-//! Which images a device loads: the embedded PTX, or what NVRTC makes of the embedded sources where a set has no PTX or the driver is
-//! too old for it. Kernels of other crates and of a user come in the same ways.
+//! The images that a device loads: the embedded PTX, or, if a set has no PTX or the driver is too old for it, what NVRTC makes of the
+//! embedded sources. Kernels of other crates and of a user are loaded in the same ways.
 //!
-//! Nothing here calls the driver: loading is a closure, so that every way through is tested without one.
+//! Nothing here calls the driver: a closure loads the images, so that tests run every path without a driver.
 
 use std::fmt;
 
@@ -17,28 +17,28 @@ use crate::gpu::{GpuError, KernelSet};
 
 /// `CUDA_ERROR_INVALID_PTX`.
 const INVALID_PTX: u32 = 218;
-/// Codes of `CUresult` after which another image may load. They mean that the set has no code for this device, or PTX that is too
-/// new. Or the driver has no compiler of PTX or must not use it. Some codes call the PTX invalid; of those [`refused`] keeps only
-/// the PTX that is too new.
+/// Codes of `CUresult` after which another image may load. They mean that the set has no code for this device, that its PTX is too new, or
+/// that the driver has no compiler of PTX or must not use it. Some codes call the PTX invalid; of these [`refused`] keeps only the refusal
+/// of PTX that is too new.
 const REFUSALS: [u32; 5] = [209, 221, INVALID_PTX, 222, 223];
-/// What a driver that calls new PTX invalid says of it.
+/// The words by which a driver refuses PTX that is too new.
 const UNKNOWN_VERSION: &str = "Unsupported .version";
 
-/// Something that the driver loads as one module.
+/// Code that the driver loads as one module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Image {
-    /// For messages.
+    /// The name of the image, for messages.
     pub(super) name: String,
     /// The PTX, which also names the kernels.
     pub(super) ptx: String,
-    /// Machine code, to be loaded in its place.
+    /// Machine code, to load in place of the PTX.
     pub(super) cubin: Option<Vec<u8>>,
 }
 
-/// What is known of the device.
+/// The properties of a device that decide which images it can load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
-    /// 90 for sm_90.
+    /// The architecture, 90 for sm_90.
     pub(super) arch: u32,
     /// CUDA version that the driver runs: 12040 for 12.4.
     pub(super) driver: u32,
@@ -50,7 +50,7 @@ pub(super) struct KernelLoading {
     pub(super) target: Target,
     pub(super) compile: Compile,
     pub(super) location: MemoryLocation,
-    /// The machine code for an architecture of a PTX text; none if the set has none.
+    /// Returns the machine code of a PTX text for an architecture, or none.
     pub(super) cubin: fn(u32, &str) -> Option<Vec<u8>>,
 }
 
@@ -65,7 +65,7 @@ impl KernelLoading {
     }
 }
 
-/// Makes images of sources.
+/// A compiler of sources.
 pub(super) trait Compiler: fmt::Display {
     /// See [`Nvrtc::compile`].
     fn compile(
@@ -87,10 +87,10 @@ impl Compiler for Nvrtc {
     }
 }
 
-/// Images with what became of each.
+/// Images, each with the module that its load returned.
 type Loaded<M> = Vec<(Image, M)>;
 
-/// Loads all kernels of this crate, and those of the options, with `load`.
+/// Loads all kernels of this crate, and the kernels of the options, with `load`.
 pub(super) fn load_all<C: Compiler, M>(
     target: Target,
     options: &CudaOptions<'_>,
@@ -131,7 +131,7 @@ pub(super) fn load_all<C: Compiler, M>(
     Ok((library, extra))
 }
 
-/// Loads the kernels of `set`, with `load`: its PTX. Without PTX, or if the driver cannot read it, its sources by NVRTC.
+/// Loads the kernels of `set` with `load`: from its PTX. Without PTX, or if the driver cannot read it, NVRTC compiles its sources.
 pub(super) fn load_set<C: Compiler, M>(
     way: KernelLoading,
     set: &KernelSet,
@@ -165,7 +165,7 @@ pub(super) fn load_set<C: Compiler, M>(
     }
 }
 
-/// Loads the PTX of `set`. If the driver cannot read the first of its files, what takes their place.
+/// Loads the PTX of `set`, or its replacement if the driver cannot read the first of its files.
 fn load_ptx<C: Compiler, M>(
     way: KernelLoading,
     set: &KernelSet,
@@ -190,7 +190,7 @@ fn load_ptx<C: Compiler, M>(
         };
         match load_image(way, image, load) {
             Ok(image) => loaded.push(image),
-            // The first file decides: all are made by one compiler.
+            // The first file decides, since one compiler has made all files.
             Err(error) if loaded.is_empty() && is_refusal(&error) => {
                 let old = |nvrtc: String| too_old(way.target, source.text, &error, nvrtc);
                 return load_in_place(way, set, find, load, &error, &old);
@@ -201,8 +201,8 @@ fn load_ptx<C: Compiler, M>(
     Ok(loaded)
 }
 
-/// Loads the sources of `set` by NVRTC in the place of PTX that the driver has refused with `refusal`, unless PTX alone is asked for.
-/// `old` is the error that says what NVRTC is.
+/// Compiles the sources of `set` by NVRTC and loads them, in place of PTX that the driver refused with `refusal`, unless the options allow
+/// only PTX. `old` makes the error, from the reason why NVRTC did not help.
 fn load_in_place<C: Compiler, M>(
     way: KernelLoading,
     set: &KernelSet,
@@ -230,7 +230,7 @@ fn load_in_place<C: Compiler, M>(
     })
 }
 
-/// Compiles the sources of `set`, and loads all of them.
+/// Compiles the sources of `set` and loads them.
 fn load_sources<M>(
     way: KernelLoading,
     set: &KernelSet,
@@ -266,8 +266,7 @@ fn compile(
     })
 }
 
-/// Loads the image as kernels of this device get it. It loads machine code instead of the PTX if it has some, and the PTX if the
-/// driver refuses that code.
+/// Loads the image as kernels of this device need it. It loads machine code if there is some, and the PTX if the driver refuses that code.
 fn load_image<M>(
     way: KernelLoading,
     image: Image,
@@ -294,7 +293,7 @@ fn load_image<M>(
     Ok((image, module))
 }
 
-/// Kernels whose "device memory" is host memory use system scope for memory that others read.
+/// Returns the image for this location. Kernels whose "device memory" is host memory need system scope for memory that others read.
 fn placed(image: Image, location: MemoryLocation) -> Image {
     match location {
         MemoryLocation::Device => image,
@@ -306,7 +305,7 @@ fn placed(image: Image, location: MemoryLocation) -> Image {
     }
 }
 
-/// Returns what the driver's refusal to load the image `name` means, of which its compiler says `log`.
+/// Returns what a refusal to load the image `name` means. `log` is what the driver's compiler says.
 pub(super) fn refused(name: &str, refusal: GpuError, log: &str) -> GpuError {
     let invalid = matches!(refusal, GpuError::Driver { code, .. } if code == INVALID_PTX);
     if !invalid || log.contains(UNKNOWN_VERSION) {
@@ -491,7 +490,7 @@ mod tests {
         };
         assert_eq!(loaded(with_code, &OF_90, &mut load).unwrap(), [true]);
         assert_eq!(loaded(with_code, &OF_PTX, &mut load).unwrap(), [false]);
-        // What kernels store to host memory is widened: that text has code of its own.
+        // Stores to host memory are widened, so that text has machine code of its own.
         let on_host = KernelLoading {
             location: MemoryLocation::Host,
             ..with_code

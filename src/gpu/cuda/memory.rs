@@ -24,22 +24,21 @@ use crate::gpu::ranges::{Ranges, check_request};
 use crate::gpu::share::Name;
 use crate::gpu::{CopyPiece, GpuError, RegisterKind};
 
-/// Bytes of the pinned buffer that copies go through, so that they never fall back to a synchronous path.
+/// The bytes of the pinned buffer through which copies go, so that the driver never copies synchronously.
 const BOUNCE_BYTES: usize = 1 << 20;
 
-/// What an allocation that begins at a multiple of it can be exported by: pages of an HCA. On a machine with longer ones it begins
-/// at one of those.
+/// The page size of an HCA. An allocation that begins at a page of the machine, of this size or larger, can be exported.
 const PAGE: usize = 4096;
 
-/// Everything of one device that kernels can address.
+/// The memory of one device that kernels can address.
 #[derive(Debug)]
 pub(super) struct CudaArena {
     device: Arc<Device>,
-    /// Of what it gives out as device memory.
+    /// Where allocations of device memory go.
     location: MemoryLocation,
     live: Mutex<Ranges>,
     copies: Mutex<Copies>,
-    /// Of copies between addresses, from the first on.
+    /// The stream of copies between addresses, from the first such copy on.
     pieces: Mutex<Option<CudaStream>>,
 }
 
@@ -74,7 +73,7 @@ impl CudaArena {
         align: usize,
     ) -> Result<DeviceMemory, GpuError> {
         check_request(bytes, align)?;
-        // The driver aligns to 256 bytes. What begins at a page is whole pages: it is exported in pages.
+        // The driver aligns to 256 bytes. An allocation that begins at a page consists of whole pages, since it is exported in pages.
         let whole = align >= PAGE;
         let page = if whole { page_bytes() } else { 1 };
         let align = align.max(page);
@@ -102,7 +101,7 @@ impl CudaArena {
         Ok(DeviceMemory::new(addr, bytes, Box::new(allocation)))
     }
 
-    /// Returns the number of the driver's allocation that has `addr`; none of an address that it does not know.
+    /// Returns the number of the driver's allocation that has `addr`. None if the driver does not know the address.
     pub(super) fn buffer_id(&self, addr: u64) -> Result<Option<u64>, GpuError> {
         self.device.bind()?;
         let mut number = 0u64;
@@ -119,7 +118,7 @@ impl CudaArena {
         }
     }
 
-    /// Begin and length of the allocation of the driver that has this memory, which must be this device's.
+    /// Returns begin and length of the driver's allocation that has this memory. Refuses memory of another device.
     fn own(&self, addr: u64, bytes: usize) -> Result<(u64, u64), GpuError> {
         let refused = |value: String, limit: String| {
             let what = "memory of the caller";
@@ -140,7 +139,7 @@ impl CudaArena {
         Ok((base, length))
     }
 
-    /// Returns an error with the bytes asked for and the bytes that the device has.
+    /// Returns the error for device memory, with the bytes asked for and the bytes that the device has.
     fn no_device_memory(&self, bytes: usize, error: &GpuError) -> GpuError {
         let name = self.device.name();
         let detail = match self.device.memory() {
@@ -150,7 +149,7 @@ impl CudaArena {
         no_memory("device", bytes, &detail)
     }
 
-    /// Zeros, and copies that are ordered with what the HCA writes.
+    /// Fills an allocation with zeros, and makes copies of it synchronous, so that they are ordered with the HCA's writes.
     fn prepare(&self, base: CUdeviceptr, bytes: usize) -> Result<(), GpuError> {
         let copies = lock(&self.copies);
         self.device.relaxed(|| {
@@ -186,7 +185,7 @@ impl CudaArena {
                     sys::cuMemcpyAsync(piece.to, piece.from, bytes, stream.raw())
                 })
             });
-            // Also after an error: those before it may still run.
+            // This also waits after an error: the copies before it may still run.
             let ended = stream.synchronize();
             begun.and(ended)
         })
@@ -201,7 +200,7 @@ impl CudaArena {
         register::map(&self.device, host, bytes, kind)
     }
 
-    /// Host memory that has one address for kernels, for this process and so for a software HCA in it.
+    /// Allocates host memory that has the same address for kernels and this process, and so for a software HCA in the process.
     pub(super) fn alloc_host(
         self: &Arc<Self>,
         bytes: usize,
@@ -212,7 +211,7 @@ impl CudaArena {
         self.one_address(host, pinned.addr, bytes, Box::new(pinned))
     }
 
-    /// As `alloc_host`, in a file that other processes can map.
+    /// Allocates as `alloc_host` does, in a file that other processes can map.
     pub(super) fn alloc_file(
         self: &Arc<Self>,
         bytes: usize,
@@ -221,7 +220,7 @@ impl CudaArena {
         check_request(bytes, align)?;
         let page = page_bytes();
         if align > page {
-            // Its name means its begin, and the kernel maps it where it likes.
+            // The file's name stands for its begin, and the kernel chooses where to map it.
             let detail = format!("files lie at pages of {page} bytes, not of {align}");
             return Err(no_memory(SHARED, bytes, &detail));
         }
@@ -233,7 +232,7 @@ impl CudaArena {
         self.one_address(host, addr, bytes, Box::new(file))
     }
 
-    /// Host memory at `host` in this process and `addr` in kernels, which must be the same.
+    /// Makes host memory at `host` in this process and at `addr` in kernels device memory. Both addresses must be the same.
     fn one_address(
         self: &Arc<Self>,
         host: u64,
@@ -255,7 +254,7 @@ impl CudaArena {
     }
 }
 
-/// The device gives out its own memory, or pinned host memory in its place.
+/// Gives out the device's own memory, or pinned host memory in its place.
 impl Arena for Arc<CudaArena> {
     fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
         match self.location {
@@ -287,7 +286,7 @@ impl Arena for Arc<CudaArena> {
     }
 
     unsafe fn lend_memory(&self, addr: u64, bytes: usize) -> Result<DeviceMemory, GpuError> {
-        // It wraps around, or is none.
+        // Refuses a range that wraps around or is empty.
         Ranges::default().lend(addr, bytes)?;
         let (base, length) = self.own(addr, bytes)?;
         let page = page_bytes() as u64;
@@ -363,12 +362,12 @@ impl Arena for Arc<CudaArena> {
     }
 }
 
-/// Pinned memory that takes the place of device memory.
+/// Pinned memory in place of device memory.
 #[derive(Debug)]
 struct HostAllocation {
     arena: Arc<CudaArena>,
     addr: u64,
-    /// Freed after `drop`.
+    /// The owner of the memory, which is freed after `drop`.
     hold: Box<dyn Hold>,
 }
 
@@ -380,17 +379,17 @@ impl Hold for HostAllocation {
 
 impl Drop for HostAllocation {
     fn drop(&mut self) {
-        // No copy can be under way: copies hold this lock.
+        // No copy is under way: copies hold this lock.
         lock(&self.arena.live).remove(self.addr);
     }
 }
 
-/// Memory of the caller, as long as it is in use here.
+/// Memory of the caller, while this device uses it.
 #[derive(Debug)]
 struct Lent {
     arena: Arc<CudaArena>,
     addr: u64,
-    /// Bytes from `addr` on that are whole pages of the caller's allocation; 0 if it has no whole page to export.
+    /// Bytes from `addr` on that are whole pages of the caller's allocation. 0 if there is no whole page to export.
     exported: usize,
 }
 
@@ -402,7 +401,7 @@ impl Hold for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // No copy can be under way: copies hold this lock.
+        // No copy is under way: copies hold this lock.
         lock(&self.arena.live).remove(self.addr);
     }
 }
@@ -411,12 +410,13 @@ impl Drop for Lent {
 #[derive(Debug)]
 struct ForHcas {
     arena: Arc<CudaArena>,
-    /// Begin of the caller's allocation.
+    /// The begin of the caller's allocation.
     base: CUdeviceptr,
-    /// The first page that has some of it, and the bytes of all such pages; 0 if not all belong to the caller's allocation.
+    /// The first page that holds some of the memory, and the bytes of all such pages. 0 bytes if not all pages belong to the caller's
+    /// allocation.
     first: u64,
     exported: u64,
-    /// Offset in the first page at which the caller's memory begins.
+    /// The offset in the first page at which the caller's memory begins.
     offset: u64,
 }
 
@@ -446,7 +446,7 @@ fn device_of(addr: u64) -> Result<u32, GpuError> {
     Ok(ordinal.cast_unsigned())
 }
 
-/// Begin and length of the allocation that has `addr`. A context is current.
+/// Returns begin and length of the allocation that has `addr`. A context is current.
 fn allocation_of(addr: u64) -> Result<(u64, u64), GpuError> {
     let (mut base, mut length) = (0, 0);
     // SAFETY: any address may be asked about; both are written during the call.
@@ -462,7 +462,7 @@ struct Allocation {
     arena: Arc<CudaArena>,
     base: CUdeviceptr,
     addr: u64,
-    /// Bytes from `addr` on that are whole pages; 0 if it need not begin at one.
+    /// Bytes from `addr` on that are whole pages. 0 if the allocation need not begin at a page.
     exported: usize,
 }
 
@@ -478,8 +478,8 @@ impl Hold for Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // No copy of it can be under way when this returns, nor begin: copies hold this lock. `cuMemFree` waits for all kernels,
-        // and the host may have to write a word before one of them ends. So this code does not hold the lock then.
+        // When this returns, no copy of the memory is under way, and none can begin: copies hold this lock. `cuMemFree` waits for all
+        // kernels, and the host may have to write a word before one of them ends. So this code does not hold the lock during that call.
         lock(&self.arena.live).remove(self.addr);
         // SAFETY: allocated in `alloc`, freed once.
         unsafe {
@@ -495,9 +495,9 @@ impl Drop for Allocation {
 #[derive(Debug)]
 struct Pinned {
     device: Arc<Device>,
-    /// What the driver gave.
+    /// The address that the driver returned.
     base: NonNull<c_void>,
-    /// First byte of those asked for.
+    /// The first of the bytes that the caller asked for.
     host: NonNull<u8>,
     addr: u64,
 }
@@ -510,8 +510,8 @@ unsafe impl Sync for Pinned {}
 impl Hold for Pinned {}
 
 impl Pinned {
-    /// `bytes` zeroed bytes at a multiple of `align`, and of a page. The driver promises neither: it puts small allocations side by
-    /// side into one page.
+    /// Allocates `bytes` zeroed bytes at a multiple of `align` and of a page. The driver promises neither alignment: it puts several small
+    /// allocations into one page.
     fn new(device: &Arc<Device>, bytes: usize, align: usize) -> Result<Self, GpuError> {
         check_request(bytes, align)?;
         let align = align.max(PAGE);

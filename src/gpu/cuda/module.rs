@@ -1,4 +1,4 @@
-//! Loaded kernels: once for all that open a device, since loading waits for all kernels that run on it.
+//! Loaded kernels. All users of a device share them, since loading waits for all kernels that run on the device.
 
 // UNSAFETY: calls of the driver API.
 #![expect(unsafe_code, reason = "CUDA driver API")]
@@ -21,7 +21,7 @@ use crate::gpu::GpuError;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kernel {
     pub(super) function: CUfunction,
-    /// Bytes of its parameter struct, as the PTX has it.
+    /// Bytes of the kernel's parameter struct, as the PTX declares it.
     pub(super) param_bytes: usize,
 }
 
@@ -30,14 +30,14 @@ unsafe impl Send for Kernel {}
 // SAFETY: as for Send.
 unsafe impl Sync for Kernel {}
 
-/// Room for what the driver's compiler of PTX says when it refuses.
+/// Room for the log of the driver's compiler of PTX.
 const LOG_BYTES: usize = 8 << 10;
 
-/// A loaded image. Unloaded with the last that has it.
+/// A loaded image. It is unloaded when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(super) struct Module(Arc<Loaded>);
 
-/// The images of a device that are loaded, by the name of their code and whether it is machine code.
+/// The loaded images of a device, by the name of their code and by whether they are machine code.
 #[derive(Debug, Default)]
 pub(super) struct Modules(Mutex<BTreeMap<(String, bool), Weak<Loaded>>>);
 
@@ -53,9 +53,9 @@ unsafe impl Send for Loaded {}
 unsafe impl Sync for Loaded {}
 
 impl Modules {
-    /// The image, which is loaded if it is not yet.
+    /// Returns the image, after loading it if it is not loaded yet.
     pub(super) fn load(&self, context: &Arc<Context>, image: &Image) -> Result<Module, GpuError> {
-        // Held while it is loaded: of two threads with one image, one loads it.
+        // The lock is held while the image is loaded, so that of two threads with one image only one loads it.
         let mut modules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (code_of(&image.ptx), image.cubin.is_some());
         if let Some(loaded) = modules.get(&key).and_then(Weak::upgrade) {
@@ -103,7 +103,7 @@ impl Loaded {
             CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
             CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
         ];
-        // The driver takes the length in the place of a pointer.
+        // The driver takes the length in place of a pointer.
         let mut values = [
             log.as_mut_ptr().cast(),
             ptr::without_provenance_mut(LOG_BYTES),
@@ -136,7 +136,7 @@ impl Drop for Loaded {
     }
 }
 
-/// Returns what stands in a buffer up to its NUL.
+/// Returns the text in a buffer up to its NUL.
 fn text_of(log: &[u8]) -> String {
     let text = log.split(|byte| *byte == 0).next().unwrap_or(log);
     String::from_utf8_lossy(text).trim().to_owned()

@@ -1,9 +1,9 @@
-//! NVIDIA's run-time compiler, opened at run time: makes kernels of sets without PTX and for drivers that cannot read it, and a
-//! user's kernels from source.
+//! NVIDIA's run-time compiler, opened at run time. It compiles kernels of sets without PTX, kernels for drivers that cannot read their PTX,
+//! and a user's kernels from source.
 //!
-//! Its thirteen functions are bound here by hand. cudarc's `nvrtc` does not do. It opens the first library that it finds in a
-//! fixed list of names, once for the process. So neither `WARPVERBS_NVRTC` nor a folder of a toolkit can choose the library. A
-//! missing library or function is a panic.
+//! This file binds its thirteen functions by hand, because cudarc's `nvrtc` does not suffice. cudarc opens the first library that it finds
+//! in a fixed list of names, once for the process. So neither `WARPVERBS_NVRTC` nor a folder of a toolkit could choose the library, and a
+//! missing library or function would be a panic.
 
 // UNSAFETY: calls of a C library that is opened by dlopen.
 #![expect(unsafe_code, reason = "NVRTC, by dlopen")]
@@ -18,11 +18,11 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use super::sources::{CudaSource, SYSTEM_HEADERS, flatten};
 use crate::gpu::GpuError;
 
-/// The file or folder of the library; nothing else is tried then.
+/// The variable that names the file or folder of the library. If it is set, no other place is tried.
 const VARIABLE: &str = "WARPVERBS_NVRTC";
-/// Names for the loader, newest first.
+/// Names of the library for the loader, the newest first.
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
-/// Folders of a toolkit that is not on the loader's path.
+/// Folders of a toolkit that the loader does not search.
 const FOLDERS: [&str; 2] = [
     "/usr/local/cuda/lib64",
     "/usr/local/cuda/targets/x86_64-linux/lib",
@@ -40,19 +40,19 @@ type Create = unsafe extern "C" fn(
 type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
 type Fetch = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 
-/// The functions for a result of a program.
+/// The functions that fetch one kind of result of a program.
 #[derive(Clone, Copy)]
 struct Getter {
     size: Size,
     fetch: Fetch,
 }
 
-/// The library. Never unloaded.
+/// The opened library. It is never unloaded.
 pub(super) struct Nvrtc {
     path: String,
     /// CUDA version, `(13, 0)`.
     version: (u32, u32),
-    /// Architectures that it knows, ascending.
+    /// Architectures that the library knows, ascending.
     architectures: Vec<u32>,
     create: Create,
     compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int,
@@ -63,7 +63,7 @@ pub(super) struct Nvrtc {
     log: Getter,
 }
 
-/// What a compilation made.
+/// The result of a compilation.
 pub(super) struct Compiled {
     pub(super) ptx: String,
     /// Machine code, if the library knows the device's architecture.
@@ -71,11 +71,11 @@ pub(super) struct Compiled {
 }
 
 impl Nvrtc {
-    /// Opens the library that `WARPVERBS_NVRTC` names, or else the newest one to be found.
+    /// Opens the library that `WARPVERBS_NVRTC` names, or else the newest library that is found.
     ///
     /// # Errors
     ///
-    /// What was tried, in words.
+    /// The places that were tried, in words.
     pub(super) fn find() -> Result<Self, String> {
         if let Some(path) = std::env::var_os(VARIABLE) {
             return Self::open(Path::new(&path)).map_err(|error| format!("{VARIABLE}: {error}"));
@@ -86,7 +86,7 @@ impl Nvrtc {
         for path in NAMES.iter().map(PathBuf::from).chain(in_folders) {
             match Self::open(&path) {
                 Ok(nvrtc) => return Ok(nvrtc),
-                // A file that does not exist is no error. A library that exists and does not load is one.
+                // A file that does not exist is no error. A library that exists but does not load is one.
                 Err(error) if path.is_absolute() && !path.exists() => drop(error),
                 Err(error) => tried.push(error),
             }
@@ -94,7 +94,7 @@ impl Nvrtc {
         Err(format!("not found: {}", tried.join("; ")))
     }
 
-    /// Opens the library at `path`: its file, its folder, or a name for the loader.
+    /// Opens the library at `path`, which is its file, its folder, or a name for the loader.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl Nvrtc {
         let library = unsafe { Library::open(Some(&file), RTLD_NOW | RTLD_GLOBAL) };
         let library = library.map_err(|error| loader_message(&error))?;
         let nvrtc = Self::bind(&library, &file.display().to_string());
-        // Its functions are kept as plain pointers.
+        // The library stays loaded, since its functions are kept as plain pointers.
         std::mem::forget(library);
         nvrtc
     }
@@ -174,8 +174,8 @@ impl Nvrtc {
         Ok(nvrtc)
     }
 
-    /// Compiles `main` for a device of `arch` (90 for sm_90). It makes machine code if the library knows `arch`, else PTX for the
-    /// newest lower architecture that it knows.
+    /// Compiles `main` for a device of `arch` (90 for sm_90). The result has machine code if the library knows `arch`; else it is PTX for
+    /// the newest lower architecture that the library knows.
     ///
     /// # Errors
     ///
@@ -204,7 +204,7 @@ impl Nvrtc {
         self.compile_for(main, extra, target, target == arch)
     }
 
-    /// PTX for architecture `target`, and if `code` machine code too.
+    /// Compiles to PTX for architecture `target`, and if `code` also to machine code.
     fn compile_for(
         &self,
         main: CudaSource<'_>,
@@ -219,7 +219,7 @@ impl Nvrtc {
         let options = [
             format!("-arch={}_{target}", if code { "sm" } else { "compute" }),
             "-std=c++17".to_owned(),
-            // Lambdas and shims carry no annotations.
+            // Lambdas and shims carry no annotations, so they count as device functions.
             "-default-device".to_owned(),
         ];
         let text = flatten(main, extra)?;
@@ -237,7 +237,7 @@ impl Nvrtc {
         })
     }
 
-    /// The pinned wheel where it is installed, else what [`Nvrtc::find`] finds.
+    /// Opens the library of the pinned wheel if that is installed, else the library that [`Nvrtc::find`] finds.
     #[cfg(test)]
     pub(super) fn for_tests() -> Result<Self, String> {
         let venv = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/venv/lib");
@@ -269,7 +269,7 @@ impl fmt::Debug for Nvrtc {
     }
 }
 
-/// libnvrtc opens its builtins by name alone, so one outside the loader's path must find them open.
+/// Loads the builtins in `folder`. libnvrtc opens its builtins by name alone, so outside the loader's path they must be loaded before.
 fn load_builtins(folder: &Path) {
     let Ok(files) = folder.read_dir() else {
         return;
@@ -285,7 +285,7 @@ fn load_builtins(folder: &Path) {
         // SAFETY: NVIDIA's library; its initialisers have no demands.
         match unsafe { Library::open(Some(file.path()), RTLD_NOW | RTLD_GLOBAL) } {
             Ok(library) => std::mem::forget(library),
-            // NVRTC will say what it misses.
+            // If NVRTC needs this file, its own error will say so.
             Err(error) => {
                 tracing::debug!("{}: {}", file.path().display(), loader_message(&error));
             }
@@ -293,7 +293,7 @@ fn load_builtins(folder: &Path) {
     }
 }
 
-/// A program, destroyed when dropped.
+/// A program of NVRTC. Its drop destroys it.
 struct OwnedProgram<'a> {
     nvrtc: &'a Nvrtc,
     raw: Program,
@@ -391,18 +391,18 @@ unsafe fn function<T: Copy>(library: &Library, path: &str, name: &str) -> Result
         .map_err(|error| format!("{path} has no {name}: {}", loader_message(&error)))
 }
 
-/// File and version of the run-time compiler.
+/// Returns file and version of the run-time compiler.
 pub(in crate::gpu) fn found_nvrtc() -> Result<String, String> {
     Nvrtc::find().map(|nvrtc| nvrtc.to_string())
 }
 
-/// Returns what the dynamic loader said; libloading's own text is only which call failed.
+/// Returns what the dynamic loader said. libloading's own text says only which call failed.
 fn loader_message(error: &libloading::Error) -> String {
     let said = std::error::Error::source(error);
     said.map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Up to the NUL that ends it.
+/// Returns the text without the NUL that ends it.
 fn text_of(bytes: Vec<u8>) -> String {
     let text = String::from_utf8_lossy(&bytes);
     text.trim_end_matches('\0').to_owned()

@@ -1,4 +1,4 @@
-//! How a CUDA device is opened.
+//! Options with which a CUDA device is opened.
 
 use super::sources::CudaSource;
 use crate::config::setters;
@@ -6,41 +6,41 @@ use crate::config::setters;
 /// Where the "device memory" of a GPU lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryLocation {
-    /// In the GPU: for a real NIC.
+    /// In the GPU's memory: for a real NIC.
     #[default]
     Device,
-    /// In pinned host memory that kernels reach by PCIe: for a software HCA, which cannot look into a GPU. Fences, loads and
-    /// stores of the kernels are widened to system scope, since the host reads what they write. Slow.
+    /// In pinned host memory, which kernels reach by PCIe: for a software HCA, which cannot read a GPU's memory. Fences, loads and stores
+    /// of the kernels are widened to system scope, since the host reads what they write. Slow.
     Host,
 }
 
 /// Where the kernels of this crate come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compile {
-    /// From the PTX of their set; from its sources by NVRTC if it has no PTX, or none that the driver can read.
+    /// From the PTX of their set. If the set has no PTX, or none that the driver can read, NVRTC compiles its sources.
     #[default]
     Auto,
-    /// From the PTX of their set or not at all.
+    /// From the PTX of their set, or not at all.
     Ptx,
     /// From the embedded sources, always.
     Nvrtc,
 }
 
-/// How a [`CudaGpu`](super::CudaGpu) is opened.
+/// Options for opening a [`CudaGpu`](super::CudaGpu).
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct CudaOptions<'a> {
-    /// Where allocations go. Default the GPU.
+    /// Where allocations of device memory lie. Default the GPU.
     pub location: MemoryLocation,
     /// Where this crate's kernels come from. Default the checked-in PTX, if the driver can read it.
     pub compile: Compile,
-    /// Leaves out the kernels of this crate, which take a driver seconds to compile: for what needs memory and no MoE.
+    /// True to leave out the kernels of this crate, which a driver compiles for seconds: for programs that need memory and no MoE.
     pub bare: bool,
-    /// PTX texts with kernels besides those of this crate; a name that the crate has too means the extra one.
+    /// PTX texts with kernels besides those of this crate. A kernel here replaces one of this crate with the same name.
     pub ptx: &'a [CudaSource<'a>],
-    /// As `ptx`, as CUDA C++, which NVRTC compiles; `<warpverbs/..>` is the device library.
+    /// CUDA C++ texts with further kernels, which NVRTC compiles; `<warpverbs/..>` is the device library.
     pub sources: &'a [CudaSource<'a>],
-    /// What `#include "NAME"` in `sources` finds.
+    /// The files that `#include "NAME"` in `sources` finds.
     pub headers: &'a [CudaSource<'a>],
 }
 

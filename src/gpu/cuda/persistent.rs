@@ -13,18 +13,18 @@ use super::module::Module;
 use crate::gpu::GpuError;
 use crate::gpu::launch::Running;
 
-/// One persistent kernel. Ends after it.
+/// An announcement of one persistent kernel. Its drop comes after the kernel's end.
 #[derive(Debug)]
 pub(super) struct PersistentKernel {
-    /// Opening the device again finds this one, which knows that the kernel runs.
+    /// The device stays open, so that opening it again finds this one, which knows that the kernel runs.
     device: Arc<Device>,
-    /// Opening the device again finds them loaded.
+    /// The modules that are loaded, which stay loaded, so that opening the device again needs no load.
     modules: Vec<Module>,
 }
 
 impl PersistentKernel {
-    /// Announces one, beside which kernels with at most `local` bytes of local memory are launched. The driver makes room for more
-    /// than the limit at the first launch that needs it, and waits there.
+    /// Announces a persistent kernel. Kernels with at most `local` bytes of local memory are launched beside it. This raises the driver's
+    /// limit now: otherwise the driver would make room at the first launch that needs more than the limit, and wait there.
     pub(super) fn announce(
         device: &Arc<Device>,
         local: u32,
@@ -56,7 +56,7 @@ impl Running for PersistentKernel {}
 
 impl Drop for PersistentKernel {
     fn drop(&mut self) {
-        // Those that nothing else keeps are unloaded with the rest.
+        // Modules that have no other owner are unloaded with the calls that were put off.
         self.modules.clear();
         self.device.context().end_persistent();
     }

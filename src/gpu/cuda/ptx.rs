@@ -21,7 +21,7 @@ pub(super) struct Entry<'a> {
     pub(super) param_bytes: usize,
 }
 
-/// The newest PTX of `set` that a device of `arch` (90 for sm_90) can run, and the architecture that it is for.
+/// Returns the newest PTX of `set` that a device of `arch` (90 for sm_90) can run, and its architecture.
 pub(super) fn sources(set: &KernelSet, arch: u32) -> (u32, Vec<Source>) {
     let mut by_arch: BTreeMap<u32, Vec<Source>> = BTreeMap::new();
     for &(for_arch, path, text) in set.ptx() {
@@ -34,7 +34,7 @@ pub(super) fn sources(set: &KernelSet, arch: u32) -> (u32, Vec<Source>) {
     newest.map_or((0, Vec::new()), |(arch, sources)| (*arch, sources.clone()))
 }
 
-/// `.version 9.0` of a PTX text; zeros if it has none.
+/// Returns the version of a PTX text, `.version 9.0`. Zeros if the text has none.
 pub(super) fn version(text: &str) -> (u32, u32) {
     let line = text
         .lines()
@@ -44,7 +44,7 @@ pub(super) fn version(text: &str) -> (u32, u32) {
     numbers.map_or((0, 0), |(major, minor)| (number(major), number(minor)))
 }
 
-/// What it takes to read PTX of some version.
+/// The versions that can read PTX of some version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Needs {
     /// CUDA version of the driver.
@@ -54,7 +54,7 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// By the release notes of PTX and of CUDA, from CUDA 11.8 on.
+    /// Returns the needs of a PTX version, by the release notes of PTX and of CUDA, from CUDA 11.8 on.
     pub(super) fn of(major: u32, minor: u32) -> Self {
         let (cuda, release) = match (major, minor) {
             (..=7, _) => ((11, 8), 520),
@@ -73,7 +73,7 @@ impl Needs {
     }
 }
 
-/// Returns the kernels of a PTX text: `.entry NAME(` and the sum of its parameters.
+/// Returns the kernels of a PTX text: the name after `.entry`, and the sum of the sizes of its parameters.
 pub(super) fn entries(text: &str) -> Vec<Entry<'_>> {
     text.split(".entry ")
         .skip(1)
@@ -88,7 +88,7 @@ pub(super) fn entries(text: &str) -> Vec<Entry<'_>> {
         .collect()
 }
 
-/// `.param .align 8 .b8 NAME[112]` or `.param .u64 NAME`.
+/// Returns the bytes of a parameter: `.param .align 8 .b8 NAME[112]` or `.param .u64 NAME`.
 fn param_bytes(param: &str) -> Option<usize> {
     let mut words = param
         .split_whitespace()

@@ -1,4 +1,4 @@
-//! What a CUDA device says of peers that read and write its memory (GPUDirect RDMA).
+//! What a CUDA device says about peers that read and write its memory (GPUDirect RDMA).
 
 // UNSAFETY: calls of the driver API; takes over a file descriptor.
 #![expect(unsafe_code, reason = "CUDA driver API")]
@@ -17,7 +17,7 @@ use crate::gpu::{GpuError, MemoryDmabuf, RdmaSupport, WriteOrdering};
 /// `CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE`.
 const ACROSS_PCIE: u64 = 1;
 
-/// Returns the device's attributes.
+/// Returns how HCAs reach the device's memory, by the device's attributes.
 pub(super) fn support(device: CUdevice) -> Result<RdmaSupport, GpuError> {
     let number = |which| attribute(device, which);
     let flush = number(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS)?;
@@ -32,7 +32,7 @@ pub(super) fn support(device: CUdevice) -> Result<RdmaSupport, GpuError> {
     })
 }
 
-/// `CUGPUDirectRDMAWritesOrdering`: 0 none, 100 owner, 200 all devices.
+/// Returns the ordering of a code of `CUGPUDirectRDMAWritesOrdering`: 0 none, 100 owner, 200 all devices.
 fn write_ordering(code: u32) -> WriteOrdering {
     match code {
         0..100 => WriteOrdering::None,
@@ -41,9 +41,8 @@ fn write_ordering(code: u32) -> WriteOrdering {
     }
 }
 
-/// `bytes` bytes at `addr`, whole pages of one live allocation, as a DMA-BUF. `None` for no pages, or if the device or its driver
-/// has no DMA-BUFs. Drivers before 12.8 do not know those that are made for access across PCIe, and devices that have nothing but
-/// PCIe may refuse them.
+/// Exports `bytes` bytes at `addr`, whole pages of one live allocation, as a DMA-BUF. `None` for no pages, or if the device or its driver
+/// has no DMA-BUFs. Drivers before 12.8 know no DMA-BUFs made for access across PCIe, and devices that have only PCIe may refuse them.
 pub(super) fn dmabuf(
     device: &Device,
     addr: u64,
@@ -63,7 +62,7 @@ pub(super) fn dmabuf(
     }))
 }
 
-/// Returns when the device sees all writes of peers that have completed.
+/// Waits until the device sees all writes of peers that have completed.
 pub(super) fn flush(device: &Device) -> Result<(), GpuError> {
     device.bind()?;
     // SAFETY: a context of the device is current; the call takes two numbers.

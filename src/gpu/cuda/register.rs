@@ -1,9 +1,9 @@
 //! Pages of doorbell registers, mapped into the GPU's address space.
 //!
-//! A page is registered once for the whole process: the driver refuses it a second time, whichever device asks. Its kind decides
-//! how it is registered. The register of a NIC is I/O memory, which the driver maps uncached across PCIe. That of a software HCA
-//! is memory, which the CPU exchanges while kernels store to it. As I/O memory the GPU's stores to it would pass the CPU's caches
-//! by, so neither is tried in the place of the other.
+//! A page is registered once for the whole process: the driver refuses a second registration, by whichever device. The kind of a page
+//! decides how it is registered. The registers of a NIC are I/O memory, which the driver maps uncached across PCIe. The registers of a
+//! software HCA are memory, which the CPU exchanges while kernels store to it. If the driver mapped that as I/O memory, the GPU's stores
+//! would bypass the CPU's caches. So neither kind is tried in place of the other.
 
 // UNSAFETY: calls of the driver API.
 #![expect(unsafe_code, reason = "CUDA driver API")]
@@ -20,11 +20,11 @@ use super::driver::{check, device_address, log};
 use crate::gpu::memory::{Hold, MappedMmio};
 use crate::gpu::{GpuError, RegisterKind as Kind, register_page};
 
-/// Pages of the machine that are registered or were, by address: as many as the process has had with registers.
+/// Pages of the machine with registers, by address. A page stays in the table after its registration has ended.
 static PAGES: Mutex<BTreeMap<usize, Arc<Page>>> = Mutex::new(BTreeMap::new());
 
-/// Maps the registers at `host` for kernels of `device`. It registers their page of the machine with the driver, as `kind` or as
-/// what it is, or takes another reference to its registration.
+/// Maps the registers at `host` for kernels of `device`. The first user registers their page of the machine with the driver, as `kind` or
+/// as the kind that the page has. Later users share that registration.
 pub(super) fn map(
     device: &Arc<Device>,
     host: *mut u8,
@@ -43,7 +43,7 @@ pub(super) fn map(
 #[derive(Debug, Default)]
 struct Page(Mutex<Users>);
 
-/// The users of a page. Locked while it is registered and taken back, so that no user finds it half done.
+/// The users of a page. The lock is held during registration and its end, so that no user finds the page half registered.
 #[derive(Debug, Default)]
 struct Users {
     count: usize,
@@ -57,7 +57,7 @@ struct User(Arc<Page>);
 impl Hold for User {}
 
 impl User {
-    /// Another user, and where kernels of `device` find the page, which begins at `start`.
+    /// Adds a user of the page that begins at `start`. Returns that user and the page's address for kernels of `device`.
     fn of(
         page: Arc<Page>,
         device: &Arc<Device>,
@@ -92,7 +92,7 @@ impl Page {
     }
 }
 
-/// A page that the driver has registered, for all devices.
+/// The registration of a page with the driver, for all devices.
 #[derive(Debug)]
 struct Registration {
     device: Arc<Device>,
@@ -135,7 +135,7 @@ impl Drop for Registration {
 }
 
 impl Kind {
-    /// Of the page at `addr`, as the kernel says. One that says nothing (gVisor's) is none that maps devices.
+    /// Returns the kind of the page at `addr`, as /proc/self/smaps reports it. A system that reports no flags (gVisor) maps no devices.
     fn of(addr: usize) -> Self {
         let Ok(maps) = File::open("/proc/self/smaps") else {
             return Self::Memory;
@@ -143,7 +143,7 @@ impl Kind {
         Self::by(BufReader::new(maps), addr)
     }
 
-    /// By the flags of the mapping of `addr` in what /proc/PID/smaps says: `io`, or `pf` for pages without memory.
+    /// Returns the kind by the flags of the mapping of `addr` in the text of /proc/PID/smaps: `io`, or `pf` for pages without memory.
     fn by(mut maps: impl BufRead, addr: usize) -> Self {
         let (mut line, mut inside) = (Vec::new(), false);
         loop {
@@ -152,10 +152,10 @@ impl Kind {
                 Ok(1..) => {}
                 Ok(0) | Err(_) => return Self::Memory,
             }
-            // A name of a file need not be Unicode.
+            // The name of a file may be no Unicode.
             let text = String::from_utf8_lossy(&line);
             if let Some((begin, end)) = range_of(&text) {
-                // Mappings come in their order: one that follows without flags of the one looked for ends the search.
+                // Mappings come in the order of addresses. If the next one follows before any flags, the search ends.
                 if inside {
                     return Self::Memory;
                 }
@@ -193,7 +193,7 @@ impl Kind {
     }
 }
 
-/// The addresses at which a mapping begins and ends, if the line begins with them.
+/// Returns the addresses at which a mapping begins and ends, if the line begins with them.
 fn range_of(line: &str) -> Option<(usize, usize)> {
     let (range, _) = line.split_once(' ')?;
     let (begin, end) = range.split_once('-')?;

@@ -1,4 +1,4 @@
-//! Memory between processes: CUDA IPC for that of a device, a file for that of the host.
+//! Memory between processes: CUDA IPC for memory of a device, a file for memory of the host.
 
 // UNSAFETY: calls of the driver API.
 #![expect(unsafe_code, reason = "CUDA driver API")]
@@ -15,7 +15,7 @@ use crate::gpu::memory::Hold;
 use crate::gpu::share::{CudaName, Name, refused};
 use crate::gpu::{GpuError, MemoryHandle, OpenedMemory};
 
-/// Names the memory at `addr` of the live allocation at `base`.
+/// Returns a name of the memory at `addr` of the live allocation at `base`.
 pub(super) fn name(device: &Device, base: CUdeviceptr, addr: u64) -> Result<Name, GpuError> {
     device.bind()?;
     let mut ipc = CUipcMemHandle { reserved: [0; 64] };
@@ -29,7 +29,7 @@ pub(super) fn name(device: &Device, base: CUdeviceptr, addr: u64) -> Result<Name
     }))
 }
 
-/// Opens what another process has named.
+/// Opens memory that another process has named.
 pub(super) fn open(device: &Arc<Device>, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
     match &handle.name {
         Name::Cuda(name) => {
@@ -54,7 +54,7 @@ pub(super) fn open(device: &Arc<Device>, handle: &MemoryHandle) -> Result<Opened
     }
 }
 
-/// An allocation of another process, mapped here.
+/// An allocation of another process, mapped in this process.
 #[derive(Debug)]
 struct Opened {
     device: Arc<Device>,
@@ -111,7 +111,7 @@ impl Drop for Opened {
     }
 }
 
-/// A file of this process in the place of device memory.
+/// A file of this process in place of device memory.
 #[derive(Debug)]
 pub(super) struct HostFile {
     registered: Registered,
@@ -133,12 +133,12 @@ impl HostFile {
         })
     }
 
-    /// First byte in this process.
+    /// Returns the address of the first byte in this process.
     pub(super) fn host(&self) -> u64 {
         self.registered.host
     }
 
-    /// First byte in kernels.
+    /// Returns the address of the first byte for kernels.
     pub(super) fn addr(&self) -> u64 {
         self.registered.addr
     }
@@ -150,14 +150,14 @@ impl Hold for HostFile {
     }
 }
 
-/// A mapping that kernels reach.
+/// A mapping of a file that is registered for kernels.
 #[derive(Debug)]
 struct Registered {
     device: Arc<Device>,
-    /// First byte in this process, and in kernels.
+    /// The address of the first byte in this process, and in kernels.
     host: u64,
     addr: u64,
-    /// Until it ends.
+    /// The mapping. None once this is being dropped.
     mapping: Option<Mapping>,
 }
 

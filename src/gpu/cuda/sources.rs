@@ -1,8 +1,8 @@
-//! The embedded text of a set of kernels, and how a `.cu` file becomes one text without includes of its own.
+//! The embedded texts of a set of kernels, and how a `.cu` file becomes one text without includes of its own.
 //!
-//! NVRTC reads no files. This module puts the quoted and `<warpverbs/..>` includes in place, each file once (every header says
-//! `#pragma once`). It adds `#line` so that messages name the real file. The few system headers stay as they are, and NVRTC gets
-//! them from [`SYSTEM_HEADERS`].
+//! NVRTC reads no files. So this module replaces the quoted and `<warpverbs/..>` includes by their texts, each file once (every header says
+//! `#pragma once`). It adds `#line` so that messages name the real file. The few system headers stay as they are: NVRTC gets them from
+//! [`SYSTEM_HEADERS`].
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 use crate::gpu::kernel_set::LIBRARY;
 use crate::gpu::{GpuError, KernelSet};
 
-/// What the kernels use of the standard library and of the toolkit, for NVRTC, which has neither.
+/// The parts of the standard library and of the toolkit that the kernels use, for NVRTC, which has neither.
 pub(super) const SYSTEM_HEADERS: &[(&str, &str)] = &[
     ("cstddef", include_str!("headers/cstddef")),
     ("cstdint", include_str!("headers/cstdint")),
@@ -22,15 +22,15 @@ pub(super) const SYSTEM_HEADERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Where `<warpverbs/put.cuh>` is.
+/// The folder in which `<warpverbs/put.cuh>` lies.
 const INCLUDE: &str = "kernels/include/";
 
-/// A text of CUDA C++ and the name by which `#include "NAME"` and messages call it.
+/// A text of CUDA C++, with the name by which `#include "NAME"` and messages call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CudaSource<'a> {
-    /// `hello.cu`, `hello.cuh`.
+    /// The name, for example `hello.cu` or `hello.cuh`.
     pub name: &'a str,
-    /// CUDA C++ as NVRTC gets it.
+    /// The text that NVRTC gets.
     pub text: &'a str,
 }
 
@@ -39,17 +39,17 @@ pub(super) fn kernel_files(set: &KernelSet) -> impl Iterator<Item = CudaSource<'
     embedded(set).filter(|source| source.name.ends_with(".cu"))
 }
 
-/// All texts of a set.
+/// Returns all texts of a set.
 pub(super) fn embedded(set: &KernelSet) -> impl Iterator<Item = CudaSource<'static>> + use<> {
     let source = |&(name, text): &(&'static str, &'static str)| CudaSource { name, text };
     set.sources().iter().map(source)
 }
 
-/// `main` with its includes in place: those beside it, those of `extra` by name, those of the device library.
+/// Returns `main` with its includes in place. An include is found beside its file, in `extra` by name, or in the device library.
 ///
 /// # Errors
 ///
-/// [`GpuError::Compile`] for a quoted include that is in none of these.
+/// [`GpuError::Compile`] for a quoted include that is in none of these places.
 pub(super) fn flatten(main: CudaSource<'_>, extra: &[CudaSource<'_>]) -> Result<String, GpuError> {
     let mut flat = Flat {
         extra,
@@ -100,7 +100,7 @@ impl<'a> Flat<'a> {
         Ok(())
     }
 
-    /// Returns what `#include "include"` in file `from` means; none for a header of the system.
+    /// Returns the text that `#include "include"` in file `from` means. None for a header of the system.
     fn find(&self, from: &str, include: &str) -> Option<CudaSource<'a>> {
         let beside = from
             .rsplit_once('/')
@@ -123,8 +123,8 @@ impl<'a> Flat<'a> {
     }
 }
 
-/// NVRTC has no `offsetof` that is constant. `static_assert(offsetof(S, f) == 8);` of a rendered header, which the compiler
-/// of the CPU build has checked, becomes a constant that `offsetof` of our `<cstddef>` finds.
+/// Returns a constant for a line `static_assert(offsetof(S, f) == 8);` of a rendered header, which the compiler of the CPU build has
+/// checked. NVRTC has no constant `offsetof`, so the `offsetof` of our `<cstddef>` finds that constant.
 fn offset_constant(line: &str) -> Option<String> {
     let rest = line.strip_prefix("static_assert(offsetof(")?;
     let (name, rest) = rest.split_once(", ")?;
@@ -135,7 +135,7 @@ fn offset_constant(line: &str) -> Option<String> {
     plain.then(|| format!("constexpr unsigned long wv_offset_{name}_{field} = {offset};"))
 }
 
-/// The file that `#include "..."` or `#include <...>` names, and whether it is in quotes.
+/// Returns the file that `#include "..."` or `#include <...>` names, and whether the name is in quotes.
 fn include(line: &str) -> Option<(&str, bool)> {
     let rest = line.trim().strip_prefix('#')?.trim_start();
     let rest = rest.strip_prefix("include")?.trim_start();
@@ -145,7 +145,7 @@ fn include(line: &str) -> Option<(&str, bool)> {
     Some((rest.strip_prefix('<')?.split_once('>')?.0, false))
 }
 
-/// Without `a/../`.
+/// Returns the path without `a/../`.
 fn normal(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -160,13 +160,13 @@ fn normal(path: &str) -> String {
     parts.join("/")
 }
 
-/// The files of the kernels of tests, which use more of the library than what is shipped: names as in a set, texts.
+/// Returns the files of the tests' kernels, which use more of the library than the shipped kernels: names as in a set, and texts.
 #[cfg(test)]
 pub(super) fn test_kernels() -> Vec<(String, String)> {
     kernels_of("test-support", "kernels")
 }
 
-/// Returns the files of a folder of kernels of another package: names as in a set, texts.
+/// Returns the files of a folder of kernels of another package: names as in a set, and texts.
 #[cfg(test)]
 pub(super) fn kernels_of(package: &str, folder: &str) -> Vec<(String, String)> {
     let package = format!("{}/crates/{package}", env!("CARGO_MANIFEST_DIR"));
@@ -246,7 +246,7 @@ mod tests {
         kernels.retain(|source| source.name.ends_with(".cu"));
         let mut files = 0;
         for source in kernels {
-            // Their way to the sources of other kernels leaves the package.
+            // These files include sources of other kernels by paths that leave the package.
             let outside = [
                 "kernels/e4m3.cu",
                 "kernels/moe_mutants.cu",
@@ -257,7 +257,7 @@ mod tests {
             }
             let flat = flatten(source, &of_tests).unwrap();
             for (name, _) in flat.lines().filter_map(include) {
-                // The other side of platform.cuh, which a GPU does not see.
+                // simt.cuh is in the branch of platform.cuh that a GPU does not see.
                 let known = SYSTEM_HEADERS.iter().any(|(header, _)| *header == name);
                 assert!(known || name == "simt.cuh", "{}: {name}", source.name);
             }

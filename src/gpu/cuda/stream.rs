@@ -21,14 +21,14 @@ use crate::gpu::event::Completion;
 use crate::gpu::stream::{Graph, Queue, Replay};
 use crate::gpu::{Event, GpuError, Stream};
 
-/// How long the end of a stream waits for kernels that still run.
+/// The longest time that the end of a stream waits for kernels that still run.
 const CLOSING: Duration = Duration::from_secs(10);
 
-/// The loaded kernels: unloaded after the last stream and graph that may run them.
+/// The loaded kernels. They are unloaded after the last stream and graph that may run them.
 #[derive(Debug)]
 pub(super) struct Code {
     modules: Mutex<Vec<Module>>,
-    /// A kernel still ran when its stream ended: its code stays loaded.
+    /// True if a kernel still ran when its stream ended: then the code stays loaded.
     kept: AtomicBool,
 }
 
@@ -40,13 +40,13 @@ impl Code {
         })
     }
 
-    /// All of them.
+    /// Returns all modules.
     pub(super) fn modules(&self) -> Vec<Module> {
         let all = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         all.clone()
     }
 
-    /// Keeps more of them.
+    /// Keeps further modules.
     pub(super) fn add(&self, modules: Vec<Module>) {
         let mut all = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         all.extend(modules);
@@ -63,14 +63,14 @@ impl Drop for Code {
     }
 }
 
-/// A stream that waits for no other.
+/// A stream that waits for no other stream.
 #[derive(Debug)]
 pub(super) struct CudaStream {
     device: Arc<Device>,
     raw: CUstream,
-    /// False: the caller made it and destroys it.
+    /// False if the caller made the stream and destroys it.
     owned: bool,
-    /// What runs in it; none for copies.
+    /// The code of the kernels that run in the stream. None for copies.
     code: Option<Arc<Code>>,
 }
 
@@ -80,7 +80,7 @@ unsafe impl Send for CudaStream {}
 unsafe impl Sync for CudaStream {}
 
 impl CudaStream {
-    /// For kernels of `code`.
+    /// Makes a stream for kernels of `code`.
     pub(super) fn for_kernels(device: &Arc<Device>, code: &Arc<Code>) -> Result<Self, GpuError> {
         Self::make(device, Some(Arc::clone(code)))
     }
@@ -105,11 +105,11 @@ impl CudaStream {
         })
     }
 
-    /// The caller's own, or null for the legacy default stream.
+    /// Wraps the caller's own stream, or null for the legacy default stream.
     ///
     /// # Safety
     ///
-    /// It is a stream, or null, and outlives the result.
+    /// `raw` is a stream, or null, and outlives the result.
     pub(super) unsafe fn wrap(
         device: &Arc<Device>,
         code: &Arc<Code>,
@@ -134,12 +134,12 @@ impl CudaStream {
         self.raw
     }
 
-    /// Returns whether it belongs to that opened device.
+    /// Returns whether the stream belongs to the opened device with that code.
     pub(super) fn is_of(&self, code: &Arc<Code>) -> bool {
         self.code.as_ref().is_some_and(|own| Arc::ptr_eq(own, code))
     }
 
-    /// Waits for everything in the stream. Only for copies, which end.
+    /// Waits for everything in the stream. Only for streams of copies, since copies end.
     pub(super) fn synchronize(&self) -> Result<(), GpuError> {
         // SAFETY: the stream lives, and its context is current (`relaxed` or `bind` before).
         check("cuStreamSynchronize", unsafe {
@@ -147,7 +147,7 @@ impl CudaStream {
         })
     }
 
-    /// Waits until nothing is in the stream, at most `timeout`; whether that is so.
+    /// Waits until nothing is in the stream, at most `timeout`. Returns whether that is so.
     fn wait_idle(&self, timeout: Duration) -> Result<bool, GpuError> {
         for left in Looks::within(timeout) {
             self.device.bind()?;
@@ -161,7 +161,7 @@ impl CudaStream {
         Ok(false)
     }
 
-    /// Returns whether launches are recorded now, by any capture. The context is current.
+    /// Returns whether launches in the stream are recorded now, by any capture. The context is current.
     fn capturing(&self) -> Result<bool, GpuError> {
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: the stream lives; `status` is written during the call.
@@ -171,7 +171,7 @@ impl CudaStream {
         Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
-    /// Marks the end of what is in the stream now, the last of which is `kernel`. The context is current.
+    /// Returns an event for the end of what is in the stream now, which ends with `kernel`. The context is current.
     pub(super) fn mark(&self, kernel: &str) -> Result<Event, GpuError> {
         Ok(Event::new(Arc::new(CudaEvent::record(self, kernel)?)))
     }
@@ -210,7 +210,7 @@ impl Queue for CudaStream {
                 detail: "the stream is in one already".to_owned(),
             });
         }
-        // Relaxed: other threads may do meanwhile what a capture could not record.
+        // Relaxed: meanwhile other threads may make calls that a capture could not record.
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream lives, and its context is current.
         check("cuStreamBeginCapture", unsafe {
@@ -275,7 +275,7 @@ impl Drop for CudaStream {
     }
 }
 
-/// A graph as it was captured, before the driver makes it executable.
+/// A captured graph, from which the driver makes an executable one.
 struct Template(CUgraph);
 
 impl Drop for Template {
@@ -294,7 +294,7 @@ impl Drop for Template {
 struct CudaGraph {
     exec: CUgraphExec,
     len: usize,
-    /// Its kernels stay loaded.
+    /// The code of its kernels, which stays loaded.
     code: Option<Arc<Code>>,
     device: Arc<Device>,
 }
@@ -343,7 +343,7 @@ struct CudaEvent {
     device: Arc<Device>,
     raw: CUevent,
     kernel: String,
-    /// Part of a capture: the driver must not be asked about it, that would spoil the capture.
+    /// True if the event is part of a capture. Then the driver must not be asked about it, since that would spoil the capture.
     captured: bool,
 }
 
@@ -374,7 +374,7 @@ impl CudaEvent {
         Ok(event)
     }
 
-    /// None while the kernel runs.
+    /// Returns how the kernel ended. None while it runs.
     fn query(&self) -> Option<Result<(), GpuError>> {
         if self.captured {
             return Some(Err(GpuError::Captured {

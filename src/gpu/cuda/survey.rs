@@ -7,7 +7,7 @@ use super::{ptx, rdma};
 use crate::gpu::kernel_set::LIBRARY;
 use crate::gpu::{ComputeMode, GpuError, GpuSlot, KernelNeeds, Survey, SurveyedGpu};
 
-/// Returns the driver and all devices that this process may see.
+/// Returns the driver's version and all devices that this process may see.
 pub(in crate::gpu) fn survey() -> Result<Survey, GpuError> {
     let count = driver::start(0)?;
     let version = driver::version()?;
@@ -35,7 +35,7 @@ fn gpu(ordinal: u32, device: CUdevice) -> Result<SurveyedGpu, GpuError> {
     })
 }
 
-/// `CUcomputemode`; 1 was taken back.
+/// Returns the mode of a code of `CUcomputemode`; code 1 no longer exists.
 fn compute_mode(code: u32) -> ComputeMode {
     match code {
         0 => ComputeMode::Default,
@@ -45,7 +45,7 @@ fn compute_mode(code: u32) -> ComputeMode {
     }
 }
 
-/// Of the kernels of this crate on a device of `arch`.
+/// Returns what the kernels of this crate need on a device of `arch`.
 fn needs(arch: u32) -> KernelNeeds {
     let (_, sources) = ptx::sources(&LIBRARY, arch);
     let versions = sources.iter().map(|source| ptx::version(source.text));

@@ -1,9 +1,9 @@
-//! Calls of the driver that wait for all kernels of the context, and what is done about them beside a kernel that does not end by
+//! Calls of the driver that wait for all kernels of the context, and how this crate avoids them while a kernel runs that does not end by
 //! itself.
 //!
-//! Such calls free memory, take back its registration, load and unload kernels, and make room for the stack of a kernel. Each of them
-//! waited on an H200 for a kernel in another stream (driver 580.159). So beside a persistent kernel nothing is loaded, the room is
-//! made before, and the rest is put off until the last such kernel has ended.
+//! Such calls free memory, end its registration, load and unload kernels, and make room for the stack of a kernel. On an H200 (driver
+//! 580.159) each of them waited for a kernel in another stream. So while a persistent kernel runs, nothing is loaded. The room for stacks
+//! is made before, and the other calls are put off until the last such kernel has ended.
 
 // UNSAFETY: calls of the driver API.
 #![expect(unsafe_code, reason = "CUDA driver API")]
@@ -18,14 +18,14 @@ use cudarc::driver::sys::{self, CUdeviceptr, CUmodule};
 use super::driver::{check, log};
 use crate::gpu::Mapping;
 
-/// What a call of the driver gives back that waits for all kernels. The driver takes each of them once.
+/// A thing to give back to the driver by a call that waits for all kernels. The driver takes each thing once.
 #[derive(Debug)]
 pub(super) enum Waiting {
     /// Device memory of `cuMemAlloc`.
     Free(CUdeviceptr),
     /// Pinned memory of `cuMemHostAlloc`.
     FreeHost(NonNull<c_void>),
-    /// A mapping that `cuMemHostRegister` has registered; it ends, too.
+    /// A mapping that `cuMemHostRegister` has registered. The mapping ends, too.
     Unregister(Mapping),
     /// A module of `cuModuleLoadDataEx`.
     Unload(CUmodule),
@@ -35,11 +35,11 @@ pub(super) enum Waiting {
 unsafe impl Send for Waiting {}
 
 impl Waiting {
-    /// Gives it back. The context is current.
+    /// Makes the call. The context is current.
     ///
     /// # Safety
     ///
-    /// It came from the driver of the current context as its variant says, and nothing uses or gives it back afterwards.
+    /// `self` came from the driver of the current context as its variant says, and nothing uses or gives it back afterwards.
     pub(super) unsafe fn run(self) {
         // SAFETY: the caller's promise; `self` is gone after this.
         let (call, result) = unsafe {
@@ -57,13 +57,13 @@ impl Waiting {
     }
 }
 
-/// What a device has put off.
+/// The calls that a device has put off.
 #[derive(Debug, Default)]
 pub(super) struct PutOff(Mutex<State>);
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Persistent kernels that have been announced.
+    /// Number of persistent kernels that are announced.
     kernels: usize,
     calls: Vec<Waiting>,
 }
@@ -75,12 +75,12 @@ impl PutOff {
 }
 
 impl State {
-    /// Returns whether a call that waits would wait for a persistent kernel.
+    /// Returns whether a call would have to wait for a persistent kernel.
     pub(super) fn waits(&self) -> bool {
         self.kernels > 0
     }
 
-    /// Returns `call`, for now, unless it is put off.
+    /// Returns `call` if it can be made now, or puts it off.
     pub(super) fn unless_put_off(&mut self, call: Waiting) -> Option<Waiting> {
         if !self.waits() {
             return Some(call);
@@ -89,12 +89,12 @@ impl State {
         None
     }
 
-    /// A persistent kernel is announced.
+    /// Counts a persistent kernel that is announced.
     pub(super) fn announced(&mut self) {
         self.kernels += 1;
     }
 
-    /// A persistent kernel has ended; returns what was put off if it was the last.
+    /// Counts a persistent kernel that has ended. Returns the calls that were put off if it was the last.
     pub(super) fn ended(&mut self) -> Vec<Waiting> {
         self.kernels -= 1;
         if self.waits() {

@@ -1,11 +1,11 @@
-//! What the pack for a GPU and the loader of kernels agree on: the text that the driver compiles, and the name of its code.
+//! The text that the driver compiles and the name of its machine code, on which the pack for a GPU and the loader of kernels agree.
 //!
-//! `crates/xtask` compiles this file, too, so that both make the same text of the same PTX. It uses nothing of this crate.
+//! `crates/xtask` compiles this file, too, so that both make the same text of the same PTX. The file uses nothing of this crate.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
 
-/// Returns the text with fences, loads and stores of gpu scope widened to system scope; atomics stay, only one GPU does them.
+/// Returns the text with fences, loads and stores of gpu scope widened to system scope. Atomics stay, since only one GPU does them.
 pub(crate) fn widened(text: &str) -> String {
     const NARROW: [(&str, &str); 9] = [
         ("fence.release.gpu", "fence.release.sys"),
@@ -22,8 +22,8 @@ pub(crate) fn widened(text: &str) -> String {
     NARROW.iter().fold(text.to_owned(), widen)
 }
 
-/// Returns the name of the file with machine code of a PTX text. The name follows from the text alone, so the loader never takes code of
-/// another text for it. A file made by another version of Rust may have another name; then the loader does not find it.
+/// Returns the name of the file with the machine code of a PTX text. The name follows from the text alone, so the loader never takes code
+/// of another text. A file made by another version of Rust may have another name; then the loader does not find it.
 pub(crate) fn code_of(text: &str) -> String {
     let mut hash = DefaultHasher::new();
     hash.write(text.as_bytes());
