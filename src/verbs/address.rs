@@ -1,4 +1,4 @@
-//! Address vectors: how packets reach the port of a peer.
+//! Address vectors, which say how packets reach the port of a peer.
 //!
 //! InfiniBand Architecture Specification, "Address Vector"; PRM "Address Path Structure" (`struct mlx5_ifc_ads_bits` in
 //! rdma-core).
@@ -14,23 +14,23 @@ use crate::verbs::limits::{UNICAST_LIDS, in_range};
 use crate::verbs::mac::{Way, resolve_mac};
 use crate::verbs::memory::pd::Pd;
 
-/// How packets reach the port of a peer: what a peer or a store says goes in here, so all of it is checked.
+/// The way of packets to the port of a peer. Values of a peer or a store go in here, so all of them are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddressVector {
-    /// Over UDP.
+    /// By RoCEv2, over UDP.
     RoceV2(RoceAddress),
-    /// By LID, with or without a GRH.
+    /// By LID in an InfiniBand fabric, with or without a GRH.
     InfiniBand(InfinibandAddress),
 }
 
-/// How packets reach the port of a peer over UDP.
+/// The way of packets to the port of a peer over UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RoceAddress {
-    /// GID of the peer: its IP address.
+    /// GID of the peer, which is its IP address.
     pub remote_gid: Gid,
-    /// Own GID, by index; default: the context's RoCEv2 GID of the address family of `remote_gid`.
+    /// Index of the own GID. Default: the context's RoCEv2 GID of the address family of `remote_gid`.
     pub gid_index: Option<u32>,
     /// IP traffic class; its upper six bits are the DSCP. Default 0.
     pub traffic_class: u8,
@@ -38,22 +38,22 @@ pub struct RoceAddress {
     pub priority: u8,
     /// IP time to live, at least 1. Default 64.
     pub hop_limit: u8,
-    /// Ethernet address of the next hop to `remote_gid`. By default the QP asks the kernel for it while it connects, which may
-    /// take as long as ARP takes.
+    /// Ethernet address of the next hop to `remote_gid`. By default the QP asks Linux for it while it connects, which may take as long as
+    /// ARP takes.
     pub remote_mac: Option<[u8; 6]>,
 }
 
-/// How packets reach the port of a peer in an InfiniBand fabric.
+/// The way of packets to the port of a peer in an InfiniBand fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InfinibandAddress {
-    /// LID of the peer's port, 0x1 to 0xbfff; behind a router, that of the router.
+    /// LID of the peer's port, 0x1 to 0xbfff. If a router leads to the peer, the router's LID.
     pub remote_lid: u16,
-    /// Which of its 2^LMC LIDs the own port sends from, 0 to 127. Default 0.
+    /// Number of the LID, among the own port's 2^LMC LIDs, from which packets go, 0 to 127. Default 0.
     pub path_bits: u8,
     /// Service level, 0 to 15. Default 0.
     pub service_level: u8,
-    /// The global route header; without one packets stay in the subnet. Default none.
+    /// The global route header. Packets without one stay in the subnet. Default none.
     pub grh: Option<GlobalRoute>,
 }
 
@@ -63,9 +63,9 @@ pub struct InfinibandAddress {
 pub struct GlobalRoute {
     /// GID of the peer's port.
     pub remote_gid: Gid,
-    /// Own GID, by index. Default 0.
+    /// Index of the own GID. Default 0.
     pub gid_index: u32,
-    /// Routers on the way at most, at least 1. Default 64.
+    /// Largest number of routers on the way, at least 1. Default 64.
     pub hop_limit: u8,
     /// Traffic class. Default 0.
     pub traffic_class: u8,
@@ -101,7 +101,7 @@ setters! {
 }
 
 impl RoceAddress {
-    /// The port with this GID, all else by default.
+    /// Returns an address of the port with this GID, with defaults for all else.
     #[must_use]
     pub const fn new(remote_gid: Gid) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl RoceAddress {
 }
 
 impl InfinibandAddress {
-    /// The port with this LID, all else by default.
+    /// Returns an address of the port with this LID, with defaults for all else.
     #[must_use]
     pub const fn new(remote_lid: u16) -> Self {
         Self {
@@ -129,7 +129,7 @@ impl InfinibandAddress {
 }
 
 impl GlobalRoute {
-    /// To the port with this GID, all else by default.
+    /// Returns a route to the port with this GID, with defaults for all else.
     #[must_use]
     pub const fn new(remote_gid: Gid) -> Self {
         Self {
@@ -141,7 +141,7 @@ impl GlobalRoute {
     }
 }
 
-/// The `RoCEv2` port with this GID, all else by default.
+/// Makes the address of the `RoCEv2` port with this GID, with defaults for all else.
 impl From<Gid> for AddressVector {
     fn from(remote_gid: Gid) -> Self {
         Self::RoceV2(RoceAddress::new(remote_gid))
@@ -170,8 +170,8 @@ impl AddressVector {
         }
     }
 
-    /// As `link_layer`, with the Ethernet address of a GID, as far as the kernel knows it. So connecting a QP does not have to wait
-    /// for it. May take as long as ARP does.
+    /// Returns this address with the Ethernet address of its GID, for which it asks the kernel. Then a QP need not wait for that when it
+    /// connects. The call may take as long as ARP takes.
     ///
     /// # Errors
     ///
@@ -189,7 +189,7 @@ impl AddressVector {
         }
     }
 
-    /// Checks everything that needs no device.
+    /// Checks all values for which no device is needed.
     pub(super) fn check(&self) -> Result<(), VerbsError> {
         match self {
             Self::RoceV2(address) => address.check(),
@@ -197,7 +197,7 @@ impl AddressVector {
         }
     }
 
-    /// Returns the address path of a QP of `pd` that sends from UDP port `source_port`, if it is of RoCEv2.
+    /// Returns the address path of a QP of `pd`. A RoCEv2 QP sends from UDP port `source_port`.
     pub(super) fn path(&self, pd: &Pd, source_port: u16) -> Result<Ads, VerbsError> {
         let port = pd.context().port();
         if self.link_layer() != port.link_layer {
@@ -237,7 +237,7 @@ impl RoceAddress {
             .with_udp_sport(source_port.into()))
     }
 
-    /// May take as long as ARP does.
+    /// Returns the Ethernet address of the next hop. May take as long as ARP takes.
     fn resolve_mac(&self, pd: &Pd) -> Result<[u8; 6], VerbsError> {
         let way = Way {
             source_index: self.source_gid(pd.context())?,
@@ -249,7 +249,7 @@ impl RoceAddress {
         resolve_mac(pd, &way)
     }
 
-    /// Index of the own GID that packets come from.
+    /// Returns the index of the own GID from which packets come.
     fn source_gid(&self, context: &Context) -> Result<u8, VerbsError> {
         let index = match self.gid_index {
             Some(index) => context.gid(index).map(|_| index)?,

@@ -24,22 +24,21 @@ use crate::verbs::error::VerbsError;
 use crate::verbs::gid::Gid;
 use crate::verbs::uar::Registers;
 
-/// So many ports a device is asked for.
+/// The largest number of ports for which a device is asked.
 const MOST_PORTS: u8 = 8;
 
-/// An open device with DevX, an active port and everything that the runtime needs of it. Every object made through it keeps it
-/// open.
+/// An open device with DevX, an active port and the properties that the runtime needs. Every object made through it keeps it open.
 pub struct Context {
     info: DeviceInfo,
     caps: Caps,
     port: PortInfo,
     gids: Vec<GidEntry>,
-    /// The GID that was named.
+    /// The own GID that the caller named.
     named_gid: Option<GidEntry>,
     registers: Registers,
     counters: OwnCounters,
     bond: Bond,
-    /// Closed with the last object that was made through it, if it was opened here.
+    /// The open device. If it was opened here, it is closed with the last object made through it.
     device: Arc<OpenDevice>,
 }
 
@@ -54,7 +53,7 @@ impl Context {
         Self::open_port(selector, None)
     }
 
-    /// As `open`, with this port of the device; without one, its first that is active.
+    /// Opens a device as `open` does, with this port; without one, with its first active port.
     ///
     /// # Errors
     ///
@@ -63,11 +62,11 @@ impl Context {
         Self::open_with_gid(selector, port, &GidChoice::Auto)
     }
 
-    /// As [`Context::open_port`], to speak from the GID that `gid` names.
+    /// Opens a device as [`Context::open_port`] does, with `gid` as the choice of the own GID.
     ///
     /// # Errors
     ///
-    /// As [`Context::open`]; [`VerbsError::BadArgument`] with the table if no entry of it is that GID.
+    /// As [`Context::open`]; [`VerbsError::BadArgument`] with the port's GID table if no entry fits `gid`.
     pub fn open_with_gid(
         selector: &DeviceSelector,
         port: Option<u8>,
@@ -96,25 +95,25 @@ impl Context {
         })
     }
 
-    /// Takes a device that the application has opened, with its first active port. The application closes it, and has to keep it
-    /// open until [`adopted`](crate::verbs::adopted) counts it no more. A team or a QP that was made on it may be the last to let it go.
+    /// Adopts a device that the application has opened, with its first active port. The application closes the device itself, and keeps it
+    /// open until [`adopted`](crate::verbs::adopted) returns 0 for it. The last user may be a team or a QP that was made on it.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::BadArgument`] for null, or for a context that is adopted already: clone the first result instead. Also
-    /// [`VerbsError::Capability`] for a context of another copy of libibverbs than the one loaded here. The same for a context of
-    /// another provider than libmlx5, or without DevX. As [`Context::open`].
+    /// [`VerbsError::BadArgument`] for null, or for a context that is adopted already: clone the first result instead.
+    /// [`VerbsError::Capability`] for a context of another copy of libibverbs than the one loaded here, of another provider than libmlx5,
+    /// or without DevX. The errors of [`Context::open`].
     ///
     /// # Safety
     ///
-    /// `raw` is null or a `struct ibv_context *` that is open, and stays open until the result, and everything that was made through
-    /// it, has been dropped.
+    /// `raw` is null or a `struct ibv_context *` that is open, and stays open until the result, and everything made through the result, has
+    /// been dropped.
     pub unsafe fn adopt(raw: *mut c_void) -> Result<Arc<Self>, VerbsError> {
         // SAFETY: the caller's promise.
         unsafe { Self::adopt_with_gid(raw, None, &GidChoice::Auto) }
     }
 
-    /// As [`Context::adopt`], with this port, to speak from the GID that `gid` names.
+    /// Adopts a device as [`Context::adopt`] does, with this port and with `gid` as the choice of the own GID.
     ///
     /// # Errors
     ///
@@ -150,7 +149,7 @@ impl Context {
         Self::with(device, info, port, gid)
     }
 
-    /// Asks an open device what it is.
+    /// Reads the properties of an open device.
     fn with(
         device: Arc<OpenDevice>,
         info: DeviceInfo,
@@ -179,19 +178,19 @@ impl Context {
         })
     }
 
-    /// Kernel name, `mlx5_0`.
+    /// Returns the name that the kernel gives the device, for example `mlx5_0`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.info.name
     }
 
-    /// Returns what the list says about the device.
+    /// Returns what the list of devices says about the device.
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    /// Capabilities, as read and checked at opening.
+    /// Returns the capabilities, as read and checked at opening.
     #[must_use]
     pub fn caps(&self) -> &Caps {
         &self.caps
@@ -203,7 +202,7 @@ impl Context {
         &self.port
     }
 
-    /// All GIDs of the port, as they were at opening.
+    /// Returns all GIDs of the port, as they were at opening.
     #[must_use]
     pub fn gids(&self) -> &[GidEntry] {
         &self.gids
@@ -218,7 +217,7 @@ impl Context {
         self.source_gid(Some(index)).map(|entry| entry.gid)
     }
 
-    /// Returns the entry at `index` of the port's table; without an index [`Context::own_gid`].
+    /// Returns the entry at `index` of the port's table. Without an index, returns [`Context::own_gid`].
     pub(crate) fn source_gid(&self, index: Option<u32>) -> Result<GidEntry, VerbsError> {
         let Some(index) = index else {
             return self.own_gid();
@@ -230,8 +229,8 @@ impl Context {
         })
     }
 
-    /// Returns the GID that the runtime speaks from: the one that was named when the device was opened. Else on Ethernet RoCEv2, routable
-    /// before link-local, IPv4 before IPv6, lowest index first; on InfiniBand the first.
+    /// Returns the own GID of the runtime's packets. If the caller named one at opening, it is that GID. Otherwise, on Ethernet, it is a
+    /// RoCEv2 GID: a routable one before a link-local one, IPv4 before IPv6, the lowest index first. On InfiniBand it is the first GID.
     ///
     /// # Errors
     ///
@@ -243,7 +242,7 @@ impl Context {
         chosen.ok_or_else(|| self.lacks_gid("a RoCEv2 GID: an IP address on the port's interface"))
     }
 
-    /// Returns the RoCEv2 GID from which packets reach `remote`: of the same address family, as [`Context::own_gid`] chooses.
+    /// Returns the RoCEv2 GID from which packets reach `remote`: one of the same address family, chosen as [`Context::own_gid`] chooses.
     ///
     /// # Errors
     ///
@@ -296,8 +295,8 @@ impl Context {
         self.device.raw()
     }
 
-    /// Commands that have gone to the HCA through this context, refused ones too: those of QPs, CQs, keys, UMEMs and PDs.
-    /// Address handles, events and what was asked when the device was opened by libibverbs itself are not counted.
+    /// Returns the number of commands that have gone to the HCA through this context, refused ones included: commands for QPs, CQs, keys,
+    /// UMEMs and PDs. Not counted are address handles, events, and what libibverbs itself asked when the device was opened.
     #[must_use]
     pub(crate) fn commands(&self) -> u64 {
         self.device.commands()
@@ -307,14 +306,14 @@ impl Context {
         self.device.count_command();
     }
 
-    /// Returns a failed call of libibverbs on this device.
+    /// Returns the error of a failed call of libibverbs on this device.
     pub(super) fn failed(&self, call: &'static str, errno: i32) -> VerbsError {
         self.device.failed(call, errno)
     }
 }
 
 impl CounterSet {
-    /// Returns the context's own set, made if it has none yet.
+    /// Returns the context's counter set, after making it if it does not exist yet.
     ///
     /// # Errors
     ///
@@ -324,13 +323,13 @@ impl CounterSet {
     }
 }
 
-/// Returns the first port of a device that is active; what keeps each from it, if none is.
+/// Returns the first active port of a device. If none is active, returns why the first port is not.
 fn first_active(device: &OpenDevice, info: &DeviceInfo) -> Result<PortInfo, VerbsError> {
     let mut first = None;
     for number in 1..=MOST_PORTS {
         match PortInfo::query(device, info, number) {
             Ok(port) => return Ok(port),
-            // No such port: the one before was the last.
+            // There is no such port: the one before was the last.
             Err(VerbsError::Call { .. } | VerbsError::BadArgument { .. }) if first.is_some() => {
                 break;
             }

@@ -1,4 +1,4 @@
-//! A counter set: what happened to the packets of this runtime's QPs, apart from those of other programs on the device.
+//! A counter set, which counts the packets of this runtime's QPs apart from those of other programs on the device.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,15 +10,15 @@ use crate::verbs::device::open::OpenDevice;
 use crate::verbs::error::VerbsError;
 use crate::verbs::object::DevxObject;
 
-/// A counter set of the device. A context has one for all its QPs that ask for it
-/// ([`QpConfig::own_counters`](crate::verbs::QpConfig)), while one of them or a caller of [`CounterSet::of`] holds it.
+/// A counter set of the device. A context has one set for all its QPs that ask for it ([`QpConfig::own_counters`](crate::verbs::QpConfig)).
+/// The set exists while such a QP or a caller of [`CounterSet::of`] holds it.
 #[derive(Debug)]
 pub struct CounterSet {
     object: DevxObject<()>,
     id: u8,
 }
 
-/// What a counter set has counted since it was made; each stops at 2^32 - 1. PRM "Queue Counters"; names are the manual's.
+/// The counts of a counter set since it was made. Each count stops at 2^32 - 1. PRM "Queue Counters"; the names are the manual's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PacketCounts {
@@ -28,19 +28,19 @@ pub struct PacketCounts {
     pub rx_read_requests: u32,
     /// Atomics received.
     pub rx_atomic_requests: u32,
-    /// Messages that found no receive WQE.
+    /// Messages for which no receive WQE was free.
     pub out_of_buffer: u32,
-    /// Requests received out of order: packets were lost on the way here.
+    /// Requests received out of order, since packets to this port were lost.
     pub out_of_sequence: u32,
-    /// Requests received again.
+    /// Requests received more than once.
     pub duplicate_request: u32,
     /// Receiver-not-ready answers received.
     pub rnr_nak_retry_err: u32,
-    /// Sequence-error answers received: packets were lost on the way to the peer.
+    /// Sequence-error answers received, since packets to the peer were lost.
     pub packet_seq_err: u32,
     /// Answers that implied a loss without being a sequence error.
     pub implied_nak_seq_err: u32,
-    /// Times that no answer came in time.
+    /// Number of times that no answer came in time.
     pub local_ack_timeout_err: u32,
     /// Work that was given up because the receiver was never ready.
     pub req_rnr_retries_exceeded: u32,
@@ -67,13 +67,13 @@ impl CounterSet {
         }
     }
 
-    /// Its number, as commands name it.
+    /// Returns the number by which commands name the set.
     #[must_use]
     pub(crate) fn id(&self) -> u8 {
         self.id
     }
 
-    /// Returns what has been counted so far.
+    /// Returns the counts so far.
     ///
     /// # Errors
     ///
@@ -104,13 +104,13 @@ impl CounterSet {
     }
 }
 
-/// The counter set of a context's QPs, made when one of them first asks for it.
+/// The counter set of a context's QPs, made when a QP first asks for it.
 pub(super) struct OwnCounters {
     device: Arc<OpenDevice>,
-    /// Whether the device has counter sets.
+    /// True if the device has counter sets.
     has_sets: bool,
     set: Mutex<Weak<CounterSet>>,
-    /// The device has refused it.
+    /// True if the device has refused a counter set.
     refused: AtomicBool,
 }
 
@@ -124,13 +124,13 @@ impl OwnCounters {
         }
     }
 
-    /// Returns the set, made if there is none yet.
+    /// Returns the set, after making it if it does not exist.
     pub(super) fn get(&self) -> Result<Arc<CounterSet>, VerbsError> {
         if !self.has_sets {
             let needed = "at least 1 for a counter set";
             return Err(self.device.lacks("max_qp_cnt", 0, needed));
         }
-        // A weak pointer is never half-way.
+        // A weak pointer is never half changed.
         let mut own = self.set.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(set) = own.upgrade() {
             return Ok(set);
@@ -140,7 +140,8 @@ impl OwnCounters {
         Ok(set)
     }
 
-    /// Returns the set; none, and the device's own counts, where that is refused. The refusal is logged once, and not tried again.
+    /// Returns the set. None if the device refuses it: then the device's own counters count. The refusal is logged once, and the device is
+    /// not asked again.
     pub(super) fn or_the_devices(&self) -> Option<Arc<CounterSet>> {
         if self.refused.load(Relaxed) {
             return None;

@@ -9,7 +9,7 @@ use crate::sys::{LoadError, MissingFunction};
 use crate::verbs::gid::Gid;
 use crate::verbs::rung::Rung;
 
-/// What is too long where only a shorter queue does without a record.
+/// The name of a queue length that is too long for a queue without a doorbell record.
 pub(super) const DEPTH_WITHOUT_RECORD: &str = "log_depth without a doorbell record";
 
 /// A command that the HCA refused, or that never reached it.
@@ -21,11 +21,11 @@ pub(super) const DEPTH_WITHOUT_RECORD: &str = "log_depth without a doorbell reco
 pub struct CommandError {
     /// The command.
     pub opcode: Opcode,
-    /// Status byte of the reply; [`CommandError::NO_REPLY`] if the device wrote none.
+    /// Status byte of the reply, or [`CommandError::NO_REPLY`] if the device wrote none.
     pub status: Status,
     /// Syndrome of the reply: the firmware's reason.
     pub syndrome: u32,
-    /// What the kernel answered, 0 if it was content.
+    /// The kernel's answer; 0 if the kernel accepted the command.
     pub errno: i32,
 }
 
@@ -57,7 +57,7 @@ impl CommandError {
     }
 }
 
-/// A refusal or failure of `verbs`. Whatever was made on the way has been taken down again.
+/// A refusal or failure of `verbs`. Everything that the failed call had made has been taken down again.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsError {
@@ -67,12 +67,12 @@ pub enum VerbsError {
     /// No device fits the selection.
     #[error("no RDMA device {wanted}: {}", Self::seen(.found))]
     NoDevice {
-        /// What was asked for.
+        /// The device that the caller asked for.
         wanted: String,
         /// Each device of the machine, with the reason why it cannot be used.
         found: Vec<String>,
     },
-    /// The installed libibverbs or libmlx5 is older than a function that this takes.
+    /// The installed libibverbs or libmlx5 is too old to have a function that the call needs.
     #[error(transparent)]
     Missing(#[from] MissingFunction),
     /// A libibverbs or libmlx5 call failed.
@@ -86,12 +86,12 @@ pub enum VerbsError {
         call: &'static str,
         /// The device that the call was for.
         device: String,
-        /// Its reason.
+        /// The error number of the call.
         errno: i32,
-        /// How it was to reach memory; none of a call that registers none.
+        /// The rung on which the call was to reach memory. None if the call registers no memory.
         memory: Option<Rung>,
     },
-    /// The kernel finds no MAC to which packets for a peer go.
+    /// The kernel finds no MAC address to which packets for a peer go.
     #[error(
         "no MAC for {} from {} on {device}{}: {}{}",
         address(.peer),
@@ -103,13 +103,13 @@ pub enum VerbsError {
     NoMac {
         /// The device that was to send.
         device: String,
-        /// The network interface of the own GID, where sysfs says it.
+        /// The network interface of the own GID, if sysfs names it.
         interface: Option<String>,
         /// The GID that packets come from.
         own: Gid,
         /// The GID for which the kernel found no MAC.
         peer: Gid,
-        /// What the kernel says.
+        /// The kernel's error number.
         errno: i32,
     },
     /// The HCA refused a command.
@@ -120,44 +120,44 @@ pub enum VerbsError {
         /// Opcode, status and syndrome.
         source: CommandError,
     },
-    /// The device lacks something, or has too little of it.
+    /// The device lacks a capability, or has too little of it.
     #[error("{device}: {what} is {has}, needed: {needed}{}", lack::of_capability(.what))]
     Capability {
         /// The device that lacks it.
         device: String,
         /// PRM name of the capability or attribute.
         what: &'static str,
-        /// What it has.
+        /// The value that the device has.
         has: String,
-        /// What is needed.
+        /// The value that is needed.
         needed: String,
     },
-    /// A value out of its range, from the caller or from a peer.
+    /// A value of the caller or of a peer is out of its range.
     #[error("{what} is {value}; it must be {limit}")]
     BadArgument {
-        /// Which value.
+        /// The name of the value.
         what: &'static str,
         /// The value that was given, in words.
         value: String,
-        /// What is allowed.
+        /// The values that are allowed.
         limit: String,
     },
-    /// The device answered with something that cannot be.
+    /// The device gave an answer that is impossible.
     #[error("{device}: {what} is {value}; it must be {limit}{}", lack::OF_REPLY)]
     BadReply {
         /// The device that answered.
         device: String,
-        /// Which value.
+        /// The name of the value.
         what: &'static str,
         /// The value of the answer, in words.
         value: String,
-        /// What is allowed.
+        /// The values that are possible.
         limit: String,
     },
-    /// The HCA gets at memory in none of the ways that its owner offers.
+    /// The HCA accepts none of the ways to memory that its owner offers.
     #[error("no way to the memory: {}", Self::rungs(.refused))]
     Export {
-        /// Each rung of the ladder, with its reason.
+        /// Each rung of the ladder, with the reason of its refusal.
         refused: Vec<(Rung, VerbsError)>,
     },
     /// A thread of the host could not be started.
@@ -168,7 +168,7 @@ pub enum VerbsError {
         /// The system's reason.
         reason: String,
     },
-    /// A thread of the host that this needs has panicked.
+    /// A thread of the host that the call needs has panicked.
     #[error(transparent)]
     Panicked(#[from] ThreadPanicked),
     /// The control heap is full.
@@ -177,7 +177,7 @@ pub enum VerbsError {
 }
 
 impl VerbsError {
-    /// Returns the HCA's answer, if that is what this is.
+    /// Returns the HCA's answer, if this error is one.
     #[must_use]
     pub fn command(&self) -> Option<&CommandError> {
         match self {
@@ -186,7 +186,7 @@ impl VerbsError {
         }
     }
 
-    /// Of a call that was to register memory on `rung`.
+    /// Notes that a failed call was to register memory on `rung`.
     pub(super) fn on(self, rung: Rung) -> Self {
         match self {
             Self::Call {
@@ -204,8 +204,8 @@ impl VerbsError {
         }
     }
 
-    /// Returns whether the kernel, the HCA or a library refused a request that it received. It may accept the same for other memory, or
-    /// done in another way. Anything else was wrong before it was asked.
+    /// Returns whether the kernel, the HCA or a library refused a request that it received, and might accept it for other memory or in
+    /// another form. Other errors were found before any request.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -213,8 +213,8 @@ impl VerbsError {
         )
     }
 
-    /// Returns whether the HCA may make the same QP with a doorbell record: it refuses one without for a parameter, or for its length. All
-    /// other parameters were checked before.
+    /// Returns whether the HCA may make the same QP with a doorbell record. That is so if it refused a QP without one for a parameter,
+    /// since all other parameters were checked before, or for its length.
     pub(crate) fn is_of_no_record(&self) -> bool {
         match self {
             Self::Command { source, .. } => {
@@ -239,7 +239,7 @@ impl VerbsError {
         each.collect::<Vec<_>>().join("; ")
     }
 
-    /// An offset or a length that is wrong is no lack of room.
+    /// Returns advice for an error of the heap. A wrong offset or length is no lack of room.
     fn of_heap(error: &HeapError) -> &'static str {
         match error {
             HeapError::Full { .. } => lack::OF_HEAP,
@@ -255,7 +255,7 @@ impl VerbsError {
     }
 }
 
-/// `errno` of this thread's last failed call; EIO if the call set none.
+/// Returns the `errno` of this thread's last failed call, or EIO if the call set none.
 pub(super) fn last_errno() -> i32 {
     match std::io::Error::last_os_error().raw_os_error() {
         Some(errno) if errno != 0 => errno,
@@ -263,7 +263,7 @@ pub(super) fn last_errno() -> i32 {
     }
 }
 
-/// Returns what remedies ask of a step.
+/// Returns the kind of memory on a rung, for the choice of a remedy.
 fn kind(memory: Option<Rung>) -> Option<MemoryKind> {
     memory.map(|rung| match rung {
         Rung::DmabufPcie | Rung::Dmabuf => MemoryKind::Dmabuf,
@@ -272,7 +272,7 @@ fn kind(memory: Option<Rung>) -> Option<MemoryKind> {
     })
 }
 
-/// Returns a GID as people write it.
+/// Returns a GID in the form in which people write it.
 fn address(gid: &Gid) -> String {
     gid.ipv4()
         .map_or_else(|| gid.to_string(), |it| it.to_string())
@@ -392,7 +392,7 @@ mod tests {
         );
     }
 
-    /// Returns the place of a variant, and words of what to do.
+    /// Returns the number of a variant, and words of its advice.
     fn mended(error: &VerbsError) -> (usize, &'static str) {
         match error {
             VerbsError::Load(_) => (0, "apt-get install"),

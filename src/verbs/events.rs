@@ -1,7 +1,7 @@
-//! Events that the HCA reports by itself: its port goes down or comes up, it fails, a QP has failed.
+//! Events that the HCA reports unasked: its port goes down or comes up, the HCA fails, or a QP has failed.
 //!
-//! Events come through a channel of DevX, which knows of QPs that verbs does not. A device or a kernel without it reports
-//! nothing. Completions and deadlines then show later what an event would say.
+//! Events come through a channel of DevX, which knows QPs that verbs does not know. A device or a kernel without such channels reports
+//! nothing; then completions and deadlines show the same later.
 
 // UNSAFETY: calls into libmlx5 with the channel and objects of its device, and borrows the channel's descriptor.
 #![expect(unsafe_code, reason = "calls into libmlx5")]
@@ -29,37 +29,36 @@ mod kind {
     pub(super) const ACCESS_ERROR: u16 = 0x11;
 }
 
-/// What the subtype of a port's event says: 1 down, 4 active, others on the way.
+/// Subtypes of a port's event: 1 is down, 4 is active, others are on the way.
 const PORT_DOWN: u8 = 1;
 const PORT_ACTIVE: u8 = 4;
-/// The cookie of events of the device, and not of a QP.
+/// The cookie of events of the device itself, and of no QP.
 const DEVICE: u64 = u64::MAX;
-/// What this module calls; libraries before rdma-core 25 lack it.
+/// The functions that this module calls. Libraries before rdma-core 25 lack them.
 const FUNCTIONS: [&str; 4] = [
     "mlx5dv_devx_create_event_channel",
     "mlx5dv_devx_destroy_event_channel",
     "mlx5dv_devx_subscribe_devx_event",
     "mlx5dv_devx_get_event",
 ];
-/// Words of a record: the cookie, then an entry of the event queue of 64 bytes. Bytes 1 and 3 of that entry hold type and
-/// subtype.
+/// The words of a record: the cookie, then an entry of the event queue of 64 bytes. Bytes 1 and 3 of the entry hold type and subtype.
 const WORDS: usize = 9;
-/// The byte of a record with the number of the port, in its upper half: byte 40 of the entry.
+/// The byte of a record whose upper half is the number of the port: byte 40 of the entry.
 const PORT_BYTE: usize = 8 + 40;
 
-/// What an HCA reports without a question: of its port, of itself, or of a QP.
+/// An event that an HCA reports unasked, about its port, itself or a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HcaEvent {
-    /// The port carries nothing any more.
+    /// The port carries no packets any more.
     PortDown,
-    /// It does again.
+    /// The port carries packets again.
     PortUp,
     /// The device has failed for good.
     Fatal,
-    /// A QP has failed, as its type of event says: fatal error, invalid request, access error of the peer.
+    /// A QP has failed. The type of event says how: fatal error, invalid request, or access error of the peer.
     Qp {
-        /// What it was subscribed to with.
+        /// The cookie of the subscription.
         cookie: u64,
         /// The type of event.
         kind: u16,
@@ -69,11 +68,11 @@ pub enum HcaEvent {
 /// A channel for events of one device.
 pub struct Events {
     raw: NonNull<mlx5dv_devx_event_channel>,
-    /// Held from the look for an event until the event is read.
+    /// Held from the look for an event until the event has been read.
     reading: Mutex<()>,
-    /// Whose events are reported: the device reports all its ports.
+    /// The port whose events are returned; the device reports all its ports.
     port: u8,
-    /// Goes after the channel.
+    /// Closed after the channel.
     device: Arc<OpenDevice>,
 }
 
@@ -83,11 +82,11 @@ unsafe impl Send for Events {}
 unsafe impl Sync for Events {}
 
 impl Events {
-    /// Opens a channel for events of the port, and of the failure of the device where it has them.
+    /// Opens a channel for events of the port, and of a failure of the device if the device reports that.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::Call`]; [`VerbsError::Missing`] where libmlx5 has no such channels.
+    /// [`VerbsError::Call`]; [`VerbsError::Missing`] if libmlx5 has no such channels.
     pub fn open(context: &Arc<Context>) -> Result<Self, VerbsError> {
         let events = Self::silent(context)?;
         events.subscribe(ptr::null_mut(), kind::PORT_CHANGE, DEVICE)?;
@@ -118,7 +117,7 @@ impl Events {
         })
     }
 
-    /// Reports completions of the CQ `object` from now on, with this cookie: once for each arming.
+    /// Subscribes to completions of the CQ `object`, with this cookie. Each arming brings one event.
     pub(super) fn subscribe_cq<M>(
         &self,
         object: &DevxObject<M>,
@@ -131,13 +130,13 @@ impl Events {
         &self.device
     }
 
-    /// Its descriptor, which is readable when an event waits.
+    /// Returns the descriptor of the channel, which is readable when an event waits.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel and its descriptor are open while `self` lives.
         unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
     }
 
-    /// Reports failures of the QP `object` from now on, with this cookie.
+    /// Subscribes to failures of the QP `object`, with this cookie.
     pub(super) fn subscribe_qp<M>(
         &self,
         object: &DevxObject<M>,
@@ -173,7 +172,7 @@ impl Events {
         }
     }
 
-    /// Returns the next event; none if no event waits now.
+    /// Returns the next event. None if no event waits now.
     ///
     /// # Errors
     ///
@@ -208,7 +207,7 @@ impl Events {
     }
 }
 
-/// What a record says to the user of `port`; none for what is of no interest. The device reports all its ports.
+/// Returns the event of a record for the user of `port`. None for an event of another port or of no interest.
 fn parse(record: &[u64; WORDS], port: u8) -> Option<HcaEvent> {
     let bytes: &[u8] = bytemuck::bytes_of(record);
     let (kind, subtype) = (u16::from(bytes[9]), bytes[11]);
@@ -218,7 +217,7 @@ fn parse(record: &[u64; WORDS], port: u8) -> Option<HcaEvent> {
         (DEVICE, kind::PORT_CHANGE) if subtype == PORT_ACTIVE => Some(HcaEvent::PortUp),
         (DEVICE, kind::INTERNAL_ERROR) => Some(HcaEvent::Fatal),
         (DEVICE, _) => None,
-        // Its reaper looks at the CQ itself.
+        // The thread that reaps the CQ looks at the CQ itself.
         (_, kind::COMPLETION) => None,
         (cookie, kind) => Some(HcaEvent::Qp { cookie, kind }),
     }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A GID: 16 bytes in network order. For RoCEv2 an IP address, IPv4 as `::ffff:a.b.c.d`; for InfiniBand the prefix of the subnet
-/// and the GUID of the port.
+/// A GID: 16 bytes in network order. For RoCEv2 it is an IP address, with IPv4 as `::ffff:a.b.c.d`. For InfiniBand it is the prefix of the
+/// subnet and the GUID of the port.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Gid(pub [u8; 16]);
 

@@ -5,20 +5,21 @@ use std::ops::RangeInclusive;
 use crate::abi::MIN_DEPTH;
 use crate::verbs::error::VerbsError;
 
-/// LIDs of single ports. IBTA, "Local Identifiers".
+/// The LIDs of single ports. IBTA, "Local Identifiers".
 pub(crate) const UNICAST_LIDS: RangeInclusive<u16> = 0x1..=0xbfff;
-/// Alignment of the region, and page size of the UMEM. The offset of a CQ in its page is 6 bits wide, in units of 64 bytes.
+/// The alignment of the control heap's region, and the page size of its UMEM. The offset of a CQ in its page is 6 bits wide, in units of 64
+/// bytes.
 pub const HEAP_ALIGN: u64 = 4096;
-/// log2 of the bounds that kernels set.
+/// The log2 of the smallest depth that kernels allow.
 #[expect(clippy::cast_possible_truncation, reason = "at most 31")]
 pub(super) const LOG_MIN_DEPTH: u8 = MIN_DEPTH.ilog2() as u8;
-/// Bytes of a completion entry.
+/// The number of bytes of a completion entry.
 pub(super) const CQE_BYTES: u64 = 64;
-/// Bytes of a receive WQE: one data segment.
+/// The number of bytes of a receive WQE, which is one data segment.
 pub(super) const RECV_WQE_BYTES: u64 = 16;
-/// Bytes of a line that no other QP writes.
+/// The number of bytes of a line. No other QP writes to a QP's lines.
 pub(super) const LINE_BYTES: u64 = 128;
-/// Bytes of the lines with the collapsed CQE and with the doorbell records, as they lie in [`QpContext`].
+/// The number of bytes of the lines with the collapsed CQE and with the doorbell records, as they lie in [`QpContext`].
 pub(super) const RECORDS_BYTES: u64 = 2 * LINE_BYTES;
 
 pub(super) fn in_range(

@@ -1,7 +1,7 @@
 //! The Ethernet address of a GID.
 //!
-//! The kernel knows the route and the neighbour; an address handle, made and destroyed at once, asks it. DevX QPs need the
-//! MAC in their context, verbs QPs get it from the kernel in the same way.
+//! The kernel knows the route and the neighbour. This module asks it by an address handle that it makes and destroys at once. DevX QPs need
+//! the MAC in their context, and the kernel gives it to verbs QPs in the same way.
 
 // UNSAFETY: calls into libibverbs and libmlx5.
 #![expect(unsafe_code, reason = "calls into libibverbs and libmlx5")]
@@ -15,15 +15,15 @@ use crate::verbs::error::{VerbsError, last_errno};
 use crate::verbs::gid::Gid;
 use crate::verbs::memory::pd::Pd;
 
-/// An address handle; destroyed when dropped.
+/// An address handle. Its drop destroys it.
 struct AddressHandle<'a> {
     pd: &'a Pd,
     raw: NonNull<ibv_ah>,
 }
 
-/// What the kernel is asked: how packets go from an own GID to the GID of a peer.
+/// The question to the kernel: how packets go from an own GID to the GID of a peer.
 pub(super) struct Way {
-    /// The own GID, by index.
+    /// The index of the own GID.
     pub(super) source_index: u8,
     pub(super) remote_gid: Gid,
     pub(super) hop_limit: u8,
@@ -31,7 +31,7 @@ pub(super) struct Way {
     pub(super) priority: u8,
 }
 
-/// MAC of the next hop to the peer. May take as long as ARP does.
+/// Returns the MAC of the next hop to the peer. May take as long as ARP takes.
 pub(super) fn resolve_mac(pd: &Pd, way: &Way) -> Result<[u8; 6], VerbsError> {
     let sgid_index = way.source_index;
     let mut attr = ibv_ah_attr {

@@ -1,12 +1,12 @@
-//! Doorbells by way of the host: for GPUs that the registers cannot be mapped into.
+//! Doorbells that a host thread rings, for GPUs into which the doorbell registers cannot be mapped.
 //!
-//! Each QP has a line of 64 bytes in host memory that kernels reach, its mailbox. Kernels store the 64-bit index after the last
-//! WQE in it, by an atomic maximum, so that a late store does no harm. A thread of the host looks at all mailboxes in turn, and
-//! where the index has grown it stores to the QP's register.
+//! Each QP has a mailbox: a line of 64 bytes in host memory that kernels reach. A kernel stores the 64-bit index after the last WQE in it,
+//! by an atomic maximum, so that a late store does no harm. A thread of the host looks at all mailboxes in turn. If an index has grown, the
+//! thread stores to that QP's register.
 //!
-//! A mailbox is looked at only while its QP is in Rts: [`Qp::ready_to_send`](crate::verbs::Qp::ready_to_send) puts it in.
-//! [`Qp::reset`](crate::verbs::Qp::reset) and the QP's drop take it out before they do anything else, and neither returns while the
-//! thread is at that QP.
+//! The thread looks at a mailbox only while its QP is in Rts. [`Qp::ready_to_send`](crate::verbs::Qp::ready_to_send) enters the mailbox.
+//! [`Qp::reset`](crate::verbs::Qp::reset) and the QP's drop remove it before they do anything else, and neither returns while the thread is
+//! at that QP.
 
 // UNSAFETY: words of host memory that the caller gave.
 #![expect(unsafe_code, reason = "words in host memory")]
@@ -22,17 +22,17 @@ use crate::sys;
 use crate::verbs::error::VerbsError;
 use crate::verbs::uar::DoorbellRegister;
 
-/// Bytes of a mailbox: a line that no other QP's kernels write.
+/// The number of bytes of a mailbox: a line that no other QP's kernels write.
 pub const MAILBOX_BYTES: u64 = 64;
-/// Rounds without a doorbell in which the thread looks again at once.
+/// The number of rounds without a doorbell in which the thread looks again at once.
 const SPINS: u32 = 2_000;
-/// Rounds without a doorbell, after those, between which it lets others run.
+/// The number of further rounds without a doorbell, after each of which the thread yields.
 const YIELDS: u32 = 200;
-/// How long it sleeps then.
+/// The time for which the thread sleeps between all later rounds without a doorbell.
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// A thread that rings for QPs with [`Doorbell::Mailbox`](crate::verbs::Doorbell). It ends when the last of them and the caller have
-/// dropped it.
+/// A thread that rings for QPs with [`Doorbell::Mailbox`](crate::verbs::Doorbell). It ends when the last such QP and the caller have
+/// dropped this.
 pub struct DoorbellProxy {
     shared: Arc<Shared>,
     thread: Option<OwnThread>,
@@ -40,20 +40,20 @@ pub struct DoorbellProxy {
     _owner: Option<Box<dyn Any + Send + Sync>>,
 }
 
-/// What the thread and its users share.
+/// The state that the thread and its users share.
 struct Shared {
-    /// The first mailbox in this process.
+    /// The address of the first mailbox in this process.
     host_addr: u64,
-    /// The first mailbox, as kernels address it.
+    /// The address of the first mailbox for kernels.
     addr: u64,
     table: Mutex<Table>,
-    /// Callers that wait for `table`: the thread lets them.
+    /// The number of callers that wait for `table`. The thread lets them go first.
     waiting: AtomicU32,
     stop: AtomicBool,
     doorbells: AtomicU64,
-    /// Called after each doorbell.
+    /// A function that the thread calls after each doorbell.
     kick: Option<extern "C" fn()>,
-    /// The thread is to panic.
+    /// True if the thread is to panic.
     #[cfg(test)]
     broken: AtomicBool,
 }
@@ -62,11 +62,11 @@ struct Shared {
 struct Table {
     /// Mailboxes that no QP has.
     free: Vec<u64>,
-    /// Those that the thread looks at.
+    /// Mailboxes at which the thread looks.
     active: Vec<Active>,
 }
 
-/// A QP in Rts.
+/// The mailbox of a QP in Rts.
 struct Active {
     slot: u64,
     qpn: u32,
@@ -74,7 +74,7 @@ struct Active {
     rung: Arc<Rung>,
 }
 
-/// How far a QP has been rung.
+/// The last index rung for a QP, and the number of its doorbells.
 #[derive(Debug, Default)]
 struct Rung {
     index: AtomicU64,
@@ -82,12 +82,12 @@ struct Rung {
 }
 
 impl DoorbellProxy {
-    /// Starts the thread, with as many mailboxes as fit into `bytes` bytes at `addr` for kernels and `host_addr` for this process.
-    /// `kick` is called after each doorbell; default: that of a preloaded software HCA, or none.
+    /// Starts the thread, with as many mailboxes as fit into `bytes` bytes, which lie at `addr` for kernels and at `host_addr` for this
+    /// process. The thread calls `kick` after each doorbell. The default is the function of a preloaded software HCA, or none.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::BadArgument`] for memory that is not on a line or too short for one; [`VerbsError::Thread`].
+    /// [`VerbsError::BadArgument`] for memory that does not begin at a line or is shorter than one; [`VerbsError::Thread`].
     ///
     /// # Safety
     ///
@@ -109,7 +109,7 @@ impl DoorbellProxy {
                 format!("at least {MAILBOX_BYTES} bytes at a multiple of {MAILBOX_BYTES}"),
             ));
         }
-        // Taken from the end: the first QP gets the first one.
+        // Mailboxes are taken from the end of the list, so the first QP gets the first mailbox.
         let free = (0..length / MAILBOX_BYTES).rev().collect();
         let shared = Arc::new(Shared {
             host_addr,
@@ -126,7 +126,8 @@ impl DoorbellProxy {
             broken: AtomicBool::new(false),
         });
         let seen = Arc::clone(&shared);
-        // No host thread waits for the proxy: kernels have deadlines, and callers check the proxy before they use it.
+        // The end of this thread wakes no other, since none waits for the proxy: kernels have deadlines, and callers check the proxy
+        // before they use it.
         let thread = OwnThread::spawn("wv-doorbells", move || seen.run(), |_| {});
         let thread = thread.map_err(|error| VerbsError::Thread {
             what: "doorbell proxy",
@@ -139,17 +140,17 @@ impl DoorbellProxy {
         }))
     }
 
-    /// Doorbells rung so far.
+    /// Returns the number of doorbells rung so far.
     #[must_use]
     pub fn doorbells(&self) -> u64 {
         self.shared.doorbells.load(Ordering::Relaxed)
     }
 
-    /// Whether the thread rings.
+    /// Checks that the thread runs.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::Panicked`]: nothing that is posted with a mailbox runs any more.
+    /// [`VerbsError::Panicked`]: then nothing that is posted with a mailbox runs any more.
     pub fn check(&self) -> Result<(), VerbsError> {
         let checked = self.thread.as_ref().map_or(Ok(()), OwnThread::check);
         Ok(checked?)
@@ -202,7 +203,7 @@ impl fmt::Debug for DoorbellProxy {
 }
 
 impl Shared {
-    /// Returns the table, before the thread takes it again.
+    /// Returns the table to a caller, before the thread takes it again.
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let table = self.locked();
@@ -211,7 +212,7 @@ impl Shared {
     }
 
     fn locked(&self) -> MutexGuard<'_, Table> {
-        // Nothing panics half-way through a change of the table.
+        // No code panics half-way through a change of the table.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -226,7 +227,7 @@ impl Shared {
     fn run(&self) {
         let mut idle = 0;
         while !self.stop.load(Ordering::Acquire) {
-            // Callers are few and brief, but would wait for long if the table were taken again at once.
+            // Callers are few and brief. But if the thread took the table again at once, they would wait for long.
             if self.waiting.load(Ordering::Relaxed) != 0 {
                 std::thread::yield_now();
                 continue;
@@ -244,7 +245,7 @@ impl Shared {
         }
     }
 
-    /// Rings for every QP whose index has grown; returns whether one had.
+    /// Rings for every QP whose index has grown. Returns whether there was one.
     fn sweep(&self) -> bool {
         let mut any = false;
         #[cfg(test)]
@@ -274,7 +275,7 @@ impl Shared {
     }
 }
 
-/// The mailbox of one QP; dropping it gives it back.
+/// The mailbox of one QP. Its drop gives the mailbox back.
 pub(super) struct Mailbox {
     proxy: Arc<DoorbellProxy>,
     slot: u64,
@@ -282,24 +283,24 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
-    /// Returns the word, as kernels address it.
+    /// Returns the address of the mailbox for kernels.
     pub(super) fn addr(&self) -> u64 {
         self.proxy.shared.addr + self.slot * MAILBOX_BYTES
     }
 
-    /// Doorbells rung from it.
+    /// Returns the number of doorbells rung for this mailbox.
     pub(super) fn doorbells(&self) -> u64 {
         self.rung.doorbells.load(Ordering::Relaxed)
     }
 
-    /// Sets the index from which on the thread rings. For a mailbox that it does not look at.
+    /// Sets the index from which on the thread rings, for a mailbox at which it does not look yet.
     pub(super) fn set(&self, base: u64) {
         let shared = &self.proxy.shared;
         shared.word(self.slot).store(base, Ordering::Release);
         self.rung.index.store(base, Ordering::Relaxed);
     }
 
-    /// Asks the thread to ring up to `index`, as a kernel does.
+    /// Asks the thread to ring up to `index`, as a kernel asks.
     pub(super) fn ring(&self, index: u64) {
         let word = self.proxy.shared.word(self.slot);
         // Release: pairs with the acquire of the thread, which rings after all that was written before.
@@ -307,7 +308,7 @@ impl Mailbox {
         self.proxy.wake();
     }
 
-    /// From now on the thread rings for `qpn`; also for what is in the mailbox already.
+    /// Makes the thread ring for `qpn` from now on, also for an index that is in the mailbox already.
     pub(super) fn open(&self, qpn: u32, register: &Arc<DoorbellRegister>) {
         self.close();
         self.proxy.shared.lock().active.push(Active {
@@ -319,7 +320,7 @@ impl Mailbox {
         self.proxy.wake();
     }
 
-    /// Returns when the thread will not ring for it any more; whether it did before.
+    /// Makes the thread stop ringing for the mailbox, and returns when it has stopped. Returns whether it rang before.
     pub(super) fn close(&self) -> bool {
         let active = &mut self.proxy.shared.lock().active;
         let before = active.len();

@@ -1,6 +1,6 @@
 //! RAII over DevX: context, PD, MR, control heap (UMEM), doorbell registers (UAR), CQ, QP.
 //!
-//! Ownership runs upwards: an object keeps alive whatever it was made from, so dropping in any order is right.
+//! An object keeps everything alive from which it was made, so objects may be dropped in any order.
 //!
 //! ```text
 //! Context <- Pd <- Mr
@@ -24,15 +24,15 @@
 //! # }
 //! ```
 //!
-//! An application that has opened the device itself hands over its context and domain ([`Context::adopt`], [`Pd::adopt`]). It
-//! closes them itself when [`adopted`] counts them no more.
+//! An application that has opened the device itself hands over its context and domain ([`Context::adopt`], [`Pd::adopt`]). It closes them
+//! itself when [`adopted`] returns 0 for them.
 //!
-//! What a QP is like, [`QpConfig`] says; where it takes its memory from, [`QpPlaces`].
+//! [`QpConfig`] is the shape of a QP, and [`QpPlaces`] the places from which it takes its memory.
 //!
-//! `verbs` never calls a GPU and never touches device memory. The control heap lies in a region given by its address.
-//! [`Qp::write_image`] says what the region's owner must write to it; `verbs` itself fills only host memory. A function that
-//! fails takes down all that it had made; the error is typed, with opcode, status and syndrome where a command was refused. If
-//! the HCA will not destroy an object, the memory behind it is kept for ever instead of being given to the next.
+//! `verbs` never calls a GPU and never touches device memory. The control heap lies in a region that is given by its address.
+//! [`Qp::write_image`] says what the region's owner must write to it; `verbs` itself fills only host memory. A function that fails takes
+//! down everything that it had made. Its error is typed, with opcode, status and syndrome of a refused command. If the HCA refuses to
+//! destroy an object, the object's memory is kept for ever, and no other object gets it.
 //!
 //! # Rooms
 //!

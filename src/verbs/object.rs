@@ -15,14 +15,14 @@ use crate::verbs::device::command::{check, refusal, unwritten};
 use crate::verbs::device::open::OpenDevice;
 use crate::verbs::error::{VerbsError, last_errno};
 
-/// An object that a command made, and the memory `M` that the HCA uses for it.
+/// An object of the HCA that a command made, and the memory `M` that the HCA uses for it.
 ///
-/// Dropping it destroys the object and then drops `M`. If the HCA will not destroy it, `M` is kept for ever: memory that a device
+/// Its drop destroys the object and then drops `M`. If the HCA refuses to destroy the object, `M` is kept for ever: memory that a device
 /// may still write must not go to another owner.
 pub(super) struct DevxObject<M> {
     device: Arc<OpenDevice>,
     raw: Option<NonNull<mlx5dv_devx_obj>>,
-    /// Dropped with the object, unless that fails.
+    /// The memory. It is dropped after the object is destroyed, and kept if that fails.
     memory: ManuallyDrop<M>,
 }
 
@@ -33,7 +33,7 @@ unsafe impl<M: Send> Send for DevxObject<M> {}
 unsafe impl<M: Sync> Sync for DevxObject<M> {}
 
 impl<M> DevxObject<M> {
-    /// Executes a command that makes an object. On failure `memory` is dropped, because no object uses it.
+    /// Executes a command that makes an object. If it fails, `memory` is dropped, because no object uses it.
     pub(super) fn create<In: Pod, Out: Pod>(
         device: &Arc<OpenDevice>,
         input: &In,
@@ -42,7 +42,7 @@ impl<M> DevxObject<M> {
         Self::create_with(device, bytemuck::bytes_of(input), memory)
     }
 
-    /// As `create`, with an input of any length: one with a list after it.
+    /// Executes a command as `create` does, with an input of any length, such as one with a list at its end.
     pub(super) fn create_with<Out: Pod>(
         device: &Arc<OpenDevice>,
         input: &[u8],
@@ -69,7 +69,7 @@ impl<M> DevxObject<M> {
             raw: Some(raw),
             memory: ManuallyDrop::new(memory),
         };
-        // An object whose reply says otherwise is taken down again by its drop.
+        // If the reply reports a failure, the drop of the object takes the object down again.
         check(input, 0, output).map_err(|source| device.refused(source))?;
         Ok((object, reply))
     }
@@ -112,12 +112,12 @@ impl<M> DevxObject<M> {
         Ok(reply)
     }
 
-    /// Destroys the object, and returns whether that worked.
+    /// Destroys the object. Returns an error if that failed.
     pub(super) fn destroy(mut self) -> Result<(), VerbsError> {
         self.take_down()
     }
 
-    /// As `destroy`, for a caller that tries again where it has not worked. Does nothing when called again after it has.
+    /// Destroys the object as `destroy` does, but the caller may try again after a failure. After a success this does nothing.
     pub(super) fn try_destroy(&mut self) -> Result<(), VerbsError> {
         let raw = self.raw;
         self.take_down().inspect_err(|_| self.raw = raw)
@@ -127,12 +127,12 @@ impl<M> DevxObject<M> {
         &self.memory
     }
 
-    /// Null once it has been destroyed.
+    /// Returns the handle of the object. Null once the object has been destroyed.
     pub(super) fn raw(&self) -> *mut mlx5dv_devx_obj {
         self.raw.map_or(std::ptr::null_mut(), NonNull::as_ptr)
     }
 
-    /// Does nothing when called again, unless `raw` was put back.
+    /// Destroys the object. Does nothing when called again, unless `raw` was put back.
     fn take_down(&mut self) -> Result<(), VerbsError> {
         let Some(raw) = self.raw.take() else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Control heaps over a region of memory: what the HCA does not take is passed over.
+//! Control heaps over a region of memory. A way to the memory that the HCA refuses is passed over.
 
 // UNSAFETY: hands memory of the caller to the HCA.
 #![expect(unsafe_code, reason = "registered memory")]
@@ -17,8 +17,8 @@ use crate::verbs::qp::shape::QpConfig;
 use crate::verbs::qp::states::Qp;
 
 impl ControlHeap {
-    /// Registers `bytes` bytes at `addr`, as the HCA and kernels address them, as one UMEM. The HCA may read and write it; peers
-    /// may not.
+    /// Registers `bytes` bytes at `addr`, an address for the HCA and kernels, as one UMEM. The HCA may read and write the region; peers may
+    /// not.
     ///
     /// # Errors
     ///
@@ -27,8 +27,8 @@ impl ControlHeap {
     ///
     /// # Safety
     ///
-    /// The region stays allocated until the heap and everything in it is dropped, and no code holds a Rust reference to any of
-    /// it. The HCA reads and writes the blocks of each QP at any time while the QP lives.
+    /// The region stays allocated until the heap and everything in it is dropped, and no code holds a Rust reference to any of the region.
+    /// The HCA reads and writes the blocks of each QP at any time while the QP lives.
     pub unsafe fn new(
         context: &Arc<Context>,
         addr: u64,
@@ -38,8 +38,8 @@ impl ControlHeap {
         unsafe { Self::over(context, &HeapRegion::device(addr, bytes), None) }
     }
 
-    /// As [`ControlHeap::new`], and keeps `owner`, which holds the region, as long as the heap. That may be for ever: a QP that
-    /// the HCA refuses to destroy keeps both.
+    /// Makes a heap as [`ControlHeap::new`] does, and keeps `owner`, which holds the region, as long as the heap. That may be for ever: a
+    /// QP that the HCA refuses to destroy keeps both.
     ///
     /// # Errors
     ///
@@ -59,8 +59,8 @@ impl ControlHeap {
         unsafe { Self::over(context, &region, Some(Box::new(owner))) }
     }
 
-    /// Returns a heap in any kind of region. It passes over a dmabuf that the HCA does not register, and one in which the HCA makes no
-    /// queue. The export that it took is [`ControlHeap::export`].
+    /// Makes a heap in any kind of region. It passes over a dmabuf that the HCA does not register, and a dmabuf in which the HCA makes no
+    /// queue. [`ControlHeap::export`] returns the way that the heap took.
     ///
     /// # Errors
     ///
@@ -68,8 +68,8 @@ impl ControlHeap {
     ///
     /// # Safety
     ///
-    /// As [`ControlHeap::new`], or if `owner` is given, until that is dropped. `host_addr`, if given, is where the region is
-    /// mapped in this process, writable; each dmabuf is the same memory.
+    /// As [`ControlHeap::new`]; if `owner` is given, the region stays allocated until `owner` is dropped. `host_addr`, if given, is where
+    /// the region is mapped in this process, writable; each dmabuf is the same memory.
     pub unsafe fn over(
         context: &Arc<Context>,
         region: &HeapRegion<'_>,
@@ -95,7 +95,7 @@ impl ControlHeap {
         Ok(heap)
     }
 
-    /// Returns a heap that the HCA reaches by `dmabuf`, or else by the address, and in no other way.
+    /// Makes a heap that the HCA reaches by `dmabuf`, or, without one, by the address. No other way is tried.
     ///
     /// # Errors
     ///
@@ -115,8 +115,8 @@ impl ControlHeap {
     }
 }
 
-/// Whether the HCA makes a CQ and a QP in this memory: some register memory in which they then refuse one. A heap that is too short
-/// for a QP is tried with a CQ alone.
+/// Checks that the HCA makes a CQ and a QP in this memory. Some HCAs register memory in which they then refuse one. If the heap is too
+/// short for a QP, only a CQ is tried.
 fn probe(heap: &Arc<ControlHeap>) -> Result<(), VerbsError> {
     let context = heap.context();
     let shape = QpConfig {

@@ -1,18 +1,18 @@
-//! The steps of the export ladder: ways in which the HCA gets at memory.
+//! The rungs of the export ladder: ways in which the HCA reaches memory.
 
 use std::fmt;
 
-/// A step of the ladder; the best first.
+/// A rung of the ladder, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Rung {
-    /// A dmabuf made for access across PCIe.
+    /// The HCA registers a DMA-BUF that was made for access across PCIe.
     DmabufPcie,
-    /// The HCA registers a DMA-BUF of the memory.
+    /// The HCA registers another DMA-BUF of the memory.
     Dmabuf,
     /// The HCA registers the memory by its address.
     Address,
-    /// Host memory instead of device memory.
+    /// The memory is host memory in place of device memory.
     Host,
 }
 

@@ -1,10 +1,10 @@
 //! Doorbell registers.
 //!
-//! A UAR page of 4 KiB holds two registers. Every QP gets one of its own. Silicon takes two QPs behind one register, but a
-//! software HCA sees plain memory, in which the second store overwrites the first before it looked.
+//! A UAR page of 4 KiB holds two registers. Every QP gets a register of its own. Silicon allows two QPs to share a register. But for a
+//! software HCA a register is plain memory, in which a second store could overwrite the first before the HCA has looked.
 //!
-//! A QP without doorbell record is rung at a third place of the page, where every store counts. So it gets the whole page.
-//! Because libmlx5 hands out registers, not pages, the other registers of such a page are kept and lie idle.
+//! A QP without doorbell record rings at a third place of the page, where every store counts. So it gets the whole page. libmlx5 hands out
+//! registers and not pages, so the other registers of such a page are kept idle.
 
 // UNSAFETY: calls into libmlx5; the register itself is only ever named by its address.
 #![expect(unsafe_code, reason = "calls into libmlx5")]
@@ -21,21 +21,21 @@ use crate::sys::bindings::mlx5dv_devx_uar;
 use crate::verbs::device::open::OpenDevice;
 use crate::verbs::error::{VerbsError, last_errno};
 
-/// `MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED` (rdma-core 48 and later): not cached, and not shared with libmlx5's other users.
+/// `MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED` (rdma-core 48 and later): a page that is not cached, and that libmlx5's other users do not share.
 const NC_DEDICATED: u32 = 1 << 31;
-/// `MLX5DV_UAR_ALLOC_TYPE_BF`: BlueFlame; libmlx5 hands out one register of a page at a time. (The plain non-cached kind is
-/// one page per context that all askers share, so it is not here.)
+/// `MLX5DV_UAR_ALLOC_TYPE_BF`: BlueFlame; libmlx5 hands out one register of a page at a time. (The plain non-cached kind is one page that
+/// all askers of a context share, so it is not used here.)
 const BF: u32 = 0;
 
-/// Kinds of page in the order of preference. Non-cached pages give four registers, which the software HCA takes for two.
+/// Returns the kinds of page in the order of preference. Non-cached pages have four registers, of which the software HCA knows two.
 fn kinds(soft: bool) -> &'static [u32] {
     if soft { &[BF] } else { &[NC_DEDICATED, BF] }
 }
 
-/// Most registers that are looked at for one: more than a process can have pages.
+/// The largest number of registers that are allocated in search of a fitting one: more than a process can have pages.
 const MOST_TURNS: usize = 1 << 14;
 
-/// A register as libmlx5 hands it out.
+/// A register that libmlx5 has handed out.
 #[derive(Clone, Copy)]
 struct Raw {
     uar: NonNull<mlx5dv_devx_uar>,
@@ -97,17 +97,17 @@ struct Pages(BTreeMap<u64, Page>);
 enum Page {
     /// The registers in use.
     Registers(BTreeSet<u64>),
-    /// One QP has the whole page; these registers of it came up since and lie idle.
+    /// The page of one QP. These registers of the page were handed out since and lie idle.
     Whole(Vec<Raw>),
 }
 
 /// Hands out the doorbell registers of a context.
 pub(super) struct Registers {
     device: Arc<OpenDevice>,
-    /// The device is the software HCA.
+    /// True if the device is the software HCA.
     soft: bool,
     pages: Arc<Mutex<Pages>>,
-    /// The register that QPs share which ask for that.
+    /// The register that QPs share if they ask for a shared one.
     shared: Mutex<Weak<DoorbellRegister>>,
 }
 
@@ -125,18 +125,18 @@ impl Registers {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::Call`] if the device has none left; [`VerbsError::BadReply`] if libmlx5 hands out one that is in use or is not
+    /// [`VerbsError::Call`] if the device has none left; [`VerbsError::BadReply`] if libmlx5 hands out a register that is in use or is not
     /// inside a page.
     pub(super) fn alloc(&self) -> Result<Arc<DoorbellRegister>, VerbsError> {
         let mut pages = locked(&self.pages);
-        // Each turn but the last gives a page of one owner one more of its registers, of which it has few.
+        // Each turn but the last takes one more register of a page that belongs to one QP. Such a page has few registers.
         for _ in 0..=MOST_TURNS {
             let raw = Raw::alloc(&self.device, self.soft)?;
             match pages.0.entry(raw.page_addr).or_insert_with(Page::empty) {
                 Page::Whole(idle) => idle.push(raw),
                 Page::Registers(used) => {
                     if !used.insert(raw.addr) {
-                        // Freeing it would take it from the QP that has it.
+                        // If this code freed the register, the QP that has it would lose it.
                         let offset = raw.addr - raw.page_addr;
                         let value = format!("{offset:#x} in page {:#x}", raw.page_id);
                         return Err(self.device.bad_reply(
@@ -154,14 +154,14 @@ impl Registers {
             .bad_reply("doorbell registers", MOST_TURNS, "one on a page to share"))
     }
 
-    /// Takes a page that no other code of this process uses, and in it the register of queues without doorbell record.
+    /// Takes a page that no other code of this process uses, and returns the page's register for queues without doorbell record.
     ///
     /// # Errors
     ///
     /// As [`Registers::alloc`].
     pub(super) fn without_record(&self) -> Result<Arc<DoorbellRegister>, VerbsError> {
         let mut pages = locked(&self.pages);
-        // Registers on pages that others use: kept until a free page has come up, or they would come up again.
+        // Registers on pages in use. They are kept until a free page is found, since libmlx5 would hand them out again.
         let mut aside = Vec::new();
         let mut found = Err(self
             .device
@@ -190,7 +190,7 @@ impl Registers {
         found.map(|raw| self.register(raw, raw.page_addr + uar::NO_RECORD as u64))
     }
 
-    /// Returns the register for all callers that ask for a shared one.
+    /// Returns the register that all callers of this function share.
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ impl Registers {
     }
 }
 
-/// No code panics half-way through a change of what is locked here.
+/// Locks `of`, also after a panic, since no code panics half-way through a change of this state.
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -232,30 +232,30 @@ pub struct DoorbellRegister {
     device: Arc<OpenDevice>,
     pages: Arc<Mutex<Pages>>,
     raw: Raw,
-    /// Where it is rung, which is not libmlx5's register if the page is this one's alone.
+    /// The address at which the QP rings. It differs from libmlx5's register if the page belongs to one QP.
     addr: u64,
 }
 
 impl DoorbellRegister {
-    /// Number of the page, as commands name it.
+    /// Returns the number by which commands name the page.
     #[must_use]
     pub(crate) fn page_id(&self) -> u32 {
         self.raw.page_id
     }
 
-    /// Where the page of [`uar::PAGE_BYTES`] is mapped in this process, write-only.
+    /// Returns the address in this process at which the page of [`uar::PAGE_BYTES`] is mapped, write-only.
     #[must_use]
     pub fn page_addr(&self) -> u64 {
         self.raw.page_addr
     }
 
-    /// Where the register is: the doorbell is one 8-byte store to it.
+    /// Returns the address of the register. A doorbell is one 8-byte store to it.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.addr
     }
 
-    /// Rings: lets `qpn` run up to `next_index`. What the HCA is to find in memory has been written before.
+    /// Rings, so that `qpn` runs up to `next_index`. The caller has written before what the HCA must find in memory.
     pub(super) fn ring(&self, qpn: u32, next_index: u16) {
         let Ok(addr) = usize::try_from(self.addr) else {
             return;
@@ -264,12 +264,12 @@ impl DoorbellRegister {
         // SAFETY: the register lies in its page (checked when it was made), on 8 bytes, and is mapped while `self` lives. All
         // code only stores to it.
         let register = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(addr)) };
-        // Release: after everything that is visible to this thread. The fence empties a write-combining buffer.
+        // Release: orders everything that is visible to this thread before the store. The fence empties a write-combining buffer.
         register.store(value, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// Arms a CQ: `value` is its arm word and number, stored where CQs of this page are armed.
+    /// Arms a CQ. `value` is the CQ's arm word and number, and goes to the place in the page where CQs are armed.
     pub(super) fn arm(&self, value: u64) {
         let Ok(addr) = usize::try_from(self.raw.page_addr + uar::CQ_ARM as u64) else {
             return;
@@ -307,7 +307,7 @@ impl Drop for DoorbellRegister {
             }
             None => {}
         }
-        // QPs that ring it hold it, so none is left.
+        // QPs that ring the register hold this, so no such QP is left.
         self.raw.free(&self.device);
     }
 }

@@ -1,4 +1,4 @@
-//! The settings of a QP for its way to the peer and its patience. Checked once, when they are used.
+//! The settings of a QP for its way to the peer and for its patience. They are checked once, when they are used.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::verbs::device::port::{Mtu, PortInfo};
 use crate::verbs::error::VerbsError;
 use crate::verbs::limits::{in_24_bits, in_range};
 
-/// The way to the peer. What a peer or a store says goes in here, so all of it is checked.
+/// The way to the peer. Values of a peer or a store go in here, so all of them are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PathAttr {
@@ -19,16 +19,16 @@ pub struct PathAttr {
     pub remote_qpn: u32,
     /// How packets reach the peer's port.
     pub address: AddressVector,
-    /// Number of the first packet that the peer will send, 24 bits: chosen at random by the peer.
+    /// Number of the first packet that the peer will send, 24 bits. The peer chooses it at random.
     pub psn: u32,
-    /// Payload of a packet; default: what the port carries. Both ends must say the same.
+    /// Largest payload of a packet. Default: what the port carries. Both ends must have the same value.
     pub mtu: Option<Mtu>,
     /// PRM code of the delay that a receiver-not-ready answer asks for, 0 to 31. Default 12 (0.64 ms).
     pub min_rnr_timer: u8,
-    /// Which rail this is; spreads source ports. Default 0.
+    /// Number of the rail, which spreads source ports. Default 0.
     pub rail: u8,
-    /// Options of enhanced connection establishment that the peer's QP has ([`Qp::ece`](crate::verbs::Qp::ece)), each a bit. The QP
-    /// makes use of those that both have. Default 0: none.
+    /// Options of enhanced connection establishment that the peer's QP has ([`Qp::ece`](crate::verbs::Qp::ece)), each a bit. The QP uses
+    /// the options that both QPs have. Default 0: none.
     pub ece: u32,
 }
 
@@ -45,7 +45,7 @@ setters! {
 }
 
 impl PathAttr {
-    /// A path with all defaults.
+    /// Returns a path with defaults for all else.
     #[must_use]
     pub fn new(remote_qpn: u32, address: impl Into<AddressVector>, psn: u32) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl PathAttr {
         }
     }
 
-    /// Checks everything that needs no device, and settles the MTU.
+    /// Checks all values for which no device is needed, and returns the MTU.
     pub(in crate::verbs) fn check(&self, port: &PortInfo) -> Result<Mtu, VerbsError> {
         in_24_bits("remote QPN", self.remote_qpn)?;
         in_24_bits("PSN", self.psn)?;
@@ -74,22 +74,22 @@ impl PathAttr {
     }
 }
 
-/// How long to try. The peer is given up after about `4.096 us * 2^timeout * (retry + 1)`, often some times that.
+/// The patience of a QP. It gives the peer up after about `4.096 us * 2^timeout * (retry + 1)`, often after a few times that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SendAttr {
-    /// Number of the first packet, 24 bits; choose it at random, and at least 2^22 away from that of the life before.
+    /// Number of the first packet, 24 bits. Choose it at random, and at least 2^22 away from the number in the QP's life before.
     pub psn: u32,
     /// Retransmission timeout 4.096 us * 2^n, 12 to 20. Default 14 (67 ms).
     pub timeout: u8,
     /// Retries after a timeout or a sequence error, 0 to 7. Default 7.
     pub retry: u8,
-    /// Retries after receiver-not-ready, 0 to 7, of which 7 is for ever. Default 7.
+    /// Retries after receiver-not-ready, 0 to 7; 7 means for ever. Default 7.
     pub rnr_retry: u8,
     /// log2 of the packets between two requests for acknowledgement. Default 0: every packet.
     pub log_ack_req_freq: u8,
-    /// log2 of the reads and atomics that the peer takes at once, at most 7; the QP has no more under way. Default: as many as
-    /// the own device can.
+    /// log2 of the number of reads and atomics that the peer takes at once, at most 7. The QP has no more under way. Default: as many as
+    /// the own device can have.
     pub log_peer_reads: Option<u8>,
 }
 
@@ -105,7 +105,7 @@ setters! {
 }
 
 impl SendAttr {
-    /// All defaults.
+    /// Returns settings with this first packet number, and defaults for all else.
     #[must_use]
     pub fn new(psn: u32) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl SendAttr {
         }
     }
 
-    /// Returns how long the HCA tries before it gives a peer up; some try four times as long.
+    /// Returns how long the HCA tries before it gives a peer up. Some HCAs try four times as long.
     pub(crate) fn patience(&self) -> Duration {
         let once = 4096u64.checked_shl(self.timeout.into()).unwrap_or(u64::MAX);
         Duration::from_nanos(once).saturating_mul(u32::from(self.retry) + 1)
@@ -139,7 +139,7 @@ impl SendAttr {
     }
 }
 
-/// UDP source port of a QP: spreads QPs over equal-cost paths, and stays the same for both QPNs whatever the time is.
+/// Returns the UDP source port of a QP. It spreads QPs over equal-cost paths, and depends only on the two QPNs and the rail.
 ///
 /// The hash is that of Linux (`rdma_calc_flow_label`, `rdma_flow_label_to_udp_sport`), with the rail mixed in.
 pub(in crate::verbs) fn udp_source_port(caps: &Caps, qpn: u32, remote_qpn: u32, rail: u8) -> u16 {
@@ -162,7 +162,7 @@ pub(in crate::verbs) fn udp_source_port(caps: &Caps, qpn: u32, remote_qpn: u32, 
     ports.start() + nth
 }
 
-/// Codes of the QP context that follow from the capabilities.
+/// Returns the code of the QP context for the device's atomics.
 pub(in crate::verbs) fn atomic_mode(caps: &Caps) -> u32 {
     if caps.atomics {
         Qpc::ATOMIC_MODE_UP_TO_8B
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(udp_source_port(&none, 1, 2, 0), 0);
     }
 
-    /// gpunetio seeds its choice with the time in seconds; NVSHMEM and Mooncake take one port for all.
+    /// gpunetio takes the time in seconds as the seed of its choice. NVSHMEM and Mooncake use one port for all QPs.
     #[test]
     fn qps_that_are_made_in_the_same_second_get_many_ports() {
         let caps = caps();
@@ -265,7 +265,7 @@ mod tests {
             let ports: std::collections::BTreeSet<u16> = (0..64).map(port).collect();
             ports.len()
         };
-        // Numbers that are given one after the other, at one end or at both.
+        // QPNs that are given one after the other, at one end or at both ends.
         assert!(ports(|i| [0x100 + i, 0x100 + i]) >= 60);
         assert!(ports(|i| [0x100 + i, 0x200 + i]) >= 60);
         assert!(ports(|i| [7, 0x100 + i]) >= 60);

@@ -1,4 +1,4 @@
-//! The memory of one QP: which blocks it takes from which heap, and where in them everything lies.
+//! The memory of one QP: the blocks that it takes from each heap, and where its parts lie in the blocks.
 //!
 //! ```text
 //! control heap   context [ .. CQE line, records, counters ]   flags [depth]
@@ -6,7 +6,7 @@
 //!                and with host queues: CQE line, records (as in the context, where they then lie idle)
 //! ```
 //!
-//! With [`Queues::Device`] the queue heap is the control heap, with [`Queues::Host`] the one in host memory.
+//! With [`Queues::Device`] the queue heap is the control heap. With [`Queues::Host`] it is the heap in host memory.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -25,13 +25,13 @@ use crate::verbs::qp::image::{ImagePart, QpLayout, RecvLayout};
 use crate::verbs::qp::shape::{CqKind, Doorbell, QpConfig, Queues};
 use crate::verbs::uar::DoorbellRegister;
 
-/// Where a QP takes its memory from, and the thread that rings for it.
+/// The heaps from which a QP takes its memory, and the thread that rings for it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct QpPlaces<'a> {
-    /// Context and flags; with [`Queues::Device`] the queues too.
+    /// The heap of context and flags; with [`Queues::Device`] of the queues too.
     pub control: &'a Arc<ControlHeap>,
-    /// The queues with [`Queues::Host`]: a heap in host memory.
+    /// The heap in host memory for the queues with [`Queues::Host`].
     pub host: Option<&'a Arc<ControlHeap>>,
     /// The thread that rings with [`Doorbell::Mailbox`].
     pub proxy: Option<&'a Arc<DoorbellProxy>>,
@@ -45,7 +45,7 @@ setters! {
     }
 }
 
-/// Device memory for everything, and no thread that rings.
+/// Takes device memory for everything, and no thread that rings.
 impl<'a> From<&'a Arc<ControlHeap>> for QpPlaces<'a> {
     fn from(control: &'a Arc<ControlHeap>) -> Self {
         Self {
@@ -90,24 +90,24 @@ impl<'a> QpPlaces<'a> {
     }
 }
 
-/// Everything that CQs and QP use and that is not a command's object. Given back in this order: the mailbox first.
+/// Everything that CQs and QP use, except objects of commands. It is given back in the order of the fields, the mailbox first.
 #[derive(Debug)]
 pub(in crate::verbs) struct Blocks {
     mailbox: Option<Mailbox>,
     pub(in crate::verbs) register: Arc<DoorbellRegister>,
     pub(in crate::verbs) counters: Option<Arc<CounterSet>>,
-    /// What kernels that post need; none if this process posts.
+    /// The context, which kernels that post need. None if this process posts.
     context: Option<ControlBlock>,
     flags: Option<ControlBlock>,
-    /// Receive queue, then send queue.
+    /// The receive queue, then the send queue.
     wq: ControlBlock,
-    /// CQE line and records, unless they lie in the context.
+    /// CQE line and records. None if they lie in the context.
     records: Option<ControlBlock>,
     /// The CQEs of a wide CQ.
     cqes: Option<ControlBlock>,
     /// The CQEs of the receive queue's CQ, and its record.
     recv_cqes: Option<ControlBlock>,
-    /// Of the queues.
+    /// The UMEM of the queues.
     umem_id: u32,
     config: QpConfig,
 }
@@ -174,7 +174,7 @@ impl Blocks {
         })
     }
 
-    /// The blocks of a QP that this process posts to: send queue and records in `heap`, which is host memory.
+    /// Takes the blocks of a QP to which this process posts: send queue and records in `heap`, which is host memory.
     pub(in crate::verbs) fn posted_by_host(
         context: &Arc<Context>,
         heap: &Arc<ControlHeap>,
@@ -205,25 +205,25 @@ impl Blocks {
         })
     }
 
-    /// The words of the receive queue and of the send queue; none in device memory.
+    /// Returns the words of the receive queue and of the send queue. Empty for queues in device memory.
     pub(in crate::verbs) fn queues(&self) -> (&[AtomicU64], &[AtomicU64]) {
         let receives = self.config.recv_depth() as usize * RECV_WQE_WORDS;
         let words = self.wq.words();
         words.split_at(receives.min(words.len()))
     }
 
-    /// WQEs of the receive queue.
+    /// Returns the number of WQEs of the receive queue.
     pub(in crate::verbs) fn recv_depth(&self) -> u32 {
         self.config.recv_depth()
     }
 
-    /// Returns the doorbell record as one word; none in device memory.
+    /// Returns the doorbell record as one word. None in device memory.
     pub(in crate::verbs) fn record(&self) -> Option<&AtomicU64> {
         let words = self.records.as_ref()?.words();
         words.get((SQ_DBREC - CQE) / 8)
     }
 
-    /// Where the CQ of sends lies.
+    /// Returns the place of the CQ of sends.
     pub(in crate::verbs) fn send_cq(&self) -> CqPlace {
         let wide = self.cqes.as_ref().map(ControlBlock::offset);
         CqPlace {
@@ -236,7 +236,7 @@ impl Blocks {
         }
     }
 
-    /// Returns the place of the CQ of receives; none without a receive queue.
+    /// Returns the place of the CQ of receives. None without a receive queue.
     pub(in crate::verbs) fn recv_cq(&self) -> Option<CqPlace> {
         let block = self.recv_cqes.as_ref()?;
         let entries = u64::from(self.config.recv_depth());
@@ -250,13 +250,13 @@ impl Blocks {
         })
     }
 
-    /// UMEM and offset of the work queues.
+    /// Returns UMEM and offset of the work queues.
     pub(in crate::verbs) fn wq(&self) -> (u32, u64) {
         (self.umem_id, self.wq.offset())
     }
 
-    /// UMEM and offset of the doorbell record. It exists also if neither queue has a doorbell record. The line then lies idle,
-    /// and firmware may insist on a UMEM for it (DOCA GPUNetIO names one for every QP).
+    /// Returns UMEM and offset of the doorbell record. The line exists also if neither queue has a doorbell record. Then it lies idle,
+    /// since firmware may insist on a UMEM for it (DOCA GPUNetIO names one for every QP).
     pub(in crate::verbs) fn dbrec(&self) -> (u32, u64) {
         (self.umem_id, self.records_at(SQ_DBREC).1)
     }
@@ -265,7 +265,7 @@ impl Blocks {
         self.config.doorbell != Doorbell::NoRecord || self.recv_cqes.is_some()
     }
 
-    /// Address and offset of a part of CQE line and records, wherever they lie.
+    /// Returns address and offset of a part of CQE line and records, which lie in a block of their own or in the context.
     fn records_at(&self, part: usize) -> (u64, u64) {
         let (block, part) = match (&self.records, &self.context) {
             (Some(block), _) => (block, part - CQE),
@@ -275,7 +275,7 @@ impl Blocks {
         (block.addr() + part as u64, block.offset() + part as u64)
     }
 
-    /// Where everything lies, for QP and CQs of these numbers, on a device of these capabilities.
+    /// Returns the layout of the QP, for QP and CQs of these numbers, on a device of these capabilities.
     pub(in crate::verbs) fn layout(
         &self,
         caps: &Caps,
@@ -322,7 +322,7 @@ impl Blocks {
         self.mailbox.as_ref()
     }
 
-    /// Brings `parts` to the QP's memory: host memory is written here, device memory by `device`.
+    /// Writes `parts` to the QP's memory: host memory directly, device memory by `device`.
     pub(in crate::verbs::qp) fn write<E>(
         &self,
         parts: &[ImagePart],
@@ -337,7 +337,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Copies from the QP's memory: from host memory here, from device memory by `device`.
+    /// Reads from the QP's memory: from host memory directly, from device memory by `device`.
     pub(in crate::verbs::qp) fn read<E>(
         &self,
         addr: u64,
@@ -353,7 +353,7 @@ impl Blocks {
         }
     }
 
-    /// Returns the block of host memory that begins with `addr`; none if that is device memory.
+    /// Returns the block of host memory that holds `addr`, and the offset in it. None if `addr` is in device memory.
     fn host_block(&self, addr: u64) -> Option<(&ControlBlock, u64)> {
         self.all()
             .filter(|block| block.is_host())
@@ -363,7 +363,7 @@ impl Blocks {
             })
     }
 
-    /// Bytes taken of the control heap and, with host queues, of the one in host memory.
+    /// Returns the bytes taken of the control heap and, with host queues, of the heap in host memory.
     pub(in crate::verbs) fn bytes(&self) -> u64 {
         self.all().map(ControlBlock::bytes).sum()
     }
@@ -380,11 +380,11 @@ impl Blocks {
     }
 }
 
-/// Words of a receive WQE.
+/// The number of words of a receive WQE.
 const RECV_WQE_WORDS: usize = 2;
 const _: () = assert!(8 * RECV_WQE_WORDS as u64 == RECV_WQE_BYTES);
 
-/// Offsets in the context of what host queues have in a block of its own.
+/// Offsets in the context of the parts that lie in a block of their own with host queues.
 const CQE: usize = QpContext::CQE_OFFSET;
 const SQ_DBREC: usize = QpContext::SQ_DBREC_OFFSET;
 const CQ_DBREC: usize = QpContext::CQ_DBREC_OFFSET;

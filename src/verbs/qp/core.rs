@@ -1,4 +1,4 @@
-//! What every QP has, in each state: its object, its memory and its CQs; how they are made, and the commands that change them.
+//! The parts of a QP that every state has: its object, its memory and its CQs, how they are made, and the commands that change them.
 
 use std::sync::Arc;
 
@@ -18,37 +18,37 @@ use crate::verbs::qp::shape::{CqKind, Doorbell, QpConfig, Queues, Sharing};
 use crate::verbs::qp::shared_cq::{CqShare, SharedCq};
 use crate::verbs::uar::DoorbellRegister;
 
-/// `ts_format`: whatever clock the device's completions carry; no code reads it.
+/// The code of `ts_format` for whatever clock the device's completions carry. No code reads those times.
 const TS_FORMAT_DEFAULT: u32 = 1;
 
-/// What every state has.
+/// The parts of a QP that every state has.
 pub(in crate::verbs::qp) struct QpCore {
-    /// First, so that the HCA's object goes before everything that it uses.
+    /// The HCA's object. It is the first field, so that it is destroyed before everything that it uses.
     object: DevxObject<QpMemory>,
     layout: QpLayout,
     config: QpConfig,
-    /// Options of enhanced connection establishment that the HCA has for it, and those that are used with the present peer.
+    /// The options of enhanced connection establishment that the HCA has for the QP, and the options in use with the present peer.
     ece: u32,
     used_ece: u32,
 }
 
-/// What the HCA's QP uses, in the order in which it is taken down.
+/// Everything that the HCA's QP uses, in the order in which it is taken down.
 #[derive(Debug)]
 struct QpMemory {
-    /// The CQ of receives; none without a receive queue.
+    /// The CQ of receives. None without a receive queue or with a shared CQ.
     recv_cq: Option<Cq<Arc<DoorbellRegister>>>,
-    /// The CQ of sends, and what all three use.
+    /// The CQ of sends, with the memory that QP and CQs use.
     cq: SendCq,
     pd: Arc<Pd>,
 }
 
-/// Where sends complete, and the blocks of the QP.
+/// The CQ in which sends complete, with the blocks of the QP.
 #[derive(Debug)]
 enum SendCq {
-    /// In a CQ of this QP alone.
+    /// A CQ of this QP alone.
     Own(Cq<Blocks>),
-    /// In one of many QPs, of which this has a share; and where receives complete, one more of that kind. The blocks go first: a
-    /// QP that takes the shares next finds room for its own.
+    /// Shares of two CQs of many QPs, one for sends and one for receives. The blocks are dropped before the shares, so that a QP that takes
+    /// the shares next finds room for its own blocks.
     Shared(Blocks, [CqShare; 2]),
 }
 
@@ -60,7 +60,7 @@ impl SendCq {
         }
     }
 
-    /// Where receives complete, unless in a CQ of their own.
+    /// Returns the number of the CQ in which receives complete, unless receives have a CQ of their own.
     fn recv_cqn(&self) -> u32 {
         match self {
             Self::Own(cq) => cq.cqn(),
@@ -75,7 +75,7 @@ impl SendCq {
         }
     }
 
-    /// As [`Cq::produced`]; 0 of a shared one, whose reaper counts.
+    /// Returns [`Cq::produced`]. 0 for a shared CQ, whose reaper counts.
     fn produced(&self) -> Result<u32, VerbsError> {
         match self {
             Self::Own(cq) => cq.produced(),
@@ -85,7 +85,7 @@ impl SendCq {
 }
 
 impl QpCore {
-    /// As [`Qp::create`](crate::verbs::Qp::create).
+    /// Creates the parts as [`Qp::create`](crate::verbs::Qp::create) says.
     pub(in crate::verbs::qp) fn create(
         pd: &Arc<Pd>,
         places: &QpPlaces<'_>,
@@ -107,7 +107,7 @@ impl QpCore {
         Self::create_with(QpMemory { recv_cq, cq, pd }, config)
     }
 
-    /// As [`Qp::create_on`](crate::verbs::Qp::create_on).
+    /// Creates the parts as [`Qp::create_on`](crate::verbs::Qp::create_on) says.
     pub(in crate::verbs::qp) fn create_on(
         pd: &Arc<Pd>,
         heap: &Arc<ControlHeap>,
@@ -185,12 +185,12 @@ impl QpCore {
         self.object.destroy()
     }
 
-    /// Uses those options of enhanced connection establishment that the peer has too.
+    /// Uses the options of enhanced connection establishment that the peer has too.
     pub(in crate::verbs::qp) fn agree_on_ece(&mut self, peers: u32) {
         self.used_ece = self.ece & peers;
     }
 
-    /// Notes in the layout how many completions both CQs hold so far. For a QP in Reset, which causes no more.
+    /// Notes in the layout how many completions both CQs hold so far. The QP is in Reset, so no more come.
     pub(in crate::verbs::qp) fn note_produced(&mut self) -> Result<(), VerbsError> {
         let memory = self.object.memory();
         let received = memory.recv_cq.as_ref().map_or(Ok(0), Cq::produced)?;
@@ -226,15 +226,15 @@ impl QpCore {
     }
 }
 
-/// What a command changes of the context of a QP.
+/// The fields that a command changes in the context of a QP.
 #[derive(Default)]
 pub(in crate::verbs::qp) struct Change {
     pub(in crate::verbs::qp) qpc: Qpc,
-    /// Which optional fields count.
+    /// The optional fields that count, as bits.
     pub(in crate::verbs::qp) options: u32,
 }
 
-/// Without optional fields.
+/// Makes a change without optional fields.
 impl From<Qpc> for Change {
     fn from(qpc: Qpc) -> Self {
         Self { qpc, options: 0 }
@@ -263,7 +263,7 @@ fn create_input(memory: &QpMemory, config: &QpConfig) -> CreateQpIn {
             Doorbell::NoRecord => Qpc::SEND_DBR_MODE_NONE,
         });
     if let Some(log) = config.log_recv_depth {
-        // A stride of 16 bytes: one data segment.
+        // A receive WQE has a stride of 16 bytes, which is one data segment.
         qpc = qpc
             .with_rq_type(Qpc::RQ_TYPE_REGULAR)
             .with_log_rq_size(log.into())

@@ -10,27 +10,26 @@ use crate::verbs::error::VerbsError;
 use crate::verbs::events::Events;
 use crate::verbs::object::DevxObject;
 
-/// Where a CQ lies: offsets in one UMEM.
+/// The place of a CQ: offsets in one UMEM.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) struct CqPlace {
     pub(in crate::verbs) umem_id: u32,
-    /// Of the first 64-byte CQE.
+    /// The offset of the first 64-byte CQE.
     pub(in crate::verbs) cqe_offset: u64,
-    /// log2 of the number of CQEs; none for one collapsed CQE.
+    /// log2 of the number of CQEs. None for one collapsed CQE.
     pub(in crate::verbs) log_entries: Option<u8>,
-    /// Of the 8-byte doorbell record.
+    /// The offset of the 8-byte doorbell record.
     pub(in crate::verbs) dbrec_offset: u64,
-    /// Page of the register for arming.
+    /// The page of the register by which the CQ is armed.
     pub(in crate::verbs) uar_page: u32,
-    /// Whether the device compares what it writes with what software has consumed. It does only for a CQ whose consumer reports
-    /// that.
+    /// True if the device checks how far software has consumed before it writes. That is so only for a CQ whose consumer reports that.
     pub(in crate::verbs) counts_consumption: bool,
 }
 
-/// A CQ of which no more completions are under way than it has entries, by construction. So most need no consumer index (`oi`).
+/// A CQ that never has more completions under way than entries, by construction. So most CQs need no consumer index (`oi`).
 ///
-/// Collapsed, every completion overwrites the one entry (`cc`), and pollers turn its 16-bit counter into an index. Else
-/// it is a ring, in which the owner bit of an entry changes with each lap. `M` is what holds its memory.
+/// In a collapsed CQ every completion overwrites the one entry (`cc`), and pollers turn its 16-bit counter into an index. Any other CQ is a
+/// ring, in which the owner bit of an entry changes with each lap. `M` holds the CQ's memory.
 #[derive(Debug)]
 pub(in crate::verbs) struct Cq<M> {
     object: DevxObject<M>,
@@ -76,8 +75,8 @@ impl<M> Cq<M> {
         self.object.memory()
     }
 
-    /// Entries that the HCA has written, modulo 2^24; 0 if collapsed, where no caller needs it. A reset of the QP does not set
-    /// this back, so software has to go on from here.
+    /// Returns how many entries the HCA has written, modulo 2^24. 0 for a collapsed CQ, where no caller needs it. A reset of the QP does
+    /// not set this number back, so software goes on from it.
     pub(in crate::verbs) fn produced(&self) -> Result<u32, VerbsError> {
         if self.log_entries.is_none() {
             return Ok(0);
@@ -89,7 +88,7 @@ impl<M> Cq<M> {
         Ok(out.cqc().producer_counter())
     }
 
-    /// Lets `events` tell with this cookie when it has entries after an arming.
+    /// Makes `events` report, with this cookie, the first entry after an arming.
     pub(in crate::verbs) fn subscribe(
         &self,
         events: &Events,
@@ -98,7 +97,7 @@ impl<M> Cq<M> {
         events.subscribe_cq(&self.object, cookie)
     }
 
-    /// Destroys it, and returns whether that worked.
+    /// Destroys the CQ. Returns an error if that failed.
     pub(in crate::verbs) fn destroy(self) -> Result<(), VerbsError> {
         self.object.destroy()
     }

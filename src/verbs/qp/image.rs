@@ -1,5 +1,5 @@
 //! The bytes that the control memory of a QP must hold before the QP leaves Reset. [`Qp::write_image`](crate::verbs::Qp::write_image)
-//! writes them into host memory itself; the owner of device memory writes them into that.
+//! writes them into host memory itself, and the owner of device memory writes them there.
 
 use bytemuck::Zeroable;
 use mlx5_prm::be::Be32;
@@ -11,7 +11,7 @@ use crate::abi::{self, DevicePtr, EMPTY_BYTE, MODE_WIDE_CQ, QpContext, WQEBB_BYT
 use crate::config::setters;
 use crate::verbs::limits::{CQE_BYTES, LINE_BYTES, RECORDS_BYTES};
 
-/// Bytes, as lengths in memory of this process.
+/// Numbers of bytes, as lengths in memory of this process.
 const CQE: usize = size_of::<Cqe64>();
 const LINE: usize = 128;
 const RECORDS: usize = 2 * LINE;
@@ -20,8 +20,8 @@ const _: () = {
     assert!(RECORDS as u64 == RECORDS_BYTES);
 };
 
-/// Where everything of a QP lies. Addresses are those that kernels use, and in device memory the HCA too; except the
-/// doorbell's, which is of this process.
+/// The addresses of a QP's parts. Kernels use these addresses, and so does the HCA for parts in device memory. The doorbell's addresses are
+/// those of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpLayout {
     /// QP number.
@@ -32,13 +32,13 @@ pub struct QpLayout {
     pub depth: u32,
     /// The 896-byte context, aligned to 128.
     pub context_addr: u64,
-    /// Its offset in the control heap.
+    /// The context's offset in the control heap.
     pub context_offset: u64,
     /// The flag words, 8 bytes per WQEBB.
     pub flags_addr: u64,
     /// The send queue, 64 bytes per WQEBB.
     pub sq_addr: u64,
-    /// The collapsed CQE, or the first of `depth`.
+    /// The collapsed CQE, or the first of `depth` CQEs.
     pub cqe_addr: u64,
     /// The doorbell record of send and receive queue; 0 if neither has one.
     pub dbrec_addr: u64,
@@ -46,48 +46,48 @@ pub struct QpLayout {
     pub doorbell_addr: u64,
     /// The register's page, in this process: what `Gpu::map_mmio` takes.
     pub doorbell_page_addr: u64,
-    /// The mailbox, if that is how the QP is rung.
+    /// The mailbox, if the QP is rung by one.
     pub mailbox_addr: Option<u64>,
-    /// With host queues, CQE line and doorbell records, laid out as in the context.
+    /// CQE line and doorbell records with host queues, laid out as in the context.
     pub records_addr: Option<u64>,
-    /// The receive queue; none without one.
+    /// The receive queue, if the QP has one.
     pub recv: Option<RecvLayout>,
-    /// Completions that a wide CQ held before, modulo 2^24: a reset of the QP does not set the CQ back.
+    /// Number of completions that a wide CQ held before, modulo 2^24. A reset of the QP does not set the CQ back.
     pub produced: u32,
     /// Bits of [`QpContext::mode`].
     pub mode: u32,
-    /// What the device can do of atomics: bits of [`QpContext::atomics`].
+    /// The atomics that the device can do: bits of [`QpContext::atomics`].
     pub atomics: u32,
 }
 
-/// Where the receive queue lies.
+/// The addresses of the receive queue and its CQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecvLayout {
-    /// Number of its CQ.
+    /// Number of the receive queue's CQ.
     pub cqn: u32,
-    /// Its length, and that of its CQ.
+    /// Number of entries of the receive queue, and of its CQ.
     pub depth: u32,
     /// The receive WQEs, 16 bytes each, directly in front of the send queue.
     pub rq_addr: u64,
-    /// The first CQE; the CQ's record lies after the last one.
+    /// The first CQE. The CQ's record lies after the last CQE.
     pub cqe_addr: u64,
-    /// Completions that the CQ held before, modulo 2^24.
+    /// Number of completions that the CQ held before, modulo 2^24.
     pub produced: u32,
 }
 
-/// What a QP context holds besides its layout.
+/// The values of a QP context besides its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ImageAttr {
-    /// The doorbell register as kernels address it; does not count with a mailbox.
+    /// The doorbell register's address for kernels. Ignored with a mailbox.
     pub doorbell: u64,
-    /// Eight bytes that swallow the results of atomics, as the HCA addresses them; 0 if no kernel does atomics.
+    /// The HCA's address of eight bytes that take unwanted results of atomics. 0 if no kernel does atomics.
     pub atomic_sink: u64,
-    /// lkey of the memory that results of atomics without a place go to.
+    /// lkey of the memory at `atomic_sink`.
     pub atomic_sink_lkey: u32,
-    /// Life of the QP: 0 at first, one more with each recovery.
+    /// The life of the QP: 0 at first, and one more with each recovery.
     pub life: u32,
-    /// First index of this life, a multiple of 65,536: after a reset the HCA counts WQEBBs from 0.
+    /// First index of this life, a multiple of 65,536, since the HCA counts WQEBBs from 0 after a reset.
     pub base: u64,
 }
 
@@ -102,7 +102,7 @@ setters! {
 }
 
 impl ImageAttr {
-    /// Of the first life of a QP that no kernel does atomics on.
+    /// Returns the values for the first life of a QP on which no kernel does atomics.
     #[must_use]
     pub const fn new(doorbell: u64) -> Self {
         Self {
@@ -115,12 +115,12 @@ impl ImageAttr {
     }
 }
 
-/// Bytes for one place in the memory of a QP.
+/// The bytes for one place in the memory of a QP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImagePart {
-    /// First byte, as kernels address it.
+    /// Address of the first byte for kernels.
     pub addr: u64,
-    /// The bytes of that place: a multiple of 8.
+    /// The bytes of that place, a multiple of 8 in number.
     pub bytes: Vec<u8>,
 }
 
@@ -129,7 +129,7 @@ impl QpLayout {
     ///
     /// # Panics
     ///
-    /// If `attr.base` is not a multiple of 65,536: slot, 16-bit index and CQE would disagree with the hardware.
+    /// If `attr.base` is not a multiple of 65,536: then slot, 16-bit index and CQE would disagree with the hardware.
     #[must_use]
     pub fn context(&self, attr: &ImageAttr) -> QpContext {
         assert!(attr.base.is_multiple_of(1 << 16), "base {:#x}", attr.base);
@@ -166,7 +166,7 @@ impl QpLayout {
         }
     }
 
-    /// Everything that must be in memory before the QP leaves Reset: context, flags, send queue, and what else it has.
+    /// Returns everything that must be in memory before the QP leaves Reset: context, flags, send queue, and what else the QP has.
     ///
     /// # Panics
     ///
@@ -196,14 +196,14 @@ impl QpLayout {
         if let Some(recv) = &self.recv {
             parts.push(part(recv.rq_addr, null_receives(recv.depth)));
             let mut cqes = empty_ring(recv.depth, recv.produced);
-            // The CQ's record: nothing consumed, never armed.
+            // The CQ's record says that nothing was consumed and that the CQ was never armed.
             cqes.resize(cqes.len() + LINE, 0);
             parts.push(part(recv.cqe_addr, cqes));
         }
         parts
     }
 
-    /// Returns the doorbell record: all receive WQEs posted, nothing sent.
+    /// Returns the doorbell record in which all receive WQEs are posted and nothing is sent.
     pub(in crate::verbs) fn dbrec(&self) -> [u32; 2] {
         let mut record = [0; 2];
         let posted = self.recv.as_ref().map_or(0, |recv| recv.depth);
@@ -212,7 +212,7 @@ impl QpLayout {
     }
 }
 
-/// A ring of CQEs after `produced` completions in which no CQE looks valid. Its opcode is 15, and its owner bit is not that of
+/// Returns a ring of CQEs after `produced` completions in which no CQE looks valid: the opcode is 15, and the owner bit is not the bit of
 /// the lap that writes the entry next.
 fn empty_ring(depth: u32, produced: u32) -> Vec<u8> {
     let mut ring = vec![EMPTY_BYTE; depth as usize * CQE];
@@ -226,7 +226,7 @@ fn empty_ring(depth: u32, produced: u32) -> Vec<u8> {
     ring
 }
 
-/// Receive WQEs that take no data: a write with immediate brings its own address.
+/// Returns receive WQEs that take no data, since a write with immediate brings its own address.
 pub(in crate::verbs) fn null_receives(depth: u32) -> Vec<u8> {
     let nothing = DataSeg {
         lkey: Be32::new(DataSeg::INVALID_LKEY),
@@ -323,7 +323,7 @@ mod tests {
         let _ = LAYOUT.context(&attr(256));
     }
 
-    /// As libmlx5 and kernels look at an entry: by owner bit of the lap, or by opcode.
+    /// Returns whether an entry looks valid to libmlx5 (by the owner bit of the lap) and to kernels (by the opcode).
     fn looks_valid(ring: &[u8], depth: u32, consumed: u32) -> (bool, bool) {
         let last = ring[(consumed % depth) as usize * 64 + 63];
         let lap = u8::try_from((consumed / depth) & 1).unwrap();

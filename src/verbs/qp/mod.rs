@@ -1,4 +1,4 @@
-//! Queue pairs: their states, their memory and completions, and what this process posts to them itself.
+//! Queue pairs: their states, their memory and completions, and the posts of this process itself.
 
 pub(in crate::verbs) mod attr;
 pub(in crate::verbs) mod blocks;

@@ -1,5 +1,4 @@
-//! What this process posts to a QP itself: to its queues, if it is made for that ([`Qp::create_on`]), and the probe, before kernels
-//! post.
+//! Posts of this process itself: WQEs of a QP that is made for that ([`Qp::create_on`]), and the probe, before kernels post.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -13,7 +12,7 @@ use crate::verbs::uar::DoorbellRegister;
 
 const _: () = assert!(qp_record::RCV == 0 && qp_record::SND == 4);
 
-/// How many WQEs were posted, modulo 2^16: WQEBBs of the send queue, WQEs of the receive queue.
+/// The number of posted WQEs, modulo 2^16: in WQEBBs for the send queue, in WQEs for the receive queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PostedCounts {
     pub(crate) sent: u16,
@@ -21,7 +20,7 @@ pub(crate) struct PostedCounts {
 }
 
 impl PostedCounts {
-    /// As the HCA reads them.
+    /// Returns the doorbell record as the HCA reads it.
     fn record(self) -> u64 {
         let ([a, b], [c, d]) = (self.received.to_be_bytes(), self.sent.to_be_bytes());
         u64::from_le_bytes([0, 0, a, b, 0, 0, c, d])
@@ -29,8 +28,8 @@ impl PostedCounts {
 }
 
 impl Qp<Reset> {
-    /// Sets the doorbell record and the receive queue to the values that they must have before the QP leaves Reset. Nothing was
-    /// posted, and the receive WQEs take no bytes.
+    /// Sets the doorbell record and the receive queue to their values before the QP leaves Reset: nothing was posted, and the receive WQEs
+    /// take no bytes.
     pub(crate) fn clear_queues(&self) {
         let (receives, _) = self.blocks().queues();
         let bytes = null_receives(self.recv_depth());
@@ -44,17 +43,17 @@ impl Qp<Reset> {
 }
 
 impl<S: State> Qp<S> {
-    /// The send queue, 8 words for each WQEBB. One thread writes them.
+    /// Returns the send queue, 8 words for each WQEBB. Only one thread writes them.
     pub(crate) fn send_queue(&self) -> &[AtomicU64] {
         self.blocks().queues().1
     }
 
-    /// WQEs of the receive queue.
+    /// Returns the number of WQEs of the receive queue.
     pub(crate) fn recv_depth(&self) -> u32 {
         self.blocks().recv_depth()
     }
 
-    /// Release: after the WQEs.
+    /// Release: orders the WQEs before the record.
     fn store(&self, posted: PostedCounts) {
         if let Some(record) = self.blocks().record() {
             record.store(posted.record(), Ordering::Release);
@@ -63,22 +62,23 @@ impl<S: State> Qp<S> {
 }
 
 impl Qp<Rts> {
-    /// Lets the HCA run what was posted.
+    /// Rings, so that the HCA runs what was posted.
     pub(crate) fn ring(&self, posted: PostedCounts) {
         let blocks = self.blocks();
         self.store(posted);
-        // The record before the register.
+        // This orders the record before the register.
         fence(Ordering::SeqCst);
         ring(&blocks.register, self.qpn(), posted.sent);
     }
 
-    /// Lets the HCA use the receive WQEs that were posted. It looks at the record when a message needs one.
+    /// Makes the posted receive WQEs known to the HCA, which looks at the record when a message needs one.
     pub(crate) fn post_receives(&self, posted: PostedCounts) {
         self.store(posted);
     }
 
     /// Posts the probe of the life that begins at `base`, in which nothing was posted yet, and rings for it. `device` copies bytes to
-    /// device memory. `doorbells` is what [`QpContext::doorbells`](crate::abi::QpContext) counts then. After an error nothing was rung: call it again.
+    /// device memory. After that [`QpContext::doorbells`](crate::abi::QpContext) is `doorbells`. After an error nothing was rung, and the
+    /// caller may call again.
     pub(crate) fn post_probe<E>(
         &self,
         base: u64,
@@ -94,7 +94,7 @@ impl Qp<Rts> {
         Ok(())
     }
 
-    /// Looks once what has become of the probe. `device` copies bytes out of device memory.
+    /// Returns what has become of the probe, after one look. `device` copies bytes out of device memory.
     pub(crate) fn probe<E>(
         &self,
         mut device: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
@@ -104,7 +104,7 @@ impl Qp<Rts> {
             .look_at_probe(|addr, out| blocks.read(addr, out, &mut device))
     }
 
-    /// Counts the probe, which is done, as completed: kernels may post behind it.
+    /// Counts the probe, which is done, as completed, so that kernels may post after it.
     pub(crate) fn count_probe<E>(
         &self,
         base: u64,

@@ -1,8 +1,8 @@
-//! The probe: one RDMA WRITE of no bytes, which the host posts before any kernel posts in a life of a QP. Its completion proves that
-//! the other end takes what this QP sends, and that the answers come back.
+//! The probe: one RDMA WRITE of no bytes, which the host posts before any kernel posts in a life of a QP. Its completion proves that the
+//! other end takes what this QP sends, and that the answers come back.
 //!
-//! The probe takes the first index of the life. The host leaves in the QP's memory what a kernel leaves that has posted one WQE
-//! alone and has seen it complete. So kernels go on after it. No kernel uses the QP meanwhile.
+//! The probe takes the first index of the life. The host leaves the QP's memory as a kernel would that has posted one WQE and has seen it
+//! complete, so kernels continue after the probe. No kernel uses the QP meanwhile.
 //!
 //! A write of no bytes has no data segment, and the responder looks at no key: the probe needs no window.
 
@@ -17,11 +17,11 @@ use crate::abi::{self, MODE_NO_RECORD, MODE_WIDE_CQ, QpContext, WQEBB_BYTES};
 use crate::verbs::limits::CQE_BYTES;
 use crate::verbs::qp::image::{ImagePart, QpLayout};
 
-/// 16-byte units of the WQE: control and remote address.
+/// The length of the WQE in 16-byte units: control and remote address.
 const PROBE_DS: u8 = 2;
-/// The last 8 bytes of a CQE, which the device writes at once: opcode and QPN, WQE counter, signature, kind and owner.
+/// The offset of the last 8 bytes of a CQE, which the device writes at once: opcode and QPN, WQE counter, signature, kind and owner.
 const LAST_WORD: u64 = 56;
-/// The 8 bytes before, whose last two are vendor syndrome and syndrome of an error CQE.
+/// The offset of the 8 bytes before these. Their last two bytes are vendor syndrome and syndrome of an error CQE.
 const SYNDROME_WORD: u64 = 48;
 const _: () = {
     assert!(offset_of!(ErrCqe, s_wqe_opcode_qpn) as u64 == LAST_WORD);
@@ -30,14 +30,14 @@ const _: () = {
     assert!(offset_of!(QpContext, resv) == offset_of!(QpContext, claim) + 8);
 };
 
-/// What has become of a probe.
+/// The state of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Probe {
-    /// Nothing yet.
+    /// No completion has come yet.
     Pending,
-    /// The other end has taken it.
+    /// The other end has taken the probe.
     Done,
-    /// The QP is in error: vendor_err_synd << 8 | syndrome.
+    /// The QP is in error: `vendor_err_synd << 8 | syndrome`.
     Failed(u32),
 }
 
@@ -51,13 +51,13 @@ impl QpLayout {
             addr,
             bytes: bytemuck::cast_slice(words).to_vec(),
         };
-        // `base` is a multiple of the depth and of 2^16: the first slot, and index 0 for the HCA.
+        // `base` is a multiple of the depth and of 2^16, so the probe has the first slot, and index 0 for the HCA.
         let mut parts = vec![
             ImagePart {
                 addr: self.sq_addr,
                 bytes: self.probe_wqe(),
             },
-            // The token moves on; the flag where it was parked stays, as kernels leave it.
+            // The token moves on. The flag in which it was parked stays, as kernels leave it.
             words(self.flags_addr + 8, &[abi::parked(end)]),
             words(context(offset_of!(QpContext, claim)), &[end, end]),
             words(context(offset_of!(QpContext, doorbell_index)), &[end]),
@@ -85,7 +85,7 @@ impl QpLayout {
         wqe
     }
 
-    /// Returns what a kernel writes that sees the probe of that life complete.
+    /// Returns what a kernel writes when it has seen the probe of that life complete.
     pub(in crate::verbs::qp) fn probe_done(&self, base: u64) -> Vec<ImagePart> {
         let word = |offset: usize, value: u64| ImagePart {
             addr: self.context_addr + offset as u64,
@@ -99,7 +99,7 @@ impl QpLayout {
         parts
     }
 
-    /// What the CQ says about the probe. `read` copies from the QP's memory.
+    /// Returns what the CQ says about the probe. `read` copies from the QP's memory.
     pub(in crate::verbs::qp) fn look_at_probe<E>(
         &self,
         mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
@@ -114,7 +114,7 @@ impl QpLayout {
         let mut last = [0; 8];
         read(cqe + LAST_WORD, &mut last)?;
         let [.., counter_high, counter_low, _, op_own] = last;
-        // An entry of the ring is the device's when its owner bit is that of the lap.
+        // An entry of the ring was written by the device in this lap if its owner bit is that of the lap.
         let lap = (self.produced / self.depth) & 1;
         if is_wide && u32::from(op_own & 1) != lap {
             return Ok(Probe::Pending);
@@ -128,7 +128,7 @@ impl QpLayout {
                 let [.., vendor, syndrome] = cause;
                 Ok(Probe::Failed(u32::from(vendor) << 8 | u32::from(syndrome)))
             }
-            // What does not name the first WQE is not the probe's.
+            // An entry that does not name the first WQE is not the probe's.
             CqeOpcode::REQ if [counter_high, counter_low] == [0, 0] => Ok(Probe::Done),
             _ => Ok(Probe::Pending),
         }
@@ -159,7 +159,7 @@ mod tests {
         atomics: 0,
     };
 
-    /// What a CQ of these entries, of which each is its last 16 bytes, says about the probe.
+    /// Returns what a CQ with these entries says about the probe. Each entry is given by its last 16 bytes.
     fn seen(layout: &QpLayout, entries: &[[u8; 16]]) -> Probe {
         let look = layout.look_at_probe(|addr, out| {
             let at = usize::try_from(addr - layout.cqe_addr).unwrap();
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(of(entry([0, 0], 0, 0x01)), Probe::Done);
         assert_eq!(of(entry([0x81, 0x15], 0, 0xd0)), Probe::Failed(0x8115));
         assert_eq!(of(entry([0x00, 0x05], 0, 0xe0)), Probe::Failed(0x0005));
-        // No probe: another WQE, a kind of entry that sends do not have.
+        // These entries are of another WQE, or of a kind that sends do not have.
         for (counter, op_own) in [
             (1, 0x00),
             (0x100, 0x00),

@@ -1,5 +1,5 @@
-//! The shape of a QP: which threads post, how it is rung, where its queues lie and how they complete. Kernels get the same by the
-//! mode bits of [`QpContext`].
+//! The shape of a QP: which threads post, how the QP is rung, where its queues lie and how they complete. The mode bits of [`QpContext`]
+//! tell kernels the shape.
 
 use crate::abi::{
     MAX_DEPTH, MODE_CTA, MODE_EXCLUSIVE, MODE_HOST_QUEUES, MODE_MAILBOX, MODE_NO_RECORD,
@@ -13,19 +13,19 @@ use crate::verbs::limits::{
     CQE_BYTES, LINE_BYTES, LOG_MIN_DEPTH, RECORDS_BYTES, RECV_WQE_BYTES, in_range,
 };
 
-/// Deepest queue with a CQE per WQE. The 16-bit counter tells a poller that a CQE is out of reach only while it spans four rings.
-/// Beyond that the largest wide configuration of the posting model livelocks.
+/// The log2 of the deepest queue with a CQE for each WQE. The 16-bit counter shows a poller that a CQE is out of reach only while it spans
+/// four rings. With deeper queues the largest wide configuration of the posting model livelocks.
 const LOG_MAX_WIDE_DEPTH: u8 = 14;
 
 #[expect(clippy::cast_possible_truncation, reason = "at most 31")]
 const LOG_MAX_DEPTH: u8 = MAX_DEPTH.ilog2() as u8;
-/// Fewest receive WQEs: with them the send queue after begins on a line of its own.
+/// The log2 of the fewest receive WQEs. With so many, the send queue after them begins on a line of its own.
 const LOG_MIN_RECV_DEPTH: u8 = 4;
-/// Most receive WQEs: half the range of the receive counter.
+/// The log2 of the most receive WQEs: half the range of the receive counter.
 const LOG_MAX_RECV_DEPTH: u8 = 15;
 
 impl Doorbell {
-    /// The cheapest one that the device has and that needs no host thread.
+    /// Returns the cheapest way that the device has and that needs no host thread.
     #[must_use]
     pub fn by_capability(caps: &Caps) -> Self {
         if caps.send_dbr_mode_no_dbr_ext {
@@ -40,32 +40,32 @@ impl Doorbell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpConfig {
-    /// log2 of the send queue's length in WQEBBs: 8 to 15 (`abi::MIN_DEPTH` to `abi::MAX_DEPTH`), and at most the device's.
-    /// Default 10.
+    /// log2 of the send queue's length in WQEBBs: 8 to 15 (`abi::MIN_DEPTH` to `abi::MAX_DEPTH`), and at most the device's limit. Default
+    /// 10.
     pub log_depth: u8,
     /// The threads that post. Default any thread.
     pub sharing: Sharing,
-    /// How it is rung. Default by record and register.
+    /// How the QP is rung. Default by record and register.
     pub doorbell: Doorbell,
-    /// Where its queues lie. Default device memory.
+    /// Where the queues lie. Default device memory.
     pub queues: Queues,
     /// How sends complete. Default one collapsed entry.
     pub cq: CqKind,
-    /// log2 of the receive queue's length, 4 to 15: what writes with immediate of the peer consume. Default none.
+    /// log2 of the length of the receive queue, which the peer's writes with immediate consume, 4 to 15. Default none.
     pub log_recv_depth: Option<u8>,
-    /// Share one doorbell register with all QPs of the context that ask for it; the software HCA refuses. Default false.
+    /// True to share one doorbell register with all QPs of the context that ask for it; the software HCA refuses. Default false.
     pub share_doorbell_register: bool,
-    /// Ask for payload in order, where the device can be asked. Default true.
+    /// True to ask for payload in order, if the device has that setting. Default true.
     pub data_in_order: bool,
-    /// Count packets in the context's own counter set, where the device has sets; else the device's own counts them. Default
+    /// True to count packets in the context's own counter set, if the device has sets. Otherwise the device's own set counts them. Default
     /// true.
     pub own_counters: bool,
-    /// Port of a link aggregation group that packets leave by, from 1; with 0 the QPs take its ports in turn. Without a group, or
-    /// where its ports are found by a hash, only 0 is taken. Default 0.
+    /// Port of a link aggregation group by which packets leave, from 1. With 0 the QPs take the group's ports in turn. Only 0 is allowed
+    /// without a group, and for a group whose ports are found by a hash. Default 0.
     pub lag_port: u8,
-    /// Place of the QP among those to a peer on this device, by which ports are taken in turn. Default none: by the QP's number.
+    /// Number of the QP among the QPs to a peer on this device, by which ports are taken in turn. Default none: the QP's number counts.
     pub place: Option<u32>,
-    /// Partition key, by value. Default the first of the port.
+    /// Partition key, by value. Default the port's first key.
     pub pkey: Option<u16>,
 }
 
@@ -106,19 +106,19 @@ impl Default for QpConfig {
 }
 
 impl QpConfig {
-    /// Ring length in WQEBBs.
+    /// Returns the ring length in WQEBBs.
     #[must_use]
     pub fn depth(&self) -> u32 {
         1 << self.log_depth
     }
 
-    /// Receive WQEs; 0 without a receive queue.
+    /// Returns the number of receive WQEs; 0 without a receive queue.
     #[must_use]
     pub fn recv_depth(&self) -> u32 {
         self.log_recv_depth.map_or(0, |log| 1 << log)
     }
 
-    /// Bytes of control heap that a QP of this shape takes, alignment not counted: context and flags, and with
+    /// Returns the bytes of control heap that a QP of this shape takes, alignment not counted: context and flags, and with
     /// [`Queues::Device`] the queues.
     #[must_use]
     pub fn control_bytes(&self) -> u64 {
@@ -129,17 +129,17 @@ impl QpConfig {
         }
     }
 
-    /// Bytes of the heap in host memory that a QP of this shape takes, alignment not counted; 0 with [`Queues::Device`].
+    /// Returns the bytes of the heap in host memory that a QP of this shape takes, alignment not counted; 0 with [`Queues::Device`].
     #[must_use]
     pub fn host_bytes(&self) -> u64 {
         match self.queues {
             Queues::Device => 0,
-            // The CQE's line and the records, which else lie in the context.
+            // Includes the CQE's line and the records, which lie in the context with device queues.
             Queues::Host => self.queue_bytes() + RECORDS_BYTES,
         }
     }
 
-    /// Work queues and, where they have blocks of their own, completion queues.
+    /// Returns the bytes of the work queues and of completion queues that have blocks of their own.
     fn queue_bytes(&self) -> u64 {
         let (depth, recv_depth) = (u64::from(self.depth()), u64::from(self.recv_depth()));
         let wide = match self.cq {
@@ -153,7 +153,7 @@ impl QpConfig {
         depth * u64::from(WQEBB_BYTES) + wide + receive
     }
 
-    /// Bits of [`QpContext::mode`].
+    /// Returns the bits of [`QpContext::mode`].
     #[must_use]
     pub fn mode(&self) -> u32 {
         let sharing = match self.sharing {
@@ -177,7 +177,7 @@ impl QpConfig {
         sharing | doorbell | queues | cq
     }
 
-    /// Refuses what `device` cannot do.
+    /// Refuses a shape that `device` does not have.
     pub(in crate::verbs) fn check(&self, device: &str, caps: &Caps) -> Result<(), VerbsError> {
         let limit = caps.log_max_qp_sz.min(LOG_MAX_DEPTH);
         in_range("log_depth", self.log_depth, LOG_MIN_DEPTH, limit)?;
@@ -204,8 +204,8 @@ impl QpConfig {
         Ok(())
     }
 
-    /// Port of a link aggregation group by which packets of the QP with this number leave, as far as it is known. 0: the QP names
-    /// none.
+    /// Returns the port of a link aggregation group by which packets of the QP with this number leave, as far as that is known. 0: the QP
+    /// names no port.
     pub(in crate::verbs) fn lag_port_of(&self, caps: &Caps, qpn: Option<u32>) -> u8 {
         match (self.lag_port, self.place.or(qpn)) {
             (0, Some(turn)) => caps.lag_port_in_turn(turn),

@@ -1,11 +1,10 @@
-//! A CQ of many QPs, which one thread of this process reaps.
+//! A CQ of many QPs, whose entries one thread of this process reaps.
 //!
-//! It reports to the HCA how much it has consumed, so an overrun would be found. An overrun never happens by construction. Each
-//! QP takes a share of as many entries as it can post WQEs, since in error each of them completes, signalled or not.
+//! The thread reports to the HCA how much it has consumed, so the HCA would find an overrun. An overrun never happens by construction. Each
+//! QP takes a share of as many entries as it can post WQEs, since in error each WQE completes, signalled or not.
 //!
-//! A thread that wants to sleep arms the CQ, looks once more, and then waits for the channel. That look sees an entry that came
-//! before the arming, and a later one raises an event. Two CQs of one thread have one
-//! channel.
+//! A thread that wants to sleep arms the CQ, looks once more, and then waits for the channel. That look finds an entry that came before the
+//! arming, and a later entry raises an event. Two CQs of one thread share a channel.
 
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
@@ -24,20 +23,20 @@ use crate::verbs::memory::heap::{ControlBlock, ControlHeap};
 use crate::verbs::qp::cq::{Cq, CqPlace};
 use crate::verbs::uar::DoorbellRegister;
 
-/// Words of an entry.
+/// The number of words of an entry.
 const WORDS: usize = 8;
-/// The word whose second half is the immediate.
+/// The word of an entry whose second half is the immediate.
 const IMMEDIATE: usize = 4;
 const _: () = assert!(offset_of!(Cqe64, imm_inval_pkey) == 8 * IMMEDIATE + 4);
 const _: () = assert!(8 * WORDS as u64 == CQE_BYTES);
-/// `op_own` of an entry that the HCA has not written.
+/// The value of `op_own` in an entry that the HCA has not written.
 const INVALID: u64 = (CqeOpcode::INVALID.0 as u64) << 60;
-/// Bit of the sequence in an arm word.
+/// The lowest bit of the sequence in an arm word.
 const SEQUENCE_SHIFT: u32 = 28;
-/// Cookie of the one CQ of a channel.
+/// The cookie of the events of a CQ.
 const COOKIE: u64 = 1;
 
-/// What a CQ of many QPs is made of.
+/// The memory and the register of a CQ of many QPs.
 #[derive(Debug)]
 struct Memory {
     register: Arc<DoorbellRegister>,
@@ -45,27 +44,27 @@ struct Memory {
     record: ControlBlock,
 }
 
-/// A CQ of many QPs. The reaping thread counts what it has consumed; only one thread reaps.
+/// A CQ of many QPs. Only one thread reaps, and that thread counts what it has consumed.
 #[derive(Debug)]
 pub(crate) struct SharedCq {
     cq: Cq<Memory>,
     log_entries: u8,
-    /// Entries that QPs have a share of.
+    /// Number of entries in the shares of QPs.
     shared: AtomicU32,
-    /// Reports entries after an arming. Goes after the CQ.
+    /// The channel that reports entries after an arming. It is closed after the CQ.
     events: Arc<Events>,
 }
 
-/// What an entry says of a queue of a QP.
+/// A completion of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// The QP.
     pub(crate) qpn: u32,
     /// Which queue.
     pub(crate) queue: Queue,
-    /// Index of the WQE, of a send WQE that of its first WQEBB, modulo 2^16.
+    /// Index of the WQE, modulo 2^16. For a send WQE it is the index of its first WQEBB.
     pub(crate) index: u16,
-    /// `vendor_err_synd << 8 | syndrome` of a WQE that has failed.
+    /// `vendor_err_synd << 8 | syndrome` if the WQE has failed.
     pub(crate) failed: Option<u16>,
 }
 
@@ -79,11 +78,12 @@ pub(crate) enum Queue {
 }
 
 impl SharedCq {
-    /// Returns a CQ of `1 << log_entries` entries in the host memory of `heap`.
+    /// Creates a CQ of `1 << log_entries` entries in the host memory of `heap`.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::BadArgument`] for more entries than the device has, or a heap in device memory; else what failed.
+    /// [`VerbsError::BadArgument`] for more entries than the device has, or a heap in device memory; else the error of the step that
+    /// failed.
     pub(crate) fn create(
         heap: &Arc<ControlHeap>,
         log_entries: u8,
@@ -92,7 +92,7 @@ impl SharedCq {
         Self::create_with(heap, log_entries, Arc::new(events))
     }
 
-    /// As `create`, with the channel of this one.
+    /// Creates a CQ as `create` does, with the channel of this one.
     ///
     /// # Errors
     ///
@@ -149,11 +149,11 @@ impl SharedCq {
         }))
     }
 
-    /// Returns a share of `entries` entries.
+    /// Takes a share of `entries` entries.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::BadArgument`] if others have all but fewer, or for a QP of another device.
+    /// [`VerbsError::BadArgument`] if fewer entries are in no share, or for a QP of another device.
     pub(in crate::verbs) fn share(
         self: &Arc<Self>,
         context: &Arc<Context>,
@@ -185,13 +185,13 @@ impl SharedCq {
         }
     }
 
-    /// Returns whether so many entries are in no QP's share.
+    /// Returns whether at least `entries` entries are in no QP's share.
     pub(crate) fn has_room(&self, entries: u32) -> bool {
         let shared = self.shared.load(Ordering::Relaxed);
         entries <= (1 << self.log_entries) - shared
     }
 
-    /// Entry number `consumed`, if the HCA has written it.
+    /// Returns entry number `consumed`, if the HCA has written it.
     pub(crate) fn entry(&self, consumed: u32) -> Option<Entry> {
         let nth = (consumed & ((1 << self.log_entries) - 1)) as usize;
         let words = self.cq.memory().cqes.words();
@@ -228,21 +228,21 @@ impl SharedCq {
         })
     }
 
-    /// Reports to the HCA that the entries before number `consumed` may be written again.
+    /// Reports to the HCA that it may overwrite the entries before number `consumed`.
     pub(crate) fn consume(&self, consumed: u32) {
         let record = &self.cq.memory().record.words()[0];
         let [_, _, _, _, arm @ ..] = record.load(Ordering::Relaxed).to_le_bytes();
         record.store(record_word(consumed, arm), Ordering::Release);
     }
 
-    /// Lets the next entry from number `consumed` on raise an event; one that has been written already raises it too. `sequence`
-    /// counts armings.
+    /// Arms the CQ: the next entry from number `consumed` on raises an event, also if it has been written already. `sequence` counts
+    /// armings.
     pub(crate) fn arm(&self, consumed: u32, sequence: u32) {
         let memory = self.cq.memory();
         let word = (sequence & 3) << SEQUENCE_SHIFT | (consumed & cq_record::INDEX_MASK);
         let arm = word.to_be_bytes();
         memory.record.words()[0].store(record_word(consumed, arm), Ordering::Release);
-        // The record before the register.
+        // This orders the record before the register.
         fence(Ordering::SeqCst);
         let [a, b, c, d] = arm;
         let [e, f, g, h] = self.cq.cqn().to_be_bytes();
@@ -254,12 +254,12 @@ impl SharedCq {
         }
     }
 
-    /// Readable after an event.
+    /// Returns the descriptor of the channel, which is readable after an event.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.events.fd()
     }
 
-    /// Takes all events that wait. Each stands for one arming, so they are few.
+    /// Takes all events that wait. Each event stands for one arming, so they are few.
     ///
     /// # Errors
     ///
@@ -270,14 +270,14 @@ impl SharedCq {
     }
 }
 
-/// Both words of the record, of which the second is the arm word as it lies in memory.
+/// Returns both words of the record. The second is the arm word as it lies in memory.
 fn record_word(consumed: u32, arm: [u8; 4]) -> u64 {
     let [a, b, c, d] = (consumed & cq_record::INDEX_MASK).to_be_bytes();
     let [e, f, g, h] = arm;
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// The share of one QP in a CQ, given back when the QP is no more.
+/// The share of one QP in a CQ. Its drop gives the entries back.
 #[derive(Debug)]
 pub(in crate::verbs) struct CqShare {
     cq: Arc<SharedCq>,

@@ -1,4 +1,4 @@
-//! Queue pairs, one type per state.
+//! Queue pairs, with one type for each state.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -23,8 +23,8 @@ use crate::verbs::qp::shape::QpConfig;
 use crate::verbs::qp::shared_cq::SharedCq;
 use crate::verbs::uar::DoorbellRegister;
 
-/// States that software moves a QP through. `Err` is absent: the HCA enters it by itself, and the way out is [`Qp::reset`],
-/// which every state has.
+/// States into which software moves a QP. `Err` is absent: the HCA enters it by itself, and every state has [`Qp::reset`] as the way out of
+/// it.
 pub trait State: sealed::Sealed + Send + Sync + 'static {}
 
 macro_rules! states {
@@ -34,9 +34,9 @@ macro_rules! states {
 }
 
 states! {
-    /// Created, or reset after an error. Nothing runs; its memory may be written.
+    /// Created, or reset after an error. Nothing runs, and its memory may be written.
     Reset,
-    /// Has its rights.
+    /// Has granted the peer its rights.
     Init,
     /// Knows its peer and executes the peer's requests.
     Rtr,
@@ -44,8 +44,8 @@ states! {
     Rts,
 }
 
-/// An RC queue pair in state `S`, with CQs that no other QP shares, or in the engine a CQ of many. Dropping it destroys QP and
-/// CQs and gives its blocks back to the control heap; if the HCA refuses that, the blocks stay taken.
+/// An RC queue pair in state `S`. No other QP shares its CQs, except in the engine, where a CQ serves many QPs. Its drop destroys QP and
+/// CQs and gives its blocks back to the control heap. If the HCA refuses that, the blocks stay taken.
 ///
 /// A QP that is not ready cannot be asked to send:
 ///
@@ -72,17 +72,17 @@ impl<S: State> fmt::Debug for Qp<S> {
     }
 }
 
-/// A transition that failed, with the QP as it was.
+/// A transition that failed, with the QP in its old state.
 #[derive(Debug, thiserror::Error)]
 #[error("QP {:#x} stays in {}: {source}", .qp.qpn(), state_name::<S>())]
 pub struct TransitionError<S: State> {
-    /// The QP, unmoved.
+    /// The QP in its old state.
     pub qp: Qp<S>,
     /// The error of the command.
     pub source: VerbsError,
 }
 
-/// For callers that give the QP up: it is destroyed.
+/// For callers that give the QP up: the conversion destroys it.
 impl<S: State> From<Box<TransitionError<S>>> for VerbsError {
     fn from(error: Box<TransitionError<S>>) -> Self {
         error.source
@@ -93,30 +93,30 @@ impl<S: State> From<Box<TransitionError<S>>> for VerbsError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpStatus {
-    /// Its state, which may be `ERR` whatever the type says.
+    /// The QP's state, which may be `ERR` whatever the type says.
     pub state: QpState,
-    /// WQEBBs that the HCA has taken from the send queue, modulo 2^16.
+    /// Number of WQEBBs that the HCA has taken from the send queue, modulo 2^16.
     pub hw_sq_wqebb_counter: u16,
-    /// Number of the next packet sent.
+    /// Number of the next packet to send.
     pub next_send_psn: u32,
-    /// Number of the next packet expected.
+    /// Number of the next packet that the QP expects.
     pub next_rcv_psn: u32,
-    /// Options of enhanced connection establishment in force: before Ready To Receive those that it has, then those that both
-    /// ends have.
+    /// Options of enhanced connection establishment in force. Before Ready To Receive these are the options that the QP has, then those
+    /// that both ends have.
     pub ece: u32,
 }
 
 impl Qp<Reset> {
     /// Creates a QP and its CQs: one doorbell register, three to six blocks, two or three commands.
     ///
-    /// A control heap alone is a place for [`Queues::Device`](crate::verbs::Queues) without mailboxes. [`Qp::write_image`] writes the
-    /// bytes that the memory must hold before [`Qp::init`].
+    /// A control heap alone is enough for [`Queues::Device`](crate::verbs::Queues) without mailboxes. [`Qp::write_image`] writes the bytes
+    /// that the memory must hold before [`Qp::init`].
     ///
     /// # Errors
     ///
-    /// [`VerbsError::BadArgument`] for a shape that the device does not have, a heap of another context or a missing place. Also
-    /// [`VerbsError::Capability`] for a mode that the device lacks. Else the error of the step that failed, after everything that
-    /// was made has been taken down.
+    /// [`VerbsError::BadArgument`] for a shape that the device does not have, a heap of another context or a missing place.
+    /// [`VerbsError::Capability`] for a mode that the device lacks. Otherwise the error of the step that failed. After an error everything
+    /// that was made has been taken down.
     pub fn create<'a>(
         pd: &Arc<Pd>,
         places: impl Into<QpPlaces<'a>>,
@@ -125,8 +125,8 @@ impl Qp<Reset> {
         QpCore::create(pd, &places.into(), config).map(Self::of)
     }
 
-    /// Creates a QP that this process posts to, in the host memory of `heap`, and whose sends and receives complete in `cqs`. It is
-    /// one of [`Queues::Host`](crate::verbs::Queues) with a doorbell record, whatever else `config` says of that.
+    /// Creates a QP to which this process posts, in the host memory of `heap`, and whose sends and receives complete in `cqs`. Whatever
+    /// `config` says, the QP has [`Queues::Host`](crate::verbs::Queues) and a doorbell record.
     ///
     /// # Errors
     ///
@@ -140,12 +140,12 @@ impl Qp<Reset> {
         QpCore::create_on(pd, heap, cqs, config).map(Self::of)
     }
 
-    /// Writes everything that the QP's memory must hold before the QP leaves Reset. It writes host memory itself, and device
-    /// memory by `device`, which copies bytes to an address. No kernel uses the QP meanwhile.
+    /// Writes everything that the QP's memory must hold before the QP leaves Reset. It writes host memory itself, and device memory by
+    /// `device`, which copies bytes to an address. No kernel uses the QP meanwhile.
     ///
     /// # Errors
     ///
-    /// `device`'s.
+    /// The errors of `device`.
     ///
     /// # Panics
     ///
@@ -163,11 +163,11 @@ impl Qp<Reset> {
         Ok(())
     }
 
-    /// Reset to Init: grants the peer its rights.
+    /// Moves the QP from Reset to Init, which grants the peer its rights.
     ///
     /// # Errors
     ///
-    /// The QP back, with the HCA's answer.
+    /// The HCA's answer, with the QP in its old state.
     pub fn init(self) -> Result<Qp<Init>, Box<TransitionError<Reset>>> {
         let port = self.context().port();
         let change = port.pkey(self.config().pkey).map(|(pkey_index, _)| {
@@ -186,11 +186,11 @@ impl Qp<Reset> {
 }
 
 impl Qp<Init> {
-    /// Init to Ready To Receive: from here on the peer's requests are executed.
+    /// Moves the QP from Init to Ready To Receive. From then on it executes the peer's requests.
     ///
     /// # Errors
     ///
-    /// The QP back, with what is wrong with `path`, or the HCA's answer.
+    /// What is wrong with `path`, or the HCA's answer, with the QP in its old state.
     pub fn ready_to_receive(
         mut self,
         path: &PathAttr,
@@ -234,11 +234,11 @@ impl Qp<Init> {
 }
 
 impl Qp<Rtr> {
-    /// Ready To Receive to Ready To Send: from here on posted work is executed.
+    /// Moves the QP from Ready To Receive to Ready To Send. From then on it executes posted work.
     ///
     /// # Errors
     ///
-    /// The QP back, with what is wrong with `attr`, or the HCA's answer. It may be in Ready To Send then: [`Qp::reset`] leads out.
+    /// What is wrong with `attr`, or the HCA's answer, with the QP. It may be in Ready To Send then: [`Qp::reset`] leads out.
     pub fn ready_to_send(self, attr: &SendAttr) -> Result<Qp<Rts>, Box<TransitionError<Rtr>>> {
         let own = self.context().caps().log_max_ra_req_qp;
         let log_sra_max = attr.log_peer_reads.map_or(own, |theirs| own.min(theirs));
@@ -267,8 +267,8 @@ impl Qp<Rtr> {
 }
 
 impl Qp<Rts> {
-    /// Names the port of the bond once more: some firmware keeps the one of the way to Ready To Receive only until here
-    /// (NCCL #2315). A port that has its turn is not insisted on.
+    /// Names the port of the bond again (NCCL #2315): some firmware keeps the port named on the way to Ready To Receive only until here.
+    /// If the port was taken in turn, a refusal is no error.
     fn name_port_again(&self) -> Result<(), VerbsError> {
         let context = self.context();
         let is_named = self.config().lag_port != 0;
@@ -291,21 +291,21 @@ impl Qp<Rts> {
 }
 
 impl<S: State> Qp<S> {
-    /// Port of the link aggregation group that packets leave by; 0 where a QP names none.
+    /// Returns the port of the link aggregation group by which packets leave; 0 if the QP names no port.
     fn lag_port(&self) -> u32 {
         let caps = self.context().caps();
         self.config().lag_port_of(caps, Some(self.qpn())).into()
     }
 
-    /// Any state to Reset: the first step of a recovery. The HCA forgets all posted WQEs and counts from 0 again. Before the QP
-    /// leaves Reset its memory must hold [`QpLayout::image`] with a new base, made from its layout *after* this call. A wide CQ
-    /// and that of a receive queue go on where they were.
+    /// Moves the QP from any state to Reset, the first step of a recovery. The HCA forgets all posted WQEs and counts from 0 again. Before
+    /// the QP leaves Reset, its memory must hold [`QpLayout::image`] with a new base, made from the layout *after* this call. A wide CQ,
+    /// and the CQ of a receive queue, go on where they were.
     ///
-    /// A mailbox is not looked at any more when this returns.
+    /// When this returns, no thread looks at the QP's mailbox any more.
     ///
     /// # Errors
     ///
-    /// The QP back, with the HCA's answer. It may be in Reset then; calling again does no harm.
+    /// The HCA's answer, with the QP. It may be in Reset then; to call again does no harm.
     pub fn reset(mut self) -> Result<Qp<Reset>, Box<TransitionError<S>>> {
         let rings = self.blocks().mailbox().is_some_and(Mailbox::close);
         let done = self.core.modify(Opcode::TO_RST_QP, &Change::default());
@@ -321,8 +321,8 @@ impl<S: State> Qp<S> {
         }
     }
 
-    /// Any state but Reset to Err: nothing is sent, received or acknowledged any more, and all that was posted completes in
-    /// error. Returns when the HCA has done so; the way out is [`Qp::reset`].
+    /// Moves the QP from any state but Reset to Err: it sends, receives and acknowledges nothing any more, and everything that was posted
+    /// completes in error. Returns when the HCA has done so. [`Qp::reset`] is the way out.
     ///
     /// # Errors
     ///
@@ -331,7 +331,7 @@ impl<S: State> Qp<S> {
         self.core.modify(Opcode::TO_ERR_QP, &Change::default())
     }
 
-    /// Asks the HCA. A command of some hundred microseconds on silicon.
+    /// Asks the HCA for the QP's state. On silicon the command takes some hundred microseconds.
     ///
     /// # Errors
     ///
@@ -349,7 +349,8 @@ impl<S: State> Qp<S> {
         })
     }
 
-    /// Returns the whole context as the HCA has it (PRM "Queue Pair Context"): all its settings, and its counters. As [`Qp::query`].
+    /// Returns the whole context as the HCA has it (PRM "Queue Pair Context"), with all settings and counters. It takes as long as
+    /// [`Qp::query`].
     ///
     /// # Errors
     ///
@@ -358,20 +359,20 @@ impl<S: State> Qp<S> {
         Ok(*self.core.query()?.qpc())
     }
 
-    /// Destroys the QP, and returns whether that worked; a plain drop logs.
+    /// Destroys the QP, and returns an error if that failed. A plain drop only logs the error.
     ///
     /// # Errors
     ///
-    /// The kernel's answer; the QP's memory is then kept for ever.
+    /// The kernel's answer. The QP's memory is then kept for ever.
     pub fn destroy(self) -> Result<(), VerbsError> {
-        // The thread that rings would go on for a QP that stays.
+        // Otherwise the thread that rings would go on for a QP that the HCA refuses to destroy.
         if let Some(mailbox) = self.blocks().mailbox() {
             mailbox.close();
         }
         self.core.destroy()
     }
 
-    /// Lets `events`, of the same device, tell with this cookie when it fails.
+    /// Makes `events`, of the same device, report with this cookie when the QP fails.
     ///
     /// # Errors
     ///
@@ -380,50 +381,50 @@ impl<S: State> Qp<S> {
         self.core.subscribe(events, cookie)
     }
 
-    /// QP number, 24 bits.
+    /// Returns the QP number, 24 bits.
     #[must_use]
     pub fn qpn(&self) -> u32 {
         self.layout().qpn
     }
 
-    /// Where everything lies: the same for the life of the QP, through every reset, except how many completions its CQs held.
+    /// Returns the layout. It stays the same for the life of the QP, through every reset, except how many completions the CQs held.
     #[must_use]
     pub fn layout(&self) -> &QpLayout {
         self.core.layout()
     }
 
-    /// Options of enhanced connection establishment that the HCA has for it, each a bit; 0 if it knows none. For the peer's
+    /// Returns the options of enhanced connection establishment that the HCA has for the QP, each a bit; 0 if it knows none. For the peer's
     /// [`PathAttr::ece`].
     #[must_use]
     pub fn ece(&self) -> u32 {
         self.core.ece()
     }
 
-    /// Its shape.
+    /// Returns the shape of the QP.
     #[must_use]
     pub fn config(&self) -> &QpConfig {
         self.core.config()
     }
 
-    /// Bytes of control heap that it takes, those of a heap in host memory included.
+    /// Returns the bytes of control heap that the QP takes, those of a heap in host memory included.
     #[must_use]
     pub fn control_bytes(&self) -> u64 {
         self.blocks().bytes()
     }
 
-    /// Its doorbell register.
+    /// Returns the QP's doorbell register.
     #[must_use]
     pub fn doorbell(&self) -> &Arc<DoorbellRegister> {
         &self.blocks().register
     }
 
-    /// Returns the counter set that counts its packets; none if the device's own does.
+    /// Returns the counter set that counts the QP's packets. None if the device's own set counts them.
     #[must_use]
     pub fn counters(&self) -> Option<&Arc<CounterSet>> {
         self.blocks().counters.as_ref()
     }
 
-    /// Doorbells that the host has rung for it; none without a mailbox.
+    /// Returns the number of doorbells that the host has rung for the QP. None without a mailbox.
     #[must_use]
     pub fn mailbox_doorbells(&self) -> Option<u64> {
         self.blocks().mailbox().map(Mailbox::doorbells)
@@ -433,7 +434,7 @@ impl<S: State> Qp<S> {
         self.core.blocks()
     }
 
-    /// The peer may write, read and, where the device can, do atomics.
+    /// Returns the peer's rights: it may write, read and, if the device can, do atomics.
     fn rights(&self) -> Qpc {
         let caps = self.context().caps();
         Qpc::default()
@@ -465,7 +466,7 @@ impl<S: State> Qp<S> {
         }
     }
 
-    /// This QP, for a caller that knows the HCA to have moved it.
+    /// Returns this QP in state `T`, into which the caller knows the HCA to have moved it.
     fn into_state<T: State>(self) -> Qp<T> {
         Qp {
             core: self.core,
