@@ -1,8 +1,8 @@
-//! Contexts and domains that the application has made: what they are checked for, and how many are in use.
+//! Contexts and domains that the application has made: the checks of them, and the number of their uses.
 //!
-//! An object of libibverbs holds addresses of functions of its library and its provider, and lies in lists of them. So the
-//! libibverbs loaded here cannot use a context that another copy has opened. Such a copy is one that the application brings along
-//! or has linked statically.
+//! An object of libibverbs holds addresses of functions of its library and its provider, and lies in lists of that library. So the
+//! libibverbs loaded here cannot use a context that another copy has opened, such as a copy that the application brings along or has linked
+//! statically.
 
 // UNSAFETY: reads what an application hands over by address, and asks the loader to which file a function belongs.
 #![expect(unsafe_code, reason = "objects of libibverbs by address")]
@@ -19,15 +19,15 @@ use crate::sys::bindings::{ibv_context, ibv_device, ibv_pd};
 use crate::verbs::device::list::text;
 use crate::verbs::error::{CommandError, VerbsError};
 
-/// How many times this process uses the context or the domain of the application at `raw`, which [`Context::adopt`](crate::verbs::Context::adopt) or
-/// [`Pd::adopt`](crate::verbs::Pd::adopt) has taken. At 0 the application may close it. An object in it that the HCA would not end counts for
-/// ever.
+/// Returns how many times this process uses the application's context or domain at `raw`, which
+/// [`Context::adopt`](crate::verbs::Context::adopt) or [`Pd::adopt`](crate::verbs::Pd::adopt) has taken. At 0 the application may close it.
+/// An object in it that the HCA refuses to destroy counts for ever.
 #[must_use]
 pub fn adopted(raw: *const c_void) -> usize {
     in_use().get(&raw.addr()).copied().unwrap_or(0)
 }
 
-/// Number of uses, by address.
+/// Returns the number of uses, by address.
 fn in_use() -> MutexGuard<'static, BTreeMap<usize, usize>> {
     static IN_USE: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
     IN_USE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -37,7 +37,8 @@ fn in_use() -> MutexGuard<'static, BTreeMap<usize, usize>> {
 pub(in crate::verbs) struct Adoption(usize);
 
 impl Adoption {
-    /// The only use of a context: doorbell registers are shared out per [`Context`](crate::verbs::Context), so each context has one of them.
+    /// Notes the only use of a context. Doorbell registers are shared out for each [`Context`](crate::verbs::Context), so each context has
+    /// one `Context`.
     pub(in crate::verbs) fn of_context(
         raw: NonNull<ibv_context>,
         device: &str,
@@ -56,7 +57,7 @@ impl Adoption {
         }
     }
 
-    /// One more use of a domain.
+    /// Notes one more use of a domain.
     pub(in crate::verbs) fn of_domain(raw: NonNull<ibv_pd>) -> Self {
         let address = raw.as_ptr().addr();
         *in_use().entry(address).or_insert(0) += 1;
@@ -75,8 +76,8 @@ impl Drop for Adoption {
     }
 }
 
-/// The first fields of `struct ibv_context`. All releases of libibverbs since 1.1 have these fields, for programs that were
-/// compiled against its first header. The library that opens a context sets the two functions to its own.
+/// The first fields of `struct ibv_context`. All releases of libibverbs since 1.1 have these fields, for programs compiled against its
+/// first header. The library that opens a context sets the two functions to its own.
 #[repr(C)]
 struct ContextHead {
     device: *mut ibv_device,
@@ -90,7 +91,7 @@ struct DomainHead {
     context: *mut ibv_context,
 }
 
-/// A context and its device, after a look at whether `rdma` has opened it.
+/// Returns a context and its device, after a check that `rdma` has opened the context.
 ///
 /// # Safety
 ///
@@ -138,7 +139,7 @@ struct Library {
     path: String,
 }
 
-/// Returns the library that a function lies in.
+/// Returns the library in which a function lies.
 fn library_of(function: *const c_void) -> Option<Library> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: any address may be asked about; `info` is written during the call.
@@ -157,7 +158,7 @@ fn library_of(function: *const c_void) -> Option<Library> {
     })
 }
 
-/// Returns a command that never reached the HCA, of a context that this library has not opened, means that DevX is off.
+/// Returns the error that DevX is off, if `error` is of a command that never reached the HCA. The context was not opened by this library.
 pub(in crate::verbs) fn without_devx(error: VerbsError) -> VerbsError {
     match error {
         VerbsError::Command { device, source } if source.status == CommandError::NO_REPLY => {
@@ -172,7 +173,7 @@ pub(in crate::verbs) fn without_devx(error: VerbsError) -> VerbsError {
     }
 }
 
-/// Returns a domain of `context`, which is one of `device`.
+/// Returns the domain at `raw`, after a check that it belongs to `context`, which is a context of `device`.
 ///
 /// # Safety
 ///

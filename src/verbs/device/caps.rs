@@ -1,4 +1,4 @@
-//! What a device can do: QUERY_HCA_CAP, typed and checked.
+//! The capabilities of a device: QUERY_HCA_CAP, typed and checked.
 
 use std::ops::RangeInclusive;
 
@@ -13,69 +13,69 @@ use crate::verbs::device::port::LinkLayer;
 use crate::verbs::error::VerbsError;
 use crate::verbs::limits::LOG_MIN_DEPTH;
 
-/// Capabilities that the runtime uses. PRM "HCA Capabilities"; names are the manual's.
+/// Capabilities that the runtime uses. PRM "HCA Capabilities"; the names are the manual's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Caps {
-    /// log2 of the longest send queue, WQEBBs; 8 to 15.
+    /// log2 of the length of the longest send queue, in WQEBBs; 8 to 15.
     pub log_max_qp_sz: u8,
-    /// log2 of the number of QPs.
+    /// log2 of the largest number of QPs.
     pub log_max_qp: u8,
-    /// log2 of the longest message, bytes; at most 31.
+    /// log2 of the bytes of the longest message; at most 31.
     pub log_max_msg: u8,
-    /// log2 of outstanding reads and atomics of a QP as requester; at most 7, the range of the QP context.
+    /// log2 of the number of outstanding reads and atomics of a QP as requester; at most 7, the range of the QP context.
     pub log_max_ra_req_qp: u8,
-    /// As `log_max_ra_req_qp`, as responder.
+    /// log2 of the number of outstanding reads and atomics of a QP as responder; at most 7.
     pub log_max_ra_res_qp: u8,
-    /// Whether remote atomics of 8 bytes work: compare-and-swap and fetch-and-add.
+    /// True if remote atomics of 8 bytes work: compare-and-swap and fetch-and-add.
     pub atomics: bool,
-    /// Whether the masked forms of 8 bytes work too.
+    /// True if the masked atomics of 8 bytes work too.
     pub masked_atomics: bool,
-    /// Whether the masked forms of 4 bytes work.
+    /// True if the masked atomics of 4 bytes work.
     pub masked_atomics_of_4: bool,
-    /// Whether results of 8 bytes come in the order of the wire, big-endian, instead of the host's.
+    /// True if results of 8 bytes come in the order of the wire, big-endian, instead of the host's order.
     pub atomic_results_be: bool,
-    /// Whether a send queue can do without a doorbell record and be rung by software.
+    /// True if a send queue can do without a doorbell record and be rung by software.
     pub send_dbr_mode_no_dbr_ext: bool,
-    /// log2 of the longest send queue without a doorbell record, WQEBBs.
+    /// log2 of the length of the longest send queue without a doorbell record, in WQEBBs.
     pub log_max_send_dbr_less_qp_sq: u8,
-    /// log2 of the longest completion queue, entries.
+    /// log2 of the length of the longest completion queue, in entries.
     pub log_max_cq_sz: u8,
-    /// Source ports that a RoCEv2 QP may use; `None` if the device chooses, and on InfiniBand.
+    /// Source ports that a RoCEv2 QP may use. `None` if the device chooses, and on InfiniBand.
     pub udp_source_ports: Option<RangeInclusive<u16>>,
-    /// Ports of an active link aggregation group; 0 without one.
+    /// Number of ports of an active link aggregation group; 0 without a group.
     pub lag_ports: u8,
-    /// How a packet gets its port of the group; `None` without one.
+    /// How a packet gets its port of the group; `None` without a group.
     pub lag_mode: Option<LagMode>,
-    /// Whether the port of the group is named on the way to Ready To Receive.
+    /// True if a QP names its port of the group on the way to Ready To Receive.
     pub init2_lag_tx_port_affinity: bool,
-    /// Whether it may be named again in Ready To Send.
+    /// True if a QP may name the port again in Ready To Send.
     pub rts2rts_lag_tx_port_affinity: bool,
-    /// Whether QPs have options of enhanced connection establishment, which the other end must know to make use of.
+    /// True if QPs have options of enhanced connection establishment. The other end must know an option for it to be used.
     pub ece: bool,
-    /// Whether QPs can belong to a set of counters.
+    /// True if QPs can belong to a set of counters.
     pub counter_sets: bool,
-    /// Whether a QP may ask that payload is written in order; else the device always does so, or has no such setting.
+    /// True if a QP may ask that payload is written in order. Otherwise the device always does so, or has no such setting.
     pub qp_data_in_order: bool,
-    /// What its RC QPs promise about the order of data.
+    /// The order of data that the device's RC QPs guarantee.
     pub data_order: DataOrder,
-    /// Whether a QP can insist on data in order; ours then do, and `data_order` says so.
+    /// True if a QP can insist on data in order. This library's QPs then do, and `data_order` says so.
     pub dp_ordering_force: bool,
-    /// Most bytes of a send WQE.
+    /// Largest number of bytes of a send WQE.
     pub max_wqe_sz_sq: u16,
-    /// log2 of the longest list of an indirect key, entries.
+    /// log2 of the number of entries of the longest list of an indirect key.
     pub log_max_klm_list_size: u8,
-    /// log2 of the most bytes of a memory region; 0: the device does not say.
+    /// log2 of the largest number of bytes of a memory region; 0 if the device does not say.
     pub log_max_mrw_sz: u8,
 }
 
-/// How a packet gets its port of a link aggregation group. PRM "LAG Context", `port_select_mode`.
+/// The way in which a packet gets its port of a link aggregation group. PRM "LAG Context", `port_select_mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LagMode {
     /// Each queue names its port.
     QueueAffinity,
-    /// By a hash of its addresses and ports.
+    /// By a hash of the packet's addresses and ports.
     Hash,
     /// By the rules of one e-switch over all ports.
     Multiport,
@@ -105,21 +105,21 @@ impl std::fmt::Display for LagMode {
     }
 }
 
-/// What an RC QP promises about when what it writes is in the peer's memory. PRM "QP Ordering Semantics".
+/// The time at which an RC QP guarantees that written data is in the peer's memory. PRM "QP Ordering Semantics".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DataOrder {
-    /// In the order of the requests (IBTA).
+    /// Data arrives in the order of the requests (IBTA).
     InOrder,
-    /// Reads and writes overtake each other, atomics none of them (OOO_RW).
+    /// Reads and writes overtake each other, but nothing overtakes an atomic (OOO_RW).
     AtomicsOrdered,
-    /// When it has completed, and not before (OOO_ALL).
+    /// Data has arrived when its request has completed, and not before (OOO_ALL).
     FlushOnly,
 }
 
 impl DataOrder {
-    /// From `dp_ordering_ooo_rw_rc`, `dp_ordering_ooo_all_rc` and `dp_ordering_force`. A device that knows other orders than
-    /// IBTA, and does not let a QP insist on that one, is taken at the weakest of them.
+    /// Returns the order by `dp_ordering_ooo_rw_rc`, `dp_ordering_ooo_all_rc` and `dp_ordering_force`. If a device knows other orders than
+    /// IBTA, and lets no QP insist on that one, the weakest of its orders counts.
     fn of(ooo_rw: bool, ooo_all: bool, force: bool) -> Self {
         match (ooo_rw, ooo_all) {
             _ if force => Self::InOrder,
@@ -140,13 +140,13 @@ impl std::fmt::Display for DataOrder {
     }
 }
 
-/// What a field of the QP context can hold.
+/// The largest values of fields of the QP context.
 const LOG_SQ_LIMIT: u32 = 15;
 const LOG_RA_LIMIT: u32 = 7;
 
 impl Caps {
-    /// Most bytes of a memory region. PRM "HCA Capabilities", `log_max_mrw_sz`: what `ibv_query_device` calls `max_mr_size`, where
-    /// mlx5 drivers name no limit.
+    /// Returns the largest number of bytes of a memory region. PRM "HCA Capabilities", `log_max_mrw_sz`. This is the `max_mr_size` of
+    /// `ibv_query_device`, for which mlx5 drivers name no limit.
     #[must_use]
     pub fn max_mr_size(&self) -> u64 {
         match self.log_max_mrw_sz {
@@ -155,8 +155,8 @@ impl Caps {
         }
     }
 
-    /// Number of ports of the link aggregation group, of which each QP names one. 0 if no QP may name one: the device has no group,
-    /// or finds the port in another way ([`LagMode`]).
+    /// Returns the number of ports of the link aggregation group, of which each QP names one. 0 if no QP may name a port: the device has no
+    /// group, or finds the port in another way ([`LagMode`]).
     #[must_use]
     pub fn affinity_ports(&self) -> u8 {
         match self.lag_mode {
@@ -165,14 +165,14 @@ impl Caps {
         }
     }
 
-    /// Returns the port, from 1 on, that has its turn with this number; 0: QPs name none.
+    /// Returns the port, from 1 on, of QP number `number`, if QPs take the ports in turn. 0: QPs name no port.
     pub(in crate::verbs) fn lag_port_in_turn(&self, number: u32) -> u8 {
         let turn = number.checked_rem(self.affinity_ports().into());
         turn.and_then(|turn| u8::try_from(1 + turn).ok())
             .unwrap_or(0)
     }
 
-    /// Reads and checks, for a port with this link layer.
+    /// Reads and checks the capabilities, for a port with this link layer.
     pub(in crate::verbs) fn query(
         device: &OpenDevice,
         link_layer: LinkLayer,
@@ -242,7 +242,7 @@ impl Caps {
             (self.masked_atomics, ATOMIC_MASKED_64),
             (self.atomic_results_be, ATOMIC_RESULT_BE),
         ];
-        // Without rae and atomic_mode, which go by the plain forms, the peer would refuse the masked ones too.
+        // rae and atomic_mode follow from the plain atomics. Without them the peer would refuse the masked atomics too.
         let any = if self.atomics { u32::MAX } else { 0 };
         bits.iter()
             .filter(|(has, _)| *has)
@@ -251,7 +251,7 @@ impl Caps {
     }
 }
 
-/// Refuses a device that lacks what no QP does without.
+/// Refuses a device without a capability that every QP needs.
 fn check_needed(
     device: &OpenDevice,
     general: &CmdHcaCap,
@@ -277,7 +277,7 @@ fn check_needed(
     Ok(())
 }
 
-/// Returns the mode of the link aggregation group that the ports of the device are now.
+/// Returns the mode of the link aggregation group that the device's ports form now, if they form one.
 fn lag_mode(device: &OpenDevice, general: &CmdHcaCap) -> Result<Option<LagMode>, VerbsError> {
     if general.lag_master() == 0 {
         return Ok(None);
@@ -312,7 +312,7 @@ fn narrow(value: u32) -> u8 {
 pub(in crate::verbs) mod tests {
     use super::*;
 
-    /// Returns what a small device can do.
+    /// Returns the capabilities of a small device.
     pub(crate) fn caps() -> Caps {
         Caps {
             log_max_qp_sz: 12,

@@ -1,4 +1,4 @@
-//! DevX commands, and what replies say.
+//! DevX commands, and the checks of their replies.
 
 // UNSAFETY: calls into libmlx5 with buffers of this process.
 #![expect(unsafe_code, reason = "DevX calls into libmlx5")]
@@ -9,14 +9,14 @@ use mlx5_prm::cmd::{CmdOut, Opcode, Status};
 use crate::verbs::device::open::OpenDevice;
 use crate::verbs::error::{CommandError, VerbsError};
 
-/// A reply buffer that shows if the HCA does not write it.
+/// Returns a reply buffer filled with 0xff, so that it shows if the HCA does not write it.
 pub(in crate::verbs) fn unwritten<Out: Pod>() -> Out {
     let mut out = Out::zeroed();
     bytemuck::bytes_of_mut(&mut out).fill(0xff);
     out
 }
 
-/// Success only if the call returned 0 *and* the reply says so.
+/// Returns success only if the call returned 0 *and* the reply reports success.
 pub(in crate::verbs) fn check(input: &[u8], errno: i32, output: &[u8]) -> Result<(), CommandError> {
     if errno == 0 && CmdOut::from_prefix(output).result() == Status::OK {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The GID table of a port: which addresses it has, and from which of them packets go.
+//! The GID table of a port: the port's addresses, and the choice of the address from which packets go.
 
 // UNSAFETY: reads the GID table through libibverbs.
 #![expect(unsafe_code, reason = "calls into libibverbs")]
@@ -13,15 +13,15 @@ use crate::verbs::device::port::{LinkLayer, PortInfo};
 use crate::verbs::error::VerbsError;
 use crate::verbs::gid::Gid;
 
-/// One entry of a port's GID table.
+/// An entry of a port's GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GidEntry {
-    /// Index in the table; packets name their source by it.
+    /// Index in the table, by which packets name their source.
     pub index: u32,
     /// The 128 bits by which packets name this entry.
     pub gid: Gid,
-    /// Whether packets from it are RoCEv2, that is UDP.
+    /// True if packets from this entry are RoCEv2, that is UDP.
     pub roce_v2: bool,
 }
 
@@ -50,7 +50,7 @@ impl GidEntry {
             )
         };
         let Ok(count) = usize::try_from(count) else {
-            // Negative: minus errno.
+            // A negative result is minus errno.
             let errno = i32::try_from(-count).unwrap_or(libc::EIO);
             return Err(device.failed("ibv_query_gid_table", errno));
         };
@@ -59,7 +59,7 @@ impl GidEntry {
         Ok(entries.iter().map(Self::from_entry).collect())
     }
 
-    /// See [`Context::own_gid`](crate::verbs::Context::own_gid).
+    /// Chooses the entry of [`Context::own_gid`](crate::verbs::Context::own_gid).
     pub(in crate::verbs) fn choose(entries: &[Self], link_layer: LinkLayer) -> Option<Self> {
         let is_usable = |entry: &&Self| entry.roce_v2 || link_layer == LinkLayer::InfiniBand;
         let usable = entries.iter().filter(is_usable);
@@ -73,7 +73,7 @@ impl GidEntry {
         usable.min_by_key(key).copied()
     }
 
-    /// The RoCEv2 entry from which packets reach `remote`: of its address family, since a packet has one.
+    /// Returns the RoCEv2 entry from which packets reach `remote`. It is of the same address family, since a packet has only one family.
     pub(in crate::verbs) fn towards(entries: &[Self], remote: &Gid) -> Option<Self> {
         let is_ipv4 = remote.ipv4().is_some();
         let same = entries
@@ -83,8 +83,8 @@ impl GidEntry {
         Self::choose(&same, LinkLayer::Ethernet)
     }
 
-    /// Returns the best entry that `choice` allows; none if it allows all. libibverbs knows a network interface by its number, sysfs by its
-    /// name.
+    /// Returns the best entry that `choice` allows. None if it allows all entries. libibverbs knows a network interface by its number,
+    /// sysfs by its name.
     pub(in crate::verbs) fn named(
         entries: &[Self],
         choice: &GidChoice,
@@ -225,7 +225,7 @@ mod tests {
         ] {
             assert_eq!(named(text).unwrap().index, index, "{text}");
         }
-        // An index of RoCE v1, an unused index, and addresses that the table lacks.
+        // These are an index of RoCE v1, an unused index, and addresses that the table lacks.
         for text in ["2", "4", "10.2.0.0/16", "ens5", "fd00::/8"] {
             let error = named(text).unwrap_err().to_string();
             let table = "0 fe80::1 (RoCE v1, ens3); 1 fe80::1 (RoCE v2, ens3); 2 ::ffff:10.0.0.1 (RoCE v1, ens3)";

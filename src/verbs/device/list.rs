@@ -1,4 +1,4 @@
-//! The RDMA devices of the machine, and the choice of one.
+//! The RDMA devices of the machine, and the choice of a device.
 
 // UNSAFETY: walks the device list of libibverbs.
 #![expect(unsafe_code, reason = "calls into libibverbs and libmlx5")]
@@ -13,19 +13,19 @@ use crate::sys::{MissingFunction, Rdma};
 use crate::topology::{Machine, RdmaDevice, RdmaPort, Reason, Wish, sysfs_text};
 use crate::verbs::error::{VerbsError, last_errno};
 
-/// One RDMA device, as the list shows it.
+/// An RDMA device, as the list shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// Kernel name, `mlx5_0`.
+    /// Name that the kernel gives the device, for example `mlx5_0`.
     pub name: String,
-    /// Whether libmlx5 drives it.
+    /// True if libmlx5 drives the device.
     pub mlx5: bool,
-    /// `board_id` of sysfs; empty without one.
+    /// Content of `board_id` in sysfs; empty without that file.
     pub board: String,
-    /// `fw_ver` of sysfs; empty without one.
+    /// Content of `fw_ver` in sysfs; empty without that file.
     pub firmware: String,
-    /// Its folder of sysfs.
+    /// The folder of the device in sysfs.
     pub(in crate::verbs) path: PathBuf,
 }
 
@@ -64,13 +64,13 @@ impl DeviceInfo {
         })
     }
 
-    /// Returns whether this is the software HCA.
+    /// Returns whether the device is the software HCA.
     #[must_use]
     pub fn is_soft(&self) -> bool {
         self.board.starts_with("SOFTHCA")
     }
 
-    /// Returns the NUMA node that it is on, where the system says it.
+    /// Returns the NUMA node of the device, if the system names it.
     #[must_use]
     pub fn numa_node(&self) -> Option<u32> {
         let text = sysfs_text(&self.path.join("device/numa_node"))
@@ -79,14 +79,14 @@ impl DeviceInfo {
         text.trim().parse().ok()
     }
 
-    /// Returns the CPUs near it, as the system lists them, where it does.
+    /// Returns the CPUs near the device, as the system lists them, if it does.
     pub(crate) fn local_cpus(&self) -> Option<String> {
         sysfs_text(&self.path.join("device/local_cpulist"))
             .ok()
             .flatten()
     }
 
-    /// Returns the network interface of a GID of a port, where sysfs says it.
+    /// Returns the network interface of a GID of a port, if sysfs names it.
     pub(in crate::verbs) fn interface(&self, port: u8, gid_index: u32) -> Option<String> {
         let file = format!("ports/{port}/gid_attrs/ndevs/{gid_index}");
         let text = sysfs_text(&self.path.join(file)).ok().flatten()?;
@@ -94,7 +94,8 @@ impl DeviceInfo {
         (!name.is_empty()).then(|| name.to_owned())
     }
 
-    /// Returns the first `length` partition keys of a port; 0 for one that sysfs does not show. Where `ibv_query_pkey(3)` looks.
+    /// Returns the first `length` partition keys of a port, from the files that `ibv_query_pkey(3)` reads. A key that sysfs does not show
+    /// is 0.
     pub(in crate::verbs) fn pkeys(&self, port: u8, length: u16) -> Vec<u16> {
         let table = self.path.join(format!("ports/{port}/pkeys"));
         let key = |index: u16| -> Option<u16> {
@@ -105,11 +106,11 @@ impl DeviceInfo {
     }
 }
 
-/// Which device to open.
+/// The choice of the device to open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceSelector {
-    /// A device that DevX can drive and that has an active port. Its link layer is that of the machine's fastest port. Among
-    /// several the fastest one, then the first by name.
+    /// A device that DevX can drive and that has an active port. Its link layer is that of the machine's fastest port. Among several such
+    /// devices it is the fastest, then the first by name.
     #[default]
     Auto,
     /// The device of this name.
@@ -125,11 +126,11 @@ impl fmt::Display for DeviceSelector {
     }
 }
 
-/// All RDMA devices of this machine, mlx5 or not, in the order of libibverbs.
+/// Returns all RDMA devices of this machine, mlx5 or not, in the order of libibverbs.
 ///
 /// # Errors
 ///
-/// [`VerbsError::Load`] without libmlx5, [`VerbsError::Call`] if the list cannot be had.
+/// [`VerbsError::Load`] without libmlx5, [`VerbsError::Call`] if libibverbs cannot make the list.
 pub fn device_list() -> Result<Vec<DeviceInfo>, VerbsError> {
     let list = DeviceList::new(Rdma::load()?)?;
     Ok(list
@@ -139,7 +140,8 @@ pub fn device_list() -> Result<Vec<DeviceInfo>, VerbsError> {
         .collect())
 }
 
-/// Functions that the installed libibverbs and libmlx5 are too old for, and without which the runtime works in another way.
+/// Returns functions that the installed libibverbs and libmlx5 lack because they are too old. The runtime works without them, in another
+/// way.
 ///
 /// # Errors
 ///
@@ -148,10 +150,10 @@ pub fn missing_functions() -> Result<Vec<MissingFunction>, VerbsError> {
     Ok(Rdma::load()?.missing())
 }
 
-/// The list of libibverbs, which must be freed after the devices wanted have been opened.
+/// The device list of libibverbs. It must be freed after the wanted devices have been opened.
 pub(in crate::verbs) struct DeviceList {
     rdma: &'static Rdma,
-    /// None if the system has no InfiniBand at all.
+    /// The list. None if the system has no InfiniBand at all.
     list: Option<NonNull<*mut ibv_device>>,
     count: usize,
 }
@@ -167,7 +169,7 @@ impl DeviceList {
                 list: Some(list),
                 count,
             }),
-            // No InfiniBand in this kernel: no device, which is an answer and not a failure.
+            // If this kernel has no InfiniBand, the list is empty. That is an answer and no failure.
             (None, _) if last_errno() == libc::ENOSYS => Ok(Self {
                 rdma,
                 list: None,
@@ -192,7 +194,7 @@ impl DeviceList {
             .collect()
     }
 
-    /// All devices: in the order of the list, or with the best one first.
+    /// Returns all devices, in the order of the list or with the best device first.
     pub(in crate::verbs) fn in_order(
         &self,
         best_first: bool,
@@ -240,7 +242,7 @@ impl Drop for DeviceList {
     }
 }
 
-/// The string in a fixed array, up to its NUL or its end.
+/// Returns the string in a fixed array, up to its NUL or its end.
 pub(in crate::verbs) fn text(array: &[c_char]) -> String {
     let bytes: &[u8] = bytemuck::cast_slice(array);
     CStr::from_bytes_until_nul(bytes)

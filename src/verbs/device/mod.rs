@@ -1,4 +1,4 @@
-//! A device as it is: the list, the open device, its commands, and what it says of itself.
+//! A device: the list of devices, an open device, its commands, and what it says of itself.
 
 pub(in crate::verbs) mod adopt;
 pub(in crate::verbs) mod caps;

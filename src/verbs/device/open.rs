@@ -1,4 +1,4 @@
-//! The context of libibverbs that everything of a device is made through.
+//! The context of libibverbs through which everything of a device is made.
 
 // UNSAFETY: calls into libibverbs and libmlx5 with the device's context.
 #![expect(unsafe_code, reason = "calls into libibverbs and libmlx5")]
@@ -14,14 +14,14 @@ use crate::sys::bindings::{
 use crate::verbs::device::adopt::Adoption;
 use crate::verbs::error::{CommandError, VerbsError, last_errno};
 
-/// The context of libibverbs; closed when dropped, unless the application closes it.
+/// The context of libibverbs. Its drop closes the context, unless the application closes it.
 pub(in crate::verbs) struct OpenDevice {
     rdma: &'static Rdma,
     raw: NonNull<ibv_context>,
-    /// None: it was opened here.
+    /// The use of the application's context. None if the context was opened here.
     adoption: Option<Adoption>,
     name: String,
-    /// Commands to the HCA so far.
+    /// Number of commands to the HCA so far.
     commands: AtomicU64,
 }
 
@@ -53,7 +53,7 @@ impl OpenDevice {
         Ok(Self::of(rdma, raw, None, name))
     }
 
-    /// Takes a context that the application has opened, and closes.
+    /// Takes a context that the application has opened, and that the application closes.
     pub(in crate::verbs) fn adopt(
         rdma: &'static Rdma,
         raw: NonNull<ibv_context>,
@@ -90,17 +90,17 @@ impl OpenDevice {
         self.raw.as_ptr()
     }
 
-    /// Takes down that a command goes to the HCA now, whatever it says.
+    /// Counts a command that goes to the HCA now, whatever the answer is.
     pub(in crate::verbs) fn count_command(&self) {
         self.commands.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Commands so far.
+    /// Returns the number of commands so far.
     pub(in crate::verbs) fn commands(&self) -> u64 {
         self.commands.load(Ordering::Relaxed)
     }
 
-    /// Number of the event queue that CQs are created on; the runtime never arms one, so it stays silent.
+    /// Returns the number of the event queue on which CQs are created.
     pub(in crate::verbs) fn event_queue(&self) -> Result<u32, VerbsError> {
         let mut eqn = u32::MAX;
         // SAFETY: the context is open, and `eqn` lives through the call.
@@ -112,15 +112,16 @@ impl OpenDevice {
         }
     }
 
-    /// Something is left on the device that the HCA would not end. An application that has handed its context over keeps it: the
-    /// context stays counted. The kernel ends what is left on one that was opened here when that is closed.
+    /// Notes that an object is left on the device that the HCA refuses to destroy. If the application has handed the context over, it
+    /// counts as used for ever, so the application keeps it open. If the context was opened here, the kernel ends the object when the
+    /// context is closed.
     pub(in crate::verbs) fn keep_adopted(self: &Arc<Self>) {
         if self.adoption.is_some() {
             std::mem::forget(Arc::clone(self));
         }
     }
 
-    /// Returns a failed call of libibverbs on this device.
+    /// Returns the error of a failed call of libibverbs on this device.
     pub(in crate::verbs) fn failed(&self, call: &'static str, errno: i32) -> VerbsError {
         VerbsError::Call {
             call,
@@ -130,7 +131,7 @@ impl OpenDevice {
         }
     }
 
-    /// Returns a refused command of this device.
+    /// Returns the error of a refused command of this device.
     pub(in crate::verbs) fn refused(&self, source: CommandError) -> VerbsError {
         VerbsError::Command {
             device: self.name.clone(),
@@ -138,7 +139,7 @@ impl OpenDevice {
         }
     }
 
-    /// Returns a reply of this device that cannot be.
+    /// Returns the error of an impossible reply of this device.
     pub(in crate::verbs) fn bad_reply(
         &self,
         what: &'static str,
@@ -153,7 +154,7 @@ impl OpenDevice {
         }
     }
 
-    /// Something that the device lacks.
+    /// Returns the error of a capability that the device lacks.
     pub(in crate::verbs) fn lacks(
         &self,
         what: &'static str,

@@ -14,7 +14,7 @@ use crate::verbs::device::open::OpenDevice;
 use crate::verbs::error::VerbsError;
 use crate::verbs::limits::UNICAST_LIDS;
 
-/// Most bytes of payload in one packet. The values are those of the QP context.
+/// The largest payload of a packet. The values are those of the QP context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Mtu {
@@ -31,13 +31,13 @@ pub enum Mtu {
 }
 
 impl Mtu {
-    /// Number of bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         128 << self as u32
     }
 
-    /// The MTU with this value in a QP context.
+    /// Returns the MTU with this value in a QP context.
     #[must_use]
     pub(crate) const fn from_code(code: u32) -> Option<Self> {
         match code {
@@ -57,32 +57,32 @@ impl fmt::Display for Mtu {
     }
 }
 
-/// The port at the time when its device was opened: active.
+/// The active port, with its properties at the time when the device was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PortInfo {
     /// Port number, from 1.
     pub number: u8,
-    /// What carries its packets.
+    /// The link layer that carries the port's packets.
     pub link_layer: LinkLayer,
-    /// Its first LID, whose lowest `lmc` bits are 0; 0 on Ethernet.
+    /// The port's first LID, whose lowest `lmc` bits are 0; 0 on Ethernet.
     pub lid: u16,
-    /// log2 of the number of its LIDs, 0 to 7.
+    /// log2 of the number of the port's LIDs, 0 to 7.
     pub lmc: u8,
-    /// Whether every packet needs a GRH. On Ethernet every packet has the addresses of one.
+    /// True if every packet needs a GRH. On Ethernet every packet has the addresses of a GRH.
     pub grh_required: bool,
-    /// Bits per second / 10^6 of all lanes together; 0 if the codes of width and speed are none that is known.
+    /// Megabits per second of all lanes together; 0 if the codes of width and speed are unknown.
     pub speed_mbps: u32,
-    /// Partition keys by index. On Ethernet the one that every port has.
+    /// Partition keys by index. On Ethernet the key that every port has.
     pub pkeys: Vec<u16>,
-    /// Largest MTU that the link carries now.
+    /// The largest MTU that the link carries now.
     pub active_mtu: Mtu,
-    /// Length of the GID table, valid entries or not.
+    /// Length of the GID table, valid or not.
     pub gid_table_length: usize,
 }
 
 impl PortInfo {
-    /// Asks for port `number` of the device, which the list shows as `info`.
+    /// Reads port `number` of the device, which the list shows as `info`.
     pub(in crate::verbs) fn query(
         device: &OpenDevice,
         info: &DeviceInfo,
@@ -95,9 +95,9 @@ impl PortInfo {
         Self::check(device, info, number, &attr)
     }
 
-    /// Returns what the device says of a port, or an errno.
+    /// Returns the port's attributes from the device, or an errno.
     fn ask(device: &OpenDevice, number: u8) -> Result<ibv_port_attr, i32> {
-        // The exported function fills the fields up to `flags` of a buffer that may be longer; none after it is used.
+        // The exported function fills the fields up to `flags` of a buffer that may be longer. No field after `flags` is used.
         let mut attr = std::mem::MaybeUninit::<ibv_port_attr>::zeroed();
         // SAFETY: the context is open; the buffer is at least as long as what the function writes.
         let errno = unsafe {
@@ -112,14 +112,15 @@ impl PortInfo {
         }
     }
 
-    /// Entries of the GID tables of all ports of a device. libibverbs lists those of all, and refuses a list that is too short.
+    /// Returns the number of entries of the GID tables of all ports. libibverbs lists the entries of all ports, and refuses a buffer that
+    /// is too short.
     pub(in crate::verbs) fn gids_of_all(device: &OpenDevice) -> usize {
         let ports = (1..=u8::MAX).map_while(|port| Self::ask(device, port).ok());
         let lengths = ports.map(|attr| usize::try_from(attr.gid_tbl_len).unwrap_or(MAX_GIDS));
         lengths.map(|length| length.min(MAX_GIDS)).sum()
     }
 
-    /// Returns why the device says nothing of port `number`: it may have fewer ports.
+    /// Returns why the device says nothing about port `number`: it may have fewer ports.
     fn missing(device: &OpenDevice, info: &DeviceInfo, number: u8, errno: i32) -> VerbsError {
         let answers = |port: &u8| Self::ask(device, *port).is_ok();
         match (1..number).take_while(answers).last() {
@@ -135,12 +136,12 @@ impl PortInfo {
         }
     }
 
-    /// Index and value of the partition key `wanted`; without one, of the first. A key of which the port is a full member comes
-    /// before the same of which it is a limited one.
+    /// Returns index and value of the partition key `wanted`; without `wanted`, of the port's first key. If the port has the key both as a
+    /// full and as a limited member, the full membership counts.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::BadArgument`] with the table, if it has no such key.
+    /// [`VerbsError::BadArgument`] with the table, if the port has no such key.
     pub fn pkey(&self, wanted: Option<u16>) -> Result<(u16, u16), VerbsError> {
         let table = || {
             (0u16..)
@@ -166,11 +167,11 @@ impl PortInfo {
         })
     }
 
-    /// Returns the LID with these path bits. Ports of Ethernet have none.
+    /// Returns the LID with these path bits. Ports of Ethernet have no path bits.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::BadArgument`] for bits that the port's LMC does not leave to it.
+    /// [`VerbsError::BadArgument`] for path bits that the port's LMC does not allow.
     pub fn lid_with(&self, path_bits: u8) -> Result<u16, VerbsError> {
         let most = (1u16 << self.lmc) - 1;
         match self.link_layer {
@@ -230,19 +231,19 @@ impl PortInfo {
     }
 }
 
-/// Longest GID table that is believed.
+/// The length of the longest GID table that this library accepts from a device.
 const MAX_GIDS: usize = 1 << 16;
 
-/// The membership bit of a partition key: a port with it clear talks to ports with it set only. IBTA, "Partition Keys".
+/// The membership bit of a partition key. A port without the bit talks only to ports with it. IBTA, "Partition Keys".
 pub(crate) const FULL_MEMBER: u16 = 0x8000;
 
-/// The partition key that every port of Ethernet has, and most of InfiniBand.
+/// The partition key of every port of Ethernet, and of most ports of InfiniBand.
 const DEFAULT_PKEY: u16 = 0xffff;
 
 /// `IBV_QPF_GRH_REQUIRED` of `ibv_port_attr::flags`.
 const GRH_REQUIRED: u8 = 1;
 
-/// Returns what a port must be, and what keeps it from that.
+/// Returns what a port must be, with a question about what may keep it from that.
 fn active(info: &DeviceInfo, number: u8, link_layer: LinkLayer) -> String {
     let port = format!("4 (active): is the cable of port {number} in");
     match (link_layer, info.interface(number, 0)) {
@@ -255,7 +256,7 @@ fn active(info: &DeviceInfo, number: u8, link_layer: LinkLayer) -> String {
 }
 
 /// Returns the speed of a link with these codes. IBTA, "PortInfo": LinkWidthActive, LinkSpeedActive and LinkSpeedExtActive, as
-/// `ibv_query_port` has them.
+/// `ibv_query_port` returns them.
 fn speed_mbps(width: u8, speed: u8) -> u32 {
     let lanes = match width {
         1 => 1,

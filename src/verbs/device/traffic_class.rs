@@ -1,4 +1,4 @@
-//! The traffic class of packets for which the caller names none. QPs of DevX do not inherit that of the kernel.
+//! The traffic class of packets for which the caller names none. QPs of DevX do not inherit the kernel's traffic class.
 
 use std::fmt;
 use std::fs::File;
@@ -7,22 +7,22 @@ use std::path::Path;
 
 use crate::verbs::device::list::DeviceInfo;
 
-/// Where the RDMA-CM keeps its defaults.
+/// The folder in which the RDMA-CM keeps its defaults.
 const RDMA_CM: &str = "/sys/kernel/config/rdma_cm";
-/// No file that is read here is longer.
+/// The number of bytes after which a file read here is cut off: these files are shorter.
 const LONGEST: u64 = 4096;
 
-/// A traffic class, and where it comes from.
+/// A traffic class and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TrafficClass {
     /// IP traffic class; its upper six bits are the DSCP.
     pub value: u8,
-    /// Where it comes from.
+    /// The source of the value.
     pub from: TrafficClassFrom,
 }
 
-/// Where a traffic class comes from.
+/// The source of a traffic class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrafficClassFrom {
@@ -32,7 +32,7 @@ pub enum TrafficClassFrom {
     Sysfs,
     /// `default_roce_tos` of the RDMA-CM in configfs.
     RdmaCm,
-    /// Neither is set.
+    /// No source sets a class.
     Default,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for TrafficClass {
     }
 }
 
-/// Returns the traffic class of packets of this port: `wanted`, else what the system has set for the port, else 0.
+/// Returns the traffic class of packets of this port: `wanted`, or else the class that the system has set for the port, or else 0.
 pub(in crate::verbs) fn of_port(wanted: Option<u8>, info: &DeviceInfo, port: u8) -> TrafficClass {
     choose(wanted, &info.path, Path::new(RDMA_CM), &info.name, port)
 }
@@ -67,7 +67,7 @@ fn choose(wanted: Option<u8>, device: &Path, rdma_cm: &Path, name: &str, port: u
         .unwrap_or(of(0, TrafficClassFrom::Default))
 }
 
-/// Returns the class for all packets, from `Global tclass=106`: NVIDIA's driver writes rules for single peers after it.
+/// Returns the class for all packets from the line `Global tclass=106`. NVIDIA's driver writes rules for single peers after that line.
 fn global_class(text: &str) -> Option<u8> {
     let line = text
         .lines()

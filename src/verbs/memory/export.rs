@@ -1,7 +1,7 @@
-//! The export ladder: how the HCA gets at memory.
+//! The export ladder: ways in which the HCA reaches memory.
 //!
-//! The owner of memory offers what it has: dmabufs, the best first, and the address. Each rung is tried in turn, and refused ones
-//! are kept with the reason. So a report can say on which rung memory stands and why not on a better one.
+//! The owner of memory offers the ways that it has: dmabufs, the best first, and the address. Each rung is tried in turn, and refused rungs
+//! are kept with the reason. So a report can say on which rung memory stands, and why not on a better one.
 //!
 //! | rung | is |
 //! |---|---|
@@ -16,19 +16,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::verbs::error::VerbsError;
 use crate::verbs::rung::Rung;
 
-/// Memory as its owner exports it: `offset` bytes into this dmabuf lies the first byte.
+/// Memory as its owner exports it. The first byte lies at `offset` in this dmabuf.
 #[derive(Clone, Copy, Debug)]
 pub struct Dmabuf<'a> {
-    /// The descriptor; used during the call only.
+    /// The descriptor, which is used only during the call.
     pub fd: BorrowedFd<'a>,
-    /// Where in it the memory begins.
+    /// The offset in the dmabuf at which the memory begins.
     pub offset: u64,
-    /// Made for access across PCIe.
+    /// True if the dmabuf was made for access across PCIe.
     pub pcie: bool,
 }
 
 impl Dmabuf<'_> {
-    /// Its place on the ladder.
+    /// Returns the rung of the dmabuf.
     #[must_use]
     pub fn rung(&self) -> Rung {
         if self.pcie {
@@ -39,13 +39,13 @@ impl Dmabuf<'_> {
     }
 }
 
-/// On which rung memory stands, and which ones were refused before.
+/// The rung on which memory stands, and the rungs that were refused before.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Export {
-    /// Where it stands.
+    /// The rung on which the memory stands.
     pub rung: Rung,
-    /// What was tried before, with the reason why it failed.
+    /// The rungs that were tried before, each with the reason of its refusal.
     pub refused: Vec<(Rung, VerbsError)>,
 }
 
@@ -69,7 +69,7 @@ impl fmt::Display for Export {
     }
 }
 
-/// A dmabuf that is kept.
+/// A dmabuf whose descriptor this library keeps.
 #[derive(Debug)]
 pub(in crate::verbs) struct KeptDmabuf {
     fd: OwnedFd,
@@ -90,7 +90,7 @@ impl KeptDmabuf {
         })
     }
 
-    /// This memory from `skip` bytes on.
+    /// Returns the memory from byte `skip` on.
     pub(in crate::verbs) fn from(&self, skip: u64) -> Dmabuf<'_> {
         Dmabuf {
             fd: self.fd.as_fd(),
@@ -100,11 +100,11 @@ impl KeptDmabuf {
     }
 }
 
-/// Tries the dmabufs in order and then the address, whose rung is `last`.
+/// Tries the dmabufs in order and then the address, whose rung is `last`. Returns the first success.
 ///
 /// # Errors
 ///
-/// Without dmabufs the address' own; else [`VerbsError::Export`] with all of them.
+/// Without dmabufs the error of the address; else [`VerbsError::Export`] with the errors of all rungs.
 pub(in crate::verbs) fn climb<T>(
     dmabufs: &[Dmabuf<'_>],
     last: Rung,

@@ -1,8 +1,8 @@
-//! The control heap: where QPs take their context, flags, send queue, CQE and doorbell records from.
+//! The control heap, from which QPs take their context, flags, send queue, CQE and doorbell records.
 //!
-//! One region, at most one UMEM, one [`MemHeap`]. The region belongs to the caller: device memory of a GPU or of simt, or
-//! host memory that kernels reach. Device memory is never touched here; of host memory, [`Qp::write_image`](crate::verbs::Qp::write_image)
-//! fills the blocks of its QP.
+//! A heap has one region, at most one UMEM, and one [`MemHeap`]. The region belongs to the caller. It is device memory of a GPU or of simt,
+//! or host memory that kernels reach. This module never touches device memory. In host memory,
+//! [`Qp::write_image`](crate::verbs::Qp::write_image) fills the blocks of its QP.
 
 // UNSAFETY: registers memory with the HCA, and writes to host memory that the caller gave.
 #![expect(unsafe_code, reason = "registered memory; words in host memory")]
@@ -23,19 +23,20 @@ use crate::verbs::memory::pd::Pd;
 use crate::verbs::memory::umem::Umem;
 use crate::verbs::rung::Rung;
 
-/// What a heap lies in.
+/// The memory of a heap.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct HeapRegion<'a> {
-    /// First byte, as kernels address it; of device memory the HCA too.
+    /// Address of the first byte for kernels; in device memory for the HCA too.
     pub addr: u64,
-    /// Host memory only: its first byte in this process, where the HCA reaches it too.
+    /// For host memory, the address of the first byte in this process, which the HCA uses too.
     pub host_addr: Option<u64>,
     /// Length in bytes.
     pub bytes: usize,
-    /// This memory as dmabufs, the best first; none if its owner exports none.
+    /// The region as dmabufs, the best first; empty if its owner exports none.
     pub dmabufs: &'a [Dmabuf<'a>],
-    /// Whether the HCA is to reach it. Without, it holds contexts and flags of QPs with [`Queues::Host`](crate::verbs::Queues) only.
+    /// True if the HCA must reach the region. If false, the heap holds only contexts and flags of QPs with
+    /// [`Queues::Host`](crate::verbs::Queues).
     pub umem: bool,
 }
 
@@ -50,7 +51,7 @@ setters! {
 }
 
 impl HeapRegion<'_> {
-    /// Device memory that HCA and kernels address alike.
+    /// Returns a region of device memory, with one address for the HCA and kernels.
     #[must_use]
     pub fn device(addr: u64, bytes: usize) -> Self {
         Self {
@@ -62,7 +63,7 @@ impl HeapRegion<'_> {
         }
     }
 
-    /// Host memory: at `addr` for kernels, at `host_addr` for this process and the HCA.
+    /// Returns a region of host memory, at `addr` for kernels and at `host_addr` for this process and the HCA.
     #[must_use]
     pub fn host(addr: u64, host_addr: u64, bytes: usize) -> Self {
         Self {
@@ -71,7 +72,7 @@ impl HeapRegion<'_> {
         }
     }
 
-    /// Returns the rung of its address.
+    /// Returns the rung of the region's address.
     pub(in crate::verbs) fn last(&self) -> Rung {
         match self.host_addr {
             Some(_) => Rung::Host,
@@ -95,7 +96,7 @@ impl HeapRegion<'_> {
     }
 }
 
-/// A control heap. Blocks and the objects in them keep it alive.
+/// A control heap. Blocks, and the objects in them, keep it alive.
 pub struct ControlHeap {
     addr: u64,
     host_addr: Option<u64>,
@@ -103,18 +104,18 @@ pub struct ControlHeap {
     heap: Mutex<MemHeap>,
     umem: Option<Umem>,
     export: Option<Export>,
-    /// The dmabuf that the UMEM was made from.
+    /// The dmabuf from which the UMEM was made.
     dmabuf: Option<KeptDmabuf>,
     context: Arc<Context>,
-    /// Holds the region, if it was given; dropped last.
+    /// The owner of the region, if it was given. It is dropped last.
     _owner: Option<Owner>,
 }
 
-/// What holds a region, for each heap that is tried in it.
+/// The owner of a region. Each heap that is tried in the region holds a reference.
 pub(in crate::verbs) type Owner = Arc<Box<dyn Any + Send + Sync>>;
 
 impl ControlHeap {
-    /// Returns a heap that the HCA reaches by `dmabuf`, or else by the address, and in no other way.
+    /// Makes a heap that the HCA reaches by `dmabuf`, or, without one, by the address. No other way is tried.
     ///
     /// # Safety
     ///
@@ -146,11 +147,11 @@ impl ControlHeap {
         }))
     }
 
-    /// Takes a block, at an address that is a multiple of `align` (a power of two, at most [`HEAP_ALIGN`]).
+    /// Takes a block at an address that is a multiple of `align` (a power of two, at most [`HEAP_ALIGN`]).
     ///
     /// # Errors
     ///
-    /// [`VerbsError::Heap`] if it does not fit, [`VerbsError::BadArgument`] for another alignment.
+    /// [`VerbsError::Heap`] if the block does not fit, [`VerbsError::BadArgument`] for another alignment.
     pub fn alloc(self: &Arc<Self>, bytes: u64, align: u64) -> Result<ControlBlock, VerbsError> {
         if align > HEAP_ALIGN {
             return Err(VerbsError::argument(
@@ -166,37 +167,37 @@ impl ControlHeap {
         })
     }
 
-    /// First byte of the region, as kernels address it.
+    /// Returns the address of the region's first byte for kernels.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.addr
     }
 
-    /// First byte of the region in this process, if it is host memory.
+    /// Returns the address of the region's first byte in this process, if the region is host memory.
     #[must_use]
     pub fn host_addr(&self) -> Option<u64> {
         self.host_addr
     }
 
-    /// Length of the region in bytes.
+    /// Returns the length of the region in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns what is taken and what is left.
+    /// Returns how many bytes are taken and how many are free.
     #[must_use]
     pub fn stats(&self) -> HeapStats {
         self.lock().stats()
     }
 
-    /// Returns a map that a person reads: figures, then each live block and each free extent by offset.
+    /// Returns a map of the heap for people: figures, then each live block and each free extent by offset.
     #[must_use]
     pub fn dump(&self) -> String {
         self.lock().dump()
     }
 
-    /// Id of the UMEM, as commands name it.
+    /// Returns the id by which commands name the UMEM.
     ///
     /// # Errors
     ///
@@ -211,13 +212,13 @@ impl ControlHeap {
         })
     }
 
-    /// Returns how the HCA gets at the region; none if it does not.
+    /// Returns the way in which the HCA reaches the region. None if it does not reach it.
     #[must_use]
     pub fn export(&self) -> Option<&Export> {
         self.export.as_ref()
     }
 
-    /// Says on which rung it stands, and what was refused before.
+    /// Sets the rung on which the region stands, and the rungs that were refused before.
     pub(in crate::verbs) fn set_export(&mut self, export: Export) {
         self.export = Some(export);
     }
@@ -229,39 +230,39 @@ impl ControlHeap {
     }
 
     fn lock(&self) -> MutexGuard<'_, MemHeap> {
-        // MemHeap does not panic half-way; a panic elsewhere under the lock leaves it whole.
+        // MemHeap does not panic half-way through a change; a panic elsewhere under the lock leaves it whole.
         self.heap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A live block of a control heap; dropping it gives it back.
+/// A live block of a control heap. Its drop gives the block back.
 ///
-/// The owner that gives a block to the HCA drops it only after the HCA's object is gone.
+/// An owner that gives a block to the HCA drops it only after the HCA's object is gone.
 pub struct ControlBlock {
     heap: Arc<ControlHeap>,
     block: Block,
 }
 
 impl ControlBlock {
-    /// Offset in the heap, and so in the UMEM.
+    /// Returns the offset in the heap, and so in the UMEM.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.block.offset
     }
 
-    /// Address, for kernels and for the owner of the region.
+    /// Returns the address of the block, for kernels and for the owner of the region.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.heap.addr + self.block.offset
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.block.bytes
     }
 
-    /// Returns the heap that the block belongs to.
+    /// Returns the heap of the block.
     #[must_use]
     pub fn heap(&self) -> &Arc<ControlHeap> {
         &self.heap
@@ -272,8 +273,8 @@ impl ControlBlock {
         self.heap.host_addr.is_some()
     }
 
-    /// Writes to a block of host memory, from its byte `skip` on, in words of 8 bytes. Nothing happens to device memory, nor
-    /// beyond the block.
+    /// Writes to a block of host memory, from its byte `skip` on, in words of 8 bytes. Does nothing in device memory, and nothing beyond
+    /// the block.
     pub(in crate::verbs) fn fill_host(&self, skip: u64, bytes: &[u8]) {
         let Some(host_addr) = self.heap.host_addr else {
             return;
@@ -294,8 +295,8 @@ impl ControlBlock {
         }
     }
 
-    /// Reads a block of host memory from its byte `skip` on, in words of 8 bytes. Device memory, and what is beyond the block, stays
-    /// as it was in `out`.
+    /// Reads a block of host memory, from its byte `skip` on, in words of 8 bytes. For device memory, and beyond the block, `out` stays as
+    /// it was.
     pub(in crate::verbs) fn read_host(&self, skip: u64, out: &mut [u8]) {
         let Some(host_addr) = self.heap.host_addr else {
             return;
@@ -312,9 +313,9 @@ impl ControlBlock {
         }
     }
 
-    /// Its words, as this process has them: all whole words of 8 bytes of a block of host memory, none of device memory.
+    /// Returns the words of the block in this process: all whole words of 8 bytes in host memory, none in device memory.
     ///
-    /// The HCA reads and writes them too, so each access is one of the order that the protocol asks for.
+    /// The HCA reads and writes the words too, so the caller chooses the memory order of each access by the protocol.
     pub(in crate::verbs) fn words(&self) -> &[AtomicU64] {
         let Some(host_addr) = self.heap.host_addr else {
             return &[];
@@ -331,7 +332,7 @@ impl ControlBlock {
         unsafe { std::slice::from_raw_parts(first, count) }
     }
 
-    /// Registers the block as memory that requests name; on the rung on which its heap stands.
+    /// Registers the block, on the rung of its heap, so that requests can name it.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What the HCA reaches: domains, regions and their keys, the control heap.
+//! Memory that the HCA reaches: domains, regions and their keys, and the control heap.
 
 pub(in crate::verbs) mod export;
 pub(in crate::verbs) mod heap;

@@ -1,4 +1,4 @@
-//! Memory regions: what a QP may read and write, and the keys that name it.
+//! Memory regions, which a QP may read and write, and the keys that name them.
 
 // UNSAFETY: hands memory to the HCA, which reads and writes it behind the compiler's back.
 #![expect(unsafe_code, reason = "calls into libibverbs")]
@@ -19,12 +19,12 @@ use crate::verbs::memory::export::{Dmabuf, Export, climb};
 use crate::verbs::memory::pd::Pd;
 use crate::verbs::rung::Rung;
 
-/// What may be done with a region, and how. Local reads always may.
+/// The rights to a region, and the order of writes to it. Local reads are always allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Access(u32);
 
 impl Access {
-    /// Nothing but local reads.
+    /// The right of local reads alone.
     pub const LOCAL_READ: Self = Self(0);
     /// The HCA may write on behalf of local requests: read replies, results of atomics.
     pub const LOCAL_WRITE: Self = Self(IBV_ACCESS_LOCAL_WRITE);
@@ -34,18 +34,18 @@ impl Access {
     pub const REMOTE_READ: Self = Self(IBV_ACCESS_REMOTE_READ);
     /// Peers may do atomics. Needs `LOCAL_WRITE`.
     pub const REMOTE_ATOMIC: Self = Self(IBV_ACCESS_REMOTE_ATOMIC);
-    /// Everything above.
+    /// All rights above.
     pub const ALL: Self = Self(
         IBV_ACCESS_LOCAL_WRITE
             | IBV_ACCESS_REMOTE_WRITE
             | IBV_ACCESS_REMOTE_READ
             | IBV_ACCESS_REMOTE_ATOMIC,
     );
-    /// Not a right: writes by this key may overtake earlier writes, by this key or others, on their way through PCIe. Never for
-    /// memory that a thread polls: a word in it would not show that earlier bytes have arrived.
+    /// No right, but an order: writes by this key may overtake earlier writes, by this key or others, on their way through PCIe. Never use
+    /// it for memory that a thread polls, since a word there would not show that earlier bytes have arrived.
     pub const RELAXED_ORDERING: Self = Self(IBV_ACCESS_RELAXED_ORDERING);
 
-    /// Returns whether everything in `other` is allowed.
+    /// Returns whether every right of `other` is included.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -81,10 +81,10 @@ impl fmt::Debug for Access {
     }
 }
 
-/// A registered region. Dropping it ends its keys for all users.
+/// A registered region. Its drop ends its keys for all users.
 pub struct Mr {
     pd: Arc<Pd>,
-    /// None once it has been taken down, or if the application does that.
+    /// The region of libibverbs. None after it was taken down, or if the application takes it down.
     raw: Option<NonNull<ibv_mr>>,
     addr: u64,
     bytes: u64,
@@ -99,12 +99,12 @@ unsafe impl Send for Mr {}
 unsafe impl Sync for Mr {}
 
 impl Mr {
-    /// Registers `bytes` bytes at `addr`, host memory or GPU memory that the kernel can pin.
+    /// Registers `bytes` bytes at `addr`, which is host memory or GPU memory that the kernel can pin.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::BadArgument`] for an empty range, one that wraps around or has more bytes than [`Caps::max_mr_size`], or remote
-    /// rights to write without the local one; [`VerbsError::Call`] if the kernel refuses.
+    /// [`VerbsError::BadArgument`] for a range that is empty, wraps around or has more bytes than [`Caps::max_mr_size`], or for remote
+    /// rights to write without the local right; [`VerbsError::Call`] if the kernel refuses.
     ///
     /// [`Caps::max_mr_size`]: crate::verbs::Caps::max_mr_size
     ///
@@ -123,8 +123,8 @@ impl Mr {
         unsafe { Self::register_as(pd, addr, bytes, access, None) }
     }
 
-    /// Takes a region that the application has registered in a domain that it has handed over by [`Pd::adopt`]. Requests may name its
-    /// keys as long as the application keeps it registered.
+    /// Takes a region that the application has registered in a domain that it has handed over by [`Pd::adopt`]. Requests may name its keys
+    /// as long as the application keeps the region registered.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl Mr {
     ///
     /// # Safety
     ///
-    /// `raw` is null or a `struct ibv_mr *` that is registered. It stays registered until the result has been dropped and no
+    /// `raw` is null or a `struct ibv_mr *` that is registered. The region stays registered until the result has been dropped and no
     /// request names a key of it.
     pub unsafe fn adopt(pd: &Arc<Pd>, raw: *mut c_void) -> Result<Self, VerbsError> {
         let refused = |value: &str| {
@@ -147,7 +147,7 @@ impl Mr {
         }
         Ok(Self {
             pd: Arc::clone(pd),
-            // Nothing to take down here.
+            // The application takes the region down.
             raw: None,
             addr: region.addr.expose_provenance() as u64,
             bytes: region.length as u64,
@@ -157,8 +157,8 @@ impl Mr {
         })
     }
 
-    /// Registers `bytes` bytes at `addr` by the best of `dmabufs` that the HCA takes, or else by the address;
-    /// [`Mr::export`] says which. Requests name the same addresses in each case.
+    /// Registers `bytes` bytes at `addr` by the best of `dmabufs` that the HCA accepts, or else by the address. [`Mr::export`] returns the
+    /// way. Requests name the same addresses in each case.
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl Mr {
         Ok(mr)
     }
 
-    /// Registers memory on this rung and on no other; `dmabuf` is what that rung takes.
+    /// Registers memory on this rung and on no other. `dmabuf` is the dmabuf of that rung, if it needs one.
     ///
     /// # Errors
     ///
@@ -206,7 +206,7 @@ impl Mr {
         Ok(mr)
     }
 
-    /// On one rung.
+    /// Registers memory on one rung: by `dmabuf`, or by the address.
     ///
     /// # Safety
     ///
@@ -269,31 +269,31 @@ impl Mr {
         })
     }
 
-    /// Returns how the HCA gets at the memory.
+    /// Returns the way in which the HCA reaches the memory.
     #[must_use]
     pub fn export(&self) -> &Export {
         &self.export
     }
 
-    /// First byte; requests name addresses from here on.
+    /// Returns the address of the first byte, from which on requests name addresses.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.addr
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Key for local requests.
+    /// Returns the key for local requests.
     #[must_use]
     pub fn lkey(&self) -> u32 {
         self.lkey
     }
 
-    /// Key for peers.
+    /// Returns the key for peers.
     #[must_use]
     pub fn rkey(&self) -> u32 {
         self.rkey
@@ -301,12 +301,12 @@ impl Mr {
 }
 
 impl Mr {
-    /// Ends the keys for all users, and returns whether that worked; a plain drop logs. Does nothing when called again after it
-    /// has worked.
+    /// Ends the keys for all users, and returns an error if that failed. A plain drop only logs the error. After a success this does
+    /// nothing.
     ///
     /// # Errors
     ///
-    /// The kernel's answer: the keys still name the memory. It can be called again.
+    /// The kernel's answer: the keys still name the memory. The caller may call again.
     pub fn deregister(&mut self) -> Result<(), VerbsError> {
         let Some(raw) = self.raw else {
             return Ok(());
@@ -324,7 +324,7 @@ impl Mr {
     }
 }
 
-/// Refuses what no registration can mean.
+/// Refuses ranges and rights that no registration can have.
 fn check(addr: u64, bytes: u64, access: Access) -> Result<(), VerbsError> {
     if bytes == 0 || addr.checked_add(bytes).is_none() {
         return Err(VerbsError::argument(

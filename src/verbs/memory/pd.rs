@@ -13,12 +13,12 @@ use crate::verbs::context::Context;
 use crate::verbs::device::adopt::{self, Adoption};
 use crate::verbs::error::{VerbsError, last_errno};
 
-/// A protection domain: QPs may use only the memory registered in theirs.
+/// A protection domain. A QP may use only memory that is registered in its domain.
 pub struct Pd {
     context: Arc<Context>,
     raw: NonNull<ibv_pd>,
     pdn: u32,
-    /// None: it was made here.
+    /// The use of the application's domain. None if the domain was made here.
     adopted: Option<Adoption>,
 }
 
@@ -73,13 +73,13 @@ impl Pd {
         Ok(Arc::new(pd))
     }
 
-    /// Number of the domain, as commands name it.
+    /// Returns the number by which commands name the domain.
     #[must_use]
     pub(crate) fn pdn(&self) -> u32 {
         self.pdn
     }
 
-    /// Returns the device.
+    /// Returns the context of the device.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
@@ -89,8 +89,8 @@ impl Pd {
         self.raw.as_ptr()
     }
 
-    /// Something is left in the domain that the HCA would not end. An application that has handed the domain over keeps it: the
-    /// domain stays counted. One that was made here goes with its context.
+    /// Notes that an object is left in the domain that the HCA refuses to destroy. If the application has handed the domain over, it counts
+    /// as used for ever, so the application keeps it. A domain that was made here ends with its context.
     pub(in crate::verbs) fn keep_adopted(self: &Arc<Self>) {
         if self.adopted.is_some() {
             std::mem::forget(Arc::clone(self));

@@ -1,8 +1,8 @@
-//! Keys over part of a region: indirect keys, each made by one command, which pins no memory.
+//! Keys for part of a region: indirect keys, each made by one command, which pins no memory.
 //!
-//! PRM "Memory Key" (access mode KLM) and "CREATE_MKEY": the list of pieces stands after the input. The kernel's `devx.c` lets
-//! programs make such keys (`devx_handle_mkey_create`), and its driver for vDPA makes them with the same fields
-//! (`create_indirect_key`). A key that was destroyed is dead when the command has returned: "DESTROY_MKEY".
+//! PRM "Memory Key" (access mode KLM) and "CREATE_MKEY": the list of pieces stands after the input. The kernel's `devx.c` lets programs
+//! make such keys (`devx_handle_mkey_create`), and its driver for vDPA makes them with the same fields (`create_indirect_key`). When the
+//! command that destroys a key has returned, the key is dead: "DESTROY_MKEY".
 
 use std::sync::Arc;
 
@@ -17,28 +17,28 @@ use crate::verbs::memory::mr::Access;
 use crate::verbs::memory::pd::Pd;
 use crate::verbs::object::DevxObject;
 
-/// Most bytes of a piece. The PRM allows 2^31; the kernel cuts at this too.
+/// The largest number of bytes of a piece. The PRM allows 2^31; the kernel cuts at this number too.
 const PIECE_BYTES: u64 = 1 << 30;
-/// Pieces to which a list is filled up: a unit of 64 bytes.
+/// The number of pieces in a unit of 64 bytes. A list is filled up to whole units.
 const UNIT: usize = 4;
-/// Most pieces of a command of DevX, whose length is a number of 16 bits.
+/// The largest number of pieces in a command of DevX, whose length is a number of 16 bits.
 const MOST_PIECES: u64 =
     ((u16::MAX as usize - CreateMkeyIn::BYTES) / size_of::<Klm>() / UNIT * UNIT) as u64;
 
-/// What a key covers.
+/// The range of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyRange {
     /// lkey of the region.
     pub(crate) lkey: u32,
-    /// First byte.
+    /// Address of the first byte.
     pub(crate) address: u64,
-    /// Its length.
+    /// Length in bytes.
     pub(crate) bytes: u64,
     /// The address by which requests name the first byte.
     pub(crate) named: u64,
 }
 
-/// A key over part of a region. Dropping it ends it for all users.
+/// A key for part of a region. Its drop ends the key for all users.
 #[derive(Debug)]
 pub(crate) struct RangeKey {
     object: DevxObject<Arc<Pd>>,
@@ -46,12 +46,12 @@ pub(crate) struct RangeKey {
 }
 
 impl RangeKey {
-    /// A key with these remote rights, whose low byte is `tag`. The region has the local rights, and stays registered as long as
-    /// the key exists.
+    /// Makes a key with these remote rights, whose low byte is `tag`. The region has the local rights, and stays registered as long as the
+    /// key exists.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::BadArgument`]: no bytes, or more pieces than the device's lists have; [`VerbsError::Command`].
+    /// [`VerbsError::BadArgument`] for no bytes, or more pieces than the device's lists have; [`VerbsError::Command`].
     pub(crate) fn create(
         pd: &Arc<Pd>,
         range: &KeyRange,
@@ -68,12 +68,12 @@ impl RangeKey {
         Ok(Self { object, rkey })
     }
 
-    /// Returns the key, for peers.
+    /// Returns the key for peers.
     pub(crate) fn rkey(&self) -> u32 {
         self.rkey
     }
 
-    /// Ends the key for all users. It can be called again after it has failed.
+    /// Ends the key for all users. After a failure the caller may call again.
     pub(crate) fn destroy(&mut self) -> Result<(), VerbsError> {
         self.object.try_destroy()
     }
@@ -96,7 +96,7 @@ fn check(range: &KeyRange, most: u64) -> Result<(), VerbsError> {
     Ok(())
 }
 
-/// Returns the command, with its list.
+/// Returns the command with its list.
 fn input(pdn: u32, range: &KeyRange, access: Access, tag: u8) -> Vec<u8> {
     let KeyRange {
         lkey,
@@ -141,7 +141,7 @@ fn piece_bytes(left: u64) -> u32 {
     u32::try_from(left.min(PIECE_BYTES)).unwrap_or(u32::MAX)
 }
 
-/// An entry of a list is one octword. `check` has limited their number.
+/// Returns the octwords of a list: one for each entry. `check` has limited their number.
 fn octwords(entries: usize) -> u32 {
     u32::try_from(entries).unwrap_or(u32::MAX)
 }
@@ -168,14 +168,14 @@ mod tests {
         assert_eq!(bytes.len(), 0x110 + 64);
         let mut expected = vec![0; 0x110 + 64];
         expected[..2].copy_from_slice(&[0x02, 0x00]);
-        // The context: rw, rr, lw, lr and KLM; any QP, tag; domain; first address; length; room of the list.
+        // The context of the key: rw, rr, lw, lr and KLM; any QP, tag; domain; first address; length; room of the list.
         expected[0x12..0x14].copy_from_slice(&[0b0011_1110, 0]);
         expected[0x14..0x18].copy_from_slice(&[0xff, 0xff, 0xff, 0x42]);
         expected[0x1f] = 7;
         expected[0x20..0x28].copy_from_slice(&[0x40, 0, 0, 0, 0, 0, 0x20, 0]);
         expected[0x28..0x30].copy_from_slice(&[0, 0, 0, 0, 0x40, 0, 0, 1]);
         expected[0x47] = 4;
-        // Entries that count.
+        // The number of entries that count.
         expected[0x63] = 2;
         // Two pieces of 16 bytes: length, key, address.
         expected[0x110..0x118].copy_from_slice(&[0x40, 0, 0, 0, 0x12, 0x34, 0x56, 0x78]);

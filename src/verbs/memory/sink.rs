@@ -1,4 +1,4 @@
-//! Where results of atomics go that no caller asked for.
+//! Memory for results of atomics that no caller asked for.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use crate::verbs::memory::heap::{ControlBlock, ControlHeap};
 use crate::verbs::memory::mr::{Access, Mr};
 use crate::verbs::memory::pd::Pd;
 
-/// Bytes of the sink: a line of its own, of which 8 are used.
+/// The number of bytes of the sink: a line of its own, of which 8 are used.
 const SINK_BYTES: u64 = 128;
 
-/// A line of a control heap that swallows the results of atomics, registered so that requests of any QP of its domain can name
-/// it. No code ever reads it, so all QPs may share one: its address and lkey go into [`ImageAttr`](crate::verbs::ImageAttr). It outlives
-/// them.
+/// A line of a control heap that takes the unwanted results of atomics. It is registered so that requests of any QP of its domain can name
+/// it. No code ever reads it, so all QPs may share a sink: its address and lkey go into [`ImageAttr`](crate::verbs::ImageAttr). The sink
+/// outlives these QPs.
 #[derive(Debug)]
 pub struct AtomicSink {
-    /// Taken down before the block goes back.
+    /// The registration, which is taken down before the block is given back.
     mr: Mr,
     block: ControlBlock,
 }
@@ -25,8 +25,8 @@ impl AtomicSink {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::Heap`] if it does not fit; [`VerbsError::BadArgument`] for a heap without UMEM or of another context;
-    /// the registration's.
+    /// [`VerbsError::Heap`] if the line does not fit; [`VerbsError::BadArgument`] for a heap without UMEM or of another context; the errors
+    /// of the registration.
     pub fn new(pd: &Arc<Pd>, heap: &Arc<ControlHeap>) -> Result<Self, VerbsError> {
         heap.umem_id()?;
         if !Arc::ptr_eq(pd.context(), heap.context()) {
@@ -41,19 +41,19 @@ impl AtomicSink {
         Ok(Self { mr, block })
     }
 
-    /// Its address, as requests name it.
+    /// Returns the address by which requests name the sink.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.mr.addr()
     }
 
-    /// Its key.
+    /// Returns the key of the sink for local requests.
     #[must_use]
     pub fn lkey(&self) -> u32 {
         self.mr.lkey()
     }
 
-    /// Returns the heap that it lies in.
+    /// Returns the heap in which the sink lies.
     #[must_use]
     pub fn heap(&self) -> &Arc<ControlHeap> {
         self.block.heap()

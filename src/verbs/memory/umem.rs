@@ -29,7 +29,7 @@ unsafe impl Send for Umem {}
 unsafe impl Sync for Umem {}
 
 impl Umem {
-    /// Registers `bytes` bytes of `dmabuf`, or else at `addr`.
+    /// Registers `bytes` bytes of `dmabuf`, or, without one, at `addr`.
     ///
     /// # Safety
     ///
@@ -57,7 +57,7 @@ impl Umem {
         let rdma = context.rdma();
         let extended = rdma.has("mlx5dv_devx_umem_reg_ex");
         let (call, raw) = match extended {
-            // Releases before 44 know no DMA-BUFs, and choose the page themselves.
+            // Releases before 44 know no DMA-BUFs, and choose the page size themselves.
             Err(_) if dmabuf.is_none() => {
                 let (start, access) = (input.addr, input.access);
                 context.count_command();
