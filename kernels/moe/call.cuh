@@ -45,7 +45,7 @@ struct Call {
   uint32_t index;
   /// The send buffer of the call's dispatch.
   uint32_t buffer;
-  /// When the phase began, by the device's clock.
+  /// The begin of the phase, by the device's clock.
   uint64_t began_ns;
   Deadline deadline;
 

@@ -65,7 +65,7 @@ WV_DEVICE int32_t id_of(const DispatchSendParams& p, uint64_t at) {
   return static_cast<int32_t>(id < LEAST ? LEAST : id > MOST ? MOST : id);
 }
 
-/// Where a lane's choice of a token goes.
+/// The slot to which a lane's choice of a token goes, and its weight.
 struct Chosen {
   /// The expert slot. NONE: the lane has no choice. LOST: no rank holds the expert.
   uint32_t slot;

@@ -98,9 +98,9 @@ pub enum GpuError {
     NoPtx {
         /// The package of the set.
         package: String,
-        /// Why the set has no PTX, as its build script says.
+        /// The reason why the set has no PTX, as its build script says.
         why: String,
-        /// Why NVRTC did not compile the sources.
+        /// The reason why NVRTC did not compile the sources.
         nvrtc: String,
     },
     /// The kernels' PTX is newer than the driver, and nothing compiled the sources for the driver.
@@ -240,7 +240,7 @@ pub struct OldDriver {
     pub release: u32,
     /// The driver's refusal.
     pub refusal: String,
-    /// Why NVRTC did not help.
+    /// The reason why NVRTC did not help.
     pub nvrtc: String,
 }
 

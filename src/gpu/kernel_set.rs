@@ -13,9 +13,9 @@ pub struct KernelSet {
     cpu: &'static [::simt::Kernel],
     /// Architecture (90 for sm_90), path for messages, text without a NUL.
     ptx: &'static [(u32, &'static str, &'static str)],
-    /// Why the set has no PTX; empty if it has PTX.
+    /// The reason why the set has no PTX; empty if it has PTX.
     no_ptx: &'static str,
-    /// For each file: its path below the package, and its text.
+    /// The path below the package, and the text, of each source file.
     sources: &'static [(&'static str, &'static str)],
 }
 

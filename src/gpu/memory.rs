@@ -37,7 +37,7 @@ pub struct MemoryDmabuf {
 
 /// An allocation of device memory. Its drop frees it.
 ///
-/// It must outlive every kernel that uses it and every registration of it: see [`Gpu::launch`](super::Gpu::launch).
+/// The allocation must outlive every kernel that uses it and every registration of it: see [`Gpu::launch`](super::Gpu::launch).
 #[derive(Debug)]
 pub struct DeviceMemory {
     addr: u64,

@@ -24,7 +24,7 @@ pub struct SurveyedGpu {
     pub arch: u32,
     /// Memory of the device in bytes, as the driver reports it.
     pub memory_bytes: u64,
-    /// Which processes may make contexts on it.
+    /// The processes that may make contexts on the device.
     pub compute_mode: ComputeMode,
     /// How an HCA reaches the device's memory.
     pub rdma: RdmaSupport,
@@ -32,7 +32,7 @@ pub struct SurveyedGpu {
     pub kernels: KernelNeeds,
 }
 
-/// Which processes may use a device.
+/// The processes that may use a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ComputeMode {

@@ -20,8 +20,8 @@ struct Amo {
   T value;
   /// The value that compare_swap expects.
   T compare{};
-  /// Where the old value goes, at a multiple of its size; read it with `amo_result`. Address 0: the
-  /// caller does not want the old value.
+  /// The place of the old value, at a multiple of its size; read it with `amo_result`. Address 0:
+  /// the caller does not want the old value.
   LocalAddr result{};
 };
 

@@ -17,7 +17,7 @@ namespace wv {
 
 /// Options of a post.
 struct PostOptions {
-  /// When a wait for ring space ends. The default ends it at once.
+  /// The end of a wait for ring space. The default ends it at once.
   Deadline deadline;
   /// Reports the completion, so that a thread can wait for the ticket. That costs the NIC one CQE.
   /// Without this, only every quarter of a ring has a CQE.

@@ -7,7 +7,7 @@
 
 namespace wv {
 
-/// Which threads may use a QP at the same time. Fixed when the host makes the QP; `open_qp`
+/// The threads that may use a QP at the same time. Fixed when the host makes the QP; `open_qp`
 /// verifies it.
 enum class Sharing {
   /// Any number of threads in any blocks: the parked-token protocol of sq.cuh.
@@ -32,7 +32,7 @@ enum class Doorbell {
   any,
 };
 
-/// Where ring, doorbell record and CQEs lie. Indices and flags are always in device memory.
+/// The place of ring, doorbell record and CQEs. Indices and flags are always in device memory.
 enum class Queues {
   /// In device memory: fences of gpu scope.
   device,

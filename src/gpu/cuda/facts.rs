@@ -118,7 +118,7 @@ pub(super) fn of(device: &Device, kernels: &Known<Kernel>) -> Result<DeviceFacts
     Ok(facts)
 }
 
-/// Of all kernels: the most bytes of local memory that a thread has.
+/// Returns the most bytes of local memory that a thread of any of the kernels has.
 pub(super) fn most_local_bytes(device: &Device, kernels: &Known<Kernel>) -> Result<u32, GpuError> {
     device.bind()?;
     let mut most = 0;
@@ -131,7 +131,7 @@ pub(super) fn most_local_bytes(device: &Device, kernels: &Known<Kernel>) -> Resu
     Ok(most)
 }
 
-/// One property of a loaded kernel. The context is current.
+/// Returns a property of a loaded kernel. The context is current.
 fn property_of(function: CUfunction, property: Property) -> Result<u32, GpuError> {
     let mut value = 0;
     // SAFETY: `value` is written during the call; the function belongs to a module that its device keeps.

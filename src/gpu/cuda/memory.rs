@@ -34,7 +34,7 @@ const PAGE: usize = 4096;
 #[derive(Debug)]
 pub(super) struct CudaArena {
     device: Arc<Device>,
-    /// Where allocations of device memory go.
+    /// The location of allocations of device memory.
     location: MemoryLocation,
     live: Mutex<Ranges>,
     copies: Mutex<Copies>,

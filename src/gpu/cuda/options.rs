@@ -3,7 +3,7 @@
 use super::sources::CudaSource;
 use crate::config::setters;
 
-/// Where the "device memory" of a GPU lies.
+/// The place of a GPU's "device memory".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryLocation {
     /// In the GPU's memory: for a real NIC.
@@ -14,7 +14,7 @@ pub enum MemoryLocation {
     Host,
 }
 
-/// Where the kernels of this crate come from.
+/// The source of the kernels of this crate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compile {
     /// From the PTX of their set. If the set has no PTX, or none that the driver can read, NVRTC compiles its sources.
@@ -30,9 +30,9 @@ pub enum Compile {
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct CudaOptions<'a> {
-    /// Where allocations of device memory lie. Default the GPU.
+    /// The place of device memory. Default the GPU.
     pub location: MemoryLocation,
-    /// Where this crate's kernels come from. Default the checked-in PTX, if the driver can read it.
+    /// The source of this crate's kernels. Default the checked-in PTX, if the driver can read it.
     pub compile: Compile,
     /// True to leave out the kernels of this crate, which a driver compiles for seconds: for programs that need memory and no MoE.
     pub bare: bool,

@@ -29,7 +29,7 @@ use crate::verbs::rung::Rung;
 pub struct HeapRegion<'a> {
     /// Address of the first byte for kernels; in device memory for the HCA too.
     pub addr: u64,
-    /// For host memory, the address of the first byte in this process, which the HCA uses too.
+    /// Address of the first byte of host memory in this process, which the HCA uses too. None for device memory.
     pub host_addr: Option<u64>,
     /// Length in bytes.
     pub bytes: usize,

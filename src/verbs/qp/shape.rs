@@ -47,7 +47,7 @@ pub struct QpConfig {
     pub sharing: Sharing,
     /// How the QP is rung. Default by record and register.
     pub doorbell: Doorbell,
-    /// Where the queues lie. Default device memory.
+    /// The memory in which the queues lie. Default device memory.
     pub queues: Queues,
     /// How sends complete. Default one collapsed entry.
     pub cq: CqKind,

@@ -58,9 +58,9 @@ pub(crate) struct SharedCq {
 /// A completion of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The QP.
+    /// The QP of the completion.
     pub(crate) qpn: u32,
-    /// Which queue.
+    /// The queue of the WQE.
     pub(crate) queue: Queue,
     /// Index of the WQE, modulo 2^16. For a send WQE it is the index of its first WQEBB.
     pub(crate) index: u16,

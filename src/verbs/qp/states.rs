@@ -44,8 +44,8 @@ states! {
     Rts,
 }
 
-/// An RC queue pair in state `S`. No other QP shares its CQs, except in the engine, where a CQ serves many QPs. Its drop destroys QP and
-/// CQs and gives its blocks back to the control heap. If the HCA refuses that, the blocks stay taken.
+/// An RC queue pair in state `S`. No other QP shares its CQs, except in the engine, where a CQ serves many QPs. The drop of a `Qp` destroys
+/// QP and CQs and gives the QP's blocks back to the control heap. If the HCA refuses that, the blocks stay taken.
 ///
 /// A QP that is not ready cannot be asked to send:
 ///
@@ -82,7 +82,7 @@ pub struct TransitionError<S: State> {
     pub source: VerbsError,
 }
 
-/// For callers that give the QP up: the conversion destroys it.
+/// Destroys the QP, for callers that give it up, and returns the error.
 impl<S: State> From<Box<TransitionError<S>>> for VerbsError {
     fn from(error: Box<TransitionError<S>>) -> Self {
         error.source

@@ -1,8 +1,8 @@
 // Loads, stores and atomics on memory of a peer that this rank's kernels can reach: the direct
 // branch of path.cuh.
 //
-// All of them have system scope. Loads are volatile, so that they go past L1, which may hold old
-// values of words that the peer has changed.
+// All of these accesses have system scope. Loads are volatile, so that they go past L1, which may
+// hold old values of words that the peer has changed.
 #pragma once
 
 #include "../coop.cuh"
