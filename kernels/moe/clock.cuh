@@ -1,8 +1,8 @@
-// Waiting for peers. One thread waits for each peer, measures the time that counts against that
-// peer, and beats to the peers for which this rank does not wait.
+// Waiting for peers. One thread waits for each peer and measures the time that counts against that
+// peer. Threads beat to the peers for which this rank does not wait.
 //
 // A healthy rank that waits for a slow one must not be taken for slow itself. So a rank that has
-// waited a quarter of its deadline writes a beat to every peer for which it does not wait, and
+// waited a quarter of its deadline writes a beat to every peer for which it does not wait. It
 // repeats that every quarter. A new beat of a peer starts the clock against that peer again. No
 // phase waits longer than two deadlines. Clocks stand still while the host prepares a change, for a
 // limited time, and start again after it. A clock also stands still while its thread gets no time,

@@ -1,7 +1,7 @@
 // Combine, send phase: the rank of the experts sends rows back for each received token. A layer
-// sends the sum of weight * y over the experts of this rank, the row that the caller made of the
-// token, or the row of every expert. Sums are in f32 in ascending k, rounded once to BF16:
-// crates/moe-reference/src/combine.rs.
+// sends one of three kinds of row (returns.cuh): the sum of weight * y over this rank's experts,
+// the caller's row of the token, or each expert's row. Sums are in f32 in ascending k, rounded once
+// to BF16: crates/moe-reference/src/combine.rs.
 //
 // The rows to send lie in the staging memory, sorted by the rank to which they go. Rows for a peer
 // are staged only when no HCA still reads the rows that this set last sent to that peer. A peer

@@ -1,12 +1,12 @@
 // What a sender keeps for each peer: a guard, credits, suspicion, calls that it did not send, and
 // work in flight.
 //
-// Slots are reused by credit. A rank sends data into a set only when the peer has closed the last
-// call that sent data into it, and the HCA has carried that call. Work in flight to a peer counts
-// as a missing credit of that peer, so what an HCA still reads for one peer delays no other. Before
-// a rank waits for a credit it sends its own credit to all peers. Otherwise two ranks that both
-// send the next dispatch before they receive this one would wait for each other. A peer whose
-// credit does not come in time gets no data, only a word that says so.
+// Slots are reused by credit. A rank sends data into a set only when the peer has closed the set's
+// last call with data and the HCA has carried it. Work in flight to a peer counts as a missing
+// credit of that peer. So what an HCA still reads for one peer delays no other. Before a rank waits
+// for a credit it sends its own credit to all peers. Otherwise two ranks that both send the next
+// dispatch before they receive this one would wait for each other. A peer whose credit does not
+// come in time gets no data, only a word that says so.
 #pragma once
 
 #include "fault.cuh"
@@ -113,7 +113,7 @@ WV_DEVICE bool trusted(const Call& call, uint32_t peer) {
 /// Returns whether the HCA reads nothing for `peer` any more: it has carried the last data of this
 /// kind and set, or the QP is in error. Never waits. One thread.
 ///
-/// The host raises the error word of a QP only after its move to Err has ended, so the HCA has
+/// The host raises the error word of a QP only after its move to Err has ended. So the HCA has
 /// stopped when the word is set.
 WV_DEVICE_ONCE bool is_done(const Call& call, uint32_t peer, uint32_t index) {
   const Ticket ticket{call.moe.peers[peer].ticket[index]};
@@ -175,8 +175,8 @@ WV_DEVICE bool is_stuck(const Call& call, uint32_t peer) {
 }
 
 /// Returns the state of the credit of `peer` at the begin of a send phase. A missing credit is LATE
-/// if the peer is a suspect that has said nothing new, or if an earlier wait for the HCA was in
-/// vain.
+/// if the peer is a suspect that has said nothing new. It is LATE, too, if an earlier wait for the
+/// HCA was in vain.
 WV_DEVICE Credit first_look(const Call& call, uint32_t peer) {
   const bool waits = trusted(call, peer);
   const Credit found = look_for_credit(call, peer);

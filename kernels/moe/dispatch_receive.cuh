@@ -97,7 +97,7 @@ WV_DEVICE void count_rows(const DispatchReceiveParams& p, uint32_t local, uint32
 
 // Layout by expert.
 
-/// Replaces the row counts of the tiles of one local expert by the first row of each tile at that
+/// Replaces the row counts of one local expert's tiles by the first row of each tile at that
 /// expert, in the order (source, row). Whole warp.
 WV_DEVICE void number_tiles(const Call& call, const DispatchReceiveParams& p, uint32_t local) {
   constexpr Warp warp;

@@ -102,9 +102,9 @@ WV_DEVICE void clear_fault(MoeFault& fault, uint32_t ranks) {
   for (uint32_t word = 0; word < (ranks + 31) / 32; ++word) fault.suspects[word] = 0;
 }
 
-/// Writes to the board, at the end of a phase, which members of the newest view are suspects, if a
-/// peer has become a suspect or stopped being one, or if the members have changed. Returns whether
-/// it wrote. One thread, after a barrier.
+/// Writes to the board, at the end of a phase, which members of the newest view are suspects. It
+/// writes only if a suspicion began or ended, or if the members have changed. Returns whether it
+/// wrote. One thread, after a barrier.
 WV_DEVICE bool publish_suspects(const Call& call) {
   if (platform::load_relaxed(&call.moe.changed) == 0) return false;
   call.moe.changed = 0;

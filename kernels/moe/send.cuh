@@ -47,9 +47,9 @@ WV_DEVICE Outcome skip(const Call& call, const PeerQp& qp, uint32_t peer) {
 /// `aborted`. Whole warp.
 ///
 /// Each of these calls has told the members of the view that it found when it gave up. The change
-/// for which the call was held may take in a rank that was no member of that view, or unite one
-/// with this rank. That rank waits for the call, and would go on waiting while this rank waits for
-/// it in a later call. The same words also name older calls than the two before this one, and never
+/// for which the call was held may take in a rank, or unite this rank with one, that was no member
+/// of that view. That rank waits for the call, and would go on waiting while this rank waits for it
+/// in a later call. The same words also name older calls than the two before this one, and never
 /// calls that sent rows.
 WV_DEVICE_COLD void tell_aborted(const Call& call, uint32_t peer) {
   if (lane() != 0 || !call.is_member(peer)) return;

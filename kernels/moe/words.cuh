@@ -60,14 +60,14 @@ inline constexpr uint32_t RENEWAL = 1u << 28;
 /// Returns whether a call is one of the two, one of each set, that write every signal again.
 WV_DEVICE bool renews(uint32_t call) { return ((call ^ RENEWAL / 2) & (RENEWAL - 1)) < SETS; }
 
-/// What travels after the payload: words 0 and 1 of the signal, as one inline write or as swaps.
+/// Words 0 and 1 of the signal, which follow the payload by one inline write, swaps or stores.
 struct DataSignal {
   uint64_t data, credit;
   /// Offsets of the words in this struct. NVRTC has no constant `offsetof`.
   static constexpr uint64_t DATA = 0, CREDIT = 8;
 };
 
-/// What travels without data: words 1 to 3 of the signal, as one inline write or as swaps.
+/// Words 1 to 3 of the signal, which travel without data by one inline write, swaps or stores.
 struct ControlSignal {
   uint64_t credit, not_sent, alive;
   static constexpr uint64_t CREDIT = 0, NOT_SENT = 8, ALIVE = 16;

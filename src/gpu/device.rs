@@ -80,8 +80,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// [`GpuError::BadArgument`] for 0 bytes, for memory of another device, for a range that is not inside one allocation of the driver,
-    /// and for a range that overlaps memory of this device. The driver's errors.
+    /// [`GpuError::BadArgument`] for 0 bytes, for memory of another device, and for a range that overlaps memory of this device. Also for a
+    /// range that is not inside one allocation of the driver. The driver's errors.
     ///
     /// # Safety
     ///
@@ -247,8 +247,8 @@ pub trait Gpu: Send + Sync + fmt::Debug {
         self.arena().map_host(bytes)
     }
 
-    /// Returns the largest number of blocks of kernel `kernel` that run at the same time, with `threads` threads and `shared_bytes` bytes
-    /// of dynamic shared memory each. A cooperative launch may have as many. `None`: any number.
+    /// Returns how many blocks of kernel `kernel` run at the same time. Each has `threads` threads and `shared_bytes` bytes of dynamic
+    /// shared memory. A cooperative launch may have as many. `None`: any number.
     ///
     /// # Errors
     ///
@@ -297,9 +297,9 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// Announces a kernel that does not end by itself, before its launch. The announcement lasts as long as the result lives.
     ///
     /// Some calls of the CUDA driver wait for all kernels of the process: calls that free memory, or load or unload kernels. They would
-    /// wait for this kernel. So until the result is dropped, memory of this GPU that the process gives back is not free, and a kernel that
-    /// has not been loaded is refused with [`GpuError::BadArgument`]. Load all kernels before the call ([`Gpu::add_kernels`]); devices of
-    /// this GPU that are opened afterwards have the same kernels. On the CPU no call waits, and none is put off.
+    /// wait for this kernel. So until the result is dropped, memory of this GPU that the process gives back is not free. A kernel that has
+    /// not been loaded is refused with [`GpuError::BadArgument`]. Load all kernels before the call ([`Gpu::add_kernels`]); devices of this
+    /// GPU that are opened afterwards have the same kernels. On the CPU no call waits, and none is put off.
     ///
     /// # Errors
     ///

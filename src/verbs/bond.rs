@@ -20,8 +20,8 @@ impl Bond {
         !self.port_again_refused.load(Relaxed)
     }
 
-    /// Leaves a QP on the port that it named on its way to Ready To Receive, if the firmware does not know or refuses the command. Warns
-    /// the first time; after that the device is not asked again.
+    /// Leaves a QP on its port of the way to Ready To Receive, if the firmware does not know or refuses the command. Warns the first time;
+    /// after that the device is not asked again.
     pub(super) fn leave_port(&self, error: VerbsError) -> Result<(), VerbsError> {
         let status = error.command().map(|command| command.status);
         if !matches!(status, Some(Status::BAD_OP | Status::BAD_PARAM)) {

@@ -106,8 +106,8 @@ impl Context {
     ///
     /// # Safety
     ///
-    /// `raw` is null or a `struct ibv_context *` that is open, and stays open until the result, and everything made through the result, has
-    /// been dropped.
+    /// `raw` is null or an open `struct ibv_context *`. It stays open until the result, and everything made through the result, has been
+    /// dropped.
     pub unsafe fn adopt(raw: *mut c_void) -> Result<Arc<Self>, VerbsError> {
         // SAFETY: the caller's promise.
         unsafe { Self::adopt_with_gid(raw, None, &GidChoice::Auto) }

@@ -204,8 +204,8 @@ impl VerbsError {
         }
     }
 
-    /// Returns whether the kernel, the HCA or a library refused a request that it received, and might accept it for other memory or in
-    /// another form. Other errors were found before any request.
+    /// Returns whether the kernel, the HCA or a library refused a request that it received. It might accept the request for other memory or
+    /// in another form. Other errors were found before any request.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(
             self,

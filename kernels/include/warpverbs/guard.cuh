@@ -1,4 +1,4 @@
-// Guards: a scope that posts to a peer holds a guard of that peer, so that the host can see when no
+// Guards: a scope that posts to a peer holds a guard of that peer. So the host can see when no
 // scope posts to the peer.
 //
 // The host resets the QPs to a peer, and replaces its entries in the peer table, only while no
@@ -8,8 +8,8 @@
 // guard for all that it posts.
 //
 // Take the guard, post and wait, drop the guard. A wait under a guard ends at the latest when the
-// host raises the error words of the QPs, which it does before it waits for guards. A kernel that
-// runs for ever calls `refresh` between two pieces of work.
+// host raises the error words of the QPs. The host does that before it waits for guards. A kernel
+// that runs for ever calls `refresh` between two pieces of work.
 #pragma once
 
 #include "abi.h"

@@ -120,9 +120,9 @@ struct SignalTail {
 
 }  // namespace detail
 
-/// Writes `value` (4 to 28 bytes, a multiple of 4) to a signal word of the peer, or adds it
-/// (`signal<SignalOp::add>`, 4 or 8 bytes at a multiple of their size). One signal for the scope:
-/// the leader's arguments count.
+/// Writes `value` (4 to 28 bytes, a multiple of 4) to a signal word of the peer.
+/// `signal<SignalOp::add>` adds it instead (4 or 8 bytes at a multiple of their size). One signal
+/// for the scope: the leader's arguments count.
 ///
 /// The signal lands after everything that was posted before on this QP. An addition is an atomic:
 /// the library does not repeat it, so after an error it may or may not have happened.

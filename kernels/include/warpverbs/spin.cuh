@@ -47,10 +47,9 @@ WV_DEVICE_COLD Status give_up(Watch watch, Deadline deadline) {
 ///
 /// This is the only loop in this library on memory that others change, so no call can hang. It ends
 /// with the failure in `watch`, with `aborted`, or with `timeout`, but only after one more look in
-/// vain. So a thread that was stopped between its look and the clock finds what has come meanwhile,
-/// and a wait whose deadline had passed before it began looks, too. A success wins over all of
-/// these ends. All loads are relaxed: a caller that goes on to read data takes its own acquire
-/// fence.
+/// vain. So a thread that was stopped between its look and the clock finds what has come meanwhile.
+/// A wait whose deadline had passed before it began looks, too. A success wins over all of these
+/// ends. All loads are relaxed: a caller that goes on to read data takes its own acquire fence.
 template <class Look>
 WV_DEVICE Status spin_until(const Watch& watch, Deadline deadline, Look look) {
   const platform::Divergence divergence;

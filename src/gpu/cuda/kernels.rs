@@ -17,9 +17,9 @@ use crate::gpu::{GpuError, KernelSet};
 
 /// `CUDA_ERROR_INVALID_PTX`.
 const INVALID_PTX: u32 = 218;
-/// Codes of `CUresult` after which another image may load. They mean that the set has no code for this device, that its PTX is too new, or
-/// that the driver has no compiler of PTX or must not use it. Some codes call the PTX invalid; of these [`refused`] keeps only the refusal
-/// of PTX that is too new.
+/// Codes of `CUresult` after which another image may load. They mean that the set has no code for this device, or that its PTX is too new.
+/// Or the driver has no compiler of PTX or must not use it. Some codes call the PTX invalid; of these [`refused`] keeps only the refusal of
+/// PTX that is too new.
 const REFUSALS: [u32; 5] = [209, 221, INVALID_PTX, 222, 223];
 /// The words by which a driver refuses PTX that is too new.
 const UNKNOWN_VERSION: &str = "Unsupported .version";
@@ -201,8 +201,8 @@ fn load_ptx<C: Compiler, M>(
     Ok(loaded)
 }
 
-/// Compiles the sources of `set` by NVRTC and loads them, in place of PTX that the driver refused with `refusal`, unless the options allow
-/// only PTX. `old` makes the error, from the reason why NVRTC did not help.
+/// Compiles the sources of `set` by NVRTC and loads them, in place of PTX that the driver refused with `refusal`. Returns an error if the
+/// options allow only PTX. `old` makes the error, from the reason why NVRTC did not help.
 fn load_in_place<C: Compiler, M>(
     way: KernelLoading,
     set: &KernelSet,

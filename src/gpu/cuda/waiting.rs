@@ -1,5 +1,4 @@
-//! Calls of the driver that wait for all kernels of the context, and how this crate avoids them while a kernel runs that does not end by
-//! itself.
+//! Calls of the driver that wait for all kernels of the context, and how this crate avoids them while a persistent kernel runs.
 //!
 //! Such calls free memory, end its registration, load and unload kernels, and make room for the stack of a kernel. On an H200 (driver
 //! 580.159) each of them waited for a kernel in another stream. So while a persistent kernel runs, nothing is loaded. The room for stacks

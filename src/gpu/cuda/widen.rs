@@ -1,4 +1,4 @@
-//! The text that the driver compiles and the name of its machine code, on which the pack for a GPU and the loader of kernels agree.
+//! The text that the driver compiles and the name of its machine code, for the pack for a GPU and the loader of kernels.
 //!
 //! `crates/xtask` compiles this file, too, so that both make the same text of the same PTX. The file uses nothing of this crate.
 

@@ -1,8 +1,8 @@
 //! Contexts and domains that the application has made: the checks of them, and the number of their uses.
 //!
 //! An object of libibverbs holds addresses of functions of its library and its provider, and lies in lists of that library. So the
-//! libibverbs loaded here cannot use a context that another copy has opened, such as a copy that the application brings along or has linked
-//! statically.
+//! libibverbs loaded here cannot use a context that another copy has opened. Another copy is one that the application brings along or has
+//! linked statically.
 
 // UNSAFETY: reads what an application hands over by address, and asks the loader to which file a function belongs.
 #![expect(unsafe_code, reason = "objects of libibverbs by address")]

@@ -2,7 +2,7 @@
 //! other end takes what this QP sends, and that the answers come back.
 //!
 //! The probe takes the first index of the life. The host leaves the QP's memory as a kernel would that has posted one WQE and has seen it
-//! complete, so kernels continue after the probe. No kernel uses the QP meanwhile.
+//! complete. So kernels continue after the probe. No kernel uses the QP meanwhile.
 //!
 //! A write of no bytes has no data segment, and the responder looks at no key: the probe needs no window.
 

@@ -50,8 +50,8 @@ WV_DEVICE Piece combine(RemoteAddr dst, const T& value, bool active) {
   return piece;
 }
 
-/// Joins values at any scope. It combines nothing for a Thread, for a block that does not consist
-/// of whole warps, and for values of which a WQE holds fewer than two.
+/// Joins values at any scope. It combines nothing for a Thread and for a block that does not
+/// consist of whole warps. Nor does it combine values of which a WQE holds fewer than two.
 template <class Scope, class T>
 WV_DEVICE Piece combine(Scope scope, RemoteAddr dst, const T& value, bool active) {
   if constexpr (2 * sizeof(T) <= MAX_INLINE_BYTES) {
