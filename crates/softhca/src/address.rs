@@ -1,8 +1,8 @@
-//! The IP address of an HCA: its place on the wire, and what all its GIDs are made of.
+//! The IP address of an HCA: its place on the wire. All its GIDs are made of this address.
 //!
-//! An HCA owns UDP port 4791 (RoCEv2) on its address. The bind is the claim. Without `SO_REUSEADDR` the kernel
-//! gives an address to one socket only, and takes it back when the process ends, however it ends. The same holds for the
-//! address that it has in an IPv6 subnet.
+//! An HCA owns UDP port 4791 (RoCEv2) on its address, and it claims the address by `bind`. Without `SO_REUSEADDR` the kernel gives an
+//! address to one socket only. The kernel takes the address back when the process ends, however the process ends. An HCA claims its address
+//! in an IPv6 subnet in the same way.
 
 mod routes;
 
@@ -17,26 +17,26 @@ use thiserror::Error;
 /// The UDP port of RoCEv2.
 pub const ROCE_PORT: u16 = 4791;
 
-/// How many loopback addresses it tries before it gives up. With a random start, even a machine with thousands of HCAs has free
-/// ones among so many.
+/// The number of loopback addresses that [`claim`] tries before it gives up. The search starts at a random address, so even a machine with
+/// thousands of HCAs has free addresses among so many.
 const ATTEMPTS: u32 = 1000;
 
-/// Why an HCA has no address.
+/// The reason why an HCA has no address.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// Another HCA, or another program, has it.
+    /// Another HCA, or another program, has the address.
     #[error("address {} is in use", with_port(ip))]
     InUse {
         /// The address that was asked for.
         ip: IpAddr,
     },
-    /// The kernel refuses it: mostly an address that this machine does not have.
+    /// The kernel refuses the address. In most cases this machine does not have it.
     #[error("cannot use address {}: {source}", with_port(ip))]
     Refused {
         /// The address that was tried.
         ip: IpAddr,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// This machine has neither the IPv6 address nor the subnet.
@@ -57,7 +57,7 @@ pub enum AddressError {
          (Soft-RoCE?) seems to hold it on every address; give the HCA an address of its own"
     )]
     NoneFree,
-    /// None was given, and the carrier cannot choose one.
+    /// No address was given, and the carrier cannot choose one.
     #[error("this carrier needs an IP address for the HCA")]
     Missing,
 }
@@ -66,15 +66,15 @@ fn with_port(ip: &IpAddr) -> SocketAddr {
     SocketAddr::new(*ip, ROCE_PORT)
 }
 
-/// Claims `ip`, or a free loopback address, and those after it that have its other LIDs, for as long as the sockets live. They are
-/// in the order of their addresses.
+/// Claims `ip`, or a free loopback address, for as long as the sockets live. With it go the addresses after it that belong to the other
+/// LIDs of the port. The sockets are in the order of their addresses.
 ///
-/// `random` decides where among the 16 million loopback addresses the search begins, so that processes
-/// which start together rarely try the same ones. 127.0.0.1 is left to other programs.
+/// `random` decides where among the 16 million loopback addresses the search begins. So processes that start together rarely try the same
+/// addresses. 127.0.0.1 is left to other programs.
 ///
 /// # Errors
 ///
-/// If the address, or every one tried, is in use or cannot be used.
+/// If the given address, or every address that was tried, is in use or cannot be used.
 pub(crate) fn claim(
     ip: Option<Ipv4Addr>,
     link: Link,
@@ -98,8 +98,8 @@ pub(crate) fn claim(
     }
 }
 
-/// Claims the address that the HCA at `ip` has in `subnet`. It is an address of this machine, or one of a subnet that is all its own,
-/// as 127/8 is.
+/// Claims the address that the HCA at `ip` has in `subnet`. Either the address is assigned to this machine, or the whole subnet belongs to
+/// this machine, as 127/8 does.
 ///
 /// # Errors
 ///
@@ -121,7 +121,7 @@ pub(crate) fn claim_ipv6(ip: Ipv4Addr, subnet: Ipv6Subnet) -> Result<UdpSocket, 
     }
 }
 
-/// Returns the interface of the local route to an address, which need not be assigned to it.
+/// Returns the interface of the local route to `ip`. The address need not be assigned to that interface.
 pub(crate) fn local_interface(ip: Ipv6Addr) -> Option<String> {
     routes::local_interface(ip)
 }
@@ -151,16 +151,16 @@ fn refused(ip: IpAddr, source: io::Error) -> AddressError {
     }
 }
 
-/// Returns a loopback address for any number: 127.1.0.1 to 127.254.255.254, no octet of which is 0 at the end or 255. On
-/// `InfiniBand` all are of one subnet and have LIDs: 127.73.0.1 to 127.73.191.254. With an LMC it is the first of a range between
-/// 127.73.1.0 and 127.73.191.255.
+/// Returns a loopback address for any number: 127.1.0.1 to 127.254.255.254. Its second and its last octet are 1 to 254. On `InfiniBand` all
+/// these addresses are in one subnet and have LIDs: 127.73.0.1 to 127.73.191.254. With an LMC the result is the first address of a range
+/// between 127.73.1.0 and 127.73.191.255.
 fn loopback(link: Link, lmc: u8, number: u32) -> Ipv4Addr {
     let [_, a, b, c] = number.to_be_bytes();
     match link {
         Link::Ethernet => Ipv4Addr::new(127, a % 254 + 1, b, c % 254 + 1),
         Link::InfiniBand if lmc == 0 => Ipv4Addr::new(127, 73, b % 192, c % 254 + 1),
         Link::InfiniBand => {
-            // The next number is the next range.
+            // The next number gives the next range.
             let [_, _, b, c] = (number << lmc).to_be_bytes();
             Ipv4Addr::new(127, 73, b % 191 + 1, c)
         }
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_foreign_ipv6_address_is_refused_with_the_command_that_adds_it() {
-        // Reserved for documentation.
+        // A subnet that is reserved for documentation.
         let subnet = "2001:db8:1::".parse().unwrap();
         let error = claim_ipv6(Ipv4Addr::new(127, 1, 2, 3), subnet).unwrap_err();
         let text = error.to_string();

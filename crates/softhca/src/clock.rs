@@ -1,14 +1,14 @@
-//! The clock of HCAs: that of the machine, or one that a test moves.
+//! The clock of HCAs: the clock of the machine, or a clock that a test moves.
 
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Where the time comes from.
+/// The source of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
-    /// CLOCK_MONOTONIC.
+    /// The machine's CLOCK_MONOTONIC.
     Real,
-    /// It stands still until a test moves it.
+    /// A clock that stands at this nanosecond until a test moves it.
     Virtual(u64),
 }
 
@@ -21,10 +21,10 @@ impl Clock {
     }
 }
 
-/// Nanoseconds of a clock that never goes back.
+/// Returns the nanoseconds of a clock that never goes back.
 pub(crate) fn now_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
-    // A clock that starts at 1 s: arithmetic on intervals never meets 0.
+    // The clock starts at 1 s, so that arithmetic on intervals never meets 0.
     let since = START.get_or_init(Instant::now).elapsed();
     1_000_000_000 + u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 2)
 }

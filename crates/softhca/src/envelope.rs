@@ -1,7 +1,7 @@
-//! The network headers of a packet, and by which of its GIDs each end is named in them.
+//! The network headers of a packet, and the GIDs that name its sender and its receiver in these headers.
 //!
-//! An HCA on Ethernet has two GIDs, each twice in its table: once for RoCE v1, once for v2. One with an [`Ipv6Subnet`] has
-//! its address of that subnet in addition.
+//! An HCA on Ethernet has two GIDs, and each GID is twice in its table: once for RoCE v1, once for v2. An HCA with an [`Ipv6Subnet`] also
+//! has its address of that subnet as a GID.
 //!
 //! | index | GID of the HCA at `a.b.c.d` | RoCE | headers between Ethernet and BTH |
 //! |---|---|---|---|
@@ -11,8 +11,8 @@
 //! | 3 | the same | v2 | IPv4, UDP |
 //! | 4 | its address of the IPv6 subnet, if it has one | v2 | IPv6, UDP |
 //!
-//! A carrier says which envelopes it keeps ([`Kept`]): Ethernet frames have the headers of any. Others travel as UDP
-//! over IPv4; of a datagram, whose receiver gets the headers to see, the envelope then stands in the DETH.
+//! A carrier says which envelopes it keeps ([`Kept`]): Ethernet frames have the headers of any envelope. Packets in other envelopes travel
+//! as UDP over IPv4. The receiver of a datagram gets the headers to see, so the envelope of such a datagram stands in its DETH.
 
 use crate::link::mac_of;
 use crate::subnet::Ipv6Subnet;
@@ -22,53 +22,53 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 /// A global identifier: 128 bits, network byte order.
 pub type Gid = [u8; 16];
 
-/// The headers of a packet, less the addresses. The default is v2 over IPv4.
+/// The kind of headers of a packet, without the addresses. The default is v2 over IPv4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Envelope {
-    /// Version of RoCE.
+    /// The version of RoCE.
     pub version: Version,
-    /// Which GID of the sender is in the headers.
+    /// The GID of the sender that is in the headers.
     pub source: Name,
-    /// Which GID of the receiver is in the headers.
+    /// The GID of the receiver that is in the headers.
     pub destination: Name,
 }
 
 /// A version of RoCE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Version {
-    /// A GRH after the Ethernet header.
+    /// RoCE v1: a GRH after the Ethernet header.
     V1,
-    /// UDP over IP: IPv4 between GIDs of the form `::ffff:a.b.c.d`, otherwise IPv6.
+    /// RoCE v2: UDP over IP. This is IPv4 between GIDs of the form `::ffff:a.b.c.d`, otherwise IPv6.
     #[default]
     V2,
 }
 
-/// One of the GIDs of an HCA.
+/// One of the GIDs of an HCA, by its form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Name {
-    /// `::ffff:a.b.c.d`.
+    /// The GID `::ffff:a.b.c.d`.
     #[default]
     Ip,
-    /// `fe80::/64` and the EUI-64 of the MAC address.
+    /// The GID of `fe80::/64` and the EUI-64 of the MAC address.
     LinkLocal,
-    /// The address of an IPv6 subnet.
+    /// The GID that is the HCA's address of this IPv6 subnet.
     Ipv6(Ipv6Subnet),
 }
 
-/// The envelopes that a carrier keeps: in which packets arrive as they were sent.
+/// The envelopes that a carrier keeps. A packet in such an envelope arrives in the envelope in which it was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kept {
     /// [`Envelope::V2_IPV4`] alone.
     #[default]
     Ipv4,
-    /// UDP over IPv4, and over IPv6 between the addresses of a subnet.
+    /// UDP over IPv4, and UDP over IPv6 between the addresses of a subnet.
     Udp,
-    /// Packets arrive with every field as it was sent.
+    /// All envelopes: packets arrive with every field as it was sent.
     All,
 }
 
 impl Kept {
-    /// Packets in `envelope` arrive in it.
+    /// Returns whether packets in `envelope` arrive in that envelope.
     #[must_use]
     pub fn holds(self, envelope: Envelope) -> bool {
         envelope == Envelope::V2_IPV4
@@ -80,19 +80,19 @@ impl Kept {
     }
 }
 
-/// Where a packet goes.
+/// The destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Destination {
-    /// Address of the HCA.
+    /// The address of the receiving HCA.
     pub address: Ipv4Addr,
-    /// The headers.
+    /// The headers of the packet.
     pub envelope: Envelope,
-    /// From which of its own addresses the sender sends: the path bits of `InfiniBand`.
+    /// The path bits of `InfiniBand`: they say from which of its own addresses the sender sends.
     pub path_bits: u8,
 }
 
 impl From<Ipv4Addr> for Destination {
-    /// By RoCE v2 over IPv4.
+    /// Makes the destination of a packet that goes to `address` by RoCE v2 over IPv4.
     fn from(address: Ipv4Addr) -> Self {
         Self {
             address,
@@ -103,7 +103,7 @@ impl From<Ipv4Addr> for Destination {
 }
 
 impl Name {
-    /// Returns the GID of this form that the HCA at `ip` has.
+    /// Returns the GID of this form for the HCA at `ip`.
     #[must_use]
     pub fn gid(self, ip: Ipv4Addr) -> Gid {
         match self {
@@ -121,7 +121,7 @@ impl Name {
         }
     }
 
-    /// Returns the HCA that has this GID, and which of its GIDs that is; `None` if no software HCA can have it.
+    /// Returns the HCA that has the GID `gid`, and the form of that GID; `None` if no software HCA can have it.
     #[must_use]
     pub fn of(gid: &Gid) -> Option<(Ipv4Addr, Self)> {
         let (ip, name) = match (*gid, Ipv6Subnet::of((*gid).into())) {
@@ -137,19 +137,19 @@ impl Name {
 }
 
 impl Envelope {
-    /// The usual headers.
+    /// The usual headers: RoCE v2 over IPv4.
     pub const V2_IPV4: Self = Self {
         version: Version::V2,
         source: Name::Ip,
         destination: Name::Ip,
     };
 
-    /// Bits of [`Self::mark`].
+    /// The bits of [`Self::mark`].
     const V1: u8 = 1 << 1;
     const SOURCE_IS_LINK_LOCAL: u8 = 1 << 2;
     const DESTINATION_IS_LINK_LOCAL: u8 = 1 << 3;
 
-    /// Returns the subnet of UDP over IPv6 whose addresses are those of one.
+    /// Returns the subnet of both addresses, if the headers are UDP over IPv6 between two addresses of one subnet.
     #[must_use]
     pub fn ipv6_subnet(self) -> Option<Ipv6Subnet> {
         match (self.version, self.source, self.destination) {
@@ -160,7 +160,7 @@ impl Envelope {
         }
     }
 
-    /// UDP over IPv6 between two addresses of a subnet.
+    /// Returns the headers of UDP over IPv6 between two addresses of `subnet`.
     #[must_use]
     pub const fn within(subnet: Ipv6Subnet) -> Self {
         Self {
@@ -170,8 +170,8 @@ impl Envelope {
         }
     }
 
-    /// Returns the envelope as three bits of a byte, 0 for [`Self::V2_IPV4`]. Bit 0 is free. No bits stand for an IPv6 subnet: the
-    /// carrier of an HCA that has one keeps such envelopes.
+    /// Returns the envelope as three bits of a byte, which are 0 for [`Self::V2_IPV4`]. Bit 0 is free. No bits stand for an IPv6 subnet:
+    /// the carrier of an HCA with such a subnet keeps its envelopes.
     #[must_use]
     pub fn mark(self) -> u8 {
         let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
@@ -183,7 +183,7 @@ impl Envelope {
             )
     }
 
-    /// The envelope of a [`Self::mark`]; other bits are ignored.
+    /// Returns the envelope of a [`Self::mark`]. Other bits of `mark` are ignored.
     #[must_use]
     pub fn of_mark(mark: u8) -> Self {
         let name = |bit: u8| match mark & bit {
@@ -200,7 +200,7 @@ impl Envelope {
         }
     }
 
-    /// Returns the headers from one HCA to another, with their addresses.
+    /// Returns the headers of a packet from one HCA to another, with the addresses of both.
     #[must_use]
     pub fn addresses(self, source: Ipv4Addr, destination: Ipv4Addr) -> Addresses {
         if self == Self::V2_IPV4 {
@@ -215,7 +215,7 @@ impl Envelope {
     }
 }
 
-/// The headers in front of the BTH, by their pair of addresses.
+/// The kind of the headers in front of the BTH, with their two addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
     /// Source and destination, IPv4.
@@ -226,24 +226,24 @@ pub enum Addresses {
     Grh(Ipv6Addr, Ipv6Addr),
 }
 
-/// Where a packet came from, and what else the ICRC covers of the way it came.
+/// The origin of a packet, and the other fields that the ICRC covers and that depend on how the packet came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// IP address and UDP port.
+    /// The IP address and UDP port of the sender.
     pub address: SocketAddrV4,
-    /// The headers.
+    /// The headers of the packet.
     pub envelope: Envelope,
-    /// Identification, flags and fragment offset of the IPv4 header. A UDP socket does not show them.
+    /// The identification, flags and fragment offset of the IPv4 header. A UDP socket does not show them.
     pub fragment_fields: [u8; 4],
-    /// To which of its own addresses the receiver got it: the path bits of `InfiniBand`.
+    /// The path bits of `InfiniBand`: they say at which of its own addresses the receiver got the packet.
     pub path_bits: u8,
 }
 
-/// Identification and flags of an IPv4 packet in one piece: no identification, DF set.
+/// The fragment fields of an IPv4 packet in one piece: no identification, DF set.
 pub(crate) const UNFRAGMENTED: [u8; 4] = [0, 0, 0x40, 0];
 
 impl From<SocketAddrV4> for Source {
-    /// With identification 0 and DF set, as softhca sends.
+    /// Makes the source of a packet with identification 0 and DF set, as softhca sends packets.
     fn from(address: SocketAddrV4) -> Self {
         Self {
             address,
@@ -291,9 +291,9 @@ mod tests {
             "ff02::1",
             "2001:db8::1",
             "fe80::1",
-            // The universal/local bit is not inverted: a GID of InfiniBand.
+            // In this GID the universal/local bit is not inverted: a GID of InfiniBand.
             "fe80::200:aff:fe01:203",
-            // A MAC address of hardware; another prefix; no EUI-64.
+            // These GIDs have the MAC address of hardware, another prefix, or no EUI-64.
             "fe80::ee0d:9aff:fe01:203",
             "fe80:0:0:1:0:aff:fe01:203",
             "fe80::aff:ff01:203",

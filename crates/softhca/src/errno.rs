@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-/// A positive `errno` value: the one that a kernel would have set.
+/// A positive `errno` value: the value that a kernel would have set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) i32);
 

@@ -1,4 +1,4 @@
-//! The network interface that has an address of this machine.
+//! Finds the network interface that has an address of this machine.
 
 // UNSAFETY: getifaddrs, if_nametoindex and an ioctl of a socket.
 #![expect(unsafe_code, reason = "lists of libc, and an ioctl")]
@@ -10,13 +10,13 @@ use std::ptr::{self, NonNull};
 
 use crate::address;
 
-/// An interface, as it was when it was looked up.
+/// A network interface, as it was when it was looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
     pub(crate) name: String,
-    /// From 1 on.
+    /// The interface index, from 1 on.
     pub(crate) index: u32,
-    /// The most bytes of an IP packet.
+    /// The most bytes of an IP packet on this interface.
     pub(crate) mtu: u32,
 }
 
@@ -38,17 +38,17 @@ impl Interface {
         Self::named(name)
     }
 
-    /// The one with this name.
+    /// Returns the interface with this name; `None` if there is none.
     pub(crate) fn named(name: String) -> Option<Self> {
         let text = CString::new(name.as_str()).ok()?;
-        // SAFETY: a C string.
+        // SAFETY: `text` is a C string.
         let index = unsafe { libc::if_nametoindex(text.as_ptr()) };
         let mtu = mtu(&text)?;
         (index != 0).then_some(Self { name, index, mtu })
     }
 }
 
-/// Not from sysfs, which may show the interfaces of another network namespace.
+/// Returns the MTU of an interface. The kernel is asked by ioctl, since sysfs may show the interfaces of another network namespace.
 fn mtu(name: &CStr) -> Option<u32> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     // SAFETY: zeros are a valid `struct ifreq`.
@@ -58,14 +58,14 @@ fn mtu(name: &CStr) -> Option<u32> {
     for (to, from) in request.ifr_name[..room].iter_mut().zip(name.to_bytes()) {
         *to = from.cast_signed();
     }
-    // SAFETY: an open socket, and a struct that the kernel reads and fills.
+    // SAFETY: the socket is open, and the kernel reads and fills the struct.
     let answer = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
     // SAFETY: the kernel has filled this member.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
     u32::try_from(mtu).ok().filter(|_| answer == 0)
 }
 
-/// An address of an interface.
+/// An address of an interface, with its netmask.
 struct Entry {
     name: String,
     ip: Option<IpAddr>,
@@ -74,7 +74,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// Returns whether it is the loopback interface, and all addresses of the subnet of `ip` are its own.
+    /// Returns whether this is the loopback interface and `ip` is in the subnet of its address. All addresses of such a subnet belong to
+    /// the loopback interface.
     fn is_loopback_of(&self, ip: IpAddr) -> bool {
         let (Some(IpAddr::V4(own)), Some(IpAddr::V4(mask)), IpAddr::V4(ip)) =
             (self.ip, self.mask, ip)
@@ -85,13 +86,13 @@ impl Entry {
     }
 }
 
-/// What `getifaddrs` has given.
+/// The list that `getifaddrs` has given.
 struct Addresses(NonNull<libc::ifaddrs>);
 
 impl Addresses {
     fn list() -> Option<Self> {
         let mut list = ptr::null_mut();
-        // SAFETY: a place for the list.
+        // SAFETY: `list` is a place for the list.
         let answer = unsafe { libc::getifaddrs(&raw mut list) };
         NonNull::new(list).filter(|_| answer == 0).map(Self)
     }
@@ -99,14 +100,14 @@ impl Addresses {
     fn iter(&self) -> impl Iterator<Item = Entry> {
         let mut next = Some(self.0);
         std::iter::from_fn(move || {
-            // SAFETY: an entry of the list, which lives as long as `self`.
+            // SAFETY: `next` is an entry of the list, which lives as long as `self`.
             let entry = unsafe { next?.as_ref() };
             next = NonNull::new(entry.ifa_next);
-            // SAFETY: a C string of the list.
+            // SAFETY: the name is a C string of the list.
             let name = unsafe { CStr::from_ptr(entry.ifa_name) };
             Some(Entry {
                 name: name.to_string_lossy().into_owned(),
-                // SAFETY: null or addresses of the list.
+                // SAFETY: the address is null, or an address of the list.
                 ip: unsafe { address_at(entry.ifa_addr) },
                 // SAFETY: as above.
                 mask: unsafe { address_at(entry.ifa_netmask) },
@@ -118,14 +119,14 @@ impl Addresses {
 
 impl Drop for Addresses {
     fn drop(&mut self) {
-        // SAFETY: the list that getifaddrs has given, which goes once.
+        // SAFETY: `getifaddrs` has given this list, and it is freed once.
         unsafe { libc::freeifaddrs(self.0.as_ptr()) };
     }
 }
 
 /// # Safety
 ///
-/// `address` is null, or a socket address as long as its family says.
+/// `address` is null, or points to a socket address that is as long as its family says.
 unsafe fn address_at(address: *const libc::sockaddr) -> Option<IpAddr> {
     if address.is_null() {
         return None;
@@ -133,12 +134,12 @@ unsafe fn address_at(address: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: every socket address begins with its family.
     match i32::from(unsafe { (*address).sa_family }) {
         libc::AF_INET => {
-            // SAFETY: of this family, so of this length.
+            // SAFETY: the address is of this family, so it has this length.
             let address = unsafe { ptr::read_unaligned(address.cast::<libc::sockaddr_in>()) };
             Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: of this family, so of this length.
+            // SAFETY: the address is of this family, so it has this length.
             let address = unsafe { ptr::read_unaligned(address.cast::<libc::sockaddr_in6>()) };
             Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
         }
@@ -166,7 +167,7 @@ mod tests {
     fn each_assigned_address_is_that_of_its_interface() {
         for entry in Addresses::list().unwrap().iter() {
             let Some(ip) = entry.ip else { continue };
-            // Link-local addresses may be those of several.
+            // Several interfaces may have the same link-local address.
             let is_link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
             if !is_link_local {
                 assert_eq!(Interface::of(ip).unwrap().name, entry.name, "{ip}");

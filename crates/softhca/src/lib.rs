@@ -13,8 +13,8 @@
 //! | [`transport`] | the boundary between engine and wire, below both |
 //! | [`address`], [`envelope`], `interface`, [`link`], [`partition`], [`profile`], [`subnet`] | addresses of HCAs, the headers that name them, the interface that has one, the link layer of their port, its partitions, the card, IPv6 |
 //!
-//! Some objects and operations serve other programs than Warpverbs alone: SRQs, XRC, datagrams, memory windows, UMR, Ethernet
-//! frames. They have files of their own, which the pages of `device`, `engine` and `wire` name; an RC write meets none of them.
+//! Some objects and operations serve other programs than Warpverbs alone: SRQs, XRC, datagrams, memory windows, UMR, Ethernet frames. They
+//! have files of their own, which the pages of `device`, `engine` and `wire` name. An RC write uses none of these files.
 
 pub mod address;
 mod clock;

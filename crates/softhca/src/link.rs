@@ -1,4 +1,4 @@
-//! The link layer of a port: by which names peers find each other.
+//! The link layer of a port, which decides by which names peers find each other.
 //!
 //! On **Ethernet** (`RoCE`, the default) an HCA is found by the GIDs of [`crate::envelope`]. On **`InfiniBand`** it has a
 //! LID, which paths name without a GRH, and one GID (index 0), which paths name with one:
@@ -9,16 +9,16 @@
 //! | port GUID | EUI-64 of the MAC: `0200:AAff:feBB:CCDD` | `AA.BB.CC.DD` |
 //! | GID 0 | `fe80::/64`, then the port GUID | as the GUID |
 //!
-//! So a subnet is a /16 of addresses, and no node has to be asked. It has no subnet manager (`sm_lid` is 1, one that does not
-//! answer) and no management datagram. LMC and partition keys are those that the HCA was made with.
+//! So a subnet is a /16 of addresses, and an HCA finds a peer without asking any node. The subnet has no subnet manager (`sm_lid` is 1, a
+//! subnet manager that does not answer) and no management datagrams. LMC and partition keys are those that the HCA was made with.
 //!
-//! A port with LMC n owns 2^n addresses, so that it has as many LIDs. Its first address ends with n zero bits, and its GUID and GID
-//! are made of that one. The path bits of a QP (or of a datagram) name the LID that its packets leave from. A QP takes packets to
-//! that LID alone, and from the LID that its path names.
+//! A port with LMC n owns 2^n addresses, so that it has as many LIDs. Its first address ends with n zero bits, and its GUID and GID are
+//! made of that address. The path bits of a QP (or of a datagram) name the LID that its packets leave from. A QP takes packets that come to
+//! that LID and from the LID that its path names, and no other packets.
 //!
-//! What carries the packets knows neither: they are `RoCEv2` over IPv4 on both link layers. A datagram that was sent without a GRH
-//! sets bit 0 of the first reserved byte of its DETH. So its receiver gets no GRH either. The service level and the fields of a GRH
-//! besides its GIDs are not carried. A receiver sees service level 0 and the GRH's hop limit 64.
+//! A carrier knows neither LIDs nor GIDs: on both link layers its packets are `RoCEv2` over IPv4. A datagram that was sent without a GRH
+//! sets bit 0 of the first reserved byte of its DETH. So its receiver gets no GRH either. The service level, and the fields of a GRH other
+//! than its GIDs, are not carried. A receiver sees service level 0 and hop limit 64.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -28,15 +28,15 @@ use thiserror::Error;
 /// A link layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Link {
-    /// `RoCE`.
+    /// Ethernet: `RoCE`.
     #[default]
     Ethernet,
-    /// LIDs, and GIDs where a GRH is used.
+    /// `InfiniBand`: LIDs, and GIDs where a GRH is used.
     InfiniBand,
 }
 
 impl Link {
-    /// What `SOFTHCA_LINK` may be.
+    /// The values that `SOFTHCA_LINK` may have, in words.
     pub(crate) const EXPECTED: &'static str = "ib or eth";
 
     pub(crate) fn is_infiniband(self) -> bool {
@@ -44,7 +44,7 @@ impl Link {
     }
 }
 
-/// No such link layer.
+/// The error for a text that names no link layer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?} is no link layer: {expected}", expected = Link::EXPECTED)]
 pub struct UnknownLink(pub String);
@@ -73,18 +73,18 @@ impl fmt::Display for Link {
 /// The last unicast LID.
 pub(crate) const LAST_LID: u16 = 0xbfff;
 
-/// LID of a subnet manager that does not answer.
+/// The LID of the subnet manager, which does not answer.
 pub(crate) const SM_LID: u16 = 1;
 
 /// The largest LMC.
 pub(crate) const MAX_LMC: u8 = 7;
 
-/// Returns the address of the LID with these path bits, of the port whose first address is `first`.
+/// Returns the address that belongs to the LID with these path bits. `first` is the first address of the port.
 pub(crate) fn address_with(first: Ipv4Addr, path_bits: u8) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(first) | u32::from(path_bits))
 }
 
-/// Returns the first of the 2^`lmc` addresses among which `ip` is.
+/// Returns the first of the 2^`lmc` addresses that include `ip`.
 pub(crate) fn first_address(ip: Ipv4Addr, lmc: u8) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(ip) >> lmc << lmc)
 }
@@ -95,19 +95,19 @@ pub(crate) fn low_bits(ip: Ipv4Addr) -> u16 {
     u16::from_be_bytes([c, d])
 }
 
-/// Returns the LID of an address, if it has one.
+/// Returns the LID of an address; `None` if the address has no LID.
 pub(crate) fn lid(ip: Ipv4Addr) -> Option<u16> {
     let lid = low_bits(ip);
     (1..=LAST_LID).contains(&lid).then_some(lid)
 }
 
-/// EUI-64 of the MAC address that belongs to an IPv4 address.
+/// Returns the EUI-64 of the MAC address that belongs to an IPv4 address.
 pub(crate) fn guid(ip: Ipv4Addr) -> [u8; 8] {
     let [a, b, c, d, e, f] = mac_of(ip);
     [a, b, c, 0xff, 0xfe, d, e, f]
 }
 
-/// GID 0 on `InfiniBand`.
+/// Returns GID 0 of the HCA at `ip` on `InfiniBand`.
 pub(crate) fn gid(ip: Ipv4Addr) -> [u8; 16] {
     let mut gid = [0; 16];
     gid[..2].copy_from_slice(&[0xfe, 0x80]);
@@ -115,18 +115,18 @@ pub(crate) fn gid(ip: Ipv4Addr) -> [u8; 16] {
     gid
 }
 
-/// The address of an `InfiniBand` GID, if an HCA can have it.
+/// Returns the address that belongs to an `InfiniBand` GID; `None` if no HCA can have that GID.
 pub(crate) fn address_of_gid(of: &[u8; 16]) -> Option<Ipv4Addr> {
     let [.., a, _, _, b, c, d] = *of;
     let ip = Ipv4Addr::new(a, b, c, d);
     (gid(ip) == *of && lid(ip).is_some() && !ip.is_multicast()).then_some(ip)
 }
 
-/// The address that an `InfiniBand` path of the HCA at `own` names. The path names an HCA by its GID if it has a GRH, and one of
-/// its LIDs; otherwise by the LID alone. LID 0 beside a GID is the first one of the port.
+/// Returns the address that an `InfiniBand` path of the HCA at `own` names. A path with a GRH names an HCA by its GID and by one of its
+/// LIDs. A path without a GRH names an HCA by the LID alone. If there is a GID, LID 0 stands for the first LID of the port.
 ///
-/// `None` if no HCA can have it. Examples are a multicast LID, a GID of another form, LID 0, and a LID and a GID that no one HCA
-/// has, whatever its LMC.
+/// Returns `None` if no HCA can have that address. Examples are a multicast LID, a GID of another form, LID 0 without a GID, and a pair of
+/// LID and GID that no single HCA has, whatever its LMC.
 pub(crate) fn peer(own: Ipv4Addr, rlid: u16, grh: Option<&[u8; 16]>) -> Option<Ipv4Addr> {
     if let Some(gid) = grh {
         let ip = address_of_gid(gid)?;
@@ -147,7 +147,7 @@ pub(crate) fn peer(own: Ipv4Addr, rlid: u16, grh: Option<&[u8; 16]>) -> Option<I
 /// A MAC address.
 pub type Mac = [u8; 6];
 
-/// Returns the MAC address of the HCA at `ip`: locally administered, unique because the IP address is.
+/// Returns the MAC address of the HCA at `ip`. It is locally administered, and unique because the IP address is unique.
 #[must_use]
 pub const fn mac_of(ip: Ipv4Addr) -> Mac {
     let [a, b, c, d] = ip.octets();

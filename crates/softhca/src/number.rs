@@ -1,6 +1,7 @@
 //! How numbers are written in settings, as in the `WARPVERBS_*` variables of the runtime.
 
-/// Returns a whole number, decimal or with `0x`. It has no sign, and a decimal one begins with no zero that could stand for base 8.
+/// Returns the whole number that `text` spells, in decimal or with `0x`. `text` has no sign, and a decimal number has no leading zero,
+/// which could stand for base 8.
 pub(crate) fn whole<T: TryFrom<u64>>(text: &str) -> Option<T> {
     let (digits, radix) = match text.strip_prefix("0x") {
         Some(digits) => (digits, 16),

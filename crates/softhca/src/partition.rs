@@ -1,41 +1,41 @@
-//! Partitions: the table of P_Keys of a port, and which keys talk to each other.
+//! Partitions: the P_Key table of a port, and the rule that says which keys talk to each other.
 //!
-//! A QP has the key at one index of the table and writes it into its packets. A packet for a QP of another partition is
-//! dropped without a word, and so is one between two limited members. Source: InfiniBand volume 1, "Partitioning".
+//! A QP has the key at one index of the table and writes that key into its packets. A packet for a QP of another partition is dropped
+//! without an answer. A packet between two limited members is dropped in the same way. Source: InfiniBand volume 1, "Partitioning".
 
 use crate::number::whole;
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// The bit of a full member; the other 15 are the partition.
+/// The bit of a key that marks a full member. The other 15 bits are the partition.
 const FULL_MEMBER: u16 = 0x8000;
-/// Most keys that a port has: what `pkey_table_size` 0 stands for.
+/// The most keys that a port has: the number that `pkey_table_size` 0 stands for.
 const MOST: usize = 128;
 
-/// The P_Keys of a port, by index. Ports of Ethernet have the default one.
+/// The P_Keys of a port, by index. A port of Ethernet has the default key alone.
 ///
-/// As text (`SOFTHCA_PKEYS`): hexadecimal numbers with commas.
+/// As text (`SOFTHCA_PKEYS`) a table is hexadecimal numbers with commas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PkeyTable(Vec<u16>);
 
-/// Why keys are no [`PkeyTable`].
+/// The error for a text that is no [`PkeyTable`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{text:?} is not {}", PkeyTable::EXPECTED)]
 pub struct NoPkeyTable {
-    /// The given value.
+    /// The given text.
     pub text: String,
 }
 
 impl PkeyTable {
-    /// The key of the default partition, full member.
+    /// The key of a full member of the default partition.
     pub const DEFAULT_PKEY: u16 = 0xffff;
 
-    /// What a text may be.
+    /// The texts that are tables, in words.
     pub const EXPECTED: &str =
         "1 to 128 different partition keys as 0xffff,0x8001, no partition of which is 0";
 
-    /// Returns the keys in their order.
+    /// Returns the keys in the order of their indices.
     #[must_use]
     pub fn keys(&self) -> &[u16] {
         &self.0
@@ -80,7 +80,8 @@ impl fmt::Display for PkeyTable {
     }
 }
 
-/// QPs with these keys exchange packets: their partition is one, and one of them is a full member.
+/// Returns whether QPs with these keys exchange packets: both keys have the same partition, and at least one of them is that of a full
+/// member.
 pub(crate) fn matches(one: u16, other: u16) -> bool {
     (one ^ other) & !FULL_MEMBER == 0 && (one | other) & FULL_MEMBER != 0
 }

@@ -1,79 +1,81 @@
-//! Which card a software HCA looks like.
+//! Profiles: the card that a software HCA looks like.
 //!
-//! Programs choose by PCI device id, firmware version and link speed; those are what a profile decides. What the device can do
-//! and how much of it is the same for all profiles, and `QUERY_HCA_CAP` reports it. A capability is set because the software has
-//! it, never because the card would.
+//! Programs choose by PCI device id, firmware version and link speed, and a profile decides these. What the device can do, and how many
+//! objects it can have, is the same for all profiles, except `cx5` and link aggregation. `QUERY_HCA_CAP` reports it. A capability is set
+//! because the software has it, never because the card would have it.
 
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// A card.
+/// The card that the device looks like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Profile {
-    /// `ConnectX-6`, 200 Gb/s.
+    /// A `ConnectX-6` of 200 Gb/s.
     ConnectX6,
-    /// `ConnectX-6` Dx, 100 Gb/s.
+    /// A `ConnectX-6` Dx of 100 Gb/s.
     ConnectX6Dx,
-    /// `ConnectX-7`, 400 Gb/s.
+    /// A `ConnectX-7` of 400 Gb/s.
     #[default]
     ConnectX7,
-    /// `BlueField-3`, 400 Gb/s.
+    /// A `BlueField-3` of 400 Gb/s.
     BlueField3,
-    /// `ConnectX-7` with two ports that are one link aggregation group, in queue-affinity mode: each QP names the port that its
-    /// packets leave by.
+    /// A `ConnectX-7` whose two ports are one link aggregation group in queue-affinity mode: each QP names the port that its packets leave
+    /// by.
     ConnectX7Lag,
-    /// As `ConnectX7Lag`, in hash mode: the device finds the port of a packet itself, and refuses a QP that names one.
+    /// A `ConnectX-7` like `ConnectX7Lag`, but in hash mode: the device finds the port of a packet itself, and refuses a QP that names a
+    /// port.
     ConnectX7LagHash,
-    /// `ConnectX-5`, 100 Gb/s, with the least that programs meet: no masked atomics, one read at once, no doorbells without
-    /// a record.
+    /// A `ConnectX-5` of 100 Gb/s, with the fewest capabilities that programs meet: no masked atomics, one READ in flight, no doorbells
+    /// without a record.
     ConnectX5,
 }
 
-/// How the device finds the port of a packet, of those of a link aggregation group.
+/// The way in which a device with a link aggregation group finds the port of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lag {
-    /// Each QP names its port.
+    /// Each QP names the port of its packets.
     QueueAffinity,
-    /// By a hash of the packet's addresses; the kernel names none for its QPs (`port_select_flow_table_bypass`).
+    /// The device finds the port by a hash of the packet's addresses. The kernel names no port for its QPs
+    /// (`port_select_flow_table_bypass`).
     Hash,
 }
 
-/// Ports of a link aggregation group.
+/// The number of ports of a link aggregation group.
 pub(crate) const LAG_PORTS: u8 = 2;
 
-/// What programs see of a card.
+/// The facts about a card that programs see.
 #[derive(Debug)]
 pub(crate) struct Facts {
-    /// Name in `SOFTHCA_PROFILE`.
+    /// The name of the card in `SOFTHCA_PROFILE`.
     pub(crate) name: &'static str,
     pub(crate) pci_device: u16,
-    /// `hca_type` in sysfs.
+    /// The text of `hca_type` in sysfs.
     pub(crate) hca_type: &'static str,
     pub(crate) firmware: [u16; 3],
-    /// `board_id` in sysfs; says plainly that this is no hardware.
+    /// The text of `board_id` in sysfs, which says plainly that this is no hardware.
     pub(crate) board: &'static str,
-    /// `rate` in sysfs.
+    /// The text of `rate` in sysfs.
     pub(crate) rate: &'static str,
-    /// `active_speed` of `ibv_query_port`, with 4 lanes.
+    /// The `active_speed` of `ibv_query_port`, with 4 lanes.
     pub(crate) speed: u8,
-    /// `max_link_speed` of the PCI function, with 16 lanes.
+    /// The `max_link_speed` of the PCI function, with 16 lanes.
     pub(crate) pci_speed: &'static str,
-    /// Mode of its link aggregation group, which has [`LAG_PORTS`]; none without one.
+    /// The mode of the card's link aggregation group of [`LAG_PORTS`]; `None` if the card has no such group.
     pub(crate) lag: Option<Lag>,
-    /// No masked atomics, one read at once, no doorbells without a record.
+    /// True if the card has no masked atomics, one READ in flight, and no doorbells without a record.
     pub(crate) lean: bool,
 }
 
-/// `enum ib_port_speed` of the kernel.
+/// The values of `enum ib_port_speed` of the kernel.
 mod speed {
     pub(super) const EDR: u8 = 32;
     pub(super) const HDR: u8 = 64;
     pub(super) const NDR: u8 = 128;
 }
 
-/// In the order of the enum. Device ids: `mlx5_core_pci_table` of the kernel; types and firmware: NVIDIA's release notes.
+/// The facts about each card. Device ids are from `mlx5_core_pci_table` of the kernel; types and firmware are from NVIDIA's release notes.
 static TABLE: [(Profile, Facts); 7] = [
     (
         Profile::ConnectX6,
@@ -183,10 +185,10 @@ static TABLE: [(Profile, Facts); 7] = [
 ];
 
 impl Profile {
-    /// The texts that are profiles.
+    /// The texts that are profiles, in words.
     pub const EXPECTED: &str = "cx5, cx6, cx6dx, cx7, bf3, cx7-lag or cx7-lag-hash";
 
-    /// Returns what programs see of it.
+    /// Returns what programs see of this card.
     pub(crate) fn facts(self) -> &'static Facts {
         TABLE
             .iter()
@@ -195,7 +197,7 @@ impl Profile {
     }
 }
 
-/// No such profile.
+/// The error for a text that names no profile.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?} is no profile: {expected}", expected = Profile::EXPECTED)]
 pub struct UnknownProfile(pub String);

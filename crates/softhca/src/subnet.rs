@@ -1,33 +1,33 @@
-//! The IPv6 subnet of an HCA, from which it has a second address.
+//! The IPv6 subnet that gives an HCA a second address.
 //!
-//! The address is the subnet's first 96 bits and the HCA's IPv4 address after them. So an address alone leads to the HCA that
-//! has it, as all other names of an HCA do.
+//! The address consists of the subnet's first 96 bits and then the HCA's IPv4 address. So the address alone leads to the HCA that has it,
+//! like every other name of an HCA.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use thiserror::Error;
 
-/// A /96 of global unicast or unique local addresses.
+/// A /96 subnet of global unicast or unique local addresses.
 ///
-/// As text (`SOFTHCA_IPV6`): its first address, with or without `/96`.
+/// As text (`SOFTHCA_IPV6`) a subnet is its first address, with or without `/96`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ipv6Subnet([u8; 12]);
 
-/// Why a text is no [`Ipv6Subnet`].
+/// The error for a text that is no [`Ipv6Subnet`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{text:?} is not {}", Ipv6Subnet::EXPECTED)]
 pub struct NoSubnet {
-    /// The given value.
+    /// The given text.
     pub text: String,
 }
 
 impl Ipv6Subnet {
-    /// What a text may be.
+    /// The texts that are subnets, in words.
     pub const EXPECTED: &str =
         "the first address of a /96 in 2000::/3 or fc00::/7, as fd00:5:: or fd00:5::/96";
 
-    /// Returns the address of the HCA at `ip`.
+    /// Returns the address that the HCA at `ip` has in this subnet.
     #[must_use]
     pub fn address(self, ip: Ipv4Addr) -> Ipv6Addr {
         let mut octets = [0; 16];
@@ -36,13 +36,13 @@ impl Ipv6Subnet {
         octets.into()
     }
 
-    /// Returns the subnet of an address, and the HCA that has the address in it; `None` for one of another kind.
+    /// Returns the subnet of `address`, and the HCA that has the address in this subnet; `None` if the address is of another kind.
     #[must_use]
     pub fn of(address: Ipv6Addr) -> Option<(Ipv4Addr, Self)> {
         let octets = address.octets();
         let (subnet, host) = octets.split_first_chunk()?;
         let [a, b, c, d] = *host else { return None };
-        // Global unicast or unique local. 0.0.0.0/8 are no hosts.
+        // The address must be global unicast or unique local. An address of 0.0.0.0/8 is no host.
         let is_one = octets[0] >> 5 == 0b001 || octets[0] >> 1 == 0b111_1110;
         (is_one && a != 0).then(|| (Ipv4Addr::new(a, b, c, d), Self(*subnet)))
     }
@@ -57,7 +57,7 @@ impl FromStr for Ipv6Subnet {
             let [.., 0, 0, 0, 0] = first.octets() else {
                 return None;
             };
-            // Any host of it: whether the subnet is one does not hang on the host.
+            // Any host of the subnet will do: the answer does not depend on the host.
             let host =
                 Ipv6Addr::from(u128::from(first) | u128::from(u32::from(Ipv4Addr::LOCALHOST)));
             Self::of(host)

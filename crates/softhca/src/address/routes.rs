@@ -1,19 +1,20 @@
-//! The IPv6 routes of this machine: whether packets for an address stay here.
+//! The IPv6 routes of this machine, which tell whether packets for an address stay on this machine.
 
 use std::net::Ipv6Addr;
 use std::{fs, io};
 
-/// The kernel's table, of all its tables.
+/// The file in which the kernel lists the IPv6 routes of all its routing tables.
 const ROUTES: &str = "/proc/net/ipv6_route";
-/// The destination is this machine (`RTF_LOCAL`).
+/// The flag of a route whose destination is this machine (`RTF_LOCAL`).
 const LOCAL: u32 = 0x8000_0000;
 
-/// Returns a local route leads to `ip`, which need not be assigned to an interface. Local routes come before all others.
+/// Returns whether a local route leads to `ip`. The address need not be assigned to an interface. Local routes come before all other
+/// routes.
 pub(super) fn has_local(ip: Ipv6Addr) -> bool {
     local_interface(ip).is_some()
 }
 
-/// Returns the interface of that route.
+/// Returns the interface of the local route that leads to `ip`.
 pub(super) fn local_interface(ip: Ipv6Addr) -> Option<String> {
     let table = table().ok()?;
     let line = table
@@ -26,10 +27,10 @@ fn table() -> io::Result<String> {
     fs::read_to_string(ROUTES)
 }
 
-/// Returns whether a line is a local route to `ip`; `None` if it is no line of the table.
+/// Returns whether `line` is a local route to `ip`; `None` if `line` is no line of the table.
 ///
-/// Destination, bits of its prefix, source, bits of its prefix, next hop, metric, references, uses, flags, all of them
-/// hexadecimal, and the interface.
+/// The fields of a line are: destination, bits of its prefix, source, bits of its prefix, next hop, metric, references, uses, flags and the
+/// interface. All except the interface are hexadecimal.
 fn is_local(line: &str, ip: Ipv6Addr) -> Option<bool> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let [destination, bits, _, _, _, _, _, _, flags, _] = fields[..] else {

@@ -1,4 +1,4 @@
-//! How an HCA is made.
+//! The configuration of an HCA.
 
 use crate::device::checker::CheckConfig;
 use crate::device::executor::execution::Execution;
@@ -12,61 +12,62 @@ use crate::wire::config::CarrierConfig;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-/// How an HCA is made.
+/// The configuration from which an HCA is made.
 #[derive(Clone, Debug)]
 pub struct HcaConfig {
-    /// Its IPv4 address; `None` takes a free one of 127/8. Port 2 has the address after those of port 1, or another free one.
+    /// IPv4 address of the HCA. `None` takes a free address of 127/8. Port 2 has the address after those of port 1, or another free one.
     pub ip: Option<Ipv4Addr>,
-    /// How many ports it has, 1 or 2, each with an address of its own and a wire. Carriers of frames and bonds have one.
+    /// Number of ports, 1 or 2. Each has an address of its own and a wire. With carriers of frames and with bonds an HCA has one port.
     pub ports: u8,
-    /// The subnet from which it has an IPv6 address in addition: a route of this machine with the UDP carrier. For Ethernet.
+    /// The subnet of an additional IPv6 address, for Ethernet. With the UDP carrier this machine must have a route of that subnet.
     pub ipv6: Option<Ipv6Subnet>,
-    /// A WQE runs only after a store to the QP's doorbell register; otherwise its doorbell record is enough.
+    /// True if a WQE runs only after a store to the QP's doorbell register. Otherwise its doorbell record is enough.
     pub strict: bool,
-    /// The executor of its WQEs. An external HCA reaches no HCA but external ones of its process.
+    /// The executor of the WQEs of the HCA. An external HCA reaches only external HCAs of its process.
     pub execution: Execution,
     /// Seed of a random order of QPs, batch sizes and delays; `None` is round-robin.
     pub schedule_seed: Option<u64>,
-    /// QPs towards an HCA of the same process go from memory to memory; otherwise they send packets, too.
+    /// True if QPs towards an HCA of the same process move bytes from memory to memory. Otherwise they send packets, too.
     pub loopback: bool,
-    /// What carries packets to HCAs elsewhere. Every carrier but the default needs `ip`.
+    /// The carrier of packets to HCAs elsewhere. Every carrier but the default needs `ip`.
     pub carrier: CarrierConfig,
-    /// Which card it looks like.
+    /// The card that the HCA looks like.
     pub profile: Profile,
-    /// Its link layer. On `InfiniBand` the address decides the LID: its low 16 bits are 1 to 0xbfff. Without an address it
-    /// gets one of the subnet 127.73.0.0/16.
+    /// The link layer. On `InfiniBand` the address decides the LID: its low 16 bits are 1 to 0xbfff. Without an address the HCA gets one of
+    /// the subnet 127.73.0.0/16.
     pub link: Link,
-    /// On `InfiniBand` the LMC of its port, 0 to 7: it has 2^LMC LIDs, and an address for each. The last LMC bits of `ip` are 0.
-    /// For the carriers udp and memory. External HCAs have it, too.
+    /// The LMC of the port on `InfiniBand`, 0 to 7: the port has 2^LMC LIDs, and an address for each. The last LMC bits of `ip` are 0. Only
+    /// the carriers udp and memory allow it. External HCAs have it, too.
     pub lmc: u8,
-    /// The partition keys of its port; on Ethernet the default one.
+    /// The partition keys of the port. On Ethernet there is only the default key.
     pub pkeys: PkeyTable,
-    /// What it promises about the order of data. `QUERY_HCA_CAP` says so.
+    /// The promise of the HCA about the order of data. `QUERY_HCA_CAP` reports it.
     pub order: DataOrder,
-    /// A QP may ask for data in order (`dp_ordering_force`), whatever `order` is.
+    /// True if a QP may ask for data in order (`dp_ordering_force`), whatever `order` is.
     pub order_force: bool,
-    /// log2 of the most bytes of a memory region, 12 to 63. `QUERY_HCA_CAP` says so (`log_max_mrw_sz`), and a longer one is refused.
+    /// log2 of the most bytes that a memory region may have, 12 to 63. `QUERY_HCA_CAP` reports it (`log_max_mrw_sz`), and a longer region
+    /// is refused.
     pub log_max_mr: u8,
-    /// To which events programs may subscribe by DevX.
+    /// The events to which programs may subscribe by DevX.
     pub events: EventSupport,
-    /// Options of enhanced connection establishment that its QPs have, each a bit; 0 is a device without any. They change
-    /// nothing here.
+    /// Options of enhanced connection establishment (ECE) that QPs of the HCA have, each a bit. 0 is a device without any. The options
+    /// change nothing in this model.
     pub ece: u32,
-    /// It says that it has counter sets, of which none is left for any program. Otherwise it says that it has none.
+    /// True if the HCA says that it has counter sets, of which none is left for any program. Otherwise it says that it has none.
     pub counter_sets_are_taken: bool,
-    /// Makes use of all that `order` leaves open; `None` places data as it comes.
+    /// An adversary that makes use of all freedom that `order` leaves. `None` places data as it comes.
     pub adversary: Option<Adversary>,
-    /// What goes wrong.
+    /// The faults that the HCA has.
     pub faults: Option<FaultSpec>,
-    /// Where to write what crosses the wire, as pcapng; FILE.2, FILE.3 and so on if the file exists. Turns `loopback` off,
-    /// so that everything does cross it.
+    /// The file to which everything that crosses the wire is written, as pcapng. If the file exists, it is FILE.2, FILE.3 and so on. It
+    /// turns `loopback` off, so that everything does cross the wire.
     pub pcap: Option<PathBuf>,
-    /// What its checker looks for, and whether it prints what it finds.
+    /// What the checker of the HCA looks for, and whether it prints its findings.
     pub check: CheckConfig,
 }
 
 impl HcaConfig {
-    /// Of `log_max_mr`: more than any address space has.
+    /// Default of `log_max_mr`: more than any address space has.
     pub const LOG_MAX_MR: u8 = 48;
 }
 
@@ -99,14 +100,14 @@ impl Default for HcaConfig {
     }
 }
 
-/// Events to which programs may subscribe by DevX; a subscription to others is refused (`EOPNOTSUPP`).
+/// Events to which programs may subscribe by DevX. A subscription to other events is refused (`EOPNOTSUPP`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EventSupport {
-    /// Those of objects and those of the device.
+    /// Events of objects and events of the device.
     #[default]
     All,
-    /// Those of the device alone.
+    /// Events of the device alone.
     Device,
-    /// Every subscription is refused.
+    /// No events: every subscription is refused.
     None,
 }

@@ -1,4 +1,4 @@
-//! What a device counts, and how many objects live on it.
+//! Counters of a device, and the numbers of its live objects.
 
 use crate::sysfs::{MAX_PORTS, port_number};
 use crate::wire::endpoint::{LidCounters, WireCounters};
@@ -8,31 +8,31 @@ use mlx5_prm::qpc::Qpc;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Send WQEs begun, flushed ones not included.
+    /// Send WQEs that were begun. Flushed WQEs are not counted.
     pub wqes: u64,
-    /// Of them, those of QPs that name port 1 and port 2 of a link aggregation group.
+    /// The part of `wqes` by QPs that name port 1 and port 2 of a link aggregation group.
     pub wqes_by_lag_port: [u64; 2],
-    /// Of all, those of QPs for port 1 and for port 2.
+    /// The part of `wqes` by QPs of port 1 and of port 2.
     pub wqes_by_port: [u64; MAX_PORTS as usize],
-    /// Doorbells taken from UAR registers.
+    /// Doorbells that were taken from UAR registers.
     pub doorbells: u64,
-    /// Completion entries written, failed ones included.
+    /// Completion entries that were written, error entries included.
     pub cqes: u64,
-    /// Failed completion entries written.
+    /// Error completion entries that were written.
     pub error_cqes: u64,
     /// Payload bytes sent: writes and sends, and answers to reads.
     pub bytes_sent: u64,
-    /// Payload bytes received: writes and sends of peers, and results of own reads.
+    /// Payload bytes received: writes and sends of peers, and results of this HCA's reads.
     pub bytes_received: u64,
     /// RDMA WRITE WQEs, with and without immediate, inline ones included.
     pub write_requests: u64,
-    /// RDMA WRITE WQEs whose data is all inline: what the runtime's signals are.
+    /// RDMA WRITE WQEs whose data is all inline. The signals of the warpverbs runtime are such WQEs.
     pub inline_write_requests: u64,
     /// RDMA READ WQEs.
     pub read_requests: u64,
-    /// Atomic WQEs, masked ones included.
+    /// Atomic WQEs, masked atomics included.
     pub atomic_requests: u64,
-    /// Packets sent over UDP, those sent again included.
+    /// Packets sent over UDP, retransmissions included.
     pub packets_sent: u64,
     /// Packets received over UDP.
     pub packets_received: u64,
@@ -40,7 +40,7 @@ pub struct Counters {
     pub retransmissions: u64,
     /// Packets received again and dropped.
     pub duplicates: u64,
-    /// What the checker objected to, repetitions included.
+    /// Findings of the checker, repetitions included.
     pub findings: u64,
 }
 
@@ -48,36 +48,36 @@ pub struct Counters {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PortCounters {
-    /// The port carries nothing now.
+    /// True if the port is down, so that it carries nothing.
     pub is_down: bool,
-    /// Send WQEs of its QPs that were begun.
+    /// Send WQEs that QPs of the port have begun.
     pub wqes: u64,
-    /// Packets of its LIDs by their path bits, as many as its LMC says; on Ethernet those of its only address.
+    /// Packets of each LID of the port, by path bits: as many entries as its LMC says. On Ethernet one entry for the only address.
     pub lids: Vec<LidCounters>,
-    /// What its wire has seen besides.
+    /// Other counters of the wire of the port.
     pub wire: WireCounters,
 }
 
 impl PortCounters {
-    /// Packets sent, those sent again included.
+    /// Returns the number of packets sent, retransmissions included.
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.lids.iter().map(|lid| lid.sent).sum()
     }
 
-    /// Packets that have come to it.
+    /// Returns the number of packets that have come to the port.
     #[must_use]
     pub fn received(&self) -> u64 {
         self.lids.iter().map(|lid| lid.received).sum()
     }
 
-    /// Bytes of the packets sent.
+    /// Returns the number of bytes of the packets sent.
     #[must_use]
     pub fn sent_bytes(&self) -> u64 {
         self.lids.iter().map(|lid| lid.sent_bytes).sum()
     }
 
-    /// Bytes of the packets that have come to it.
+    /// Returns the number of bytes of the packets that have come to the port.
     #[must_use]
     pub fn received_bytes(&self) -> u64 {
         self.lids.iter().map(|lid| lid.received_bytes).sum()
@@ -85,7 +85,7 @@ impl PortCounters {
 }
 
 impl Counters {
-    /// So many WQEs of a QP with this context were begun.
+    /// Counts `wqes` WQEs that a QP with context `qpc` has begun.
     pub(crate) fn on_port(&mut self, qpc: &Qpc, wqes: u64) {
         let port = usize::from(port_number(qpc) - 1);
         if let Some(count) = self.wqes_by_port.get_mut(port) {
@@ -98,7 +98,7 @@ impl Counters {
     }
 }
 
-/// Live objects of one HCA.
+/// Numbers of live objects of one HCA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ObjectCounts {
@@ -131,7 +131,7 @@ pub struct ObjectCounts {
 }
 
 impl ObjectCounts {
-    /// All of them.
+    /// Returns the number of all these objects.
     #[must_use]
     pub const fn total(&self) -> usize {
         self.context

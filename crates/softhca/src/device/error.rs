@@ -1,4 +1,4 @@
-//! Why the device model refuses something, and the `errno` by which the kernel would say so.
+//! Errors of the device model, and the `errno` by which the kernel would report each.
 
 use mlx5_prm::cmd::{Opcode, Status};
 use thiserror::Error;
@@ -7,10 +7,10 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// The command was executed and refused; its output holds status and syndrome.
+    /// The device has executed the command and refused it. The output holds status and syndrome.
     #[error("{opcode} failed: status {status}, syndrome {syndrome:#010x}: {}", syndrome_text(*.syndrome))]
     Refused {
-        /// Which command.
+        /// The opcode of the command.
         opcode: Opcode,
         /// Status byte of the output.
         status: Status,
@@ -20,30 +20,29 @@ pub enum DeviceError {
     /// A call that the kernel turns into a command of its own was refused, or failed because a test asked for it.
     #[error("the kernel's {opcode} failed: status {status}, syndrome {syndrome:#010x}: {}", syndrome_text(*.syndrome))]
     Failed {
-        /// Which command.
+        /// The opcode of the command.
         opcode: Opcode,
-        /// Status asked for.
+        /// The status of the command.
         status: Status,
-        /// Syndrome asked for.
+        /// The syndrome of the command.
         syndrome: u32,
     },
     /// A call found no memory in the kernel, because a test asked for it.
     #[error("{opcode} found no memory, as asked for")]
     NoMemory {
-        /// Which command.
+        /// The opcode of the command.
         opcode: Opcode,
     },
-    /// The device has failed for good; only commands that end objects are still carried out.
+    /// The device has failed for good. It still carries out only commands that end objects.
     #[error("{opcode} was not carried out: the device has failed")]
     Dead {
-        /// Which command.
+        /// The opcode of the command.
         opcode: Opcode,
     },
-    /// The command may not be sent this way (a create command through `general`, say), or names another object than
-    /// the handle it came with.
+    /// The command may not be sent by this call (a create command through `general`, say), or names another object than that of the handle.
     #[error("{opcode} is not a command for this call")]
     WrongCommand {
-        /// Which command.
+        /// The opcode of the command.
         opcode: Opcode,
     },
     /// The command's input or output is shorter than the 16 bytes of a header.
@@ -54,7 +53,7 @@ pub enum DeviceError {
         /// Bytes of a header.
         limit: usize,
     },
-    /// No object of this number, or it belongs to another context.
+    /// No object has this number, or the object belongs to another context.
     #[error("this context has no {what} {number:#x}")]
     NoObject {
         /// Kind of object.
@@ -62,20 +61,20 @@ pub enum DeviceError {
         /// The number that the call gave.
         number: u32,
     },
-    /// No device of this name.
+    /// No device has this name.
     #[error("no software HCA has this name")]
     NoDevice,
-    /// Other objects use it.
+    /// Other objects use the object.
     #[error("{what} {number:#x} is used by {users} other objects")]
     Busy {
         /// Kind of object.
         what: &'static str,
         /// The number of the object that is in use.
         number: u32,
-        /// How many objects use it.
+        /// The number of objects that use that object.
         users: usize,
     },
-    /// Not memory of this process.
+    /// The range is not memory of this process, as a whole.
     #[error("{bytes:#x} bytes at {address:#x} are not all mapped")]
     Fault {
         /// First address.
@@ -86,14 +85,14 @@ pub enum DeviceError {
     /// A value is out of range.
     #[error("{what} is {value:#x}, the limit is {limit:#x}")]
     Range {
-        /// The value that is out of range.
+        /// The name of the value.
         what: &'static str,
         /// Value given.
         value: u64,
         /// Largest value allowed.
         limit: u64,
     },
-    /// No more objects of this kind.
+    /// No more objects of this kind can be made.
     #[error("no more than {limit} objects of kind {what}")]
     Full {
         /// Kind of object.
@@ -104,15 +103,15 @@ pub enum DeviceError {
     /// The operating system refused something.
     #[error("{call} failed with errno {errno}")]
     Os {
-        /// Which call.
+        /// The name of the call.
         call: &'static str,
-        /// Its error number.
+        /// The error number of the call.
         errno: i32,
     },
 }
 
 impl DeviceError {
-    /// The same for a command that the kernel sent itself. The program sees no status and syndrome, only `errno`.
+    /// Returns the error of a command that the kernel sent itself. The program sees neither status nor syndrome, only `errno`.
     #[must_use]
     pub(crate) fn of_kernel(self) -> Self {
         match self {
@@ -129,7 +128,7 @@ impl DeviceError {
         }
     }
 
-    /// Returns what the ioctl returns.
+    /// Returns the `errno` of the ioctl.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
@@ -149,7 +148,7 @@ impl DeviceError {
     }
 }
 
-/// Returns what the kernel makes of the status of a command that it sent itself (`cmd_status_to_err` in mlx5_core).
+/// Returns the `errno` that the kernel makes of the status of a command that it sent itself (`cmd_status_to_err` in mlx5_core).
 fn status_errno(status: Status) -> i32 {
     match status {
         Status::INTERNAL_ERR

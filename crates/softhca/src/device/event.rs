@@ -1,6 +1,6 @@
 //! Events that a device reports by itself.
 
-/// An event that the device reports by itself. Delivered on the engine's thread, no lock held.
+/// An event that the device reports by itself. The engine thread delivers it while it holds no lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event {
@@ -10,9 +10,9 @@ pub enum Event {
     CqError(u32),
     /// A QP went to the error state without a completion that says so: its responder refused a request.
     QpRequestError(u32),
-    /// As `QpRequestError`, because of a key.
+    /// A QP went to the error state like `QpRequestError`, because of a key.
     QpAccessError(u32),
-    /// As `QpAccessError`, because the device could not go on with the QP.
+    /// A QP went to the error state like `QpRequestError`, because the device could not go on with the QP.
     QpFatal(u32),
     /// A QP that is not ready to send yet has received its first packet.
     QpEstablished(u32),

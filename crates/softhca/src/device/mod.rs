@@ -1,22 +1,22 @@
 //! The device model: HCAs, their objects, and the commands that make, change and end them.
 //!
-//! A process has one registry of HCAs, its `World`; a [`Simulation`] has one of its own, with a clock that a test moves.
-//! Everything about all of them is behind one lock. Calls of this module take it for microseconds, and the engine thread for a
-//! bounded piece of work at a time.
+//! A process has one registry of HCAs, its `World`. A [`Simulation`] has a world of its own, with a clock that a test moves. All state of a
+//! world is behind one lock. Calls of this module take the lock for microseconds, and the engine thread for a bounded piece of work at a
+//! time.
 //!
-//! - [`Hca`] is the owner's handle: makes a device, looks at its counters, makes its commands fail.
-//! - [`Context`] is what an opened device gives, the counterpart of the kernel's user context. All objects belong to one, and
-//!   closing it ends them in the right order (QPs, CQs, keys, UMEMs, UAR pages, PDs).
+//! - [`Hca`] is the owner's handle. It makes a device, looks at its counters, and makes its commands fail.
+//! - [`Context`] is an opened device, the counterpart of the kernel's user context. Every object belongs to a context, and closing the
+//!   context ends its objects in the right order (QPs, CQs, keys, UMEMs, UAR pages, PDs).
 //!
-//! SRQs, XRC domains, memory windows and indirect keys are for other programs than Warpverbs: an RC write meets none of them. They
-//! stand in `objects/srq.rs`, `objects/xrcd.rs`, `memory/umr.rs`, `memory/translation.rs`, `memory/null.rs`, and in files of these
-//! names of `command` and `context`.
+//! SRQs, XRC domains, memory windows and indirect keys are for other programs than Warpverbs: an RC write uses none of them. Their code is
+//! in `objects/srq.rs`, `objects/xrcd.rs`, `memory/umr.rs`, `memory/translation.rs`, `memory/null.rs`, and in files of these names in
+//! `command` and `context`.
 //!
 //! Commands are byte buffers as in the programmer's manual. Nothing in them is trusted: any bytes give an answer with a
 //! status, and nothing panics.
 //!
-//! Memory is used where it lies. A registration is a promise that the range stays mapped until it is ended; the kernel gets the
-//! same by pinning pages. It is checked once, when it is made.
+//! Memory is used where it lies. A registration is a promise that the range stays mapped until the registration is ended; the kernel gets
+//! this by pinning pages. The range is checked once, when it is registered.
 //!
 //! # Rooms
 //!

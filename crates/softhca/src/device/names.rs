@@ -1,11 +1,11 @@
-//! How callers name what a device has made for them.
+//! The numbers by which callers name the objects that a device has made for them.
 
 use crate::device::memory::keys::Access;
 
-/// A registered region.
+/// The keys of a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MrKeys {
-    /// Local key; also the number by which the region is ended.
+    /// Local key. It is also the number by which the region is ended.
     pub lkey: u32,
     /// Remote key.
     pub rkey: u32,
@@ -14,11 +14,11 @@ pub struct MrKeys {
 /// A UAR page that a context has allocated: its number and its place in the UAR space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UarPage {
-    /// Page id: what QP and CQ contexts name as `uar_page`.
+    /// Page id, which QP and CQ contexts name as `uar_page`.
     pub page_id: u32,
-    /// Where the page lies in [`Context::uar_fd`](crate::device::Context::uar_fd), in bytes: the offset for `mmap`.
+    /// Offset of the page in [`Context::uar_fd`](crate::device::Context::uar_fd), in bytes, for `mmap`.
     pub offset: u64,
-    /// Bytes, 4096.
+    /// Length in bytes, 4096.
     pub bytes: u64,
 }
 
@@ -41,11 +41,11 @@ pub enum DevxObject {
     Xrcd(u32),
 }
 
-/// What changes of a region.
+/// A change of a region.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MrChange {
-    /// Domain.
+    /// The new protection domain; None leaves the old one.
     pub pdn: Option<u32>,
-    /// Rights.
+    /// The new rights; None leaves the old ones.
     pub access: Option<Access>,
 }

@@ -1,8 +1,8 @@
-//! Numbered objects: a slab whose numbers start at a base and come round late.
+//! A table of numbered objects: a slab whose numbers start at a base. A freed number is used again late.
 //!
-//! A number is not given out again before all others of the table have been. So a stale number (of a doorbell, a packet, a key)
-//! hits no object rather than a wrong one. A freed number leaves a pointer to nothing: the table of a program that makes and ends
-//! objects for hours stays small.
+//! A number is not given out again before all other free numbers of the table have been. So a stale number (of a doorbell, a packet, a key)
+//! names no object rather than a wrong one. An object that has ended leaves only an empty pointer: the table of a program that makes and
+//! ends objects for hours stays small.
 
 /// Objects by number.
 #[derive(Debug)]
@@ -10,13 +10,13 @@ pub(crate) struct Table<T> {
     base: u32,
     limit: usize,
     slots: Vec<Option<Box<T>>>,
-    /// Where the search for a free slot begins.
+    /// The slot at which the search for a free slot begins.
     next: usize,
     live: usize,
 }
 
 impl<T> Table<T> {
-    /// Numbers `base..base + limit`.
+    /// Returns an empty table with the numbers `base..base + limit`.
     pub(crate) fn new(base: u32, limit: usize) -> Self {
         Self {
             base,
@@ -27,7 +27,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Puts an object in; its number, or `None` if the table is full.
+    /// Puts an object into the table. Returns its number, or `None` if the table is full.
     pub(crate) fn insert(&mut self, object: T) -> Option<u32> {
         if self.live == self.limit {
             return None;
@@ -52,7 +52,7 @@ impl<T> Table<T> {
     }
 
     fn slot(&self, number: u32) -> usize {
-        // A number below the base becomes a slot beyond the end.
+        // A number below the base wraps to a slot beyond the end.
         number.wrapping_sub(self.base) as usize
     }
 
@@ -72,7 +72,7 @@ impl<T> Table<T> {
         Some(*object)
     }
 
-    /// Returns the first number.
+    /// Returns the first number of the table.
     pub(crate) fn base(&self) -> u32 {
         self.base
     }
@@ -92,7 +92,8 @@ impl<T> Table<T> {
             .filter_map(|(object, number)| Some((number, object.as_deref()?)))
     }
 
-    /// Numbers of the objects in the `slots` slots from `first`; where to go on. Begins anew after the last slot.
+    /// Calls `found` with the numbers of the objects in the `slots` slots from `first`. Returns the slot to go on from. After the last slot
+    /// it begins anew.
     pub(crate) fn slice(&self, first: usize, slots: usize, mut found: impl FnMut(u32)) -> usize {
         let first = if first < self.slots.len() { first } else { 0 };
         let numbers = (self.base..).skip(first);
@@ -104,7 +105,7 @@ impl<T> Table<T> {
         first + slots
     }
 
-    /// Numbers of the objects that `wanted` picks.
+    /// Returns the numbers of the objects for which `wanted` returns true.
     pub(crate) fn numbers(&self, wanted: impl Fn(&T) -> bool) -> Vec<u32> {
         self.iter()
             .filter(|(_, object)| wanted(object))

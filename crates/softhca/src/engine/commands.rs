@@ -1,10 +1,10 @@
-//! What commands ask of the engine.
+//! What commands of the device ask of the engine.
 
 use super::completion::flush;
 use super::intake::doorbell;
 use crate::device::state::{Engine, HcaState, Slot};
 
-/// The engine, as commands see it.
+/// The engine, as commands of the device call it.
 #[derive(Debug)]
 pub(crate) struct ForCommands;
 

@@ -1,4 +1,4 @@
-//! Local memory of WQEs: segments looked up by lkey, anew at each use.
+//! The local memory of WQEs: segments are looked up by lkey, anew at each use.
 
 use crate::device::checker::Finding;
 use crate::device::memory::keys::{Access, KeyError, KeyUser};
@@ -8,17 +8,17 @@ use crate::device::state::HcaState;
 use crate::transport::Failure;
 use file_memory::Gone;
 
-/// Returns the user of the keys in a QP's own WQEs.
+/// Returns the key user of the QP's own WQEs: its protection domain and number.
 pub(super) fn user(hca: &HcaState, qpn: u32) -> KeyUser {
     let pdn = hca.qps.get(qpn).map_or(0, |qp| qp.pdn);
     KeyUser { pdn, qpn }
 }
 
-/// The memory of `bytes` bytes from `offset` of `segments`, piece by piece, appended to `out`.
+/// Appends to `out` the memory of `bytes` bytes from `offset` of `segments`, piece by piece.
 ///
 /// # Errors
 ///
-/// A key does not allow it (the checker has the finding), or the segments are shorter.
+/// A key does not allow the access (the checker has noted the finding), or the segments are shorter.
 pub(super) fn resolve(
     hca: &mut HcaState,
     user: KeyUser,
@@ -53,11 +53,11 @@ pub(super) fn resolve(
     })
 }
 
-/// As [`resolve`], of local data that may be inline, in part or as a whole: inline bytes lie in no memory.
+/// Does what [`resolve`] does, for local data of which some or all may be inline. Inline bytes lie in no memory and add nothing to `out`.
 ///
 /// # Errors
 ///
-/// As [`resolve`].
+/// The errors of [`resolve`].
 pub(super) fn resolve_data(
     hca: &mut HcaState,
     user: KeyUser,
@@ -89,11 +89,11 @@ pub(super) fn resolve_data(
 }
 
 /// Calls `each` with the parts of `pieces`, which have the lengths `length`, that make up `bytes` bytes from `offset`, in order.
-/// It passes the piece, where in the piece the part begins, and its length, which is never 0.
+/// `each` gets the piece, the offset in the piece at which the part begins, and the part's length, which is never 0.
 ///
 /// # Errors
 ///
-/// That of `each`, or the pieces are shorter.
+/// The error of `each`, or the pieces are shorter.
 fn each_part<T>(
     pieces: &[T],
     length: impl Fn(&T) -> u64,
@@ -123,7 +123,7 @@ fn each_part<T>(
     }
 }
 
-/// A page that an lkey of the QP's WQE gives is gone.
+/// Reports that a page is gone to which the QP's WQE leads by an lkey. Returns the failure for the WQE.
 pub(super) fn refuse_gone(hca: &mut HcaState, qpn: u32, gone: Gone) -> Failure {
     hca.checker.note(Finding::LocalKey, qpn, || {
         format!("QP {qpn:#x}: a WQE names memory that cannot be used: {gone}")
@@ -135,7 +135,7 @@ pub(super) fn refuse_gone(hca: &mut HcaState, qpn: u32, gone: Gone) -> Failure {
 ///
 /// # Errors
 ///
-/// As [`resolve`].
+/// The errors of [`resolve`].
 pub(super) fn gather(
     hca: &mut HcaState,
     qpn: u32,
@@ -202,11 +202,11 @@ fn read_memory(
     read
 }
 
-/// Copies `data` to `offset` of `segments`, which are those of the QP's own WQE.
+/// Copies `data` to `offset` of `segments`, which belong to a WQE of QP `qpn`.
 ///
 /// # Errors
 ///
-/// As [`resolve`].
+/// The errors of [`resolve`].
 pub(super) fn scatter(
     hca: &mut HcaState,
     qpn: u32,
@@ -218,11 +218,11 @@ pub(super) fn scatter(
     scatter_for(hca, user, segments, offset, data)
 }
 
-/// Copies `data` to `offset` of `segments`, whose keys `user` uses.
+/// Copies `data` to `offset` of `segments`, whose keys are used for `user`.
 ///
 /// # Errors
 ///
-/// As [`resolve`].
+/// The errors of [`resolve`].
 pub(super) fn scatter_for(
     hca: &mut HcaState,
     user: KeyUser,

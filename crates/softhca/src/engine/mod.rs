@@ -7,9 +7,9 @@
 //! peer's request ──> receive: keys, memory, receive WQEs
 //! ```
 //!
-//! One thread per process serves all HCAs in turns; nothing in a turn blocks. In strict mode a WQE runs only after
-//! a store to the doorbell register; the doorbell record, not the value stored, decides what runs. Software sees the bytes of
-//! a WQE no later than those of the next WQE of the same QP.
+//! One thread per process serves all HCAs in turns; nothing in a turn blocks. In strict mode a WQE runs only after a store to the doorbell
+//! register. The doorbell record, not the value stored, decides which WQEs run. Software sees the bytes of a WQE no later than the bytes of
+//! the next WQE of the same QP.
 //!
 //! | folder | duty |
 //! |---|---|
@@ -20,8 +20,8 @@
 //! | `completion` | completion entries, the events for them, the flush of a QP in error |
 //!
 //! `local` finds the local memory of a WQE. `commands` is what commands of the device ask of the engine. The boundary to the wire is
-//! [`transport`]. An RC write meets neither datagrams (`send::datagram`, `receive::grh`) nor shared receive queues (`receive::srq`)
-//! nor UMR (`send::umr`): those are for other programs.
+//! [`transport`]. An RC write uses neither datagrams (`send::datagram`, `receive::grh`) nor shared receive queues (`receive::srq`) nor UMR
+//! (`send::umr`): other programs need these.
 //!
 //! # How a WQE travels
 //!
@@ -29,16 +29,16 @@
 //!    takes doorbells: `intake::doorbell::take` exchanges the registers that `device::objects::watch` names with 0. For each doorbell `look`
 //!    reads the QP's doorbell record, checks that its counter can be right, and keeps it as `SendQueue::posted`.
 //!    `HcaState::schedule` then puts the QP in line.
-//! 2. `run::turn::run_ready` gives each QP in line a turn of its own, `send::turn`: so many WQEs, or about a MiB.
-//! 3. `send::turn` first offers the posted WQEs to `send::express::run`, the fast path. What that does not take goes on here,
-//!    WQE by WQE.
+//! 2. `run::turn::run_ready` gives each QP in line a turn of its own, `send::turn`, for a limited number of WQEs or about a MiB.
+//! 3. `send::turn` first offers the posted WQEs to `send::express::run`, the fast path. The WQEs that the fast path does not take
+//!    go on with step 4, one by one.
 //! 4. `send::begin` makes the WQE an operation. `intake::fetch::fetch` copies it out of its ring, and checks its index, QP number
 //!    and length. `intake::decode::decode` says what it asks for. A NOP or a UMR is over with that.
 //! 5. `send::way` chooses how the operation gets to its peer:
 //!    - To an HCA of this process, `send::loopback::step` carries it out: `find_peer` finds the other end and compares sequence
 //!      numbers. `local::resolve_data` finds the local memory, `HcaState::grant_remote` (`receive::responder`) that of the
 //!      peer by its rkey. Then bytes are copied from the one to the other. A SEND takes a receive WQE by `receive::begin`.
-//!    - To others, `send::submit` hands it to the wire. `run::turn::poll_wire` lets the wire send and receive. At the
+//!    - To other HCAs, `send::submit` hands it to the wire. `run::turn::poll_wire` lets the wire send and receive. At the
 //!      peer the wire calls the same functions of `receive`, through [`crate::transport::Device`], and here `Device::complete`
 //!      when the peer has acknowledged.
 //! 6. On either way `completion::complete_send` or `fail_send` ends the WQE, and `Cq::push` writes its entry if software wants
@@ -59,14 +59,13 @@
 //!
 //! and it goes on while the next WQE is a WRITE or a READ that bears the index and the QP number that are due. The WQE has one data
 //! segment or inline data, and moves 1 byte to 1 MiB. Both keys give memory in one piece, with the rights that it needs. That
-//! memory lies in no file that may be truncated. An entry
-//! for which software waits, or a full completion queue, ends the run.
+//! memory lies in no file that may be truncated. An entry for which software waits, or a full completion queue, ends the run.
 //!
-//! The result is that of steps 4 to 6 because it never does anything else. The lock is held, so that neither end, key nor queue
-//! changes during a run. Each WQE is looked at as a whole before its first byte moves. One that is anything else, or would fail,
-//! is left untouched for step 4, which begins with it anew. So the fast path has no errors of its own. The test
-//! `the_short_way_and_the_long_way_look_the_same` (`tests/engine/express.rs`) runs random batches with and without it. It
-//! compares entries, counters, sequence numbers and memory. The random programs of `tests/engine/programs` run on it and are
+//! The result is the same as with steps 4 to 6, for these reasons. The thread holds the lock, so neither end, key nor queue changes during
+//! a run. The fast path looks at each WQE as a whole before its first byte moves. If a WQE is of another kind or would fail, the fast path
+//! leaves it untouched, and step 4 begins with it anew. So the fast path has no errors of its own. The test
+//! `the_short_way_and_the_long_way_look_the_same` (`tests/engine/express.rs`) runs random batches with and without the fast path. It
+//! compares entries, counters, sequence numbers and memory. The random programs of `tests/engine/programs` run on the fast path and are
 //! compared with a model.
 
 mod commands;

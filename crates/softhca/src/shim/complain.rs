@@ -1,6 +1,6 @@
-//! What this library says on stderr.
+//! Prints what this library has to say on stderr.
 
-// UNSAFETY: one write of bytes of this library.
+// UNSAFETY: a write(2) of bytes that this library owns.
 #![expect(
     unsafe_code,
     reason = "a write past Rust's handle, which may be locked"
@@ -8,11 +8,11 @@
 
 use libc::c_char;
 
-/// One line on stderr: for what the program above could only report as "no device".
+/// Prints one line on stderr. Callers use this function for failures that the program above could only report as "no device".
 pub(super) fn complain(message: &str) {
     let text = format!("softhca: {message}\n");
-    // One write, so that lines of several processes do not mix; a closed stderr is no reason to fail.
-    // SAFETY: pointer and length of `text`.
+    // The line is one write, so that lines of several processes do not mix. A closed stderr is no reason to fail.
+    // SAFETY: the pointer and the length are those of `text`.
     let _ = unsafe {
         libc::write(
             libc::STDERR_FILENO,

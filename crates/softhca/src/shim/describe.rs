@@ -1,4 +1,4 @@
-//! Functions that describe the library, and set its faults, for a program that has found it by name.
+//! Exported functions that describe the library and set its faults. A program finds them by their names.
 
 // UNSAFETY: exported C symbols that take strings and a buffer.
 #![expect(unsafe_code, reason = "C strings and a buffer of the caller")]
@@ -9,8 +9,8 @@ use std::ffi::CStr;
 use std::panic::catch_unwind;
 use std::ptr;
 
-/// Returns what is wrong with `value` for the environment variable `name`: up to `room` bytes of it go to `text`, without a zero after
-/// them. The length of all of it; 0 if nothing is wrong.
+/// Writes what is wrong with `value` for the environment variable `name`: the first `room` bytes of that text go to `text`, without a zero
+/// after them. Returns the length of the whole text in bytes, which is 0 if nothing is wrong.
 ///
 /// # Safety
 ///
@@ -22,18 +22,18 @@ pub(super) unsafe extern "C" fn softhca_objection(
     text: *mut c_char,
     room: size_t,
 ) -> size_t {
-    // SAFETY: contract of this function.
+    // SAFETY: both are C strings by the contract of this function.
     let (name, value) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(value)) };
     let objection = catch_unwind(|| match (name.to_str(), value.to_str()) {
         (Ok(name), Ok(value)) => environment::objection(name, value),
         _ => Some("it is not UTF-8".to_owned()),
     });
     let objection = objection.unwrap_or_else(|_| Some("softhca has failed".to_owned()));
-    // SAFETY: contract of this function.
+    // SAFETY: `text` has room for `room` bytes by the contract of this function.
     unsafe { put(&objection.unwrap_or_default(), text, room) }
 }
 
-/// Returns what a device has and lacks, in lines of text, as [`softhca_objection`] gives its text.
+/// Writes what a device has and lacks, in lines of text. The text and its length are given as [`softhca_objection`] gives its text.
 ///
 /// # Safety
 ///
@@ -41,12 +41,12 @@ pub(super) unsafe extern "C" fn softhca_objection(
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn softhca_capabilities(text: *mut c_char, room: size_t) -> size_t {
     let described = catch_unwind(crate::device::described).unwrap_or_default();
-    // SAFETY: contract of this function.
+    // SAFETY: `text` has room for `room` bytes by the contract of this function.
     unsafe { put(&described, text, room) }
 }
 
-/// From now on the faults of `spec` happen at every HCA of the process, in place of earlier ones. Times in it count from now.
-/// What is wrong with it, as [`softhca_objection`] gives its text; then nothing has changed.
+/// Replaces the faults of every HCA of the process by those of `spec`. Times in `spec` count from this call. If something is wrong with
+/// `spec`, nothing changes, and this function gives the reason as [`softhca_objection`] gives its text.
 ///
 /// # Safety
 ///
@@ -57,7 +57,7 @@ pub(super) unsafe extern "C" fn softhca_set_faults(
     text: *mut c_char,
     room: size_t,
 ) -> size_t {
-    // SAFETY: contract of this function.
+    // SAFETY: `spec` is a C string by the contract of this function.
     let spec = unsafe { CStr::from_ptr(spec) };
     let told = catch_unwind(|| match spec.to_str().map(str::parse) {
         Ok(Ok(spec)) => {
@@ -68,18 +68,18 @@ pub(super) unsafe extern "C" fn softhca_set_faults(
         Err(_) => "it is not UTF-8".to_owned(),
     });
     let told = told.unwrap_or_else(|_| "softhca has failed".to_owned());
-    // SAFETY: contract of this function.
+    // SAFETY: `text` has room for `room` bytes by the contract of this function.
     unsafe { put(&told, text, room) }
 }
 
-/// Copies the first `room` bytes of `source` at most, and returns the whole length of `source` in bytes.
+/// Copies at most the first `room` bytes of `source` to `target`, and returns the whole length of `source` in bytes.
 ///
 /// # Safety
 ///
 /// `target` has room for `room` bytes.
 unsafe fn put(source: &str, target: *mut c_char, room: usize) -> usize {
     let bytes = source.len().min(room);
-    // SAFETY: `bytes` is within both, and the caller's buffer is not part of ours.
+    // SAFETY: `bytes` is within `source` and within the caller's buffer, and that buffer is no part of `source`.
     unsafe { ptr::copy_nonoverlapping(source.as_ptr(), target.cast::<u8>(), bytes) };
     source.len()
 }
@@ -90,7 +90,7 @@ mod tests {
 
     fn objection(name: &CStr, value: &CStr, room: usize) -> (usize, Vec<u8>) {
         let mut text = vec![0xffu8; room];
-        // SAFETY: two C strings and a buffer of the length given.
+        // SAFETY: two C strings, and a buffer of the given length.
         let length = unsafe {
             softhca_objection(
                 name.as_ptr(),
@@ -116,7 +116,7 @@ mod tests {
     fn faults_that_are_not_understood_are_refused_in_words() {
         let told = |spec: &CStr| {
             let mut text = [0u8; 200];
-            // SAFETY: a C string and a buffer of the length given.
+            // SAFETY: a C string, and a buffer of the given length.
             let length =
                 unsafe { softhca_set_faults(spec.as_ptr(), text.as_mut_ptr().cast(), text.len()) };
             String::from_utf8_lossy(&text[..length]).into_owned()

@@ -1,4 +1,4 @@
-//! `ioctl`, `close`, `dup`, `fcntl` and `socket`: calls on descriptors.
+//! `ioctl`, `close`, `dup`, `fcntl` and `socket`: the libc calls on descriptors.
 
 // UNSAFETY: exported C symbols with the signatures of libc's.
 #![expect(unsafe_code, reason = "exported libc symbols")]
@@ -11,15 +11,15 @@ use crate::uverbs;
 
 /// # Safety
 ///
-/// As `ioctl(2)`.
+/// The caller keeps the contract of `ioctl(2)`.
 unsafe fn control_device(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    // A verbs command on a descriptor without a mark: perhaps a duplicate that was made past this library.
+    // A verbs command may come on a descriptor without a mark. Such a descriptor may be a duplicate that was made without this library.
     if (fds::marked(fd) || request == uverbs::RDMA_VERBS_IOCTL)
         && let Some(file) = fds::find(fd)
     {
         return answer(|| file.ioctl(request, argument.expose_provenance() as u64));
     }
-    // SAFETY: as our caller's.
+    // SAFETY: the caller of this function keeps the same contract.
     unsafe { raw::ioctl(fd, request, argument) }
 }
 
@@ -33,7 +33,7 @@ fn close_descriptor(fd: c_int) -> c_int {
     raw::close(fd)
 }
 
-/// Enters a duplicate into the table.
+/// Enters the duplicate `copy` of `original` into the table of descriptors, if one of them is marked.
 fn duplicated(original: c_int, copy: c_int) -> c_int {
     if copy >= 0 && (fds::marked(original) || fds::marked(copy)) {
         return answer(|| {
@@ -44,7 +44,7 @@ fn duplicated(original: c_int, copy: c_int) -> c_int {
     copy
 }
 
-/// `dup2` by `dup3`, which all architectures have, and which refuses one case.
+/// Implements `dup2` by `dup3`, which all architectures have. `dup3` refuses equal descriptors, so that case is answered here.
 fn duplicate_to(old: c_int, new: c_int) -> c_int {
     if old == new {
         // SAFETY: F_GETFD takes no argument.
@@ -56,12 +56,12 @@ fn duplicate_to(old: c_int, new: c_int) -> c_int {
 
 /// # Safety
 ///
-/// As `fcntl(2)`.
+/// The caller keeps the contract of `fcntl(2)`.
 unsafe fn control(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
     if command == libc::F_GETOWN {
         return owner(fd);
     }
-    // SAFETY: as our caller's.
+    // SAFETY: the caller of this function keeps the same contract.
     let value = unsafe { raw::fcntl(fd, command, argument) };
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, value),
@@ -69,7 +69,7 @@ unsafe fn control(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
     }
 }
 
-/// `F_GETOWN`: a process group is a negative number, which a bare system call cannot tell from an error.
+/// Answers `F_GETOWN`. The kernel returns a process group as a negative number, which a bare system call cannot tell from an error.
 fn owner(fd: c_int) -> c_int {
     #[repr(C)]
     struct Owner {
@@ -79,7 +79,7 @@ fn owner(fd: c_int) -> c_int {
     const F_GETOWN_EX: c_int = 16;
     const F_OWNER_PGRP: c_int = 2;
     let mut out = Owner { kind: 0, id: 0 };
-    // SAFETY: the command writes one `struct f_owner_ex`, which `Owner` is.
+    // SAFETY: the command writes one `struct f_owner_ex`, and `Owner` has its layout.
     let value = unsafe { raw::fcntl(fd, F_GETOWN_EX, (&raw mut out).cast()) };
     match (value, out.kind) {
         (0, F_OWNER_PGRP) => -out.id,
@@ -88,8 +88,8 @@ fn owner(fd: c_int) -> c_int {
     }
 }
 
-/// The netlink family of RDMA knows real devices only, so it is refused, and libibverbs reads sysfs, as it does
-/// on kernels without that family.
+/// Refuses the netlink family of RDMA, which knows real devices only. libibverbs then reads sysfs, as it does on kernels without that
+/// family.
 fn open_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if domain == libc::AF_NETLINK && protocol == libc::NETLINK_RDMA && crate::shim::tree::has_tree()
     {

@@ -43,7 +43,7 @@ use std::str::FromStr;
 use std::sync::Mutex;
 use thiserror::Error;
 
-/// Kept for the life of the process: a preloaded library's devices are never removed.
+/// The devices of this process. A preloaded library never removes its devices, so they are kept for the life of the process.
 static DEVICES: Mutex<Vec<Hca>> = Mutex::new(Vec::new());
 
 const MAX_DEVICES: u32 = 64;
@@ -66,7 +66,7 @@ enum EnvironmentError {
     Hca(#[from] HcaError),
 }
 
-/// Makes the devices; says on stderr why it made none, if so.
+/// Makes the devices. If that fails, it says the reason on stderr.
 pub(super) fn make_devices() {
     match try_make_devices() {
         Ok(devices) => {
@@ -170,13 +170,13 @@ fn configs(
         .collect()
 }
 
-/// Returns what is wrong with a value for a variable; `None` if nothing is.
+/// Returns what is wrong with `value` for the variable `name`; `None` if nothing is wrong.
 pub(super) fn objection(name: &str, value: &str) -> Option<String> {
     let only = |asked: &'static str| (asked == name).then(|| value.to_owned());
     configs(&only).err().map(|error| error.to_string())
 }
 
-/// Returns a number of a range, whose first is the default.
+/// Returns the number that the variable `name` holds, which must be in `range`. The default is the first number of `range`.
 fn within(
     variable: &dyn Fn(&'static str) -> Option<String>,
     name: &'static str,
@@ -194,7 +194,7 @@ fn within(
     Ok(number)
 }
 
-/// Returns the first address of a device, after those of so many ports before it.
+/// Returns the first address of the device whose first port is number `index` among all ports. Each port before it takes 2^`lmc` addresses.
 fn address(first: Ipv4Addr, index: u32, lmc: u8) -> Result<Ipv4Addr, EnvironmentError> {
     u32::from(first)
         .checked_add(index << lmc)
@@ -218,7 +218,7 @@ fn number<T: TryFrom<u64>>(
     read(variable, name, expected, whole)
 }
 
-/// Returns what `of` makes of the variable, if it is set.
+/// Returns what `of` makes of the variable's value, or `None` if the variable is not set.
 fn read<T>(
     variable: &dyn Fn(&'static str) -> Option<String>,
     name: &'static str,
@@ -238,7 +238,7 @@ fn read<T>(
     }
 }
 
-/// Returns a variable; unset and empty are the same.
+/// Returns the value of a variable. An empty variable counts as unset.
 fn variable(name: &'static str) -> Option<String> {
     let value = match env::var(name) {
         Ok(value) => value,

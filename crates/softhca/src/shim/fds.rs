@@ -1,9 +1,9 @@
-//! Which file descriptors are ours.
+//! The table of the file descriptors that belong to this library.
 //!
-//! A descriptor is recognised by the (device, inode) of its file. So it stays ours through `dup`, `fcntl` and whatever else the
-//! kernel does with it. In front of that lies a table of marks, one byte per descriptor. Calls on the others, which are nearly
-//! all, cost one load. A mark only says "look closely": that look finds a mark that is left over because the descriptor was
-//! closed past this library.
+//! This library recognises its descriptors by the (device, inode) of their files. So it still recognises a descriptor after `dup`, `fcntl`
+//! and whatever else the kernel does with it. A table of marks, one byte per descriptor, is looked at first. Nearly all descriptors have no
+//! mark, and a call on such a descriptor costs one load. A mark only says "look closely". That closer look also finds a mark that was left
+//! over because the descriptor was closed without this library.
 
 // UNSAFETY: fstat on descriptors.
 #![expect(unsafe_code, reason = "fstat")]
@@ -18,19 +18,19 @@ use libc::c_int;
 use super::raw;
 use crate::errno::Errno;
 
-/// Descriptors below this have a mark of their own; the others share one.
+/// The number of marks. Each descriptor below this number has a mark of its own; all higher descriptors share a counter.
 const MARKS: usize = 1 << 16;
 
 static MARKED: [AtomicU8; MARKS] = [const { AtomicU8::new(0) }; MARKS];
-/// How many descriptors at or above `MARKS` are ours.
+/// The number of descriptors at or above `MARKS` that belong to this library.
 static MARKED_ABOVE: AtomicUsize = AtomicUsize::new(0);
-/// The process that the table belongs to; 0 before anything is in it.
+/// The process that the table belongs to; 0 while nothing was ever put into the table.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 static FILES: LazyLock<Mutex<Files>> = LazyLock::new(Mutex::default);
 
-/// The object behind a descriptor of ours. Dropping the last one closes it.
+/// The object behind a descriptor of this library. Closing the last descriptor of an object closes the object.
 pub(crate) trait File: Send + Sync {
-    /// `ioctl` on the descriptor; the default is what the kernel says to files without ioctls.
+    /// Runs an `ioctl` on the descriptor. The default is what the kernel says of files without ioctls.
     ///
     /// # Errors
     ///
@@ -39,16 +39,17 @@ pub(crate) trait File: Send + Sync {
         Err(Errno::ENOTTY)
     }
 
-    /// Returns the character device that `fstat` shows, as `st_rdev`; `None` shows what the descriptor really is.
+    /// Returns the number of the character device that `fstat` shows, as `st_rdev`. With `None`, `fstat` shows what the descriptor really
+    /// is.
     fn character_device(&self) -> Option<u64> {
         None
     }
 
-    /// The last descriptor was closed. Called once, without locks held.
+    /// Tells the object that its last descriptor was closed. Called once, without locks held.
     fn closed(&self);
 }
 
-/// (`st_dev`, `st_ino`).
+/// The identity of a file: (`st_dev`, `st_ino`).
 type Identity = (u64, u64);
 
 #[derive(Default)]
@@ -61,17 +62,17 @@ struct Entry {
     fds: Vec<c_int>,
 }
 
-/// Returns whether a call on `fd` needs a closer look. The fast path: one load.
+/// Returns whether a call on `fd` needs a closer look. This is the fast path: one load.
 pub(super) fn marked(fd: c_int) -> bool {
     match usize::try_from(fd).map(|fd| MARKED.get(fd)) {
-        // Relaxed: a thread that uses a descriptor got its number from the thread that made it.
+        // Relaxed: a thread that uses a descriptor got the number of that descriptor from the thread that made it.
         Ok(Some(mark)) => mark.load(Ordering::Relaxed) != 0,
         Ok(None) => MARKED_ABOVE.load(Ordering::Relaxed) != 0,
         Err(_) => false,
     }
 }
 
-/// Makes `fd` one of ours, with `file` behind it.
+/// Puts `fd` into the table, with `file` behind it.
 ///
 /// # Errors
 ///
@@ -96,7 +97,7 @@ pub(crate) fn insert(fd: c_int, file: Arc<dyn File>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the file behind `fd`, if it is ours. For the slow path: one `fstat` and a lock.
+/// Returns the file behind `fd`, if `fd` belongs to this library. This is the slow path: one `fstat` and a lock.
 pub(super) fn find(fd: c_int) -> Option<Arc<dyn File>> {
     if !mine() {
         return None;
@@ -106,7 +107,7 @@ pub(super) fn find(fd: c_int) -> Option<Arc<dyn File>> {
         let mut files = lock();
         match files.by_identity.get_mut(&identity) {
             Some(entry) => {
-                // A duplicate that was made past this library.
+                // A descriptor that the table lacks is a duplicate that was made without this library.
                 if !entry.fds.contains(&fd) {
                     entry.fds.push(fd);
                     mark(fd, true);
@@ -120,17 +121,17 @@ pub(super) fn find(fd: c_int) -> Option<Arc<dyn File>> {
     found
 }
 
-/// `copy` was made from `original`: the same file is behind it.
+/// Notes that `copy` was made from `original`: both have the same file behind them.
 pub(super) fn duplicated(original: c_int, copy: c_int) {
     if copy != original && mine() && (marked(original) || marked(copy)) {
-        // The old file of `copy` (dup2) is closed; its new one is found by its identity.
+        // `dup2` has closed the old file of `copy`. The new file of `copy` is found by its identity.
         let left = lock().forget(copy);
         let _ = find(copy);
         closed(left);
     }
 }
 
-/// `fd` is about to be closed by its owner.
+/// Notes that the caller is about to close `fd`.
 pub(super) fn closing(fd: c_int) {
     if mine() {
         let left = lock().forget(fd);
@@ -139,7 +140,7 @@ pub(super) fn closing(fd: c_int) {
 }
 
 impl Files {
-    /// Drops `fd`; the file comes back if that was its last descriptor.
+    /// Removes `fd` from the table. Returns the file behind `fd` if `fd` was the last descriptor of that file.
     fn forget(&mut self, fd: c_int) -> Option<Arc<dyn File>> {
         if !marked(fd) {
             return None;
@@ -164,8 +165,8 @@ fn closed(file: Option<Arc<dyn File>>) {
     }
 }
 
-/// Returns whether this process owns the table. The child of a fork (or of a vfork, which shares our memory) has the parent's
-/// descriptors. It must not close the parent's objects, nor wait for the parent's locks.
+/// Returns whether this process owns the table. The child of a fork (or of a vfork, which shares memory with its parent) has the parent's
+/// descriptors. The child must not close the parent's objects, nor wait for the parent's locks.
 fn mine() -> bool {
     OWNER.load(Ordering::Relaxed) == raw::process_id()
 }
@@ -193,7 +194,7 @@ fn identity(fd: c_int) -> Option<Identity> {
     if unsafe { raw::stat_fd(fd, out.as_mut_ptr()) } != 0 {
         return None;
     }
-    // SAFETY: the call succeeded, so the kernel filled it.
+    // SAFETY: the call succeeded, so the kernel has filled `out`.
     let out = unsafe { out.assume_init() };
     Some((out.st_dev, out.st_ino))
 }
@@ -225,7 +226,7 @@ mod tests {
         let (reader, _writer) = pipe();
         let probe = Arc::new(Probe::default());
         insert(reader.as_raw_fd(), probe.clone()).unwrap();
-        let copy = reader.try_clone().unwrap(); // through our own fcntl
+        let copy = reader.try_clone().unwrap(); // through the fcntl of this library
         assert!(marked(copy.as_raw_fd()));
         drop(reader);
         assert_eq!(probe.closed.load(Ordering::SeqCst), 0);

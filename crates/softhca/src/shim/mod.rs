@@ -1,27 +1,27 @@
 //! The libc symbols that this library takes over, so that unmodified RDMA libraries find software HCAs.
 //!
-//! libibverbs and libmlx5 reach the kernel through a dozen libc functions, all of them called through the
-//! dynamic symbol table. This module exports functions of the same names. Linked into an executable (rlib),
-//! the executable's definitions come first for every library in the process; preloaded (cdylib), the
-//! library's do. Either way no library, kernel module or privilege is needed.
+//! libibverbs and libmlx5 reach the kernel through a dozen libc functions, all of them called through the dynamic symbol table. This module
+//! exports functions of the same names. If this crate is linked into an executable (rlib), the executable's definitions come first for
+//! every library in the process. If it is preloaded (cdylib), its own definitions come first. In both cases no other library, kernel module
+//! or privilege is needed.
 //!
 //! The functions that the library takes over, and why:
 //!
 //! | symbols | why |
 //! |---|---|
-//! | `open*`, `stat*`, `access`, `faccessat`, `euidaccess`, `readlink*`, `getxattr`, `chdir` | `/dev/infiniband/uverbsN`; `/sys/class/infiniband*` lies in our own tree |
+//! | `open*`, `stat*`, `access`, `faccessat`, `euidaccess`, `readlink*`, `getxattr`, `chdir` | `/dev/infiniband/uverbsN`; `/sys/class/infiniband*` lies in the tree of this library |
 //! | `fstat*` | libibverbs wants a character device; the descriptor is a memfd |
 //! | `ioctl` | all verbs commands |
 //! | `close`, `dup*`, `fcntl` | when the last descriptor of a context is closed, its objects go |
 //! | `socket` | `NETLINK_RDMA` is refused: it would list the machine's real devices only |
 //! | `fopen*`, `opendir`, `scandir*`, `realpath`, `glob`, `wordexp`, `ftw`, `nftw`, `fts_open` .. | programs that read `/sys/class/infiniband` by a hard-coded path (UCX, ibstat); libc opens files in them past `open` |
 //!
-//! `mmap` is not among them. The uverbs descriptor is a memfd whose bytes *are* the UAR space, so the kernel itself maps doorbell
-//! pages. Code that hooks mmap for its own ends does not matter.
+//! `mmap` is not taken over. The uverbs descriptor is a memfd whose bytes *are* the UAR space, so the kernel itself maps doorbell pages. A
+//! program may therefore hook mmap for its own ends.
 //!
-//! These functions run in every process that the library is loaded into: before main, inside malloc, in the child of a vfork, in
-//! signal handlers. So until a path or descriptor is known to be ours they allocate nothing and take no lock. They make exactly
-//! the system call that the caller asked for. Nothing unwinds out of them.
+//! These functions run in every process that loads the library: before main, inside malloc, in the child of a vfork, in signal handlers. So
+//! they allocate nothing and take no lock until they know that the path or descriptor belongs to this library. For all other paths and
+//! descriptors they make exactly the system call that the caller asked for. None of them unwinds into its caller.
 //!
 //! # Rooms
 //!

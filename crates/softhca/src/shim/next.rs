@@ -1,4 +1,4 @@
-//! The definition of a libc function that would be called without this library.
+//! Finds the definition of a libc function that would be called if this library were not there.
 
 // UNSAFETY: dlsym.
 #![expect(unsafe_code, reason = "the next definitions of libc symbols by dlsym")]
@@ -10,7 +10,7 @@ use libc::c_void;
 
 use super::raw;
 
-/// The next definition of a symbol, found on first use.
+/// The next definition of a symbol, which is looked up on first use.
 pub(super) struct Next {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
@@ -24,12 +24,12 @@ impl Next {
         }
     }
 
-    /// Null if no library defines it (`errno` is `ENOSYS` then).
+    /// Returns the next definition; null if no library defines the symbol (`errno` is `ENOSYS` then).
     pub(super) fn find(&self) -> *mut c_void {
-        // Relaxed: the pointer is to code, which existed before; a thread that loses a race stores the same.
+        // Relaxed: the pointer is to code, which existed before. A thread that loses a race stores the same pointer.
         let mut found = self.found.load(Ordering::Relaxed);
         if found.is_null() {
-            // SAFETY: a C string.
+            // SAFETY: `name` is a C string.
             found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
             self.found.store(found, Ordering::Relaxed);
         }
@@ -40,14 +40,15 @@ impl Next {
     }
 }
 
-/// Defines exported C functions that read the file or directory at a path: each calls the next definition of its name with the
-/// path that stands for it. `[name: text] (path, more: type) -> result, what it returns where nobody defines it;`.
+/// Defines exported C functions that read the file or directory at a path. Each function calls the next definition of its name, with the
+/// path that stands for the given path. The form is `[name: text] (more: type) -> result, what the function returns if no library defines
+/// it;`.
 macro_rules! redirected_symbols {
     ($( [$($name:ident: $text:literal)+] $arguments:tt -> $result:ty, $failure:expr; )+) => { $( $(
         redirected_symbols! { @define $name $text $arguments -> $result, $failure }
     )+ )+ };
     (@define $name:ident $text:literal ($($argument:ident: $type:ty),*) -> $result:ty, $failure:expr) => {
-        // SAFETY: the name is libc's, and so are signature and meaning.
+        // SAFETY: the name, the signature and the meaning are those of libc.
         #[cfg_attr(not(miri), unsafe(no_mangle))]
         unsafe extern "C" fn $name(path: *const libc::c_char $(, $argument: $type)*) -> $result {
             type Function = unsafe extern "C" fn(*const libc::c_char $(, $type)*) -> $result;
@@ -58,9 +59,9 @@ macro_rules! redirected_symbols {
             }
             // SAFETY: the next definition of this symbol, which has libc's signature.
             let next: Function = unsafe { std::mem::transmute(next) };
-            // SAFETY: as our caller's.
+            // SAFETY: the caller of this function keeps the same contract.
             let target = unsafe { reading(path) };
-            // SAFETY: as our caller's; `target` lives until the call returns.
+            // SAFETY: the caller of this function keeps the same contract; `target` lives until the call returns.
             unsafe { next(target.place(path) $(, $argument)*) }
         }
     };

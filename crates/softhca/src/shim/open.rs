@@ -1,4 +1,4 @@
-//! `open`, `access` and `chdir`.
+//! `open`, `access` and `chdir`: the libc calls that open or check a path.
 
 // UNSAFETY: exported C symbols with the signatures of libc's.
 #![expect(unsafe_code, reason = "exported libc symbols")]
@@ -14,9 +14,9 @@ use crate::{sysfs, uverbs};
 
 /// # Safety
 ///
-/// As `openat(2)`.
+/// The caller keeps the contract of `openat(2)`.
 unsafe fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    // SAFETY: a C string or null by contract.
+    // SAFETY: `path` is a C string or null by contract.
     let target = unsafe { classify_at(dir, path) };
     if let Target::Node(index) = target {
         return answer(|| {
@@ -24,24 +24,24 @@ unsafe fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -
             uverbs::open(index, flags)
         });
     }
-    // The writer of such files is `sysfs::refresh` itself.
+    // A caller that writes to such files is `sysfs::refresh` itself.
     if target.is_in_tree() && flags & libc::O_ACCMODE == libc::O_RDONLY {
-        // SAFETY: a C string, since it was classified as one.
+        // SAFETY: the path is a C string, since it was classified as one.
         unsafe { about_to_read(target.whole(path)) };
     }
-    // SAFETY: as our caller's.
+    // SAFETY: the caller of this function keeps the same contract.
     unsafe { raw::openat(dir, target.place(path), flags, mode) }
 }
 
-/// Brings the tree up to date before a file in it is read: the devices exist, the counters are current.
+/// Brings the tree up to date before a file in the tree is read: makes the devices, and writes the current counters.
 ///
 /// # Safety
 ///
 /// `path` is a C string.
 pub(super) unsafe fn about_to_read(path: *const c_char) {
-    // SAFETY: a C string by contract.
+    // SAFETY: `path` is a C string by contract.
     let path = unsafe { std::ffi::CStr::from_ptr(path) };
-    // Whatever goes wrong shows in what the caller then finds in the tree.
+    // A failure here shows in what the caller then finds in the tree.
     let _ = answer(|| {
         start::wake();
         sysfs::refresh(path.to_bytes());
@@ -49,12 +49,12 @@ pub(super) unsafe fn about_to_read(path: *const c_char) {
     });
 }
 
-/// What a look at the rights of a path finds.
+/// The outcome of a look at the rights of a path.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation")]
 enum Rights {
-    /// They are those of the path that stands for it.
+    /// The rights are those of the path that stands for the given path.
     Of(Target),
-    /// The answer.
+    /// The answer of this library.
     Known(c_int),
 }
 
@@ -62,7 +62,7 @@ enum Rights {
 ///
 /// `path` is null or a C string.
 unsafe fn rights(dir: c_int, path: *const c_char, mode: c_int) -> Rights {
-    // SAFETY: by contract.
+    // SAFETY: this is the contract of this function.
     let target = unsafe { classify_at(dir, path) };
     if let Target::Node(index) = target {
         return Rights::Known(answer(|| {
@@ -82,25 +82,25 @@ unsafe fn rights(dir: c_int, path: *const c_char, mode: c_int) -> Rights {
 
 /// # Safety
 ///
-/// As `access(2)`.
+/// The caller keeps the contract of `access(2)`.
 unsafe fn access_path(path: *const c_char, mode: c_int) -> c_int {
-    // SAFETY: a C string or null by contract.
+    // SAFETY: `path` is a C string or null by contract.
     match unsafe { rights(libc::AT_FDCWD, path, mode) } {
-        // SAFETY: as our caller's.
+        // SAFETY: the caller of this function keeps the same contract.
         Rights::Of(target) => unsafe { raw::access(target.place(path), mode) },
         Rights::Known(answer) => answer,
     }
 }
 
-/// By libc's own, which knows how to answer for the effective user where the kernel does not.
+/// Calls libc's own definition, which knows how to answer for the effective user where the kernel does not.
 ///
 /// # Safety
 ///
-/// As `faccessat(2)`.
+/// The caller keeps the contract of `faccessat(2)`.
 unsafe fn access_at(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
     type Function = unsafe extern "C" fn(c_int, *const c_char, c_int, c_int) -> c_int;
     static NEXT: Next = Next::new(c"faccessat");
-    // SAFETY: a C string or null by contract.
+    // SAFETY: `path` is a C string or null by contract.
     let target = match unsafe { rights(dir, path, mode) } {
         Rights::Of(target) => target,
         Rights::Known(answer) => return answer,
@@ -111,20 +111,20 @@ unsafe fn access_at(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) 
     }
     // SAFETY: the next definition of this symbol, which has libc's signature.
     let next: Function = unsafe { std::mem::transmute(next) };
-    // SAFETY: as our caller's; `target` lives until the call returns.
+    // SAFETY: the caller of this function keeps the same contract; `target` lives until the call returns.
     unsafe { next(dir, target.place(path), mode, flags) }
 }
 
 /// # Safety
 ///
-/// As `chdir(2)`.
+/// The caller keeps the contract of `chdir(2)`.
 unsafe fn change_directory(path: *const c_char) -> c_int {
-    // SAFETY: a C string or null by contract.
+    // SAFETY: `path` is a C string or null by contract.
     let target = unsafe { classify(path) };
     if target.is_in_tree() {
         start::wake();
     }
-    // SAFETY: as our caller's.
+    // SAFETY: the caller of this function keeps the same contract.
     unsafe { raw::chdir(target.place(path)) }
 }
 
@@ -133,7 +133,7 @@ symbols! {
         open_at(libc::AT_FDCWD, path, flags, mode);
     [openat openat64] (dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int =>
         open_at(dir, path, flags, mode);
-    // The `_FORTIFY_SOURCE` forms, called where the compiler saw flags that create nothing.
+    // The `_FORTIFY_SOURCE` forms. The compiler calls them where the flags create nothing.
     [__open_2 __open64_2] (path: *const c_char, flags: c_int) -> c_int =>
         open_at(libc::AT_FDCWD, path, flags, 0);
     [__openat_2 __openat64_2] (dir: c_int, path: *const c_char, flags: c_int) -> c_int =>

@@ -1,10 +1,10 @@
-//! Which paths are ours: the device nodes and the sysfs classes of RDMA devices.
+//! Recognises the paths that this library answers for: the device nodes and the sysfs classes of RDMA devices.
 //!
-//! Runs on every `open` of the process, also inside malloc and before main: no allocation, no lock. The first bytes of an absolute
-//! path are enough to see that it is not ours. Of a relative one its words are, for nearly all paths; only for the rest the kernel
-//! is asked where the path begins.
+//! This code runs on every `open` of the process, also inside malloc and before main: it allocates nothing and takes no lock. The first
+//! bytes of an absolute path are enough to see that the path does not concern this library. The words of a relative path are enough for
+//! nearly all relative paths. Only for the rest the kernel is asked for the directory where the path begins.
 
-// UNSAFETY: C strings given to libc functions; a static buffer that is written while the process has one thread.
+// UNSAFETY: C strings given to libc functions, and a static buffer that is written while the process has one thread.
 #![expect(unsafe_code, reason = "C strings and the buffer of the tree's path")]
 
 use std::cell::UnsafeCell;
@@ -17,24 +17,24 @@ use super::raw;
 use crate::sysfs;
 
 const NODE: &[u8] = b"/dev/infiniband/uverbs";
-/// What the names of the classes begin with: `infiniband`, `infiniband_verbs`, `infiniband_mad`.
+/// The first letters of the names of all RDMA classes: `infiniband`, `infiniband_verbs`, `infiniband_mad`.
 const CLASS: &[u8] = b"infiniband";
 const SYS: &[u8] = b"/sys";
-/// Room for a path, with the zero at its end.
+/// The room for a path, with the zero at its end.
 const PATH_BYTES: usize = libc::PATH_MAX as usize;
 
-/// What a path means to this library.
+/// The meaning of a path for this library.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// Not ours: the kernel answers.
+    /// A path that the kernel alone answers for.
     Other,
-    /// `/dev/infiniband/uverbsN`.
+    /// The device node `/dev/infiniband/uverbsN`, by its number N.
     Node(u32),
-    /// A path below our sysfs tree, named directly.
+    /// A path below the sysfs tree of this library, named directly.
     InTree,
-    /// As `InTree`, from a directory of the tree on; with its whole path, if what it names changes.
+    /// A relative path that begins at a directory of the tree, with its whole path.
     Beside(Redirected),
-    /// A path below `/sys/class/infiniband*`, to be looked up in our tree instead.
+    /// A path below `/sys/class/infiniband*`, to be looked up in the tree of this library instead.
     Class(Redirected),
 }
 
@@ -52,7 +52,7 @@ impl Target {
         matches!(self, Self::InTree | Self::Beside(_) | Self::Class(_))
     }
 
-    /// Returns the whole path in the tree, of one that leads there, where `given` was given.
+    /// Returns the whole path in the tree, for a path that leads there. `given` is the path that the program gave.
     pub(super) fn whole(&self, given: *const c_char) -> *const c_char {
         match self {
             Self::Class(whole) | Self::Beside(whole) => whole.as_ptr(),
@@ -61,21 +61,21 @@ impl Target {
     }
 }
 
-/// Where a path below `/sys` lies in the tree.
+/// The place in the tree where a path below `/sys` lies.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Redirected {
     bytes: [u8; Self::CAPACITY],
 }
 
 impl Redirected {
-    /// Longer than any path in the tree.
+    /// The size of the buffer in bytes. It is longer than any path in the tree.
     const CAPACITY: usize = 512;
 
     fn as_ptr(&self) -> *const c_char {
         self.bytes.as_ptr().cast()
     }
 
-    /// The path that consists of `start` and `parts`.
+    /// Makes the path that consists of `start` and `parts`; `None` if that is too long.
     fn new(start: &[u8], parts: &[&[u8]]) -> Option<Self> {
         let mut bytes = [0; Self::CAPACITY];
         let mut end = 0;
@@ -94,17 +94,17 @@ impl Redirected {
     }
 }
 
-/// Classifies `path`, which begins at the directory of the process if it is relative.
+/// Classifies `path`. A relative `path` begins at the current directory of the process.
 ///
 /// # Safety
 ///
 /// `path` is null or a C string.
 pub(super) unsafe fn classify(path: *const c_char) -> Target {
-    // SAFETY: by contract.
+    // SAFETY: this is the contract of this function.
     unsafe { classify_at(libc::AT_FDCWD, path) }
 }
 
-/// Classifies `path`, which begins at the directory `dir` if it is relative.
+/// Classifies `path`. A relative `path` begins at the directory `dir`.
 ///
 /// # Safety
 ///
@@ -113,7 +113,7 @@ pub(super) unsafe fn classify_at(dir: c_int, path: *const c_char) -> Target {
     if path.is_null() {
         return Target::Other;
     }
-    // SAFETY: not null, so a C string by contract.
+    // SAFETY: `path` is not null, so by contract it is a C string.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     let tree = TREE.get();
     if path.first() == Some(&b'/') {
@@ -129,7 +129,7 @@ pub(super) unsafe fn classify_at(dir: c_int, path: *const c_char) -> Target {
     }
 }
 
-/// Returns whether a relative path can lead to a class of ours, or to a file of the tree that is to be brought up to date.
+/// Returns whether a relative path can lead to an RDMA class, or to a file of the tree that must be brought up to date before a read.
 fn may_be_ours(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next();
     path.windows(CLASS.len()).any(|part| part == CLASS) || name.is_some_and(sysfs::changes)
@@ -148,14 +148,14 @@ fn classify_bytes(path: &[u8], tree: &[u8]) -> Target {
     if is_below(path, tree) {
         return Target::InTree;
     }
-    // Anything else that leads there has more slashes, or dots.
+    // Any other path that leads to a class has more slashes, or dots.
     if path.starts_with(SYS) || path.starts_with(b"//") || path.starts_with(b"/.") {
         return class(path, tree);
     }
     Target::Other
 }
 
-/// Returns a relative path, from the directory `base` on.
+/// Classifies a relative path that begins at the directory `base`.
 fn classify_beside(base: &[u8], path: &[u8], tree: &[u8]) -> Target {
     let whole = Redirected::new(base, &[b"/", path]);
     if is_below(base, tree) {
@@ -171,8 +171,8 @@ fn is_below(path: &[u8], directory: &[u8]) -> bool {
     matches!(path.strip_prefix(directory), Some([] | [b'/', ..]))
 }
 
-/// Returns an absolute path, which may lead to a class of ours. Links on the way to the class are not followed: the kernel has none there.
-/// Inside of it are some, so that the rest of the path stays as it is.
+/// Classifies an absolute path, which may lead to an RDMA class. Links on the way to the class are not followed: the kernel has none there.
+/// There are links inside the class, so the rest of the path stays as it is.
 fn class(path: &[u8], tree: &[u8]) -> Target {
     let mut names: [&[u8]; 3] = [b""; 3];
     let mut depth = 0;
@@ -207,7 +207,7 @@ fn class(path: &[u8], tree: &[u8]) -> Target {
     }
 }
 
-/// Returns the number that `digits` spells, without leading zeros or signs, if it fits.
+/// Returns the number that `digits` spells, if it fits. `digits` may have no sign and no leading zero.
 fn decimal(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() || digits.len() > 9 || (digits[0] == b'0' && digits.len() > 1) {
         return None;
@@ -219,30 +219,31 @@ fn decimal(digits: &[u8]) -> Option<u32> {
     })
 }
 
-/// The path of the sysfs tree of this process, readable without a lock.
+/// The path of the sysfs tree of this process, which can be read without a lock.
 pub(super) static TREE: TreePath = TreePath::new();
 
-/// A path that is set once per process, and again in the child of a fork.
+/// A path that is set once per process, and once more in the child of a fork.
 ///
-/// It is part of a string `SYSFS_PATH=PATH` that libc's environment names by its address (`putenv`). So the child of a fork
-/// changes its environment by writing here, without the lock of libc's environment. A thread of the parent may have held that
-/// lock at the fork, and the child would then wait for it in vain.
+/// The path is part of a string `SYSFS_PATH=PATH`, which libc's environment names by its address (`putenv`). So the child of a fork changes
+/// its environment by a write to this string, without the lock of libc's environment. A thread of the parent may have held that lock at the
+/// fork, and the child would then wait for the lock forever.
 pub(super) struct TreePath {
     string: UnsafeCell<[u8; Self::VARIABLE.len() + Self::CAPACITY + 1]>,
-    /// Bytes of the path.
+    /// The number of bytes of the path.
     bytes_used: AtomicUsize,
-    /// Those of them that [`Self::set`] was given.
+    /// The number of bytes of the path that [`Self::set`] was given.
     bytes_set: AtomicUsize,
 }
 
-// SAFETY: `set` and `set_for_child` are only called while no other thread reads (their contract), `get` only reads.
+// SAFETY: `set` and `set_for_child` are only called while no other thread reads (their contract), and `get` only reads.
 unsafe impl Sync for TreePath {}
 
 impl TreePath {
     const VARIABLE: &[u8] = b"SYSFS_PATH=";
-    /// libibverbs keeps paths of devices in 256 bytes; ours are at most 100 bytes longer than the tree's.
+    /// The most bytes of the path. libibverbs keeps paths of devices in 256 bytes, and a path of a device is at most 100 bytes longer than
+    /// the path of the tree.
     const CAPACITY: usize = 150;
-    /// What the child of a fork puts after the path: `-` and its process id, at most 10 digits.
+    /// The number of bytes that the child of a fork puts after the path: `-` and its process id, of at most 10 digits.
     const CHILD: usize = 11;
 
     const fn new() -> Self {
@@ -259,20 +260,20 @@ impl TreePath {
         }
     }
 
-    /// Empty before `set`.
+    /// Returns the path, which is empty before `set`.
     pub(super) fn get(&self) -> &[u8] {
         // Acquire: pairs with the release in `set`.
         let used = self.bytes_used.load(Ordering::Acquire);
-        // SAFETY: no thread writes after `set`, whose contract excludes readers of an older value.
+        // SAFETY: no thread writes after `set`, whose contract excludes readers of an older path.
         unsafe { &(&*self.string.get())[Self::VARIABLE.len()..][..used] }
     }
 
-    /// Returns the string for the environment: a C string at all times.
+    /// Returns the string for the environment, which is a C string at all times.
     pub(super) fn variable(&self) -> *mut c_char {
         self.string.get().cast()
     }
 
-    /// Returns whether the path fitted, with room for what a child puts after it.
+    /// Sets the path. Returns whether the path fitted, with room for what a child of a fork puts after it.
     ///
     /// # Safety
     ///
@@ -281,7 +282,7 @@ impl TreePath {
         if path.len() > Self::CAPACITY - Self::CHILD {
             return false;
         }
-        // SAFETY: no reader by contract: a path of no bytes is not looked at.
+        // SAFETY: no thread reads the string by contract: nobody looks at a path of no bytes.
         let string = unsafe { &mut *self.string.get() };
         string[Self::VARIABLE.len()..][..path.len()].copy_from_slice(path);
         self.bytes_set.store(path.len(), Ordering::Relaxed);
@@ -290,18 +291,18 @@ impl TreePath {
         true
     }
 
-    /// Gives the child of a fork, process `id`, a path of its own: the one that was set, `-` and the id. If no path was set, the
-    /// child has none either. This function neither allocates nor calls libc.
+    /// Gives the child of a fork, whose process id is `id`, a path of its own: the path that was set, `-` and the id. If no path was set,
+    /// the child has none either. This function neither allocates nor calls libc.
     ///
     /// # Safety
     ///
-    /// This is the child of a fork, whose only thread this is.
+    /// The caller is the child of a fork, and the calling thread is its only thread.
     pub(super) unsafe fn set_for_child(&self, id: u32) {
         let set = self.bytes_set.load(Ordering::Relaxed);
         if set == 0 {
             return;
         }
-        // SAFETY: no other thread by contract.
+        // SAFETY: there is no other thread by contract.
         let string = unsafe { &mut *self.string.get() };
         let end = &mut string[Self::VARIABLE.len() + set..];
         end.fill(0);
@@ -367,7 +368,7 @@ mod tests {
                 "/sys/class/infiniband/../infiniband_verbs/uverbs0",
                 "/t/class/infiniband_verbs/uverbs0",
             ),
-            // After the class the kernel follows links.
+            // The kernel follows links after the class.
             (
                 "/sys/class/infiniband/mlx5_0/device/../x",
                 "/t/class/infiniband/mlx5_0/device/../x",
@@ -409,14 +410,14 @@ mod tests {
         for (base, path) in [("/home", "class/infiniband"), ("/system", "infiniband")] {
             assert_eq!(classify(base, path), Target::Other, "{base} {path}");
         }
-        // Of most paths the kernel is not asked.
+        // For most paths the kernel is not asked.
         assert!(may_be_ours(b"infiniband/x") && may_be_ours(b"ports/1/state"));
         assert!(!may_be_ours(b"Cargo.toml") && !may_be_ours(b"") && !may_be_ours(b"class/net"));
     }
 
     /// Returns the string that the environment would name.
     fn variable(path: &TreePath) -> &str {
-        // SAFETY: a C string in a static buffer, by contract.
+        // SAFETY: `variable` returns a C string in a static buffer, by its contract.
         unsafe { CStr::from_ptr(path.variable()) }.to_str().unwrap()
     }
 
@@ -427,16 +428,16 @@ mod tests {
             (variable(&path), path.get()),
             ("SYSFS_PATH=", b"".as_slice())
         );
-        // SAFETY: the only thread that uses the path.
+        // SAFETY: this is the only thread that uses the path.
         unsafe { path.set_for_child(7) };
         assert_eq!(
             (variable(&path), path.get()),
             ("SYSFS_PATH=", b"".as_slice())
         );
-        // SAFETY: as above, and nothing was set.
+        // SAFETY: as above, and no path was set before.
         assert!(unsafe { path.set(b"/tmp/p5") });
         assert_eq!(variable(&path), "SYSFS_PATH=/tmp/p5");
-        // A child, a child of that, and ids of the fewest and the most digits.
+        // A child, a child of that child, and ids of the fewest and the most digits.
         for id in [4_194_304, 12, 0, 9, 10, 99, 100, u32::MAX] {
             // SAFETY: as above.
             unsafe { path.set_for_child(id) };
@@ -449,7 +450,7 @@ mod tests {
     fn a_path_leaves_room_for_that_of_any_child() {
         let longest = [b'a'; TreePath::CAPACITY - TreePath::CHILD + 1];
         let path = TreePath::new();
-        // SAFETY: the only thread that uses the path, and nothing was set.
+        // SAFETY: this is the only thread that uses the path, and no path was set before.
         assert!(!unsafe { path.set(&longest) });
         // SAFETY: as above.
         assert!(unsafe { path.set(&longest[1..]) });

@@ -1,7 +1,8 @@
-//! `glob` and `wordexp`: patterns of paths. libc lists directories by itself for both.
+//! `glob` and `wordexp`, which expand patterns of paths. libc lists directories by itself for both.
 //!
-//! `glob` takes functions to list directories by; ours lead into the tree, and the paths that it finds are those of the pattern.
-//! `wordexp` takes none. What it leaves of a pattern in a class of ours is expanded after it.
+//! `glob` takes functions by which it lists directories. This library passes functions that lead into the tree; the paths that `glob` finds
+//! are still those of the pattern. `wordexp` takes no such functions. This library expands what `wordexp` leaves of a pattern in an RDMA
+//! class.
 
 // UNSAFETY: exported C symbols, calls of the next definitions of them, and lists in memory of libc.
 #![expect(unsafe_code, reason = "exported libc symbols")]
@@ -14,7 +15,7 @@ use libc::{c_char, c_int, c_void, size_t};
 use super::next::Next;
 use super::path::{Target, classify};
 
-/// The functions by which `glob` lists directories: `gl_closedir` to `gl_stat` of its struct.
+/// The functions by which `glob` lists directories: the fields `gl_closedir` to `gl_stat` of its struct.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Functions {
@@ -25,7 +26,7 @@ struct Functions {
     stat: *const c_void,
 }
 
-/// `glob_t` of glibc.
+/// The `glob_t` of glibc.
 #[repr(C)]
 struct Glob {
     count: size_t,
@@ -37,20 +38,20 @@ struct Glob {
 
 const _: () = assert!(size_of::<Glob>() == size_of::<libc::glob_t>());
 
-/// `GLOB_ALTDIRFUNC`: the functions count.
+/// The flag `GLOB_ALTDIRFUNC`: `glob` uses the functions in its struct.
 const OWN_FUNCTIONS: c_int = 1 << 9;
 
 type Complaint = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
 type GlobFunction =
     unsafe extern "C" fn(*const c_char, c_int, Option<Complaint>, *mut Glob) -> c_int;
 
-/// Returns whether a pattern may lead to a class of ours.
+/// Returns whether a pattern may lead to an RDMA class.
 fn may_be_ours(pattern: &[u8]) -> bool {
     const WORD: &[u8] = b"infiniband";
     pattern.windows(WORD.len()).any(|part| part == WORD)
 }
 
-/// libc's definitions, which are called as those of this library by their names: `opendir` and `stat` are ours.
+/// Returns the functions that libc would use, each called by its name: `opendir`, `stat` and `lstat` are then those of this library.
 fn functions() -> Functions {
     // SAFETY: these are the symbols that any code of the process calls by their names.
     unsafe extern "C" {
@@ -69,7 +70,7 @@ fn functions() -> Functions {
 
 /// # Safety
 ///
-/// As `glob(3)`; `next` is libc's definition.
+/// The caller keeps the contract of `glob(3)`, and `next` is libc's definition.
 unsafe fn expand(
     pattern: *const c_char,
     flags: c_int,
@@ -77,18 +78,18 @@ unsafe fn expand(
     found: *mut Glob,
     next: GlobFunction,
 ) -> c_int {
-    // SAFETY: a C string by contract.
+    // SAFETY: `pattern` is a C string by contract.
     let is_ours = may_be_ours(unsafe { CStr::from_ptr(pattern) }.to_bytes());
     if !is_ours || flags & OWN_FUNCTIONS != 0 || found.is_null() {
-        // SAFETY: as our caller's.
+        // SAFETY: the caller of this function keeps the same contract.
         return unsafe { next(pattern, flags, complaint, found) };
     }
-    // The fields need not hold anything before: they are only put back.
-    // SAFETY: the caller's struct, which is writable.
+    // The fields need not hold anything before the call: they are only put back.
+    // SAFETY: `found` is the caller's struct, which is writable.
     let before = unsafe { ptr::read(&raw const (*found).functions) };
     // SAFETY: as above.
     unsafe { (*found).functions = functions() };
-    // SAFETY: as our caller's, and the functions are there.
+    // SAFETY: the caller of this function keeps the same contract, and the functions are in the struct.
     let answer = unsafe { next(pattern, flags | OWN_FUNCTIONS, complaint, found) };
     // SAFETY: as above.
     unsafe {
@@ -100,7 +101,7 @@ unsafe fn expand(
 
 macro_rules! glob_symbols {
     ($($name:ident: $text:literal)+) => { $(
-        // SAFETY: the name is libc's, and so are signature and meaning.
+        // SAFETY: the name, the signature and the meaning are those of libc.
         #[cfg_attr(not(miri), unsafe(no_mangle))]
         unsafe extern "C" fn $name(
             pattern: *const c_char,
@@ -115,7 +116,7 @@ macro_rules! glob_symbols {
             }
             // SAFETY: the next definition of this symbol, which has libc's signature.
             let next: GlobFunction = unsafe { std::mem::transmute(next) };
-            // SAFETY: as our caller's.
+            // SAFETY: the caller of this function keeps the same contract.
             unsafe { expand(pattern, flags, complaint, found, next) }
         }
     )+ };
@@ -123,7 +124,7 @@ macro_rules! glob_symbols {
 
 glob_symbols!(glob: c"glob" glob64: c"glob64");
 
-/// `wordexp_t`.
+/// The `wordexp_t` of glibc.
 #[repr(C)]
 struct Words {
     count: size_t,
@@ -131,11 +132,11 @@ struct Words {
     offset: size_t,
 }
 
-// SAFETY: the name is libc's, and so are signature and meaning.
+// SAFETY: the name, the signature and the meaning are those of libc.
 #[cfg_attr(not(miri), unsafe(no_mangle))]
 unsafe extern "C" fn wordexp(text: *const c_char, out: *mut Words, flags: c_int) -> c_int {
     type Function = unsafe extern "C" fn(*const c_char, *mut Words, c_int) -> c_int;
-    /// `WRDE_NOSPACE`.
+    /// The error `WRDE_NOSPACE`.
     const NO_SPACE: c_int = 1;
     static NEXT: Next = Next::new(c"wordexp");
     let next = NEXT.find();
@@ -144,23 +145,23 @@ unsafe extern "C" fn wordexp(text: *const c_char, out: *mut Words, flags: c_int)
     }
     // SAFETY: the next definition of this symbol, which has libc's signature.
     let next: Function = unsafe { std::mem::transmute(next) };
-    // SAFETY: as our caller's.
+    // SAFETY: the caller of this function keeps the same contract.
     let answer = unsafe { next(text, out, flags) };
     if answer != 0 {
         return answer;
     }
-    // SAFETY: a C string by contract.
+    // SAFETY: `text` is a C string by contract.
     let text = unsafe { CStr::from_ptr(text) }.to_bytes();
-    // In words that are quoted, a pattern is none. Which words were, libc does not say.
+    // A pattern in a quoted word is not expanded. libc does not say which words were quoted.
     let is_quoted = text.iter().any(|byte| b"'\"\\".contains(byte));
-    // SAFETY: libc has filled it.
+    // SAFETY: libc has filled `out`.
     if is_quoted || unsafe { expand_words(&mut *out) }.is_some() {
         return 0;
     }
     NO_SPACE
 }
 
-/// Expands those words that are patterns in a class of ours. None: there is no memory.
+/// Expands those words that are patterns in an RDMA class. Returns `None` if there is no memory.
 ///
 /// # Safety
 ///
@@ -168,24 +169,24 @@ unsafe extern "C" fn wordexp(text: *const c_char, out: *mut Words, flags: c_int)
 unsafe fn expand_words(all: &mut Words) -> Option<()> {
     let mut index = 0;
     while index < all.count {
-        // SAFETY: one of the words.
+        // SAFETY: `index` is below the number of words.
         let word = unsafe { *all.words.add(all.offset + index) };
-        // SAFETY: a C string of libc.
+        // SAFETY: the word is a C string of libc.
         let is_ours = unsafe { is_pattern(word) };
         if !is_ours {
             index += 1;
             continue;
         }
-        // SAFETY: zeros are an empty struct.
+        // SAFETY: zeros are a valid empty struct.
         let mut found: libc::glob_t = unsafe { std::mem::zeroed() };
-        // SAFETY: a pattern, and an empty struct of the layout that `Glob` has.
+        // SAFETY: `word` is a pattern, and `found` is an empty struct of the layout that `Glob` has.
         let outcome = unsafe { glob(word, 0, None, (&raw mut found).cast()) };
         let replaced = match outcome {
-            // SAFETY: `glob` has found so many paths.
+            // SAFETY: `glob` has found `gl_pathc` paths.
             0 => unsafe { replace(all, index, found.gl_pathv, found.gl_pathc) },
             _ => Some(1), // no path matches: the word stays, as in libc
         };
-        // SAFETY: as `glob` has left it, or empty.
+        // SAFETY: `found` is as `glob` has left it, or empty.
         unsafe { libc::globfree(&raw mut found) };
         index += replaced?;
     }
@@ -196,16 +197,17 @@ unsafe fn expand_words(all: &mut Words) -> Option<()> {
 ///
 /// `word` is a C string.
 unsafe fn is_pattern(word: *const c_char) -> bool {
-    // SAFETY: by contract.
+    // SAFETY: this is the contract of this function.
     let has_wildcard = unsafe { CStr::from_ptr(word) }
         .to_bytes()
         .iter()
         .any(|byte| b"*?[".contains(byte));
-    // SAFETY: by contract.
+    // SAFETY: this is the contract of this function.
     has_wildcard && matches!(unsafe { classify(word) }, Target::Class(_))
 }
 
-/// Puts copies of `paths` in place of the word at `index`. How many; none if there is no memory, and then nothing has changed.
+/// Puts copies of `paths` in place of the word at `index`, and returns their number. Returns `None` if there is no memory; then nothing has
+/// changed.
 ///
 /// # Safety
 ///
@@ -216,11 +218,11 @@ unsafe fn replace(
     paths: *const *mut c_char,
     count: usize,
 ) -> Option<usize> {
-    // SAFETY: C strings by contract.
+    // SAFETY: the paths are C strings by contract.
     let copies: Vec<*mut c_char> = (0..count)
         .map(|at| unsafe { libc::strdup(*paths.add(at)) })
         .collect();
-    // With the null at the end.
+    // The list ends with a null, which counts here.
     let length = all.offset + all.count - 1 + count + 1;
     let bytes = length.checked_mul(size_of::<*mut c_char>());
     let words: *mut *mut c_char = match bytes {
@@ -231,18 +233,18 @@ unsafe fn replace(
         _ => null_mut(),
     };
     if words.is_null() {
-        // SAFETY: copies of `strdup`, or null.
+        // SAFETY: each pointer is a copy of `strdup`, or null.
         copies
             .iter()
             .for_each(|copy| unsafe { libc::free((*copy).cast()) });
         return None;
     }
     all.words = words;
-    // SAFETY: the list has room for what is moved up and for the copies.
+    // SAFETY: the list has room for the words that move up and for the copies.
     unsafe {
         let place = words.add(all.offset + index);
         libc::free((*place).cast());
-        let behind = all.count - index; // the words after it, and the null
+        let behind = all.count - index; // the words after `place`, and the null
         ptr::copy(place.add(1), place.add(count), behind);
         ptr::copy_nonoverlapping(copies.as_ptr(), place, count);
     }

@@ -1,17 +1,17 @@
-//! The system calls behind the exported symbols, without going through libc's own wrappers.
+//! The system calls that the exported symbols make, without libc's own wrappers.
 //!
-//! `libc::syscall` is the one libc function used here: it is not interposed, it allocates nothing, and it
-//! sets `errno`. One thing is lost against libc's wrappers: these calls are no cancellation points.
+//! `libc::syscall` is the one libc function used here: this library does not replace it, it allocates nothing, and it sets `errno`. One
+//! thing is lost against libc's wrappers: these calls are no cancellation points.
 //!
-//! The crate rustix makes system calls without libc too, but it cannot make these. It takes descriptors that are open and paths
-//! that it may read, and it sets no `errno`. Here the kernel judges what another program passed, whatever it is.
+//! The crate rustix makes system calls without libc too, but it cannot make these calls. rustix takes descriptors that are open and paths
+//! that it may read, and it sets no `errno`. Here the kernel judges whatever another program passed.
 
 // UNSAFETY: system calls with pointers that the caller of a libc function gave.
 #![expect(unsafe_code, reason = "raw system calls")]
 
 use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void, mode_t, size_t, ssize_t, stat};
 
-/// The result of a call, as the C `int` that libc's wrapper returns.
+/// Returns the result of a call as the C `int` that libc's wrapper returns.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "libc's wrappers return int as well"
@@ -22,7 +22,7 @@ fn int(value: c_long) -> c_int {
 
 /// # Safety
 ///
-/// As `openat(2)`: `path` is a C string, or the kernel answers `EFAULT`.
+/// The contract of `openat(2)`: `path` is a C string, or the kernel answers `EFAULT`.
 pub(super) unsafe fn openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: the kernel checks `path`; the other arguments are plain numbers.
     int(unsafe { libc::syscall(libc::SYS_openat, dir, path, flags, mode) })
@@ -37,7 +37,7 @@ pub(super) unsafe fn stat_at(
     out: *mut stat,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the kernel checks both pointers. Its `struct stat` is libc's on 64-bit Linux.
+    // SAFETY: the kernel checks both pointers. The kernel's `struct stat` is libc's on 64-bit Linux.
     int(unsafe { libc::syscall(libc::SYS_newfstatat, dir, path, out, flags) })
 }
 
@@ -69,14 +69,15 @@ pub(super) unsafe fn readlinkat(
     ssize_t::try_from(length).unwrap_or(-1)
 }
 
-/// Returns the path of the directory `dir`, as `openat` takes it; none if there is none that fits. `errno` stays as it was.
+/// Returns the path of the directory `dir`, a descriptor or `AT_FDCWD`; `None` if there is no path or if it does not fit. `errno` stays as
+/// it was.
 pub(super) fn directory(dir: c_int, out: &mut [u8]) -> Option<&[u8]> {
-    // SAFETY: as in `fail`.
+    // SAFETY: `__errno_location` returns the address of this thread's errno, which is always valid.
     let before = unsafe { *libc::__errno_location() };
     let length = match dir {
         // SAFETY: `out` is writable for its length.
         libc::AT_FDCWD => unsafe { libc::syscall(libc::SYS_getcwd, out.as_mut_ptr(), out.len()) }
-            // It counts the zero at the end.
+            // The length that `getcwd` returns counts the zero at the end.
             .saturating_sub(1),
         _ => {
             let mut link = [0; 32];
@@ -103,7 +104,7 @@ pub(super) fn directory(dir: c_int, out: &mut [u8]) -> Option<&[u8]> {
     out.get(..length)
 }
 
-/// `getxattr`, or `lgetxattr` where links are not followed.
+/// Calls `getxattr`, or `lgetxattr` if `follow` is false.
 ///
 /// # Safety
 ///
@@ -127,7 +128,7 @@ pub(super) unsafe fn getxattr(
 
 /// # Safety
 ///
-/// As [`stat_at`].
+/// The contract of [`stat_at`] for `out`.
 pub(super) unsafe fn stat_fd(fd: c_int, out: *mut stat) -> c_int {
     // SAFETY: the kernel checks `out`.
     int(unsafe { libc::syscall(libc::SYS_fstat, fd, out) })
@@ -135,7 +136,7 @@ pub(super) unsafe fn stat_fd(fd: c_int, out: *mut stat) -> c_int {
 
 /// # Safety
 ///
-/// As `access(2)`.
+/// The caller keeps the contract of `access(2)`.
 pub(super) unsafe fn access(path: *const c_char, mode: c_int) -> c_int {
     // SAFETY: the kernel checks `path`.
     int(unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path, mode) })
@@ -151,55 +152,55 @@ pub(super) unsafe fn chdir(path: *const c_char) -> c_int {
 
 /// # Safety
 ///
-/// What `argument` must point to depends on `request`; it is the caller's argument, unchanged.
+/// The caller passes the `argument` of its own caller, unchanged. What it must point to depends on `request`.
 pub(super) unsafe fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    // SAFETY: handed through as the caller gave it.
+    // SAFETY: the argument is handed through as the caller gave it.
     int(unsafe { libc::syscall(libc::SYS_ioctl, fd, request, argument) })
 }
 
 pub(super) fn close(fd: c_int) -> c_int {
-    // SAFETY: no pointers. The owner of `fd` is the caller's affair, as with libc's `close`.
+    // SAFETY: the call takes no pointers. The caller answers for the owner of `fd`, as with libc's `close`.
     int(unsafe { libc::syscall(libc::SYS_close, fd) })
 }
 
 pub(super) fn dup(fd: c_int) -> c_int {
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointers.
     int(unsafe { libc::syscall(libc::SYS_dup, fd) })
 }
 
 pub(super) fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointers.
     int(unsafe { libc::syscall(libc::SYS_dup3, old, new, flags) })
 }
 
 /// # Safety
 ///
-/// What `argument` must be depends on `command`; it is the caller's argument, unchanged.
+/// The caller passes the `argument` of its own caller, unchanged. What it must be depends on `command`.
 pub(super) unsafe fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
-    // SAFETY: handed through as the caller gave it.
+    // SAFETY: the argument is handed through as the caller gave it.
     int(unsafe { libc::syscall(libc::SYS_fcntl, fd, command, argument) })
 }
 
 pub(super) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointers.
     int(unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) })
 }
 
-/// Returns the process id by system call: right even in a `vfork` child, which shares all memory with its parent.
+/// Returns the process id, by a system call. That is right even in a `vfork` child, which shares all memory with its parent.
 pub(crate) fn process_id() -> c_int {
-    // SAFETY: no arguments, cannot fail.
+    // SAFETY: the call takes no arguments and cannot fail.
     int(unsafe { libc::syscall(libc::SYS_getpid) })
 }
 
 /// Returns the id of the calling thread.
 pub(crate) fn thread_id() -> c_int {
-    // SAFETY: no arguments, cannot fail.
+    // SAFETY: the call takes no arguments and cannot fail.
     int(unsafe { libc::syscall(libc::SYS_gettid) })
 }
 
-/// `errno = value`, then -1: how a libc function fails.
+/// Sets `errno` to `value` and returns -1, as a libc function does that fails.
 pub(super) fn fail(value: c_int) -> c_int {
-    // SAFETY: `__errno_location` returns the address of this thread's errno, always valid.
+    // SAFETY: `__errno_location` returns the address of this thread's errno, which is always valid.
     unsafe { *libc::__errno_location() = value };
     -1
 }

@@ -1,7 +1,7 @@
-//! The devices of a preloaded library: they come with the first call that looks for them.
+//! Makes the devices of a preloaded library, at the first call that looks for devices.
 //!
-//! Such a call looks at `/dev/infiniband`, `/sys/class/infiniband*`, the netlink family of RDMA, or the tree itself. Linked into a
-//! program, the devices come with `Hca::new()` instead.
+//! Such a call looks at `/dev/infiniband`, `/sys/class/infiniband*`, the netlink family of RDMA, or the tree itself. If this library is
+//! linked into a program, `Hca::new()` makes the devices instead.
 
 // UNSAFETY: dladdr and getauxval.
 #![expect(unsafe_code, reason = "asks the loader where this code lies")]
@@ -14,7 +14,7 @@ use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Makes the devices of a preloaded library if no call has yet. After the first time: one load.
+/// Makes the devices of a preloaded library if no call has made them yet. After the first time this costs one load.
 ///
 /// A failure is printed on stderr, and the process then sees no device.
 pub(super) fn wake() {
@@ -24,7 +24,7 @@ pub(super) fn wake() {
     }
     let me = raw::thread_id();
     if state == me {
-        return; // the tree is being written by this very call chain
+        return; // this very call chain is writing the tree
     }
     // Acquire/Release: a thread that sees READY sees the devices.
     match STATE.compare_exchange(UNTOUCHED, me, Ordering::Acquire, Ordering::Acquire) {
@@ -36,7 +36,7 @@ pub(super) fn wake() {
     }
 }
 
-/// Another thread makes the devices: that takes milliseconds, and is not waited for longer than this.
+/// Waits while another thread makes the devices. That takes milliseconds; this function waits at most 10 seconds.
 fn wait_until_ready() {
     let deadline = Instant::now() + Duration::from_secs(10);
     while STATE.load(Ordering::Acquire) != READY && Instant::now() < deadline {
@@ -44,8 +44,7 @@ fn wait_until_ready() {
     }
 }
 
-/// Returns whether this code is part of the main program, which then makes devices by `Hca::new`, and not of a
-/// preloaded library.
+/// Returns whether this code is part of the main program, which then makes devices by `Hca::new`, and not of a preloaded library.
 fn is_linked_in() -> bool {
     static LINKED_IN: AtomicI32 = AtomicI32::new(-1);
     let known = LINKED_IN.load(Ordering::Relaxed);
@@ -61,7 +60,7 @@ fn is_linked_in() -> bool {
     };
     // SAFETY: getauxval has no preconditions.
     let headers = unsafe { libc::getauxval(libc::AT_PHDR) };
-    // The main program's headers lie in its first page, right after the address it was loaded at.
+    // The main program's headers lie in its first page, right after the address where it was loaded.
     let base = here.dli_fbase.addr() as u64;
     let linked_in = headers.wrapping_sub(base) < 4096;
     LINKED_IN.store(c_int::from(linked_in), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! `stat` in all its forms, `readlink`, `getxattr`: calls that look at a path without opening it.
+//! `stat` in all its forms, `readlink` and `getxattr`: the calls that look at a path without opening it.
 
 // UNSAFETY: exported C symbols with the signatures of libc's.
 #![expect(unsafe_code, reason = "exported libc symbols")]
@@ -11,11 +11,11 @@ use crate::errno::Errno;
 use crate::shim::symbols::answer;
 use crate::uverbs;
 
-/// The rights of all users on a device node of ours.
+/// The file type and the rights that a device node of this library shows: all users may read and write.
 const MODE: u32 = libc::S_IFCHR | 0o666;
 
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation")]
-/// The path to look at in place of `given`, or the device number of the node that it names.
+/// The outcome of a look at a path: a path that stands for it, the device number of the node that it names, or nothing.
 enum Found {
     Place(Target),
     Node(u64),
@@ -26,7 +26,7 @@ enum Found {
 ///
 /// `path` is null or a C string.
 unsafe fn find(dir: c_int, path: *const c_char) -> Found {
-    // SAFETY: by contract.
+    // SAFETY: this is the contract of this function.
     let target = unsafe { classify_at(dir, path) };
     match target {
         Target::Node(index) => {
@@ -43,18 +43,18 @@ unsafe fn find(dir: c_int, path: *const c_char) -> Found {
 
 /// # Safety
 ///
-/// As `fstatat(2)`.
+/// The caller keeps the contract of `fstatat(2)`.
 unsafe fn stat_at(dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int {
-    // SAFETY: a C string or null by contract.
+    // SAFETY: `path` is a C string or null by contract.
     match unsafe { find(dir, path) } {
-        // SAFETY: as our caller's.
+        // SAFETY: the caller of this function keeps the same contract.
         Found::Place(target) => unsafe { raw::stat_at(dir, target.place(path), out, flags) },
         Found::Node(device) => answer(|| {
             // SAFETY: all-zero bytes are a valid `struct stat`.
             let mut node: Stat = unsafe { std::mem::zeroed() };
             node.st_nlink = 1;
             show_character_device(&mut node, device);
-            // SAFETY: writable for one `struct stat` by contract.
+            // SAFETY: `out` is writable for one `struct stat` by contract.
             unsafe { out.write(node) };
             Ok(0)
         }),
@@ -69,7 +69,7 @@ fn show_character_device(out: &mut Stat, device: u64) {
 
 /// # Safety
 ///
-/// As `statx(2)`.
+/// The caller keeps the contract of `statx(2)`.
 unsafe fn statx_at(
     dir: c_int,
     path: *const c_char,
@@ -77,9 +77,9 @@ unsafe fn statx_at(
     mask: c_uint,
     out: *mut Statx,
 ) -> c_int {
-    // SAFETY: a C string or null by contract.
+    // SAFETY: `path` is a C string or null by contract.
     match unsafe { find(dir, path) } {
-        // SAFETY: as our caller's.
+        // SAFETY: the caller of this function keeps the same contract.
         Found::Place(target) => unsafe { raw::statx(dir, target.place(path), flags, mask, out) },
         Found::Node(device) => answer(|| {
             // SAFETY: all-zero bytes are a valid `struct statx`.
@@ -89,7 +89,7 @@ unsafe fn statx_at(
             node.stx_mode = u16::try_from(MODE).map_err(|_| Errno::EIO)?;
             node.stx_rdev_major = libc::major(device);
             node.stx_rdev_minor = libc::minor(device);
-            // SAFETY: writable for one `struct statx` by contract.
+            // SAFETY: `out` is writable for one `struct statx` by contract.
             unsafe { out.write(node) };
             Ok(0)
         }),
@@ -99,27 +99,27 @@ unsafe fn statx_at(
 
 /// # Safety
 ///
-/// As `readlinkat(2)`.
+/// The caller keeps the contract of `readlinkat(2)`.
 unsafe fn read_link(
     dir: c_int,
     path: *const c_char,
     out: *mut c_char,
     capacity: size_t,
 ) -> ssize_t {
-    // SAFETY: a C string or null by contract.
+    // SAFETY: `path` is a C string or null by contract.
     match unsafe { find(dir, path) } {
-        // SAFETY: as our caller's.
+        // SAFETY: the caller of this function keeps the same contract.
         Found::Place(target) => unsafe { raw::readlinkat(dir, target.place(path), out, capacity) },
-        Found::Node(_) => answer(|| Err(Errno::EINVAL)) as ssize_t, // no link
+        Found::Node(_) => answer(|| Err(Errno::EINVAL)) as ssize_t, // a node is no link
         Found::Nothing => answer(|| Err(Errno::ENOENT)) as ssize_t,
     }
 }
 
-/// Extended attributes, which `ls -l` asks for. Nodes of ours have none.
+/// Reads an extended attribute, which `ls -l` asks for. Device nodes of this library have none.
 ///
 /// # Safety
 ///
-/// As `getxattr(2)`.
+/// The caller keeps the contract of `getxattr(2)`.
 unsafe fn get_attribute(
     path: *const c_char,
     name: *const c_char,
@@ -127,9 +127,9 @@ unsafe fn get_attribute(
     capacity: size_t,
     follow: bool,
 ) -> ssize_t {
-    // SAFETY: a C string or null by contract.
+    // SAFETY: `path` is a C string or null by contract.
     match unsafe { find(libc::AT_FDCWD, path) } {
-        // SAFETY: as our caller's.
+        // SAFETY: the caller of this function keeps the same contract.
         Found::Place(target) => unsafe {
             raw::getxattr(target.place(path), name, out, capacity, follow)
         },
@@ -140,24 +140,24 @@ unsafe fn get_attribute(
 
 /// # Safety
 ///
-/// As `fstat(2)`.
+/// The caller keeps the contract of `fstat(2)`.
 unsafe fn stat_descriptor(fd: c_int, out: *mut Stat) -> c_int {
-    // SAFETY: as our caller's.
+    // SAFETY: the caller of this function keeps the same contract.
     let value = unsafe { raw::stat_fd(fd, out) };
     if value == 0
         && fds::marked(fd)
         && let Some(device) = fds::find(fd).and_then(|file| file.character_device())
     {
-        // SAFETY: the kernel has just written one `struct stat` to it.
+        // SAFETY: the kernel has just written one `struct stat` to `out`.
         show_character_device(unsafe { &mut *out }, device);
     }
     value
 }
 
-/// Returns a capacity that the buffer has; with another one libc ends the program as well.
+/// Returns `capacity`, which must fit in the `room` of the buffer. If it does not fit, the program ends, as in libc.
 fn checked(capacity: size_t, room: size_t) -> size_t {
     if capacity > room {
-        // SAFETY: ends the program.
+        // SAFETY: the call has no preconditions; it ends the program.
         unsafe { libc::abort() };
     }
     capacity
@@ -174,7 +174,7 @@ symbols! {
     [fstatat fstatat64] (dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int =>
         stat_at(dir, path, out, flags);
     [fstat fstat64] (fd: c_int, out: *mut Stat) -> c_int => stat_descriptor(fd, out);
-    // Programs built against glibc before 2.33 call these. The struct has one version.
+    // Programs that were built against glibc before 2.33 call these functions. The struct has one version.
     [__xstat __xstat64] (_version: c_int, path: *const c_char, out: *mut Stat) -> c_int =>
         stat_at(libc::AT_FDCWD, path, out, FOLLOW);
     [__lxstat __lxstat64] (_version: c_int, path: *const c_char, out: *mut Stat) -> c_int =>
@@ -191,7 +191,7 @@ symbols! {
     [readlinkat]
     (dir: c_int, path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t =>
         read_link(dir, path, out, capacity);
-    // The `_FORTIFY_SOURCE` forms, called where the compiler knows the size of the buffer, but not the capacity.
+    // The `_FORTIFY_SOURCE` forms. The compiler calls them where it knows the size of the buffer, but not the capacity.
     [__readlink_chk]
     (path: *const c_char, out: *mut c_char, capacity: size_t, room: size_t) -> ssize_t =>
         read_link(libc::AT_FDCWD, path, out, checked(capacity, room));

@@ -1,6 +1,6 @@
-//! `fopen`, `opendir`, `realpath` and others: libc functions that open, list or resolve a path by themselves, past `open`.
+//! `fopen`, `opendir`, `realpath` and similar libc functions, which open, list or resolve a path by themselves and not by `open`.
 
-// UNSAFETY: exported C symbols, and calls of the next definitions of them.
+// UNSAFETY: exported C symbols, and calls of the next definitions of these symbols.
 #![expect(unsafe_code, reason = "exported libc symbols")]
 
 use std::ptr::null_mut;
@@ -11,16 +11,17 @@ use super::next::{Next, redirected_symbols};
 use super::open::about_to_read;
 use super::path::{Target, classify, classify_at};
 
-/// Returns what `path` means to a function that reads the file or directory at it.
+/// Returns the meaning of `path` for a function that reads the file or directory there. If the path leads into the tree, the tree is
+/// brought up to date first.
 ///
 /// # Safety
 ///
 /// `path` is null or a C string.
 pub(super) unsafe fn reading(path: *const c_char) -> Target {
-    // SAFETY: by contract.
+    // SAFETY: this is the contract of this function.
     let target = unsafe { classify(path) };
     if target.is_in_tree() {
-        // SAFETY: a C string, since it was classified as one.
+        // SAFETY: the path is a C string, since it was classified as one.
         unsafe { about_to_read(target.whole(path)) };
     }
     target
@@ -35,14 +36,14 @@ redirected_symbols! {
     [__realpath_chk: c"__realpath_chk"]
     (resolved: *mut c_char, capacity: size_t) -> *mut c_char, null_mut();
     [canonicalize_file_name: c"canonicalize_file_name"] () -> *mut c_char, null_mut();
-    // The lists and functions are libc's affair: their types do not matter here.
+    // The lists and functions are handed to libc: their types do not matter here.
     [scandir: c"scandir" scandir64: c"scandir64"]
     (list: *mut c_void, filter: *const c_void, order: *const c_void) -> c_int, -1;
 }
 
 macro_rules! scandirat_symbols {
     ($($name:ident: $text:literal)+) => { $(
-        // SAFETY: the name is libc's, and so are signature and meaning.
+        // SAFETY: the name, the signature and the meaning are those of libc.
         #[cfg_attr(not(miri), unsafe(no_mangle))]
         unsafe extern "C" fn $name(
             dir: c_int,
@@ -61,13 +62,13 @@ macro_rules! scandirat_symbols {
             }
             // SAFETY: the next definition of this symbol, which has libc's signature.
             let next: Function = unsafe { std::mem::transmute(next) };
-            // SAFETY: as our caller's.
+            // SAFETY: the caller of this function keeps the same contract.
             let target = unsafe { classify_at(dir, path) };
             if target.is_in_tree() {
-                // SAFETY: a C string, since it was classified as one.
+                // SAFETY: the path is a C string, since it was classified as one.
                 unsafe { about_to_read(target.whole(path)) };
             }
-            // SAFETY: as our caller's; `target` lives until the call returns.
+            // SAFETY: the caller of this function keeps the same contract; `target` lives until the call returns.
             unsafe { next(dir, target.place(path), list, filter, order) }
         }
     )+ };

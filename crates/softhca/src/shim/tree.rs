@@ -1,9 +1,9 @@
-//! What happens at load time: this process gets the path of its sysfs tree.
+//! Gives this process the path of its sysfs tree, at load time.
 //!
-//! At load time (before main) it chooses the path and puts it into `SYSFS_PATH`. The library libibverbs reads that variable once, at
-//! its first call. Nothing is created: a preloaded library is loaded into every shell and helper process, and those must cost
-//! nothing. Linked into a program, the tree comes with the first `Hca::new()`; preloaded, with the first call that looks for
-//! devices ([`start`](super::start)).
+//! At load time (before main) this module chooses the path and puts it into `SYSFS_PATH`. libibverbs reads that variable once, at its first
+//! call. Nothing is created at load time: a preloaded library is loaded into every shell and helper process, and those must cost nothing.
+//! If this library is linked into a program, the first `Hca::new()` makes the tree. If it is preloaded, the first call that looks for
+//! devices makes the tree ([`start`](super::start)).
 
 // UNSAFETY: a function that the loader calls, putenv, pthread_atfork and atexit.
 #![expect(unsafe_code, reason = "load-time work through libc")]
@@ -21,14 +21,14 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 #[used]
-// Miri would run it as well, and knows none of its system calls.
+// Miri would run this function as well, and knows none of its system calls.
 #[cfg_attr(not(miri), unsafe(link_section = ".init_array"))]
 static AT_LOAD: extern "C" fn() = at_load;
 
-/// Runs before main, or earlier for a call that needs the tree's path before that.
+/// Chooses the path of the tree. The loader calls this function before main; a call that needs the path earlier calls it too.
 pub(super) extern "C" fn at_load() {
     static ONCE: Once = Once::new();
-    // A panic here would abort every program that the library is preloaded into.
+    // A panic here would abort every program that preloads this library.
     let _ = catch_unwind(|| {
         ONCE.call_once(|| {
             choose_tree();
@@ -40,7 +40,7 @@ pub(super) extern "C" fn at_load() {
 
 fn choose_tree() {
     let tree = sysfs::new_tree_path();
-    // SAFETY: called once, before other threads use the path.
+    // SAFETY: this runs once, before other threads use the path.
     if !unsafe { TREE.set(tree.as_os_str().as_bytes()) } {
         complain(&format!(
             "the path for the sysfs tree, {}, is longer than libibverbs can use; set SOFTHCA_DIR or \
@@ -49,12 +49,12 @@ fn choose_tree() {
         ));
         return;
     }
-    // SAFETY: a C string in a static buffer of this library, which is never unloaded. Before main no other thread reads the
+    // SAFETY: the variable is a C string in a static buffer of this library, which is never unloaded. Before main no other thread reads the
     // environment.
     unsafe { libc::putenv(TREE.variable()) };
 }
 
-/// Where the sysfs tree of this process is or will be.
+/// Returns the path of the sysfs tree of this process. The tree may not exist yet.
 pub(crate) fn tree_path() -> PathBuf {
     at_load();
     Path::new(OsStr::from_bytes(TREE.get())).to_path_buf()
@@ -65,13 +65,13 @@ pub(super) fn has_tree() -> bool {
     !TREE.get().is_empty()
 }
 
-/// The child of a fork. If its parent has devices, the child has none: their engine thread stayed behind.
-/// Else it gets a tree of its own, so that several children may each have their devices.
+/// Runs in the child of a fork. If the parent has devices, the child has none: the engine thread of the devices runs in the parent only.
+/// Otherwise the child gets the path of a tree of its own, so that each of several children may have its own devices.
 ///
-/// A thread of the parent, which the child lacks, may have held any lock of libc at the fork. So this takes none.
+/// A thread of the parent, which the child lacks, may have held any lock of libc at the fork. So this function takes no lock.
 extern "C" fn in_forked_child() {
     if STATE.load(Ordering::Relaxed) == UNTOUCHED && !sysfs::tree_exists() {
-        // SAFETY: the child of a fork, which begins with one thread.
+        // SAFETY: this is the child of a fork, which begins with one thread.
         unsafe { TREE.set_for_child(raw::process_id().unsigned_abs()) };
     } else {
         INHERITED.store(true, Ordering::Relaxed);
@@ -80,7 +80,7 @@ extern "C" fn in_forked_child() {
 
 static INHERITED: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether this is a forked child of a process that has devices. Says so once, where it matters.
+/// Returns whether this is a forked child of a process that has devices. In such a child the first call says so on stderr.
 pub(crate) fn is_forked_child() -> bool {
     let inherited = INHERITED.load(Ordering::Relaxed);
     if inherited {
@@ -97,7 +97,7 @@ pub(crate) fn is_forked_child() -> bool {
 
 pub(super) const UNTOUCHED: c_int = 0;
 pub(super) const READY: c_int = -1;
-/// `UNTOUCHED`, `READY`, or the id of the thread that is making the devices.
+/// The state of the devices: `UNTOUCHED`, `READY`, or the id of the thread that is making the devices.
 pub(super) static STATE: AtomicI32 = AtomicI32::new(UNTOUCHED);
 
 /// Runs `body` when the process exits in an orderly way.

@@ -1,9 +1,9 @@
-//! `ftw`, `nftw` and `fts_open`: walks of libc, which opens directories by itself.
+//! `ftw`, `nftw` and `fts_open`: the walks of libc, which opens directories by itself.
 //!
-//! The walk goes through the tree. Functions of the caller are told the paths that begin as the caller's path does. Entries of
-//! `fts_read` lie in buffers of libc, and so have the paths of the tree.
+//! The walk goes through the tree. The caller's function is told paths that begin like the path that the caller gave. Entries of `fts_read`
+//! lie in buffers of libc, so they have the paths of the tree.
 
-// UNSAFETY: exported C symbols, calls of the next definitions of them, and a function of the caller.
+// UNSAFETY: exported C symbols, calls of the next definitions of these symbols, and calls of the caller's function.
 #![expect(unsafe_code, reason = "exported libc symbols")]
 
 use std::cell::Cell;
@@ -16,10 +16,10 @@ use super::next::Next;
 use super::path::{Target, classify};
 use super::stdio::reading;
 
-/// `struct FTW`.
+/// The `struct FTW` of libc.
 #[repr(C)]
 struct Place {
-    /// Where the name begins in the path.
+    /// The offset of the file's name in its path.
     base: c_int,
     level: c_int,
 }
@@ -27,7 +27,7 @@ struct Place {
 type Ftw = unsafe extern "C" fn(*const c_char, *const c_void, c_int) -> c_int;
 type Nftw = unsafe extern "C" fn(*const c_char, *const c_void, c_int, *mut Place) -> c_int;
 
-/// A function of the caller.
+/// The function that the caller passed, by the kind of the walk.
 #[derive(Clone, Copy)]
 enum Visit {
     Ftw(Ftw),
@@ -39,26 +39,26 @@ struct Walk<'a> {
     visit: Visit,
     /// The path that the caller gave.
     given: &'a [u8],
-    /// The path in the tree that stands for it.
+    /// The path in the tree that stands for `given`.
     inside: &'a [u8],
 }
 
 thread_local! {
-    /// The walk of this thread that goes on, the innermost one.
+    /// The innermost walk that this thread is in; null if there is none.
     static WALK: Cell<*const Walk<'static>> = const { Cell::new(ptr::null()) };
 }
 
-/// A path without the slashes at its end, as libc names it in a walk.
+/// Returns `path` without the slashes at its end, as libc names it in a walk.
 fn trimmed(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|&byte| byte != b'/');
     &path[..end.map_or(path.len().min(1), |last| last + 1)]
 }
 
-/// Tells the function of the caller one path.
+/// Tells the caller's function one path.
 ///
 /// # Safety
 ///
-/// libc calls it during a walk that [`Walk::run`] has begun.
+/// libc calls this function during a walk that [`Walk::run`] has begun.
 unsafe extern "C" fn tell(
     path: *const c_char,
     stat: *const c_void,
@@ -66,12 +66,12 @@ unsafe extern "C" fn tell(
     place: *mut Place,
 ) -> c_int {
     let walk = WALK.get();
-    // SAFETY: `run` holds the walk until it is over; it has set it in this thread, and walks inside of this one have set it back.
+    // SAFETY: `run` holds the walk until the walk is over. `run` has set it in this thread, and walks inside this walk have set it back.
     let walk = unsafe { &*walk };
-    // SAFETY: libc's own path, a C string.
+    // SAFETY: `path` is libc's own path, a C string.
     let told = unsafe { CStr::from_ptr(path) }.to_bytes();
     let Some(rest) = told.strip_prefix(walk.inside) else {
-        // SAFETY: as libc has called us.
+        // SAFETY: libc has called this function with the same arguments.
         return unsafe { walk.visit.call(path, stat, kind, place) };
     };
     let mut own = Vec::with_capacity(walk.given.len() + rest.len() + 1);
@@ -81,10 +81,10 @@ unsafe extern "C" fn tell(
     let longer = c_int::try_from(walk.given.len()).unwrap_or(0)
         - c_int::try_from(walk.inside.len()).unwrap_or(0);
     if !place.is_null() {
-        // SAFETY: libc's own struct, for us to read and write: it fills it anew for each call.
+        // SAFETY: `place` is libc's own struct, which this function may read and write: libc fills it anew for each call.
         unsafe { (*place).base += longer };
     }
-    // SAFETY: a C string that lives until the call returns, and the rest as libc has called us.
+    // SAFETY: `own` is a C string that lives until the call returns, and libc has called this function with the other arguments.
     let answer = unsafe { walk.visit.call(own.as_ptr().cast(), stat, kind, place) };
     if !place.is_null() {
         // SAFETY: as above. libc goes on with its own base.
@@ -93,20 +93,20 @@ unsafe extern "C" fn tell(
     answer
 }
 
-/// [`tell`] for `ftw`.
+/// Tells the caller's function one path, as [`tell`] does, in a walk of `ftw`.
 ///
 /// # Safety
 ///
-/// As [`tell`].
+/// The contract of [`tell`].
 unsafe extern "C" fn tell_ftw(path: *const c_char, stat: *const c_void, kind: c_int) -> c_int {
-    // SAFETY: by contract.
+    // SAFETY: this is the contract of this function.
     unsafe { tell(path, stat, kind, ptr::null_mut()) }
 }
 
 impl Visit {
     /// # Safety
     ///
-    /// The function is the caller's, and the arguments are what libc promises it.
+    /// The function is the caller's, and the arguments are what libc promises to that function.
     unsafe fn call(
         self,
         path: *const c_char,
@@ -115,9 +115,9 @@ impl Visit {
         place: *mut Place,
     ) -> c_int {
         match self {
-            // SAFETY: by contract.
+            // SAFETY: this is the contract of this function.
             Self::Ftw(visit) => unsafe { visit(path, stat, kind) },
-            // SAFETY: by contract.
+            // SAFETY: this is the contract of this function.
             Self::Nftw(visit) => unsafe { visit(path, stat, kind, place) },
         }
     }
@@ -135,20 +135,20 @@ impl Walk<'_> {
 
 /// # Safety
 ///
-/// As `nftw(3)` and `ftw(3)`; `walk` calls libc's definition with the path that it is given, and with [`tell`] in place of `visit` if its
-/// second argument is true.
+/// The caller keeps the contract of `nftw(3)` and `ftw(3)`. `walk` calls libc's definition with the path that it is given. If its second
+/// argument is true, `walk` passes [`tell`] in place of `visit`.
 unsafe fn walk(
     path: *const c_char,
     visit: Visit,
     walk: impl FnOnce(*const c_char, bool) -> c_int,
 ) -> c_int {
-    // SAFETY: a C string or null by contract.
+    // SAFETY: `path` is a C string or null by contract.
     let target = unsafe { reading(path) };
     let Target::Class(_) = target else {
         return walk(target.place(path), false);
     };
     let place = target.place(path);
-    // SAFETY: C strings: one was classified as such, and stands for the other.
+    // SAFETY: both are C strings: `path` was classified as a C string, and `place` stands for it.
     let [given, inside] = [path, place].map(|path| unsafe { CStr::from_ptr(path) }.to_bytes());
     let told = Walk {
         visit,
@@ -163,7 +163,7 @@ macro_rules! walk_symbols {
         walk_symbols! { @define $name $text $visit $tell $more }
     )+ };
     (@define $name:ident $text:literal $visit:ident $tell:ident ($($argument:ident),*)) => {
-        // SAFETY: the name is libc's, and so are signature and meaning.
+        // SAFETY: the name, the signature and the meaning are those of libc.
         #[cfg_attr(not(miri), unsafe(no_mangle))]
         unsafe extern "C" fn $name(path: *const c_char, visit: $visit $(, $argument: c_int)*) -> c_int {
             type Function = unsafe extern "C" fn(*const c_char, $visit $(, walk_symbols!(@int $argument))*) -> c_int;
@@ -174,7 +174,7 @@ macro_rules! walk_symbols {
             }
             // SAFETY: the next definition of this symbol, which has libc's signature.
             let next: Function = unsafe { std::mem::transmute(next) };
-            // SAFETY: as our caller's.
+            // SAFETY: the caller of this function keeps the same contract.
             unsafe {
                 walk(path, Visit::$visit(visit), |path, is_told| {
                     next(path, if is_told { $tell } else { visit } $(, $argument)*)
@@ -194,7 +194,7 @@ walk_symbols! {
 
 macro_rules! fts_symbols {
     ($($name:ident: $text:literal)+) => { $(
-        // SAFETY: the name is libc's, and so are signature and meaning.
+        // SAFETY: the name, the signature and the meaning are those of libc.
         #[cfg_attr(not(miri), unsafe(no_mangle))]
         unsafe extern "C" fn $name(
             paths: *const *const c_char,
@@ -210,7 +210,7 @@ macro_rules! fts_symbols {
             }
             // SAFETY: the next definition of this symbol, which has libc's signature.
             let next: Function = unsafe { std::mem::transmute(next) };
-            // SAFETY: as our caller's.
+            // SAFETY: the caller of this function keeps the same contract.
             unsafe { with_paths(paths, |paths| next(paths, options, order)) }
         }
     )+ };
@@ -218,19 +218,19 @@ macro_rules! fts_symbols {
 
 fts_symbols!(fts_open: c"fts_open" fts64_open: c"fts64_open");
 
-/// Runs `body` with the paths that stand for `paths`. libc copies them.
+/// Runs `body` with the paths that stand for `paths`. libc copies the paths.
 ///
 /// # Safety
 ///
-/// `paths` is null, or C strings and a null after them.
+/// `paths` is null, or a list of C strings that ends with a null.
 unsafe fn with_paths<T>(
     paths: *const *const c_char,
     body: impl FnOnce(*const *const c_char) -> T,
 ) -> T {
-    // SAFETY: by contract; the list ends with the null.
+    // SAFETY: `paths` is a list by contract, and the list ends with the null.
     let given = (0..)
         .map_while(|index| unsafe { (!(*paths.add(index)).is_null()).then(|| *paths.add(index)) });
-    // SAFETY: C strings by contract.
+    // SAFETY: the paths are C strings by contract.
     let is_ours = |path: *const c_char| unsafe { classify(path) }.is_in_tree();
     if paths.is_null() || !given.clone().any(is_ours) {
         return body(paths);

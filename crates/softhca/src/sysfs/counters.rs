@@ -1,21 +1,23 @@
-//! Files of a port that change: its state, `counters`, which every port has, and `hw_counters`, what it and its HCA count.
+//! The files of a port whose contents change: its state, `counters`, which every port has, and `hw_counters`, which hold what the port and
+//! its HCA count.
 
 use std::str;
 
 use crate::device::{Counters, PortCounters};
 
-/// `state` of a port that is up, and of one that is down.
+/// The text of `state` for a port that is up, and for a port that is down.
 pub(super) const STATE: [&str; 2] = ["4: ACTIVE", "1: DOWN"];
-/// As `STATE`, of `phys_state`.
+/// The text of `phys_state` for a port that is up, and for a port that is down.
 pub(super) const PHYSICAL_STATE: [&str; 2] = ["5: LinkUp", "3: Disabled"];
 
-/// A counter and how it is read.
+/// A counter: its name, and the way to read its value.
 type Row = (&'static str, Read);
 
-/// The folders of counters.
+/// The folders of counters, each with its counters.
 const FOLDERS: [(&str, &[Row]); 2] = [("counters", STANDARD), ("hw_counters", ROWS)];
 
-/// Those of the specification of `InfiniBand`. A port has no physical layer, no virtual lanes and no multicast.
+/// The counters of the specification of `InfiniBand`. A port has no physical layer, no virtual lanes and no multicast, so counters of these
+/// are 0.
 const STANDARD: &[Row] = &[
     ("port_xmit_data", Read::Port(|c| c.sent_bytes() / WORD)),
     ("port_rcv_data", Read::Port(|c| c.received_bytes() / WORD)),
@@ -38,14 +40,14 @@ const STANDARD: &[Row] = &[
     ("VL15_dropped", Read::Port(|_| 0)),
 ];
 
-/// Bytes of the unit of `port_xmit_data` and `port_rcv_data`.
+/// The number of bytes in the unit of `port_xmit_data` and `port_rcv_data`.
 const WORD: u64 = 4;
 
 #[derive(Clone, Copy)]
 enum Read {
-    /// From the device's counters.
+    /// The value comes from the device's counters.
     Device(fn(&Counters) -> u64),
-    /// From those of the port.
+    /// The value comes from the port's counters.
     Port(fn(&PortCounters) -> u64),
 }
 
@@ -70,7 +72,7 @@ const ROWS: &[Row] = &[
     ("read_requests", Read::Device(|c| c.read_requests)),
     ("atomic_requests", Read::Device(|c| c.atomic_requests)),
     ("findings", Read::Device(|c| c.findings)),
-    // As Linux names those of a port of a ConnectX.
+    // Linux gives the counters of a ConnectX port these names.
     ("out_of_sequence", Read::Port(|c| c.wire.out_of_order)),
     ("duplicate_request", Read::Port(|c| c.wire.duplicates)),
     ("port_wqes", Read::Port(|c| c.wqes)),
@@ -78,14 +80,14 @@ const ROWS: &[Row] = &[
     ("port_rx_packets", Read::Port(PortCounters::received)),
 ];
 
-/// The file names, each with its folder.
+/// Returns the names of all counter files, each with its folder.
 pub(super) fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     let of =
         |(folder, rows): (_, &'static [Row])| rows.iter().map(move |(name, _)| (folder, *name));
     FOLDERS.into_iter().flat_map(of)
 }
 
-/// Returns whether a file of this name changes, in the directory where it belongs.
+/// Returns whether a file of this name changes, if the file lies in the directory where it belongs.
 pub(crate) fn changes(name: &[u8]) -> bool {
     matches!(name, b"state" | b"phys_state") || names().any(|(_, known)| known.as_bytes() == name)
 }
@@ -100,16 +102,16 @@ pub(super) struct LiveFile<'a> {
 
 #[derive(Debug, PartialEq, Eq)]
 enum What {
-    /// Its folder, and its row there.
+    /// A counter: the index of its folder, and its index in that folder.
     Counter(usize, usize),
     State,
     PhysicalState,
 }
 
 impl<'a> LiveFile<'a> {
-    /// Returns what `path` names, if it ends like `mlx5_0/ports/1/hw_counters/tx_wqes` or `mlx5_0/ports/1/state`.
+    /// Returns the file that `path` names, if `path` ends like `mlx5_0/ports/1/hw_counters/tx_wqes` or `mlx5_0/ports/1/state`.
     pub(super) fn parse(path: &'a [u8]) -> Option<Self> {
-        // From the back, so that it does not matter by which link the device was reached.
+        // The path is read from its end, so that it does not matter by which link the device was reached.
         let mut parts = path.rsplit(|&byte| byte == b'/');
         let what = match parts.next()? {
             b"state" => What::State,
@@ -132,7 +134,7 @@ impl<'a> LiveFile<'a> {
         Some(Self { device, port, what })
     }
 
-    /// Its content now; `None` if this process has no such port.
+    /// Returns the content of the file now; `None` if this process has no such port.
     pub(super) fn value(&self) -> Option<String> {
         let port = crate::device::port_counters(self.device, self.port)?;
         let state = usize::from(port.is_down);

@@ -1,17 +1,17 @@
-//! The processors that are near to a device: all that the machine has, since it is of no node.
+//! The processors that are near to a device. The device is of no NUMA node, so these are all processors of the machine.
 
 use std::fmt::Write as _;
 use std::fs;
 
-/// Returns the numbers of the processors that are online, in order; none if the kernel does not say.
+/// Returns the numbers of the processors that are online, in order; no numbers if the kernel does not say.
 pub(super) fn online() -> Vec<u32> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     parse(text.trim()).unwrap_or_default()
 }
 
-/// Numbers and ranges with commas.
+/// Reads a list of numbers and ranges with commas; `None` if `text` is no such list.
 fn parse(text: &str) -> Option<Vec<u32>> {
-    /// More than any kernel is built for.
+    /// The bound of the processor numbers. It is above what any kernel is built for.
     const MOST: u32 = 1 << 16;
     let mut numbers = Vec::new();
     for part in text.split(',') {

@@ -1,4 +1,4 @@
-//! The files of the tree: their contents and their readers.
+//! Writes and removes the files of the tree. The comments name the programs that read them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::identity::{GidType, Groups, Identity, PortIdentity};
 use super::{counters, cpus};
 
-/// Class directories, and the ABI version that libibverbs requires before it looks for devices.
+/// Writes the class directories, and the ABI version that libibverbs requires before it looks for devices.
 pub(super) fn write_root(tree: &Path) -> io::Result<()> {
     for directory in [
         "class/infiniband",
@@ -19,12 +19,12 @@ pub(super) fn write_root(tree: &Path) -> io::Result<()> {
     ] {
         fs::create_dir_all(tree.join(directory))?;
     }
-    // What libibumad looks for. There is no device to send management datagrams by.
+    // libibumad looks for this file. There is no device to send management datagrams by.
     line(&tree.join("class/infiniband_mad/abi_version"), "5")?;
     line(&tree.join("class/infiniband_verbs/abi_version"), "6")
 }
 
-/// Everything about `device`; its link in `class/infiniband_verbs` comes last.
+/// Writes everything about `device`. Its link in `class/infiniband_verbs` comes last.
 pub(super) fn write(tree: &Path, device: &Identity) -> io::Result<()> {
     let pci = pci_path(device);
     let function = tree.join(&pci);
@@ -51,7 +51,7 @@ pub(super) fn write(tree: &Path, device: &Identity) -> io::Result<()> {
     Ok(())
 }
 
-/// Undoes [`write`], also half of it; the link in `class/infiniband_verbs` goes first.
+/// Undoes [`write`], or the part of it that was done. The link in `class/infiniband_verbs` goes first.
 pub(super) fn remove(tree: &Path, device: &Identity) {
     for link in class_links(device).iter().rev() {
         let _ = fs::remove_file(tree.join(&link.name));
@@ -61,13 +61,13 @@ pub(super) fn remove(tree: &Path, device: &Identity) {
 }
 
 struct ClassLink {
-    /// Path of the link in the tree.
+    /// The path of the link in the tree.
     name: PathBuf,
-    /// Path of its target below the PCI function.
+    /// The path of the link's target below the PCI function.
     inside: PathBuf,
 }
 
-/// In the order in which they appear.
+/// Returns the class links of `device`, in the order in which they appear.
 fn class_links(device: &Identity) -> [ClassLink; 2] {
     let link = |class: &str, name: &str| ClassLink {
         name: Path::new("class").join(class).join(name),
@@ -79,12 +79,13 @@ fn class_links(device: &Identity) -> [ClassLink; 2] {
     ]
 }
 
-/// Returns the PCI function, relative to the tree.
+/// Returns the path of the PCI function, relative to the tree.
 fn pci_path(device: &Identity) -> PathBuf {
     Path::new("devices/pci0000:00").join(device.pci_address())
 }
 
-/// `modalias` decides which provider takes the device; UCX matches vendor and device and looks at the rest.
+/// Writes the files of the PCI function. `modalias` decides which provider takes the device. UCX matches vendor and device, and looks at
+/// the other files.
 fn write_function(function: &Path, device: &Identity) -> io::Result<()> {
     let vendor = Identity::PCI_VENDOR;
     let facts = device.profile.facts();
@@ -97,7 +98,7 @@ fn write_function(function: &Path, device: &Identity) -> io::Result<()> {
         ("device", &format!("{device:#06x}")),
         ("class", "0x020700"),
         ("numa_node", "-1"),
-        // Of no node, so near to all.
+        // The device is of no NUMA node, so all processors are near to it.
         ("local_cpus", &cpus::mask(&cpus)),
         ("local_cpulist", &cpus::list(&cpus)),
         ("current_link_speed", facts.pci_speed),
@@ -108,7 +109,7 @@ fn write_function(function: &Path, device: &Identity) -> io::Result<()> {
     lines(function, files)
 }
 
-/// Links to the interfaces of its ports, which are the machine's own.
+/// Writes links to the interfaces of the device's ports. These are interfaces of this machine.
 fn write_interfaces(function: &Path, device: &Identity) -> io::Result<()> {
     let interfaces = device
         .ports()
@@ -125,7 +126,7 @@ fn write_interfaces(function: &Path, device: &Identity) -> io::Result<()> {
     Ok(())
 }
 
-/// What libibverbs needs to open the device.
+/// Writes the files that libibverbs needs to open the device.
 fn write_verbs(verbs: &Path, device: &Identity) -> io::Result<()> {
     let number = device.character_device();
     let files: &[(&str, &str)] = &[
@@ -134,13 +135,13 @@ fn write_verbs(verbs: &Path, device: &Identity) -> io::Result<()> {
             "dev",
             &format!("{}:{}", libc::major(number), libc::minor(number)),
         ),
-        // libmlx5 accepts exactly this.
+        // libmlx5 accepts exactly this version.
         ("abi_version", "1"),
     ];
     lines(verbs, files)
 }
 
-/// What describes the device and its ports.
+/// Writes the files that describe the device and its ports.
 fn write_rdma(rdma: &Path, device: &Identity) -> io::Result<()> {
     let facts = device.profile.facts();
     let guid = Groups(&device.node_guid).to_string();
@@ -169,7 +170,7 @@ fn write_port(rdma: &Path, device: &Identity, of: &PortIdentity) -> io::Result<(
     }
     let infiniband = device.link.is_infiniband();
     let link_layer = if infiniband { "InfiniBand" } else { "Ethernet" };
-    // CM is supported; on Ethernet, GIDs are made of IP addresses.
+    // Connection management is supported. On Ethernet, GIDs are made of IP addresses.
     let capabilities = if infiniband {
         "0x00010000"
     } else {
@@ -297,7 +298,7 @@ mod tests {
         assert_eq!(read("ports/1/counters/port_xmit_data"), "0\n");
         assert!(!read("device/local_cpus").trim().is_empty());
         assert_eq!(device.first().mtu(), 5, "lo takes 64 KiB");
-        // One that no interface carries.
+        // A second device, whose packets no interface carries.
         let other = Identity::new(1, ip);
         write(&tree.0, &other).unwrap();
         let of = tree.0.join("class/infiniband/mlx5_1");

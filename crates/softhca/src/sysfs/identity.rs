@@ -1,4 +1,4 @@
-//! The identity of a software HCA: name, addresses and ids, all of which follow from its number and the IP addresses of its ports.
+//! The identity of a software HCA: its name, addresses and ids. All of these follow from its number and the IP addresses of its ports.
 
 use crate::envelope::{Gid, Name};
 use crate::interface::Interface;
@@ -12,7 +12,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Once;
 
-/// How a GID table entry is used on the wire.
+/// The use of a GID table entry on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GidType {
     InfiniBand,
@@ -23,53 +23,53 @@ pub(crate) enum GidType {
 /// The constant facts about one HCA.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    /// `N` of `mlx5_N`, `uverbsN` and the PCI address.
+    /// The number `N` of `mlx5_N`, `uverbsN` and the PCI address.
     pub(crate) index: u32,
     pub(crate) name: String,
-    /// What it looks like.
+    /// The card that the HCA looks like.
     pub(crate) profile: Profile,
-    /// Of all its ports.
+    /// The link layer of all ports of the HCA.
     pub(crate) link: Link,
-    /// EUI-64 of the MAC address of its first port.
+    /// The EUI-64 of the MAC address of the first port.
     pub(crate) node_guid: [u8; 8],
-    /// From port 1 on; one or two.
+    /// The ports, from port 1 on. There are one or two.
     ports: Vec<PortIdentity>,
 }
 
 /// The constant facts about a port.
 #[derive(Clone, Debug)]
 pub(crate) struct PortIdentity {
-    /// From 1 on.
+    /// The number of the port, from 1 on.
     pub(crate) number: u8,
     pub(crate) ip: Ipv4Addr,
     pub(crate) link: Link,
     /// The port has 2^`lmc` LIDs, and as many addresses from [`Self::ip`] on.
     pub(crate) lmc: u8,
     pub(crate) pkeys: PkeyTable,
-    /// Locally administered MAC address: unique because the IP address is. The port GUID is its EUI-64.
+    /// The locally administered MAC address, which is unique because the IP address is unique. The port GUID is its EUI-64.
     pub(crate) mac: [u8; 6],
-    /// The GID table: on Ethernet those of [`crate::envelope`], on `InfiniBand` one.
+    /// The GID table: on Ethernet the GIDs of [`crate::envelope`], on `InfiniBand` one GID.
     pub(crate) gids: Vec<(GidType, Gid)>,
-    /// What carries its packets, if that is an interface of this machine.
+    /// The interface of this machine that carries the port's packets, if there is one.
     pub(crate) interface: Option<Interface>,
-    /// As `interface`, of its address in an IPv6 subnet.
+    /// The interface of the port's address in an IPv6 subnet, if there is one.
     ipv6_interface: Option<Interface>,
-    /// Packets that the interface does not take go in fragments.
+    /// True if packets that are too large for the interface travel in fragments.
     has_fragments: bool,
 }
 
-/// Ports of an HCA, at most.
+/// The most ports of an HCA.
 pub(crate) const MAX_PORTS: u8 = 2;
 
 impl Identity {
-    /// PCI vendor: Mellanox.
+    /// The PCI vendor: Mellanox.
     pub(crate) const PCI_VENDOR: u16 = 0x15b3;
-    /// Vendor id of `ibv_query_device`: the OUI of Mellanox.
+    /// The vendor id of `ibv_query_device`: the OUI of Mellanox.
     pub(crate) const VENDOR_ID: u32 = 0x02c9;
-    /// How many indices have a PCI address (32 per bus).
+    /// The number of indices that have a PCI address (32 per bus).
     pub(crate) const MAX_INDEX: u32 = 256 * 32;
 
-    /// With one port, which has this address.
+    /// Makes the identity of an HCA with one port, which has the address `ip`.
     pub(crate) fn new(index: u32, ip: Ipv4Addr) -> Self {
         Self {
             index,
@@ -81,29 +81,29 @@ impl Identity {
         }
     }
 
-    /// Number of the character device, as in `st_rdev`: what the kernel gives `uverbsN`.
+    /// Returns the number of the character device, as in `st_rdev`: the number that the kernel gives `uverbsN`.
     pub(crate) fn character_device(&self) -> u64 {
         libc::makedev(231, 192 + self.index)
     }
 
-    /// `domain:bus:slot.function`.
+    /// Returns the PCI address, as `domain:bus:slot.function`.
     pub(crate) fn pci_address(&self) -> String {
         format!("0000:{:02x}:{:02x}.0", self.index / 32, self.index % 32)
     }
 
-    /// This HCA in another guise.
+    /// Returns this HCA as another card.
     pub(crate) fn with_profile(self, profile: Profile) -> Self {
         Self { profile, ..self }
     }
 
-    /// This HCA with one more port.
+    /// Returns this HCA with one more port, at `ip`.
     pub(crate) fn with_port(mut self, ip: Ipv4Addr) -> Self {
         let number = self.last_port() + 1;
         self.ports.push(PortIdentity::new(number, ip));
         self
     }
 
-    /// This HCA with an address of an IPv6 subnet in the GID table of each port.
+    /// Returns this HCA with an address of an IPv6 subnet in the GID table of each port. Without a subnet nothing changes.
     pub(crate) fn with_subnet(mut self, subnet: Option<Ipv6Subnet>) -> Self {
         for port in &mut self.ports {
             let gid = subnet.map(|subnet| Name::Ipv6(subnet).gid(port.ip));
@@ -112,7 +112,8 @@ impl Identity {
         self
     }
 
-    /// This HCA, which has the interfaces of its addresses, or the one that its carrier names.
+    /// Returns this HCA with the interface of each port: the interface that has the port's address, or the interface that the carrier
+    /// names.
     pub(crate) fn with_interfaces(
         mut self,
         carrier: &CarrierConfig,
@@ -136,7 +137,7 @@ impl Identity {
         self
     }
 
-    /// This HCA in these partitions.
+    /// Returns this HCA with these partition keys at each port.
     pub(crate) fn with_pkeys(mut self, pkeys: &PkeyTable) -> Self {
         for port in &mut self.ports {
             port.pkeys = pkeys.clone();
@@ -144,7 +145,7 @@ impl Identity {
         self
     }
 
-    /// This HCA with 2^`lmc` LIDs of each port.
+    /// Returns this HCA with 2^`lmc` LIDs of each port.
     pub(crate) fn with_lmc(mut self, lmc: u8) -> Self {
         for port in &mut self.ports {
             port.lmc = lmc;
@@ -152,7 +153,7 @@ impl Identity {
         self
     }
 
-    /// This HCA on another link layer.
+    /// Returns this HCA on another link layer.
     pub(crate) fn with_link(mut self, link: Link) -> Self {
         self.link = link;
         for port in &mut self.ports {
@@ -164,12 +165,12 @@ impl Identity {
         self
     }
 
-    /// All ports.
+    /// Returns all ports.
     pub(crate) fn ports(&self) -> &[PortIdentity] {
         &self.ports
     }
 
-    /// Number of the last port, and so how many there are.
+    /// Returns the number of the last port, which is also the number of ports.
     pub(crate) fn last_port(&self) -> u8 {
         self.ports.last().map_or(0, |port| port.number)
     }
@@ -184,17 +185,17 @@ impl Identity {
         &self.ports[0]
     }
 
-    /// Returns the port that a QP is for. A QP that names none yet counts as one of the first.
+    /// Returns the port of a QP. A QP that names no port yet counts as a QP of the first port.
     pub(crate) fn port_of(&self, qpc: &Qpc) -> &PortIdentity {
         self.port(port_number(qpc)).unwrap_or(self.first())
     }
 
-    /// Returns whether the address is one of its own.
+    /// Returns whether `ip` is an address of this HCA.
     pub(crate) fn has(&self, ip: Ipv4Addr) -> bool {
         self.ports.iter().any(|port| port.has(ip))
     }
 
-    /// Mode of the link aggregation group; none without one. Only Ethernet is aggregated.
+    /// Returns the mode of the link aggregation group; `None` if there is no such group. Only Ethernet is aggregated.
     pub(crate) fn lag(&self) -> Option<Lag> {
         match self.link {
             Link::Ethernet => self.profile.facts().lag,
@@ -202,24 +203,24 @@ impl Identity {
         }
     }
 
-    /// The card can do the least.
+    /// Returns whether the card has the fewest capabilities ([`Profile::ConnectX5`]).
     pub(crate) fn is_lean(&self) -> bool {
         self.profile.facts().lean
     }
 
-    /// Ports of the link aggregation group; 0 without one.
+    /// Returns the number of ports of the link aggregation group; 0 if there is no such group.
     pub(crate) fn lag_ports(&self) -> u8 {
         self.lag().map_or(0, |_| LAG_PORTS)
     }
 
-    /// Firmware version as sysfs and tools print it.
+    /// Returns the firmware version as sysfs and tools print it.
     pub(crate) fn firmware(&self) -> String {
         let [major, minor, patch] = self.profile.facts().firmware;
         format!("{major}.{minor}.{patch}")
     }
 }
 
-/// Returns the port that a QP is for; 1 for one that names none yet.
+/// Returns the number of the port of a QP; 1 for a QP that names no port yet.
 pub(crate) fn port_number(qpc: &Qpc) -> u8 {
     let [.., number] = qpc.primary_address_path().vhca_port_num().to_be_bytes();
     number.max(1)
@@ -247,9 +248,9 @@ impl PortIdentity {
         }
     }
 
-    /// Returns the interface of the entry of the GID table at `index`. A port of `InfiniBand` has none.
+    /// Returns the interface of the GID table entry at `index`. A port of `InfiniBand` has none.
     pub(crate) fn interface_of(&self, index: usize) -> Option<&Interface> {
-        /// After those of the IPv4 address.
+        /// The index of the IPv6 GID, which comes after the GIDs of the IPv4 and MAC addresses.
         const IPV6_INDEX: usize = 4;
         match self.link {
             Link::InfiniBand => None,
@@ -258,8 +259,9 @@ impl PortIdentity {
         }
     }
 
-    /// The path MTU of a QP that was to have `wanted`, as [`Self::mtu`] has it. Frames are not cut into fragments: then it is not larger
-    /// than what the interface takes. The first time that it is smaller, a line says so.
+    /// Returns the path MTU of a QP that asks for `wanted`, as a code like [`Self::mtu`]. Frames are not cut into fragments, so on a
+    /// carrier of frames the result is at most what the interface takes. The first time that the result is smaller than `wanted`, a line on
+    /// stderr says so.
     pub(crate) fn path_mtu(&self, wanted: u32) -> u32 {
         static ONCE: Once = Once::new();
         let most = u32::from(self.mtu());
@@ -282,12 +284,12 @@ impl PortIdentity {
         most
     }
 
-    /// The largest MTU of RoCE whose packets fit its interface, as the code that the PRM and verbs have for it: 1 is 256 bytes, 5 is
-    /// 4096.
+    /// Returns the largest MTU of RoCE whose packets fit the port's interface. The result is the code that the PRM and verbs use: 1 is 256
+    /// bytes, 5 is 4096.
     pub(crate) fn mtu(&self) -> u8 {
-        /// `IB_MTU_4096`.
+        /// The code `IB_MTU_4096`.
         const LARGEST: u8 = 5;
-        /// As `iboe_get_mtu` of Linux reckons: GRH, UDP, BTH, the headers of XRC and of atomics, ICRC.
+        /// The bytes of headers, as `iboe_get_mtu` of Linux counts them: GRH, UDP, BTH, the headers of XRC and of atomics, ICRC.
         const HEADERS: u32 = 40 + 8 + 12 + 4 + 28 + 4;
         let Some(interface) = &self.interface else {
             return LARGEST;
@@ -303,28 +305,28 @@ impl PortIdentity {
     pub(crate) fn pkey(&self, qpc: &Qpc) -> u16 {
         let index = usize::try_from(qpc.primary_address_path().pkey_index());
         let found = index.ok().and_then(|index| self.pkeys.keys().get(index));
-        // No command takes an index that the table lacks.
+        // No command takes an index that the table does not have.
         found.copied().unwrap_or(PkeyTable::DEFAULT_PKEY)
     }
 
-    /// Returns the address of the LID with these path bits.
+    /// Returns the address that belongs to the LID with these path bits.
     pub(crate) fn address(&self, path_bits: u8) -> Ipv4Addr {
         link::address_with(self.ip, path_bits)
     }
 
-    /// Returns whether the address is one of its own.
+    /// Returns whether `ip` is an address of this port.
     pub(crate) fn has(&self, ip: Ipv4Addr) -> bool {
         link::first_address(ip, self.lmc) == self.ip
     }
 
-    /// Returns the path bits of one of its own addresses.
+    /// Returns the path bits of `own`, which is an address of this port.
     pub(crate) fn path_bits_of(&self, own: Ipv4Addr) -> u8 {
         let [.., last] = own.octets();
         let [.., first] = self.ip.octets();
         last ^ first
     }
 
-    /// Returns the GID that peers name.
+    /// Returns the GID by which peers name this port.
     pub(crate) fn gid(&self) -> Gid {
         match self.link {
             Link::Ethernet => Name::Ip.gid(self.ip),
@@ -332,7 +334,7 @@ impl PortIdentity {
         }
     }
 
-    /// Its first LID; 0 on Ethernet.
+    /// Returns the first LID of the port; 0 on Ethernet.
     pub(crate) fn lid(&self) -> u16 {
         match self.link {
             Link::Ethernet => 0,
@@ -340,7 +342,7 @@ impl PortIdentity {
         }
     }
 
-    /// LID of the subnet manager; 0 on Ethernet.
+    /// Returns the LID of the subnet manager; 0 on Ethernet.
     pub(crate) fn sm_lid(&self) -> u16 {
         match self.link {
             Link::Ethernet => 0,
@@ -349,7 +351,7 @@ impl PortIdentity {
     }
 }
 
-/// Prints 16-bit groups with colons, as sysfs prints GUIDs and GIDs.
+/// Bytes that print as 16-bit groups with colons, as sysfs prints GUIDs and GIDs.
 pub(crate) struct Groups<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Display for Groups<'_> {
@@ -410,7 +412,7 @@ mod tests {
     fn the_mtu_of_a_port_is_the_largest_whose_packets_fit_the_interface() {
         let mut identity = Identity::new(0, Ipv4Addr::LOCALHOST);
         assert_eq!(identity.first().mtu(), 5, "of no interface");
-        // As Linux has them; but 256 bytes for what is less than any.
+        // These are the codes of Linux, except that an MTU too small for 256 bytes gives 256 bytes.
         for (mtu, code) in [
             (0, 1),
             (576, 1),
@@ -429,7 +431,7 @@ mod tests {
             });
             let port = &mut identity.ports[0];
             assert_eq!(port.mtu(), code, "{mtu}");
-            // UDP has fragments, frames have none.
+            // UDP packets travel in fragments, frames do not.
             assert_eq!(port.path_mtu(5), 5, "{mtu}");
             port.has_fragments = false;
             assert_eq!(port.path_mtu(5), code.into(), "{mtu}");

@@ -1,12 +1,12 @@
 //! The sysfs tree in which libibverbs and other tools find the software HCAs of this process.
 //!
-//! It is a real directory, since libibverbs and libc walk it with calls that cannot be taken over, named by `SYSFS_PATH`. Its shape
-//! is that of the kernel: class directories hold links to devices below a PCI function. So `realpath` on a class link gives a PCI
+//! The tree is a real directory, which `SYSFS_PATH` names, since libibverbs and libc walk it with calls that this library cannot take over.
+//! Its shape is that of the kernel: class directories hold links to devices below a PCI function. So `realpath` on a class link gives a PCI
 //! path.
 //!
-//! A device becomes visible last by its link in `class/infiniband_verbs`, and invisible first by the same. So a program that
-//! lists devices meanwhile sees whole ones only. The files of `counters` and `hw_counters` and the states of ports are written anew each
-//! time this process opens one.
+//! The link of a device in `class/infiniband_verbs` is made last and removed first. libibverbs finds a device by this link. So a program
+//! that lists devices meanwhile sees only devices that are whole. The files of `counters` and `hw_counters` and the states of ports are
+//! written anew each time this process opens one of them.
 
 mod counters;
 mod cpus;
@@ -30,7 +30,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
 use thiserror::Error;
 
-/// Why a device could not be put into the tree.
+/// The reason why a device could not be put into the tree.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub struct SysfsError(#[from] Cause);
@@ -53,7 +53,7 @@ enum Cause {
     NoPath,
 }
 
-/// The tree, once it has a device, with the process that made it.
+/// The tree of this process; `None` until there is a device.
 static TREE: Mutex<Option<Tree>> = Mutex::new(None);
 
 struct Tree {
@@ -61,11 +61,11 @@ struct Tree {
     owner: libc::c_int,
 }
 
-/// Makes a device visible. The tree is created with the first one.
+/// Makes a device visible. The first device of the process also creates the tree.
 ///
 /// # Errors
 ///
-/// If the tree or its files cannot be written; then the device is not in it.
+/// If the tree or its files cannot be written. The device is then not in the tree.
 pub(crate) fn add_device(device: &Identity) -> Result<(), SysfsError> {
     Ok(add(device)?)
 }
@@ -115,18 +115,18 @@ fn create_tree() -> Result<Tree, Cause> {
     })
 }
 
-/// Makes a device invisible.
+/// Makes a device invisible: removes its files from the tree.
 pub(crate) fn remove_device(device: &Identity) {
     if let Some(tree) = &*lock() {
         files::remove(tree.dir.path(), device);
     }
 }
 
-/// At exit. What this misses (a killed process) the next start sweeps up.
+/// Removes the tree when the process exits. A killed process leaves its tree behind; the next start of a process sweeps it up.
 extern "C" fn remove_tree() {
     let tree = match TREE.try_lock() {
         Ok(mut slot) => slot.take(),
-        // A thread is in the middle of adding a device; it will not finish.
+        // A thread is in the middle of adding a device, and will not finish.
         Err(_) => return,
     };
     if let Some(tree) = tree
@@ -136,21 +136,23 @@ extern "C" fn remove_tree() {
     }
 }
 
-/// Brings the file at `path`, which is about to be opened, up to date: counters and states of ports are.
+/// Brings the file at `path`, which is about to be opened, up to date, if it is a counter or a state of a port.
 pub(crate) fn refresh(path: &[u8]) {
     if let Some(file) = LiveFile::parse(path)
         && let Some(value) = file.value()
     {
-        // A reader finds the value before, if this fails.
+        // If this fails, a reader finds the old value.
         let _ = replace(Path::new(OsStr::from_bytes(path)), &format!("{value}\n"));
     }
 }
 
-/// Another thread may be reading the file at `path`: it finds the old text or the new one, and never a part.
+/// Replaces the text of the file at `path` in one step. Another thread that reads the file finds the old text or the new text, and never a
+/// part.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    // Beside everything that readers list. A forked child counts on from the same number.
+    // The new file lies outside the directories that readers list. Its name holds the process id, since a forked child counts on from the
+    // same number.
     let new = shim::tree_path().join(format!("new.{}.{number}", shim::process_id()));
     let replaced = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
     if replaced.is_err() {

@@ -1,4 +1,4 @@
-//! Where the tree of a process lies, and whether there is one.
+//! The path of the tree of a process, and whether the tree exists.
 
 use crate::shim;
 use private_dir::standard_parent;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) static EXISTS: AtomicBool = AtomicBool::new(false);
 
-/// Returns a new path for a tree of this process. Nothing is created.
+/// Returns a new path for a tree of this process, without creating anything.
 pub(crate) fn new_tree_path() -> PathBuf {
     let parent = match std::env::var_os("SOFTHCA_DIR").map(PathBuf::from) {
         Some(given) if given.is_absolute() => given,
@@ -16,7 +16,7 @@ pub(crate) fn new_tree_path() -> PathBuf {
     parent.join(format!("p{}-{:08x}", shim::process_id(), fastrand::u32(..)))
 }
 
-/// Returns whether this process, or the one it was forked from, has a tree.
+/// Returns whether this process, or the process it was forked from, has a tree.
 pub(crate) fn tree_exists() -> bool {
     EXISTS.load(Ordering::Acquire)
 }

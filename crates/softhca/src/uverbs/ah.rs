@@ -1,8 +1,8 @@
-//! Address handles: how the owner of a queue pair learns the MAC of a GID.
+//! Address handles, by which the owner of a QP learns the MAC of a GID.
 //!
-//! The kernel resolves route and neighbour when a program makes a handle. It returns the destination MAC to libmlx5 in the driver's
-//! part of the reply. Where `cmds_supp_uhw` says so, libmlx5 asks for that. Otherwise libmlx5 does its own ARP, which software
-//! addresses do not answer. Here every MAC follows from the IP address, in any process.
+//! The kernel resolves route and neighbour when a program makes a handle. It returns the destination MAC to libmlx5 in the driver's part of
+//! the reply. libmlx5 asks for that if `cmds_supp_uhw` has the bit of `CREATE_AH`. Otherwise libmlx5 does its own ARP, which software
+//! addresses do not answer. In this model every MAC follows from the IP address, in any process.
 
 use bytemuck::Zeroable;
 
@@ -27,7 +27,7 @@ pub(super) const METHODS: &[Method] = &[Method {
     run: destroy,
 }];
 
-/// `CREATE_AH` of the interface before ioctls.
+/// Handles `CREATE_AH`, a command of the interface before ioctls.
 pub(super) fn create(call: &Call<'_>, _device: &DeviceContext) -> Result<(), Errno> {
     let request: CreateAh = call.read(CORE_IN)?;
     call.context.handles().pd(request.pd_handle)?;
@@ -66,8 +66,8 @@ fn destroy(call: &Call<'_>) -> Result<(), Errno> {
 
 /// Returns the MAC of the software HCA that has `gid`, for packets from entry `index` of the GID table of `own`.
 ///
-/// It follows `ib_resolve_unicast_gid_dmac` of Linux. `RoCE` v1 finds the MAC in a link-local GID itself. For all other GIDs the IP
-/// stack resolves it, and both GIDs must be of one IP version.
+/// The rules are those of `ib_resolve_unicast_gid_dmac` in Linux. `RoCE` v1 finds the MAC in a link-local GID itself. For all other GIDs
+/// the IP stack resolves the MAC, and both GIDs must be of one IP version.
 pub(super) fn mac(own: &PortIdentity, index: u8, gid: Gid) -> Result<[u8; 6], Errno> {
     let (kind, source) = own.gids.get(usize::from(index)).ok_or(Errno::EINVAL)?;
     let (ip, name) = Name::of(&gid).ok_or(Errno::EHOSTUNREACH)?;

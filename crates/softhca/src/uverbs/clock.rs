@@ -1,7 +1,8 @@
-//! The device's clock, as libmlx5 maps it: how time stamps of CQEs become times of day.
+//! The clock page of the device, which libmlx5 maps. By it time stamps of CQEs become times of day.
 //!
-//! A page of the context's memfd, at the offset that libmlx5 asks `mmap` for. The kernel rewrites it now and then, since the
-//! clock of a NIC has a rate of its own and wraps. The clock of this device counts nanoseconds and does neither.
+//! The page is in the context's memfd, at the offset that libmlx5 asks `mmap` for. The kernel rewrites its page from time to time, since
+//! the clock of a NIC has a rate of its own and wraps. The clock of this device counts nanoseconds and never wraps, so its page is written
+//! once.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,18 +12,18 @@ use mlx5_prm::doorbell::uar;
 use crate::clock::now_ns;
 use crate::device::{Context, DeviceError};
 
-/// Ticks per millisecond.
+/// Ticks of the clock per millisecond.
 pub(super) const KHZ: u64 = 1_000_000;
-/// Bits of a time stamp.
+/// Bits of a time stamp that count.
 pub(super) const MASK: u64 = u64::MAX;
-/// Versions of the page, a bit each: the first is the only one.
+/// Versions of the page, a bit each. The first version is the only one.
 pub(super) const VERSIONS: u8 = 1;
 
-/// Where libmlx5 maps it: `MLX5_IB_MMAP_CLOCK_INFO` in the command field of a page number, version 0 below it.
+/// Offset at which libmlx5 maps the page: `MLX5_IB_MMAP_CLOCK_INFO` in the command field of a page number, version 0 below it.
 const OFFSET: u64 = (7 << 8) * uar::PAGE_BYTES as u64;
 const _: () = assert!(OFFSET < Context::FIRST_UAR_OFFSET);
 
-/// `struct mlx5_ib_clock_info` in `mlx5-abi.h`.
+/// The page, `struct mlx5_ib_clock_info` in `mlx5-abi.h`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct ClockInfo {
@@ -33,16 +34,16 @@ struct ClockInfo {
     nsec: u64,
     cycles: u64,
     frac: u64,
-    /// Nanoseconds are cycles times this, shifted down.
+    /// Factor by which cycles become nanoseconds, before `shift` shifts them down.
     mult: u32,
     shift: u32,
     mask: u64,
-    /// How often the page changes at least, in nanoseconds.
+    /// Longest time between two changes of the page, in nanoseconds.
     overflow_period: u64,
 }
 const _: () = assert!(size_of::<ClockInfo>() == 56);
 
-/// Writes the page of `device`.
+/// Writes the clock page of `device`.
 pub(super) fn publish(device: &Context) -> Result<(), DeviceError> {
     let since_epoch = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -17,14 +17,14 @@ pub(crate) struct Context {
     handles: Mutex<Handles>,
     subscriptions: Mutex<Subscriptions>,
     listeners: Mutex<Listeners>,
-    /// `GET_CONTEXT` was called, as it must be once, before anything else.
+    /// True if `GET_CONTEXT` was called. A program must call it once, before anything else.
     established: AtomicBool,
-    /// The caller asked for DevX when it did.
+    /// True if the caller asked for DevX in `GET_CONTEXT`.
     devx: AtomicBool,
 }
 
 impl Context {
-    /// The context of a device that was just opened, and has no objects.
+    /// Returns the context of a device that was just opened, and has no objects.
     pub(super) fn new(identity: Identity, device: DeviceContext) -> Self {
         Self {
             identity,
@@ -37,7 +37,7 @@ impl Context {
         }
     }
 
-    /// Name and addresses of the device.
+    /// Returns name and addresses of the device.
     pub(super) fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -46,7 +46,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// It is established already; the device refuses DevX.
+    /// The context is established already, or the device refuses DevX.
     pub(super) fn establish(&self, devx: bool) -> Result<(), Errno> {
         if devx {
             self.device.allow_devx()?;
@@ -58,12 +58,12 @@ impl Context {
         Ok(())
     }
 
-    /// Ends all objects.
+    /// Ends all objects of the context.
     pub(super) fn end(&self) {
         self.device.close();
         self.listeners().clear();
         self.subscriptions().end();
-        // Last: queues must be gone before their memory is unpinned.
+        // Handles come last: queues must be gone before their memory is unpinned.
         self.handles().clear();
     }
 
@@ -90,7 +90,7 @@ impl Context {
         self.listeners().deliver(event, subscriptions.queues());
     }
 
-    /// Opens a descriptor for events and has `tell` tell the caller its number.
+    /// Opens a descriptor for events. `tell` reports its number to the caller.
     pub(super) fn open_events(
         &self,
         purpose: Purpose,
@@ -101,7 +101,7 @@ impl Context {
         Ok(())
     }
 
-    /// Gives `object` a handle and has `tell` tell the caller; takes the handle back if that fails.
+    /// Gives `object` a handle, which `tell` reports to the caller. Takes the handle back if that fails.
     pub(super) fn publish(
         &self,
         object: Object,
@@ -115,7 +115,7 @@ impl Context {
         told
     }
 
-    /// The context of the device model, once the caller has established it.
+    /// Returns the context of the device model, once the caller has established it.
     pub(super) fn device(&self) -> Result<&DeviceContext, Errno> {
         // Acquire: pairs with the release in GET_CONTEXT.
         if self.established.load(Ordering::Acquire) {
@@ -125,7 +125,7 @@ impl Context {
         }
     }
 
-    /// As `device`, where the method is one of DevX.
+    /// Returns what `device` does, for a method of DevX: only if the caller has asked for DevX.
     pub(super) fn devx(&self) -> Result<&DeviceContext, Errno> {
         if self.devx.load(Ordering::Acquire) {
             self.device()

@@ -1,6 +1,6 @@
-//! Completion queues made by verbs.
+//! Completion queues that are made by verbs.
 //!
-//! The kernel pins the memory that libmlx5 has allocated and sends the command that a program with DevX would send.
+//! The kernel pins the memory that libmlx5 has allocated and sends the command that a program with DevX would send itself.
 
 use super::event_queue::Purpose;
 use super::frame::{Call, Method, Spec};
@@ -57,14 +57,14 @@ pub(super) const METHODS: &[Method] = &[
     },
 ];
 
-/// log2 of the entries of a queue for `cqe` and one more, as the kernel rounds it.
+/// Returns log2 of the number of entries of a CQ for `cqe` entries and one more, as the kernel rounds it.
 fn log_entries(cqe: u32) -> Result<u32, Errno> {
     let entries = cqe.checked_add(1).ok_or(Errno::EINVAL)?;
     let entries = entries.checked_next_power_of_two().ok_or(Errno::EINVAL)?;
     Ok(entries.trailing_zeros())
 }
 
-/// `cqe_sz` of the context: 0 is 64 bytes, 1 is 128 bytes.
+/// Returns `cqe_sz` of the context: 0 is 64 bytes, 1 is 128 bytes.
 fn cqe_size_code(bytes: u32) -> Result<u32, Errno> {
     match bytes {
         64 => Ok(0),
@@ -91,14 +91,14 @@ fn create(call: &Call<'_>) -> Result<(), Errno> {
     if request.reserved0 != 0 || request.reserved1 != 0 {
         return Err(Errno::EINVAL);
     }
-    // Padding to 128 bytes and wall-clock time stamps are not advertised, nor are compressed entries.
+    // The device does not advertise padding to 128 bytes, wall-clock time stamps or compressed entries.
     if request.flags & !Mlx5CreateCq::UAR_PAGE_INDEX != 0 {
         return Err(Errno::EINVAL);
     }
     if request.cqe_comp_en != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    // Without it a page of the static UARs is meant, which do not exist.
+    // Without this flag a page of the static UARs is meant, which do not exist.
     if request.flags & Mlx5CreateCq::UAR_PAGE_INDEX == 0 {
         return Err(Errno::EINVAL);
     }
@@ -146,12 +146,12 @@ fn create(call: &Call<'_>) -> Result<(), Errno> {
     outcome
 }
 
-/// log2 of the most entries.
+/// Returns log2 of the most entries that a CQ can have.
 fn device_limit() -> u32 {
     crate::device::limits::LOG_CQ_ENTRIES
 }
 
-/// Where the new queue's events go: a completion channel if one is given, and the descriptor for asynchronous events.
+/// Returns where the events of the new CQ go: to a completion channel if one is given, and to the descriptor for asynchronous events.
 fn listener(call: &Call<'_>) -> Result<Listener, Errno> {
     let mut listener = Listener::new(call.u64(CREATE_USER_HANDLE)?);
     let subscriptions = call.context.subscriptions();
@@ -181,7 +181,7 @@ fn destroy(call: &Call<'_>) -> Result<(), Errno> {
     )
 }
 
-/// `RESIZE_CQ`: libmlx5 has allocated a new ring. The device ends the old one with an entry that says so.
+/// Handles `RESIZE_CQ`: libmlx5 has allocated a new ring. The device ends the old ring with an entry that says so.
 pub(super) fn resize(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
     const RESIZE: u32 = 1;
     let request: ResizeCq = call.read(CORE_IN)?;
@@ -214,16 +214,16 @@ pub(super) fn resize(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errn
             _memory: memory,
         };
     }
-    // `struct ib_uverbs_resize_cq_resp`: cqe and a reserved word.
+    // The reply is `struct ib_uverbs_resize_cq_resp`: cqe and a reserved word.
     call.put_pod(CORE_OUT, &[cqe, 0])
 }
 
-/// `MODIFY_CQ`: when completions raise an event.
+/// Handles `MODIFY_CQ`, which says when completions raise an event.
 pub(super) fn moderate(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
     const MODERATE: u32 = 1;
-    /// Fields `cq_period` and `cq_max_count`.
+    /// Bits of the fields `cq_period` and `cq_max_count`.
     const FIELDS: u32 = 1 << 0 | 1 << 1;
-    /// The field has 12 bits.
+    /// The longest period, since the field has 12 bits.
     const LONGEST_PERIOD: u16 = 0xfff;
     let request: ExModifyCq = call.read(CORE_IN)?;
     if request.attr_mask == 0 || request.reserved != 0 {

@@ -10,10 +10,10 @@ use crate::sysfs::{GidType, PortIdentity};
 const OBJECT: u16 = 0;
 const UHW_IN: u16 = 0x1000;
 const UHW_OUT: u16 = 0x1001;
-/// The context of `QUERY_CONTEXT`, an attribute of the driver.
+/// The attribute of the driver that gets the context in `QUERY_CONTEXT`.
 const RESP_UCTX: u16 = 0x1000;
 
-/// Completion vectors of a context.
+/// Number of completion vectors of a context.
 pub(super) const COMPLETION_VECTORS: u32 = 4;
 pub(super) const METHODS: &[Method] = &[
     Method {
@@ -67,7 +67,7 @@ pub(super) const METHODS: &[Method] = &[
     },
 ];
 
-/// `GET_CONTEXT`: once per descriptor, before everything else.
+/// Handles `GET_CONTEXT`, which a program calls once per descriptor, before everything else.
 fn open_context(call: &Call<'_>) -> Result<(), Errno> {
     const DEVX: u32 = 1;
     const DYNAMIC_UARS: u64 = 2;
@@ -76,7 +76,7 @@ fn open_context(call: &Call<'_>) -> Result<(), Errno> {
         || request.reserved0 != 0
         || request.reserved1 != 0
         || request.reserved2 != 0
-        // Older libraries map a fixed set of doorbell pages by offsets that do not exist here.
+        // Older libraries map a fixed set of doorbell pages by offsets that this device does not have.
         || request.lib_caps & DYNAMIC_UARS == 0
     {
         return Err(Errno::EOPNOTSUPP);
@@ -89,27 +89,27 @@ fn open_context(call: &Call<'_>) -> Result<(), Errno> {
     put_context(call, UHW_OUT)
 }
 
-/// Gives that answer again, for a program that got the descriptor from another one.
+/// Replies as `open_context` does, for a program that got the descriptor from another program.
 fn query_context(call: &Call<'_>) -> Result<(), Errno> {
     call.context.device()?;
     put_context(call, RESP_UCTX)
 }
 
 fn put_context(call: &Call<'_>, driver: u16) -> Result<(), Errno> {
-    /// Access flags from bit 20 on may be ignored: this device has no relaxed ordering.
+    /// Capability that access flags from bit 20 on may be ignored: this device has no relaxed ordering.
     const OPTIONAL_MR_ACCESS: u64 = 1;
     call.put_pod(0, &COMPLETION_VECTORS)?;
     call.put_pod(1, &OPTIONAL_MR_ACCESS)?;
     call.put_pod(driver, &ucontext(call.context.identity().last_port()))
 }
 
-/// Returns what libmlx5 wants to know about a context.
+/// Returns what libmlx5 must know about a context.
 fn ucontext(ports: u8) -> AllocUcontextResp {
     const DUMP_FILL_MKEY: u32 = 2;
     const SQD2RTS: u32 = 8;
     const MKEY_UPDATE_TAG: u32 = 0x20;
     const QUERY_DEVICE: u8 = 1;
-    /// `CREATE_AH` returns the MAC.
+    /// Bit of `cmds_supp_uhw`: `CREATE_AH` returns the MAC.
     const CREATE_AH: u8 = 2;
     const NO_INLINE_NEEDED: u8 = 1;
     AllocUcontextResp {
@@ -176,14 +176,15 @@ fn query_port(call: &Call<'_>) -> Result<(), Errno> {
     call.put_pod(1, &port)
 }
 
-/// Returns the port whose number the first attribute is.
+/// Returns the port whose number is in attribute 0.
 fn port_named<'a>(call: &'a Call<'_>) -> Result<&'a PortIdentity, Errno> {
     let number = u8::try_from(call.u64(0)?).map_err(|_| Errno::EINVAL)?;
     let port = call.context.identity().port(number);
     port.ok_or(Errno::EINVAL)
 }
 
-/// The entries of all ports, with as many bytes per entry as the caller's struct has. The caller has to have room for all of them.
+/// Replies with the GID entries of all ports, with as many bytes per entry as the caller's struct has. The caller must have room for all
+/// entries.
 fn query_gid_table(call: &Call<'_>) -> Result<(), Errno> {
     call.context.device()?;
     if call.u64(1)? != 0 {

@@ -1,6 +1,6 @@
-//! DevX: commands of the programmer's manual, sent by user space itself, and the memory that they refer to.
+//! DevX: user space itself sends commands of the programmer's manual, and registers the memory that they refer to.
 //!
-//! A command that the device refuses ends the ioctl with `EREMOTEIO`, with status and syndrome in its output.
+//! If the device refuses a command, the ioctl ends with `EREMOTEIO`, and status and syndrome are in its output.
 
 use super::event_queue::Purpose;
 use super::frame::{Call, Method, Spec};
@@ -13,7 +13,7 @@ const DEVX: u16 = 0x1000;
 const OBJ: u16 = 0x1001;
 const UMEM: u16 = 0x1002;
 
-/// Every command input and output begins with this many bytes.
+/// Length with which every command input and output begins.
 const HEADER: u16 = 16;
 
 const OTHER_IN: u16 = 0x1000;
@@ -95,7 +95,7 @@ pub(super) const METHODS: &[Method] = &[
             Spec::number(UMEM_LENGTH, 8),
             Spec::number(UMEM_ACCESS, 4),
             Spec::output(UMEM_ID, 4),
-            // Any page size will do for memory that is used where it lies.
+            // Memory that is used where it lies may have any page size.
             Spec::number(UMEM_PAGE_SIZES, 8).optional(),
             Spec::object(UMEM_DMABUF_FD).optional(),
         ],
@@ -115,7 +115,7 @@ const OBJECT_COMMAND: &[Spec] = &[
     Spec::output(OBJ_OUT, HEADER),
 ];
 
-/// Sends the command in attribute `input` and puts the reply into `output`, also that of a refused command.
+/// Sends the command in attribute `input` and writes the reply into attribute `output`, also the reply of a refused command.
 fn command<T>(
     call: &Call<'_>,
     input: u16,
@@ -156,7 +156,7 @@ fn create(call: &Call<'_>) -> Result<(), Errno> {
         made = Some(device.devx_create(input, output)?);
         Ok(())
     });
-    // The device may have made the object and the reply not have reached the caller.
+    // The device may have made the object although the reply did not reach the caller.
     let Some(object) = made else {
         return outcome;
     };
@@ -202,9 +202,9 @@ fn query(call: &Call<'_>) -> Result<(), Errno> {
     })
 }
 
-/// The answer is read from a descriptor: the caller's number, then the output, also that of a refused command.
+/// Handles a query whose answer is read from a descriptor: the caller's number, then the output, also that of a refused command.
 fn query_asynchronously(call: &Call<'_>) -> Result<(), Errno> {
-    /// What a packet of a pipe holds, without the number.
+    /// Longest output: what a packet of a pipe holds, without the number.
     const LONGEST: usize = 4096 - 8;
     let device = call.context.devx()?;
     let object = call
@@ -228,7 +228,7 @@ fn query_asynchronously(call: &Call<'_>) -> Result<(), Errno> {
     }
     let mut record = call.u64(ASYNC_NUMBER)?.to_ne_bytes().to_vec();
     record.extend(output);
-    // As the kernel, which lets so many answers wait and no more.
+    // This is as in the kernel, which lets only a limited number of answers wait.
     if queue.push(&record) {
         Ok(())
     } else {
@@ -239,7 +239,7 @@ fn query_asynchronously(call: &Call<'_>) -> Result<(), Errno> {
 fn reg_umem(call: &Call<'_>) -> Result<(), Errno> {
     let device = call.context.devx()?;
     let flags = call.u32(UMEM_ACCESS)?;
-    /// Local write, remote write, remote read, relaxed ordering.
+    /// Flags for local write, remote write, remote read and relaxed ordering.
     const ALLOWED: u32 = 7 | 1 << 20;
     if flags & !ALLOWED != 0 {
         return Err(Errno::EINVAL);
@@ -247,7 +247,7 @@ fn reg_umem(call: &Call<'_>) -> Result<(), Errno> {
     let access = checked_access(flags)?;
     let (address, bytes) = (call.u64(UMEM_ADDRESS)?, call.u64(UMEM_LENGTH)?);
     let id = if call.has(UMEM_DMABUF_FD) {
-        // The address is an offset in the DMA-BUF.
+        // With a DMA-BUF the address is an offset in it.
         let fd = call.object(UMEM_DMABUF_FD)?.cast_signed();
         device.reg_dmabuf_umem(fd, address, bytes)?
     } else {

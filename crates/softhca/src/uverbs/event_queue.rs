@@ -1,10 +1,10 @@
-//! A descriptor that events are read from.
+//! Descriptors from which events are read.
 //!
-//! It is the reading end of a pipe; [`EventQueue`] holds the other end. A pipe keeps records whole, since they are shorter than
-//! `PIPE_BUF`. When it is full, events are dropped, as the kernel does beyond its limit.
+//! A descriptor is the reading end of a pipe; [`EventQueue`] holds the other end. A pipe keeps records whole, since they are shorter than
+//! `PIPE_BUF`. When the pipe is full, events are dropped, as in the kernel beyond its limit.
 //!
-//! When a program destroys an object, it gets the number of the object's events that were read. Then libibverbs waits until the
-//! program has acknowledged just as many. So the events that were not read yet are taken out of the pipe again.
+//! When a program destroys an object, it learns how many events of the object were read. Then libibverbs waits until the program has
+//! acknowledged just as many. So events that were not read yet are taken out of the pipe again.
 
 // UNSAFETY: borrows a descriptor that the caller names by its number.
 #![expect(unsafe_code, reason = "the caller's eventfd")]
@@ -21,33 +21,33 @@ use crate::device::Context as DeviceContext;
 use crate::errno::Errno;
 use crate::shim::{self, File};
 
-/// The bytes of one read from a descriptor.
+/// The purpose of a descriptor, which says what bytes are read from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Asynchronous events of verbs: 16 bytes, number and type.
+    /// Asynchronous events of verbs: 16 bytes with number and type.
     Asynchronous,
-    /// Completion channel: 8 bytes, the completion queue's user handle.
+    /// Completion channel: 8 bytes with the CQ's user handle.
     Completions,
-    /// DevX events: a cookie, and after it the entry of the event queue unless it is left out.
+    /// DevX events: a cookie, followed by the entry of the event queue unless that is left out.
     Devx { omit_data: bool },
-    /// Answers to DevX queries: a number of the caller's, and the command's output after it.
+    /// Answers to DevX queries: a number that the caller chose, followed by the command's output.
     DevxCommands,
 }
 
 impl Purpose {
-    /// Records have no fixed length: one read gives one record, however long a buffer it has.
+    /// Returns whether records have no fixed length. Then one read gives one record, however long the buffer is.
     fn has_packets(self) -> bool {
         matches!(self, Self::Devx { .. } | Self::DevxCommands)
     }
 }
 
-/// The writing end, and a private copy of the reading one.
+/// The writing end of the pipe, and a private copy of the reading end.
 pub(super) struct EventQueue {
     device: DeviceContext,
-    /// The reading end's number in this process, while it is open.
+    /// The descriptor number of the reading end in this process, while it is open.
     pub(super) fd: RawFd,
     pub(super) purpose: Purpose,
-    /// Gone when reader or context are: the reader then finds the end of the file.
+    /// The ends. None when reader or context are gone: the reader then finds the end of the file.
     ends: Mutex<Option<Ends>>,
 }
 
@@ -56,7 +56,7 @@ struct Ends {
     writer: Pipe,
 }
 
-/// Opens a descriptor for events and has `publish` tell the caller its number.
+/// Opens a descriptor for events. `publish` reports its number to the caller.
 pub(super) fn open(
     device: &DeviceContext,
     purpose: Purpose,
@@ -67,7 +67,7 @@ pub(super) fn open(
     } else {
         pipe()?
     };
-    // Before the descriptor is known: a descriptor that is copied later counts as open.
+    // The copy is made before the descriptor is known: a descriptor that is copied later counts as open.
     let copy = reader.try_clone().map_err(|_| Errno::EMFILE)?;
     let queue = Arc::new(EventQueue {
         device: device.clone(),
@@ -90,7 +90,7 @@ pub(super) fn open(
     Ok(queue)
 }
 
-/// A pipe whose writing end does not block.
+/// Opens a pipe whose writing end does not block.
 fn pipe() -> Result<(OwnedFd, Pipe), Errno> {
     let (reader, writer) = std::io::pipe().map_err(|_| Errno::EMFILE)?;
     let writer: OwnedFd = writer.into();
@@ -98,14 +98,14 @@ fn pipe() -> Result<(OwnedFd, Pipe), Errno> {
     Ok((reader.into(), writer.into()))
 }
 
-/// As `pipe`, and one read gives what one write gave. Each write takes a page.
+/// Opens a pipe as `pipe` does, in which one read gives the bytes of one write. Each write takes a page.
 fn packet_pipe() -> Result<(OwnedFd, Pipe), Errno> {
-    /// What a pipe of any user may be enlarged to.
+    /// Size to which any user may enlarge a pipe.
     const BYTES: usize = 1 << 20;
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::DIRECT)?;
-    // O_DIRECT stays: it is the same word of flags.
+    // O_DIRECT stays set, since it is in the same word of flags.
     fcntl_setfl(&writer, OFlags::NONBLOCK | OFlags::DIRECT)?;
-    // Where a larger pipe is refused, it holds fewer records.
+    // If a larger pipe is refused, it holds fewer records.
     let _ = fcntl_setpipe_size(&writer, BYTES);
     Ok((reader, writer.into()))
 }
@@ -117,7 +117,7 @@ pub(super) fn copy_eventfd(fd: u32) -> Result<Pipe, Errno> {
         return Err(Errno::EINVAL);
     }
     let fd = RawFd::try_from(fd).map_err(|_| Errno::EBADF)?;
-    // SAFETY: the caller named it and keeps it open during the call; a number that is none is an error of the kernel.
+    // SAFETY: the caller named the descriptor and keeps it open during the call; for a number that is none the kernel returns an error.
     let named = unsafe { BorrowedFd::borrow_raw(fd) };
     Ok(fcntl_dupfd_cloexec(named, 0)?.into())
 }
@@ -134,7 +134,7 @@ impl EventQueue {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The reader finds the end of the file.
+    /// Ends the queue: the reader finds the end of the file.
     pub(super) fn end(&self) {
         self.ends().take();
     }
@@ -143,7 +143,7 @@ impl EventQueue {
         self.ends().is_some()
     }
 
-    /// Adds a record; returns whether the pipe had room for it, and a reader.
+    /// Adds a record. Returns whether the pipe had room for it, and a reader.
     pub(super) fn push(&self, record: &[u8]) -> bool {
         match &*self.ends() {
             Some(Ends { writer, .. }) => (&mut &*writer)
@@ -153,7 +153,7 @@ impl EventQueue {
         }
     }
 
-    /// Takes out the records of `bytes` bytes that begin with `start`; returns their number.
+    /// Takes out the records of `bytes` bytes that begin with `start`. Returns their number.
     pub(super) fn withdraw(&self, bytes: usize, start: &[u8]) -> usize {
         let ends = self.ends();
         let Some(ends) = &*ends else {
@@ -164,7 +164,7 @@ impl EventQueue {
             .chunks(bytes)
             .partition(|record| record.starts_with(start));
         if !kept.is_empty() {
-            // The pipe has room: the record was in it before.
+            // The pipe has room, since these records were in it before.
             let _ = (&mut &ends.writer).write_all(&kept.concat());
         }
         gone.len()
@@ -172,8 +172,8 @@ impl EventQueue {
 }
 
 impl Ends {
-    /// Everything that has not been read, taken out. It does not wait: the bytes go through a pipe of our own, since a
-    /// reader may be at the same time.
+    /// Takes everything out that has not been read. This does not wait: the bytes go through a private pipe, since a reader may read at the
+    /// same time.
     fn drain(&self) -> Vec<u8> {
         let mut unread = Vec::new();
         while let Some(bytes) = waiting_bytes(&self.reader) {
@@ -200,7 +200,7 @@ impl Ends {
     }
 }
 
-/// Bytes that wait to be read; `None` if none wait.
+/// Returns how many bytes wait to be read; `None` if none wait.
 fn waiting_bytes(reader: &OwnedFd) -> Option<usize> {
     let bytes = usize::try_from(ioctl_fionread(reader).ok()?).ok()?;
     (bytes > 0).then_some(bytes)

@@ -110,7 +110,7 @@ fn subscribe(call: &Call<'_>) -> Result<(), Errno> {
         })
         .collect::<Result<Vec<_>, _>>()?;
     let eventfd = if call.has(SUBSCRIBE_EVENTFD) {
-        // One counter cannot tell several kinds apart.
+        // One counter cannot distinguish several kinds of events.
         if kinds.len() != 1 {
             return Err(Errno::EINVAL);
         }

@@ -1,8 +1,8 @@
-//! The frame of a verbs ioctl: a header, attributes, and the rules that hold for all methods.
+//! The frame of a verbs ioctl: a header, attributes, and the rules that all methods have in common.
 //!
-//! Each method declares its attributes ([`Method`]). The checks here are those that the kernel's ioctl layer makes before it calls
-//! a handler, with the same error numbers. By these numbers rdma-core chooses its fallbacks: `EPROTONOSUPPORT` means "this kernel
-//! does not know that method or attribute".
+//! Each method declares its attributes ([`Method`]). The checks here are the checks that the kernel's ioctl layer makes before it calls a
+//! handler, with the same error numbers. By these numbers rdma-core chooses its fallbacks: `EPROTONOSUPPORT` means "this kernel does not
+//! know that method or attribute".
 //!
 //! Source: `struct ib_uverbs_ioctl_hdr` and `struct ib_uverbs_attr` in `rdma_user_ioctl_cmds.h`;
 //! `uverbs_ioctl.c` in Linux.
@@ -19,13 +19,13 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Header {
-    /// Bytes of header and attributes.
+    /// Length of header and attributes in bytes.
     length: u16,
     object: u16,
     method: u16,
     attributes: u16,
     reserved1: u64,
-    /// 1 is mlx5.
+    /// Number of the driver: 1 is mlx5.
     driver: u32,
     reserved2: u32,
 }
@@ -36,12 +36,12 @@ const _: () = assert!(size_of::<Header>() == 24);
 #[repr(C)]
 struct Attribute {
     id: u16,
-    /// Bytes of data; 0 for objects and descriptors.
+    /// Length of the data in bytes; 0 for objects and descriptors.
     len: u16,
     /// `MANDATORY` from user space, `VALID_OUTPUT` from the kernel.
     flags: u16,
     reserved: u16,
-    /// Up to 8 bytes of input, an address, a handle or a descriptor.
+    /// Up to 8 bytes of input, or an address, a handle or a descriptor.
     data: u64,
 }
 const _: () = assert!(size_of::<Attribute>() == 16);
@@ -51,10 +51,10 @@ const DATA_OFFSET: u64 = std::mem::offset_of!(Attribute, data) as u64;
 const MANDATORY: u16 = 1;
 const VALID_OUTPUT: u16 = 2;
 const DRIVER_MLX5: u32 = 1;
-/// Header and attributes fit in a page.
+/// Most bytes of header and attributes, which fit in a page.
 const MAX_LENGTH: u16 = 4096;
 
-/// One ioctl method: its name, its attributes, its handler.
+/// An ioctl method: its name, its attributes, its handler.
 pub(super) struct Method {
     pub(super) object: u16,
     pub(super) method: u16,
@@ -62,7 +62,7 @@ pub(super) struct Method {
     pub(super) run: fn(&Call<'_>) -> Result<(), Errno>,
 }
 
-/// One attribute of a method.
+/// The declaration of an attribute of a method.
 pub(super) struct Spec {
     id: u16,
     kind: Kind,
@@ -71,16 +71,16 @@ pub(super) struct Spec {
 
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Data of `min` to `known` bytes. More is accepted if all of it is zero: a newer, longer struct.
+    /// Input data of `min` to `known` bytes. A longer input is accepted if all further bytes are zero: it is a newer, longer struct.
     Input { min: u16, known: u16 },
-    /// Room for at least `min` bytes.
+    /// Output, with room for at least `min` bytes.
     Output { min: u16 },
-    /// A handle or descriptor, given or to be filled in.
+    /// A handle or descriptor, which the caller gives or the method fills in.
     Number,
 }
 
 impl Spec {
-    /// Input of exactly a known struct or longer, of which the first `known` bytes are understood.
+    /// Returns an input of at least `min` bytes, of which the method understands the first `known`.
     pub(super) const fn input(id: u16, min: u16, known: u16) -> Self {
         Self {
             id,
@@ -89,12 +89,12 @@ impl Spec {
         }
     }
 
-    /// A number of `min` to 8 bytes.
+    /// Returns an input that is a number of `min` to 8 bytes.
     pub(super) const fn number(id: u16, min: u16) -> Self {
         Self::input(id, min, 8)
     }
 
-    /// Input of `min` bytes or more, all of which the method looks at.
+    /// Returns an input of `min` bytes or more, all of which the method looks at.
     pub(super) const fn bytes(id: u16, min: u16) -> Self {
         Self::input(id, min, u16::MAX)
     }
@@ -107,7 +107,7 @@ impl Spec {
         }
     }
 
-    /// A handle or a file descriptor.
+    /// Returns a handle or a file descriptor.
     pub(super) const fn object(id: u16) -> Self {
         Self {
             id,
@@ -116,7 +116,7 @@ impl Spec {
         }
     }
 
-    /// As `object`, but the caller may leave it out.
+    /// Returns this attribute as one that the caller may leave out.
     pub(super) const fn optional(self) -> Self {
         Self {
             mandatory: false,
@@ -128,7 +128,7 @@ impl Spec {
 /// A call whose frame has been checked.
 pub(super) struct Call<'a> {
     pub(super) context: &'a Context,
-    /// What user space gave, and where in its memory that stands.
+    /// The attributes that user space gave, each with its address in user memory.
     given: Vec<Given>,
 }
 
@@ -165,13 +165,13 @@ pub(super) fn dispatch(
         given: accept(method, argument, usize::from(header.attributes))?,
     };
     match (method.run)(&call) {
-        // Reserved for "no such method or attribute", above: rdma-core would take it for that.
+        // This errno means "no such method or attribute", and rdma-core would take it for that.
         Err(Errno::EPROTONOSUPPORT) => Err(Errno::EOPNOTSUPP),
         outcome => outcome,
     }
 }
 
-/// Reads the attributes and checks them against what the method declares.
+/// Reads the attributes and checks them against those that the method declares.
 fn accept(method: &Method, argument: u64, count: usize) -> Result<Vec<Given>, Errno> {
     let mut given: Vec<Given> = Vec::with_capacity(count);
     for index in 0..count {
@@ -233,7 +233,7 @@ fn check_length(kind: Kind, attribute: &Attribute) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the bytes of an input: up to 8 travel in the attribute itself.
+/// Returns the bytes of an input. Up to 8 bytes are in the attribute itself.
 fn input(attribute: &Attribute) -> Result<Vec<u8>, Errno> {
     let len = usize::from(attribute.len);
     let inline = attribute.data.to_ne_bytes();
@@ -252,7 +252,7 @@ fn read_pod<T: Pod>(address: u64) -> Result<T, Errno> {
 }
 
 impl Call<'_> {
-    /// Where the asynchronous events of a new object go: the descriptor in attribute `id`, or the context's own.
+    /// Returns where the asynchronous events of a new object go: to the descriptor in attribute `id`, or to the context's own.
     pub(super) fn asynchronous_queue(&self, id: u16) -> Result<Option<Arc<EventQueue>>, Errno> {
         let subscriptions = self.context.subscriptions();
         if !self.has(id) {
@@ -272,19 +272,19 @@ impl Call<'_> {
         self.find(id).is_some()
     }
 
-    /// Bytes that the caller gave or has room for in attribute `id`; 0 if it is absent.
+    /// Returns how many bytes the caller gave or has room for in attribute `id`; 0 if the attribute is absent.
     pub(super) fn len(&self, id: u16) -> usize {
         self.find(id)
             .map_or(0, |given| usize::from(given.attribute.len))
     }
 
-    /// All bytes of an input; none if it is absent.
+    /// Returns all bytes of an input; none if the attribute is absent.
     pub(super) fn bytes(&self, id: u16) -> Result<Vec<u8>, Errno> {
         self.find(id)
             .map_or(Ok(Vec::new()), |given| input(&given.attribute))
     }
 
-    /// Returns an input as a struct: a shorter one is filled up with zeros, as older callers mean it.
+    /// Returns an input as a struct. A shorter input is filled up with zeros, as older callers mean it.
     pub(super) fn read<T: Pod>(&self, id: u16) -> Result<T, Errno> {
         let bytes = self.bytes(id)?;
         let mut value = T::zeroed();
@@ -293,12 +293,12 @@ impl Call<'_> {
         Ok(value)
     }
 
-    /// Returns a number; 0 if it is absent. Shorter numbers occupy the low bytes.
+    /// Returns a number; 0 if the attribute is absent. Shorter numbers occupy the low bytes.
     pub(super) fn u64(&self, id: u16) -> Result<u64, Errno> {
         self.read::<u64>(id)
     }
 
-    /// As [`Self::u64`], and no larger than 32 bits.
+    /// Returns a number as [`Self::u64`] does. It must fit into 32 bits.
     pub(super) fn u32(&self, id: u16) -> Result<u32, Errno> {
         u32::try_from(self.u64(id)?).map_err(|_| Errno::EINVAL)
     }
@@ -309,7 +309,7 @@ impl Call<'_> {
         u32::try_from(given.attribute.data).map_err(|_| Errno::EINVAL)
     }
 
-    /// Writes an output: as much as the buffer holds, zeros after it. Nothing if it is absent.
+    /// Writes an output: as much as the buffer holds, then zeros. Does nothing if the attribute is absent.
     pub(super) fn put(&self, id: u16, value: &[u8]) -> Result<(), Errno> {
         let Some(given) = self.find(id) else {
             return Ok(());
@@ -321,12 +321,12 @@ impl Call<'_> {
         user::write(given.address + FLAGS_OFFSET, &flags.to_ne_bytes())
     }
 
-    /// As [`Self::put`], for a struct or number.
+    /// Writes a struct or number as [`Self::put`] does.
     pub(super) fn put_pod<T: Pod>(&self, id: u16, value: &T) -> Result<(), Errno> {
         self.put(id, bytemuck::bytes_of(value))
     }
 
-    /// Fills in a new handle or descriptor.
+    /// Writes a new handle or descriptor into attribute `id`.
     pub(super) fn put_object(&self, id: u16, number: u32) -> Result<(), Errno> {
         let given = self.find(id).ok_or(Errno::EINVAL)?;
         user::write(

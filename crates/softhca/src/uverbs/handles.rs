@@ -1,6 +1,7 @@
-//! The numbers by which user space names its objects.
+//! Handles: the numbers by which user space names its objects.
 //!
-//! A handle is good for one kind of object. A wrong kind gives `EINVAL`, no object `ENOENT`, as in the kernel.
+//! A handle is good for one kind of object. As in the kernel, a handle of another kind gives `EINVAL`, and a number that is no handle gives
+//! `ENOENT`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ pub(super) enum Object {
     Xrcd { number: u32 },
 }
 
-/// A memory region, as `ibv_query_mr` shows it.
+/// The attributes of a memory region, as `ibv_query_mr` shows them.
 #[derive(Clone, Copy)]
 pub(super) struct Mr {
     pub(super) lkey: u32,
@@ -43,7 +44,7 @@ pub(super) struct Handles {
 
 impl Handles {
     pub(super) fn insert(&mut self, object: Object) -> Result<u32, Errno> {
-        // Handles are not used again before all others were: a stale one is found out.
+        // A handle is not used again before all others were. So a stale handle is noticed.
         let free = (1..=u32::MAX)
             .map(|step| self.last.wrapping_add(step))
             .find(|handle| *handle != 0 && !self.objects.contains_key(handle))
@@ -80,7 +81,7 @@ impl Handles {
         })
     }
 
-    /// Puts the new attributes of a region that has changed in.
+    /// Sets the new attributes of a region that has changed.
     pub(super) fn set_mr(&mut self, handle: u32, mr: Mr) {
         if let Some(object @ Object::Mr(_)) = self.objects.get_mut(&handle) {
             *object = Object::Mr(mr);
@@ -103,7 +104,7 @@ impl Handles {
         })
     }
 
-    /// Returns the page id of `handle`.
+    /// Returns the UAR page id of `handle`.
     pub(super) fn uar(&self, handle: u32) -> Result<u32, Errno> {
         self.find(handle, |object| match object {
             Object::Uar { page_id } => Some(*page_id),
@@ -111,7 +112,7 @@ impl Handles {
         })
     }
 
-    /// Whether `handle` is an address handle.
+    /// Checks that `handle` is an address handle.
     pub(super) fn ah(&self, handle: u32) -> Result<(), Errno> {
         self.find(handle, |object| matches!(object, Object::Ah).then_some(()))
     }
@@ -145,7 +146,8 @@ impl Handles {
         })
     }
 
-    /// Returns what DevX commands may read and change: its own objects, and queues made by verbs.
+    /// Returns the object of `handle` if DevX commands may read and change it. That holds for objects that DevX made, and for queues made
+    /// by verbs.
     pub(super) fn for_commands(&self, handle: u32) -> Result<DevxObject, Errno> {
         self.find(handle, |object| match object {
             Object::Devx { object } => Some(*object),

@@ -1,6 +1,6 @@
 //! Events of objects made by verbs: completion channels and asynchronous events.
 //!
-//! Each object has a user handle (the address of libibverbs' struct), which is what its events carry.
+//! Each object has a user handle (the address of libibverbs' struct). Its events carry that handle.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(super) struct Listeners {
     by_object: HashMap<DevxObject, Listener>,
 }
 
-/// Where the events of an object go.
+/// The queues that the events of an object go to.
 #[derive(Default)]
 pub(super) struct Listener {
     pub(super) user_handle: u64,
@@ -32,16 +32,16 @@ impl Listener {
     }
 }
 
-/// How many events of an object its owner has read.
+/// The number of events of an object that its owner has read, or that were sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventsRead {
     pub(super) completions: u32,
     pub(super) asynchronous: u32,
 }
 
-/// Bytes of an asynchronous event.
+/// Length of an asynchronous event.
 const ASYNCHRONOUS_BYTES: usize = 16;
-/// Bytes of a completion event.
+/// Length of a completion event.
 const COMPLETION_BYTES: usize = 8;
 
 impl Listeners {
@@ -49,7 +49,7 @@ impl Listeners {
         self.by_object.insert(object, listener);
     }
 
-    /// The object is gone: takes back its unread events, and returns how many were read.
+    /// Removes an object that is gone: takes back its unread events. Returns how many were read.
     pub(super) fn remove(&mut self, object: DevxObject) -> EventsRead {
         let Some(listener) = self.by_object.remove(&object) else {
             return EventsRead::default();
@@ -78,14 +78,15 @@ impl Listeners {
         self.by_object.clear();
     }
 
-    /// Delivers the event to the owner of the object. Events of the device and its ports go to all of `queues` that are for such.
+    /// Delivers the event to the owner of the object. Events of the device and its ports go to all of `queues` that are for asynchronous
+    /// events.
     pub(super) fn deliver<'a>(
         &mut self,
         event: Event,
         queues: impl Iterator<Item = &'a Arc<EventQueue>>,
     ) {
         if let Event::SrqError(number) | Event::SrqLimit(number) = event {
-            // SRQs of both kinds have numbers of one range.
+            // SRQs of both kinds have numbers of one range, so one of the two objects exists.
             for object in [DevxObject::Rmp(number), DevxObject::XrcSrq(number)] {
                 self.tell(
                     object,
@@ -129,13 +130,13 @@ impl Listeners {
     }
 }
 
-/// What an event is about, with its number in `enum ibv_event_type`.
+/// The object of an event, with the event's number in `enum ibv_event_type`.
 enum Source {
     Completion(DevxObject),
     Object(DevxObject, u32),
-    /// The port's number, or 0 for the device.
+    /// An event of a port, with the port's number, or of the device, with 0.
     Device(u64, u32),
-    /// Verbs has no name for it.
+    /// An event for which verbs has no name.
     Unknown,
 }
 
@@ -156,7 +157,7 @@ fn source(event: Event) -> Source {
     }
 }
 
-/// `struct ib_uverbs_async_event_desc`.
+/// Returns a `struct ib_uverbs_async_event_desc`.
 fn asynchronous(element: u64, kind: u32) -> [u8; ASYNCHRONOUS_BYTES] {
     let mut record = [0; ASYNCHRONOUS_BYTES];
     record[..8].copy_from_slice(&element.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! Registered memory: the one place where a program's word about its memory is taken.
+//! Registers memory. This is the one place where the model relies on a program's promise about its memory.
 
 // UNSAFETY: registering memory is a promise about it, which the program that calls the verbs makes.
 #![expect(
@@ -10,14 +10,14 @@ use super::structs::RegMr;
 use crate::device::{Access, Context as DeviceContext, MrChange, MrKeys};
 use crate::errno::Errno;
 
-/// The access rights in `flags`, by the kernel's rules (`ib_check_mr_access`): peers may write only what the device may
-/// write. Of the flags that say how, and not what, relaxed ordering is kept and the others mean nothing here.
+/// Returns the access rights in `flags`, by the kernel's rules (`ib_check_mr_access`): peers may write only what the device may write. Of
+/// the flags that are no rights, relaxed ordering is kept and the others have no effect here.
 pub(super) fn checked_access(flags: u32) -> Result<Access, Errno> {
-    /// Flags that may be ignored where they mean nothing (`IB_UVERBS_ACCESS_OPTIONAL_RANGE`).
+    /// Flags that may be ignored by a device which does not know them (`IB_UVERBS_ACCESS_OPTIONAL_RANGE`).
     const OPTIONAL: u32 = 0x3ff0_0000;
     const ON_DEMAND: u32 = 1 << 6;
     const FLUSH: u32 = 1 << 8 | 1 << 9;
-    /// Zero-based addresses (the caller gives the iova) and the hint that pages are huge.
+    /// Flags for zero-based addresses (the caller gives the iova) and for the hint that pages are huge.
     const HOW: u32 = 1 << 5 | 1 << 7;
     let Access(local) = Access::LOCAL_WRITE;
     let remote = Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0;
@@ -52,7 +52,7 @@ pub(super) fn reregister_mr(
     change: MrChange,
     memory: Option<(u64, u64, u64)>,
 ) -> Result<(), Errno> {
-    // SAFETY: as above.
+    // SAFETY: as in `register_mr`.
     Ok(unsafe { device.rereg_mr(lkey, change, memory) }?)
 }
 
@@ -62,7 +62,7 @@ pub(super) fn register_umem(
     bytes: u64,
     access: Access,
 ) -> Result<u32, Errno> {
-    // SAFETY: as above.
+    // SAFETY: as in `register_mr`.
     Ok(unsafe { device.reg_umem(address, bytes, access) }?)
 }
 

@@ -1,13 +1,13 @@
-//! The kernel's side of `/dev/infiniband/uverbsN`: what happens to an ioctl on such a descriptor.
+//! The kernel's side of `/dev/infiniband/uverbsN`: it handles ioctls on such a descriptor.
 //!
-//! [`open()`] gives a descriptor. What it stands for is a `Context`, the counterpart of the kernel's `ib_uverbs_file`. It has one
-//! context of the device model, and the handles by which user space names its objects. `frame` checks what all ioctls have in
-//! common; the modules above it hold the methods, by kind of object.
+//! [`open()`] opens a descriptor. Behind the descriptor is a `Context`, the counterpart of the kernel's `ib_uverbs_file`. A `Context` has
+//! one context of the device model, and the handles by which user space names its objects. `frame` checks what all ioctls have in common;
+//! the modules above it hold the methods, by kind of object.
 //!
-//! Queues made by verbs are those that DevX makes: their memory is pinned (`pinned`), and the same commands are sent.
+//! Queues made by verbs are like those that DevX makes: their memory is pinned (`pinned`), and the commands are the same.
 //!
-//! A missing feature is refused as a kernel without it refuses. A method that does not exist gives `EPROTONOSUPPORT`, a command of
-//! the older interface `EOPNOTSUPP`.
+//! A call that needs a missing feature is refused as a kernel without the feature refuses it. A method that does not exist gives
+//! `EPROTONOSUPPORT`, a command of the older interface `EOPNOTSUPP`.
 //!
 //! # Rooms
 //!

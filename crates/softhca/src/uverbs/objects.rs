@@ -1,4 +1,4 @@
-//! Protection domains: what ends and shows them. They are made by a command in `write`.
+//! Methods that end and show protection domains. A command in `write` makes them.
 
 use super::frame::{Call, Method, Spec};
 use crate::errno::Errno;
@@ -14,7 +14,7 @@ pub(super) const METHODS: &[Method] = &[
         attributes: &[Spec::object(0)],
         run: dealloc_pd,
     },
-    // A method of the driver: the number by which DevX commands name the PD.
+    // This method of the driver returns the number by which DevX commands name the PD.
     Method {
         object: PD,
         method: 0x1000,

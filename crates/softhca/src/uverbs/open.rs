@@ -13,10 +13,10 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// `_IOWR(0x1b, 1, struct ib_uverbs_ioctl_hdr)`: the request of every verbs ioctl.
+/// The request number of every verbs ioctl: `_IOWR(0x1b, 1, struct ib_uverbs_ioctl_hdr)`.
 pub(crate) const RDMA_VERBS_IOCTL: u64 = 0xc018_1b01;
 
-/// Opens `/dev/infiniband/uverbsINDEX`: the new descriptor. Of `flags` only `O_CLOEXEC` means something.
+/// Opens `/dev/infiniband/uverbsINDEX`. Returns the new descriptor. Only `O_CLOEXEC` of `flags` has an effect.
 ///
 /// # Errors
 ///
@@ -40,7 +40,7 @@ pub(crate) fn open(index: u32, flags: c_int) -> Result<c_int, Errno> {
     Ok(fd.into_raw_fd())
 }
 
-/// Returns a descriptor of the UAR space for the caller. The device keeps its own.
+/// Returns a descriptor of the UAR space for the caller. The device keeps its own descriptor.
 fn duplicate(device: &DeviceContext, flags: c_int) -> Result<OwnedFd, Errno> {
     let fd = device
         .uar_fd()
@@ -52,7 +52,7 @@ fn duplicate(device: &DeviceContext, flags: c_int) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// `st_rdev` of `/dev/infiniband/uverbsINDEX`, if the device exists.
+/// Returns `st_rdev` of `/dev/infiniband/uverbsINDEX`, if the device exists.
 pub(crate) fn character_device(index: u32) -> Option<u64> {
     identity(index).map(|identity| identity.character_device())
 }

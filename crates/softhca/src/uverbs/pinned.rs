@@ -1,4 +1,4 @@
-//! Memory of queues: a program gives addresses in its own memory, the kernel pins the pages behind them.
+//! Pinned memory of queues: a program gives addresses in its own memory, and the kernel pins the pages behind them.
 
 // UNSAFETY: pinning memory is a promise about it, which the program that calls the verbs makes.
 #![expect(
@@ -10,7 +10,7 @@ use super::user;
 use crate::device::Context as DeviceContext;
 use crate::errno::Errno;
 
-/// Pinned memory of a queue or of its doorbell record. Dropping it unpins: the queue must be gone by then.
+/// Pinned memory of a queue or of its doorbell record. Dropping it unpins the memory: the queue must be gone by then.
 pub(super) struct Pinned {
     device: DeviceContext,
     id: u32,
@@ -35,14 +35,14 @@ impl Pinned {
         Self::new(device, address, BYTES)
     }
 
-    /// Returns the UMEM by which commands name it.
+    /// Returns the id of the UMEM by which commands name the memory.
     pub(super) fn id(&self) -> u32 {
         self.id
     }
 }
 
-/// Finds out whether the device may write the memory, at its start and at its end: stores its present bytes again. No other code
-/// writes it yet, since the queue is only being made.
+/// Checks that the device may write the memory, at its start and at its end, by storing the bytes that are there again. No other code
+/// writes the memory yet, since the queue is only being made.
 fn need_writable(address: u64, bytes: u64) -> Result<(), Errno> {
     let last = bytes
         .checked_sub(1)

@@ -89,7 +89,7 @@ fn create(call: &Call<'_>) -> Result<(), Errno> {
         .with_uar_page(request.bfreg_index)
         .with_user_index(user_index(&request)?);
     let (qpc, wq_umem) = if kind == Kind::XrcTarget {
-        // It has no queues: those are the SRQs of its XRC domain.
+        // An XRC target has no queues: the SRQs of its XRC domain serve it.
         (qpc.with_no_sq(1), 0)
     } else {
         sizes.put(qpc, device, &request, &mut memory)?
@@ -137,7 +137,7 @@ fn create(call: &Call<'_>) -> Result<(), Errno> {
 }
 
 fn signals_all(flags: u32) -> Result<bool, Errno> {
-    /// Packets of this QP to a multicast group do not come back to it. No group can be joined, so none does.
+    /// Flag that packets of this QP to a multicast group do not come back to it. No group can be joined, so none does.
     const BLOCK_MULTICAST_LOOPBACK: u32 = 1 << 1;
     const SIGNAL_ALL: u32 = 1 << 12;
     if flags & !(SIGNAL_ALL | BLOCK_MULTICAST_LOOPBACK) != 0 {
@@ -149,7 +149,7 @@ fn signals_all(flags: u32) -> Result<bool, Errno> {
 fn check_flags(request: &Mlx5CreateQp) -> Result<(), Errno> {
     let known =
         Mlx5CreateQp::SCATTER_CQE | Mlx5CreateQp::ALLOW_SCATTER_CQE | Mlx5CreateQp::UAR_PAGE_INDEX;
-    // Without a page index one of the static UARs is meant, which do not exist.
+    // Without a page index a page of the static UARs is meant, which do not exist.
     if request.flags & !known != 0 || request.flags & Mlx5CreateQp::UAR_PAGE_INDEX == 0 {
         return Err(Errno::EINVAL);
     }
@@ -169,7 +169,7 @@ fn user_index(request: &Mlx5CreateQp) -> Result<u32, Errno> {
 }
 
 fn driver_reply(ece_options: u32) -> Mlx5CreateQpResp {
-    /// The page was chosen by the caller, not by the kernel.
+    /// Value that says that the caller chose the page, not the kernel.
     const NO_BFREG: u32 = 1 << 31;
     Mlx5CreateQpResp {
         bfreg_index: NO_BFREG,
@@ -178,7 +178,7 @@ fn driver_reply(ece_options: u32) -> Mlx5CreateQpResp {
     }
 }
 
-/// Returns the objects that a queue pair stands on.
+/// Returns a QP context with the objects that a QP needs.
 fn resources(call: &Call<'_>, kind: Kind) -> Result<Qpc, Errno> {
     let handles = call.context.handles();
     if kind == Kind::XrcTarget {
@@ -208,7 +208,7 @@ fn resources(call: &Call<'_>, kind: Kind) -> Result<Qpc, Errno> {
         .with_srqn_rmpn_xrqn(number))
 }
 
-/// What the rings hold.
+/// The sizes of a QP's rings.
 struct Sizes {
     send_blocks: u32,
     receive_wqes: u32,
@@ -243,7 +243,7 @@ impl Sizes {
         };
         if has_receive && request.rq_wqe_count != 0 {
             let wqes = request.rq_wqe_count;
-            // A data segment is 16 bytes.
+            // A WQE has at least one data segment, which is 16 bytes.
             if !wqes.is_power_of_two() || wqes > most || !(4..=9).contains(&request.rq_wqe_shift) {
                 return Err(Errno::EINVAL);
             }
@@ -254,7 +254,7 @@ impl Sizes {
         Ok(sizes)
     }
 
-    /// Pins the rings and the record and puts them into the context; also the UMEM of the rings.
+    /// Pins the rings and the doorbell record and puts them into the context. Returns the context and the UMEM of the rings.
     fn put(
         &self,
         qpc: Qpc,

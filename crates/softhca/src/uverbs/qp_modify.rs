@@ -1,4 +1,4 @@
-//! `MODIFY_QP`: from attributes of verbs to a transition of the programmer's manual.
+//! `MODIFY_QP`: attributes of verbs become a transition of the programmer's manual.
 //!
 //! Source: `modify_qp` in Linux's uverbs, `mlx5_ib_modify_qp`, `__mlx5_ib_modify_qp` and `mlx5_set_path` in mlx5_ib.
 
@@ -20,7 +20,7 @@ const CORE_OUT: u16 = 1;
 const UHW_IN: u16 = 0x1000;
 const UHW_OUT: u16 = 0x1001;
 
-/// The command of the first kind.
+/// Handles the command of the first kind.
 pub(super) fn modify(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
     let request: ModifyQp = call.read(CORE_IN)?;
     if request.attr_mask & !mask::STANDARD != 0 {
@@ -29,9 +29,9 @@ pub(super) fn modify(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errn
     run(call, device, &request, 0).map(drop)
 }
 
-/// The extended command: as the first one, with a rate limit, which this device has not.
+/// Handles the extended command. It has also a rate limit, which this device lacks.
 pub(super) fn modify_extended(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
-    /// `struct ib_uverbs_ex_modify_qp_resp`: its length and a reserved word.
+    /// The reply, `struct ib_uverbs_ex_modify_qp_resp`: its length and a reserved word.
     const REPLY: [u32; 2] = [8, 0];
     let request: ModifyQp = call.read(CORE_IN)?;
     if request.attr_mask & !(mask::STANDARD | mask::RATE_LIMIT) != 0 {
@@ -53,7 +53,7 @@ pub(super) fn modify_extended(call: &Call<'_>, device: &DeviceContext) -> Result
     call.put_pod(CORE_OUT, &REPLY)
 }
 
-/// Returns the options of connection establishment that the device accepts.
+/// Carries out the command. Returns the options of enhanced connection establishment (ECE) that the device accepts.
 fn run(
     call: &Call<'_>,
     device: &DeviceContext,
@@ -78,7 +78,7 @@ fn run(
     } else {
         current
     };
-    // A rate limit belongs to no transition of these services.
+    // No transition of these services has a rate limit.
     if !qp_rules::is_allowed(current, next, queue_pair.kind, given) {
         return Err(Errno::EINVAL);
     }
@@ -127,7 +127,7 @@ fn check_ranges(own: &Identity, request: &ModifyQp) -> Result<(), Errno> {
             request.max_dest_rd_atomic > MOST_READS,
         ),
         (mask::PATH_MTU, !(1..=5).contains(&request.path_mtu)),
-        // Nothing migrates: the QP has no alternate path.
+        // There is no migration: a QP has no alternate path.
         (mask::ALT_PATH, true),
         (mask::PATH_MIG_STATE, request.path_mig_state != 0),
         (mask::CAP, true),
@@ -136,7 +136,7 @@ fn check_ranges(own: &Identity, request: &ModifyQp) -> Result<(), Errno> {
     if wrong { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
-/// Returns the context that the command takes its fields from.
+/// Returns the context from which the command takes its fields.
 fn context(
     own: &Identity,
     queue_pair: &VerbsQp,
@@ -144,14 +144,14 @@ fn context(
     request: &ModifyQp,
 ) -> Result<Qpc, Errno> {
     const MTU_4096: u32 = Qpc::MTU_4096;
-    /// log2 of a datagram's largest length.
+    /// log2 of the length of the longest datagram.
     const LOG_DATAGRAM: u32 = 12;
     let given = |bit: u32| request.attr_mask & bit != 0;
     let mut qpc = Qpc::default()
         .with_st(queue_pair.kind.service())
         .with_pm_state(Qpc::PM_STATE_MIGRATED);
     if own.lag() == Some(Lag::QueueAffinity) {
-        // The kernel spreads its QPs over the ports.
+        // The kernel spreads the QPs over the ports of the group.
         qpc.set_lag_tx_port_affinity(1 + queue_pair.qpn % u32::from(LAG_PORTS));
     }
     if queue_pair.kind == Kind::Ud {
@@ -195,12 +195,13 @@ fn context(
     Ok(qpc)
 }
 
-/// The context has powers of two: no fewer reads than were asked for (`__mlx5_ib_modify_qp` since Linux 6.12).
+/// Returns log2 of the number of reads in the context, which is a power of two not less than `wanted` (`__mlx5_ib_modify_qp` since Linux
+/// 6.12).
 fn log_of_reads(wanted: u8) -> u32 {
     u32::from(wanted).next_power_of_two().ilog2()
 }
 
-/// What peers may do: reading needs resources of the responder.
+/// Sets the rights of peers. Without resources of the responder peers may only write.
 fn set_rights(qpc: &mut Qpc, known: &Known, request: &ModifyQp) {
     let given = |bit: u32| request.attr_mask & bit != 0;
     let depth = if given(mask::MAX_DEST_RD_ATOMIC) {
@@ -237,7 +238,7 @@ fn path(own: &Identity, known: &Known, request: &ModifyQp) -> Result<Ads, Errno>
         } else {
             known.port
         };
-        // The kernel takes the port of the address for the one whose GID table it looks at.
+        // The kernel uses the GID table of the port that the address names.
         let of = own.port(request.dest.port_num).ok_or(Errno::EINVAL)?;
         let address = match own.link {
             Link::Ethernet => address(of, &request.dest)?,
@@ -256,13 +257,13 @@ fn path(own: &Identity, known: &Known, request: &ModifyQp) -> Result<Ads, Errno>
     Ok(path)
 }
 
-/// Returns an address vector of RoCE: always with a GID, whose MAC the kernel finds.
+/// Returns an address vector of RoCE. It always has a GID, whose MAC the kernel finds.
 fn address(own: &PortIdentity, dest: &QpDest) -> Result<Ads, Errno> {
     if dest.is_global == 0 {
         return Err(Errno::EINVAL);
     }
     let mac = ah::mac(own, dest.sgid_index, dest.dgid)?;
-    // The GRH of v1 has a traffic class, and no code point.
+    // The GRH of v1 has a traffic class, but no code point.
     let code_point = match own.gids.get(usize::from(dest.sgid_index)) {
         Some((GidType::RoceV2, _)) => dest.traffic_class >> 2,
         _ => 0,
@@ -283,9 +284,9 @@ fn address(own: &PortIdentity, dest: &QpDest) -> Result<Ads, Errno> {
         .with_rmac(mac))
 }
 
-/// Returns an address vector of `InfiniBand`: with a GID only if it has a GRH.
+/// Returns an address vector of `InfiniBand`. It has a GID only if it has a GRH.
 fn infiniband_address(dest: &QpDest) -> Result<Ads, Errno> {
-    // The GID table has one entry.
+    // The GID table has only one entry.
     if dest.is_global != 0 && dest.sgid_index != 0 {
         return Err(Errno::EINVAL);
     }

@@ -1,4 +1,4 @@
-//! `QUERY_QP`: the context of the device in the terms of verbs.
+//! `QUERY_QP`: the context of the device becomes attributes of verbs.
 //!
 //! Source: `query_qp_attr`, `to_rdma_ah_attr` and `mlx5_ib_query_qp` in Linux's mlx5_ib.
 
@@ -31,7 +31,7 @@ pub(super) fn query(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno
     let path = qpc.primary_address_path();
     let reply = QueryQpResp {
         dest: destination(call.context.identity().link, path),
-        // libmlx5 fills in what the send queue holds.
+        // libmlx5 itself fills in the sizes of the send queue.
         max_recv_wr: queue_pair.receive_wqes,
         max_recv_sge: queue_pair.receive_sge,
         qkey: qpc.q_key(),
@@ -86,7 +86,7 @@ fn rights(qpc: &Qpc) -> u32 {
     .fold(0, |all, (_, right)| all | right.0)
 }
 
-/// `enum ib_mig_state`: 0 migrated, 1 rearm, 2 armed.
+/// Returns the value of `enum ib_mig_state`: 0 migrated, 1 rearm, 2 armed.
 fn migration(qpc: &Qpc) -> u8 {
     match qpc.pm_state() {
         0 => 2,
@@ -95,7 +95,7 @@ fn migration(qpc: &Qpc) -> u8 {
     }
 }
 
-/// Returns the address of a path; nothing before the path has a port.
+/// Returns the address of a path; all zero before the path has a port.
 fn destination(link: Link, path: &Ads) -> QpDest {
     let port = byte(path.vhca_port_num());
     if port == 0 {
@@ -111,7 +111,7 @@ fn destination(link: Link, path: &Ads) -> QpDest {
         sl: byte(path.sl()),
         src_path_bits: byte(path.mlid()),
         static_rate: byte(path.stat_rate()),
-        // On Ethernet a path always has something like a GRH.
+        // On Ethernet a path always has a GRH or a header in its place.
         is_global: match link {
             Link::Ethernet => 1,
             Link::InfiniBand => byte(path.grh()),

@@ -1,4 +1,4 @@
-//! Which attributes a transition of a queue pair needs and allows.
+//! Rules of QP transitions: the attributes that each transition needs and allows.
 //!
 //! Source: `qp_state_table` and `ib_modify_qp_is_ok` in Linux (`drivers/infiniband/core/verbs.c`), which is the table of the
 //! InfiniBand specification, section 11.2.4.2; the operation table of `__mlx5_ib_modify_qp` and its `opt_mask`.
@@ -6,7 +6,7 @@
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::qp::QpModifyIn;
 
-/// Service of a queue pair.
+/// The service of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Rc,
@@ -17,7 +17,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// From `enum ib_uverbs_qp_type`, as far as the device has it.
+    /// Returns the service for a value of `enum ib_uverbs_qp_type`, if the device has it.
     pub(super) fn of_verbs(number: u64) -> Option<Self> {
         Some(match number {
             2 => Self::Rc,
@@ -29,7 +29,7 @@ impl Kind {
         })
     }
 
-    /// `st` of the queue pair context.
+    /// Returns the value of `st` in a QP context.
     pub(super) fn service(self) -> u32 {
         match self {
             Self::Rc => 0,
@@ -44,7 +44,7 @@ impl Kind {
     }
 }
 
-/// State of a queue pair, `enum ib_qp_state`.
+/// The state of a QP, `enum ib_qp_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Reset,
@@ -99,12 +99,12 @@ pub(super) mod mask {
     pub(in super::super) const PATH_MIG_STATE: u32 = 1 << 18;
     pub(in super::super) const CAP: u32 = 1 << 19;
     pub(in super::super) const DEST_QPN: u32 = 1 << 20;
-    /// All of them: what both forms of the command know.
+    /// All attributes that both forms of the command know.
     pub(in super::super) const STANDARD: u32 = (1 << 21) - 1;
     pub(in super::super) const RATE_LIMIT: u32 = 1 << 25;
 }
 
-/// Attributes that a transition needs and those that it allows; `None` if the transition does not exist.
+/// Returns the attributes that a transition needs and those that it allows; `None` if the transition does not exist.
 fn attributes(current: State, next: State, kind: Kind) -> Option<(u32, u32)> {
     use mask::{
         ACCESS_FLAGS, ALT_PATH, AV, CUR_STATE, DEST_QPN, EN_SQD_ASYNC_NOTIFY, MAX_DEST_RD_ATOMIC,
@@ -112,7 +112,7 @@ fn attributes(current: State, next: State, kind: Kind) -> Option<(u32, u32)> {
         RETRY_CNT, RNR_RETRY, RQ_PSN, SQ_PSN, TIMEOUT,
     };
     use {Kind::*, State::*};
-    // To reset from everywhere; to error from everywhere but reset.
+    // A QP may go to reset from every state, and to error from every state but reset.
     if next == Reset || (next == Error && current != Reset) {
         return Some((0, 0));
     }
@@ -120,7 +120,7 @@ fn attributes(current: State, next: State, kind: Kind) -> Option<(u32, u32)> {
     let responds = matches!(kind, Rc | XrcTarget);
     let requests = matches!(kind, Rc | XrcInitiator);
     let when = |condition: bool, bits: u32| if condition { bits } else { 0 };
-    // Allowed in all transitions to ready-to-send of connected services.
+    // These attributes are allowed in all transitions to ready-to-send of connected services.
     let connected =
         CUR_STATE | ALT_PATH | ACCESS_FLAGS | PATH_MIG_STATE | when(responds, MIN_RNR_TIMER);
     let datagrams = CUR_STATE | QKEY;
@@ -169,7 +169,8 @@ fn attributes(current: State, next: State, kind: Kind) -> Option<(u32, u32)> {
     })
 }
 
-/// Returns what the kernel looks at: programs treat XRC like RC, and name what only the other end has (`modify_qp_mask`).
+/// Returns the attributes that the kernel looks at. Programs treat XRC like RC, and name attributes that only the other end has
+/// (`modify_qp_mask`).
 pub(super) fn heeded(kind: Kind, given: u32) -> u32 {
     match kind {
         Kind::XrcInitiator => given & !(mask::MAX_DEST_RD_ATOMIC | mask::MIN_RNR_TIMER),
@@ -178,7 +179,7 @@ pub(super) fn heeded(kind: Kind, given: u32) -> u32 {
     }
 }
 
-/// Returns whether the transition exists and has the attributes it must have and no others.
+/// Returns whether the transition exists, and `given` has all attributes that it needs and none that it does not allow.
 pub(super) fn is_allowed(current: State, next: State, kind: Kind, given: u32) -> bool {
     use State::{Rtr, Rts, Sqd, Sqe};
     if given & mask::CUR_STATE != 0 && !matches!(current, Rtr | Rts | Sqd | Sqe) {
@@ -207,12 +208,12 @@ pub(super) fn command(current: State, next: State) -> Option<Opcode> {
     })
 }
 
-/// Returns the optional parameters that the command takes: those given, as far as the transition has them.
+/// Returns the optional parameters of the command: those of the given attributes, as far as the transition has them.
 pub(super) fn optional_parameters(current: State, next: State, kind: Kind, given: u32) -> u32 {
     optional_of(given) & optional_in(current, next, kind)
 }
 
-/// `ib_mask_to_mlx5_opt`.
+/// Returns the optional parameters of the given attributes (`ib_mask_to_mlx5_opt` in Linux).
 fn optional_of(given: u32) -> u32 {
     let table = [
         (mask::PATH_MIG_STATE, QpModifyIn::OPT_PM_STATE),
@@ -241,10 +242,10 @@ fn optional_of(given: u32) -> u32 {
         .fold(0, |all, (_, parameters)| all | parameters)
 }
 
-/// Port of the primary path.
+/// Bit of the optional parameter for the port of the primary path.
 const OPT_PRIMARY_PORT: u32 = 1 << 16;
 
-/// `opt_mask`.
+/// Returns the optional parameters that a transition has (`opt_mask` in Linux).
 fn optional_in(current: State, next: State, kind: Kind) -> u32 {
     use State::{Init, Rtr, Rts, Sqd, Sqe};
     const RIGHTS: u32 = QpModifyIn::OPT_RRE | QpModifyIn::OPT_RAE | QpModifyIn::OPT_RWE;

@@ -1,11 +1,11 @@
-//! Queues made by verbs: what is kept of them from one call to the next.
+//! The records that the kernel keeps of queues made by verbs from one call to the next.
 
 use crate::device::DevxObject;
 use crate::uverbs::pinned::Pinned;
 use crate::uverbs::qp_rules::{Kind, State};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A completion queue made by verbs.
+/// A CQ made by verbs.
 pub(super) struct VerbsCq {
     pub(super) cqn: u32,
     pub(super) ring: Mutex<Ring>,
@@ -13,7 +13,7 @@ pub(super) struct VerbsCq {
 }
 
 pub(super) struct Ring {
-    /// Entries that the caller got as the size, one less than the CQ has.
+    /// The size that the caller was told, one less than the number of entries of the CQ.
     pub(super) cqe: u32,
     pub(super) _memory: Pinned,
 }
@@ -24,11 +24,11 @@ impl VerbsCq {
     }
 }
 
-/// A queue pair made by verbs.
+/// A QP made by verbs.
 pub(super) struct VerbsQp {
     pub(super) qpn: u32,
     pub(super) kind: Kind,
-    /// Every send work request is signalled.
+    /// True if every send work request is signalled.
     pub(super) signal_all: bool,
     pub(super) receive_wqes: u32,
     pub(super) receive_sge: u32,
@@ -36,15 +36,15 @@ pub(super) struct VerbsQp {
     pub(super) _memory: Vec<Pinned>,
 }
 
-/// What the kernel remembers of a queue pair between calls.
+/// The facts about a QP that the kernel keeps between calls.
 pub(super) struct Known {
     pub(super) state: State,
     pub(super) port: u8,
-    /// Index of the partition key last set.
+    /// Index of the partition key that was last set.
     pub(super) pkey_index: u16,
-    /// Access flags last set.
+    /// Access flags that were last set.
     pub(super) access: u32,
-    /// `max_dest_rd_atomic` last set.
+    /// Value of `max_dest_rd_atomic` that was last set.
     pub(super) responder_depth: u8,
 }
 
@@ -58,7 +58,7 @@ impl VerbsQp {
     }
 }
 
-/// A shared receive queue made by verbs.
+/// An SRQ made by verbs.
 pub(super) struct VerbsSrq {
     pub(super) object: DevxObject,
     pub(super) number: u32,
@@ -68,7 +68,7 @@ pub(super) struct VerbsSrq {
 }
 
 impl VerbsSrq {
-    /// Returns the number by which the context of a queue pair names it.
+    /// Returns the number by which the context of a QP names the SRQ.
     pub(super) fn number(&self) -> u32 {
         self.number
     }

@@ -1,7 +1,7 @@
 //! Memory regions and memory windows: registered, changed, queried and ended.
 //!
-//! Regions over a DMA-BUF are mapped into this process; a memfd is taken for one, too. Paging on demand is missing:
-//! what asks for it is refused as a kernel without it refuses.
+//! Regions over a DMA-BUF are mapped into this process; a memfd is accepted in place of a DMA-BUF. The device has no paging on demand:
+//! calls that ask for it are refused as by a kernel without it.
 
 use super::frame::{Call, Method, Spec};
 use super::handles::{Mr, Object};
@@ -13,7 +13,7 @@ use crate::errno::Errno;
 const MR: u16 = 7;
 const MW: u16 = 8;
 
-/// Attributes of the older interface's commands.
+/// The attributes of commands of the older interface.
 const CORE_IN: u16 = 0;
 const CORE_OUT: u16 = 1;
 
@@ -81,10 +81,10 @@ pub(super) const METHODS: &[Method] = &[
     },
 ];
 
-/// Bytes of a page: both addresses of a byte are equally far into one.
+/// Mask of the offset in a page. Both addresses of a byte must have the same offset.
 const PAGE_MASK: u64 = 0xfff;
 
-/// `REG_MR`.
+/// Handles `REG_MR`.
 pub(super) fn register(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
     let request: RegMr = call.read(CORE_IN)?;
     let access = checked_access(request.access_flags)?;
@@ -108,19 +108,19 @@ pub(super) fn register(call: &Call<'_>, device: &DeviceContext) -> Result<(), Er
     )
 }
 
-/// The kernel's checks of a range before it looks at the pages.
+/// Makes the checks of a range that the kernel makes before it looks at the pages.
 fn check_range(start: u64, length: u64, iova: u64) -> Result<(), Errno> {
     if (start ^ iova) & PAGE_MASK != 0 {
         return Err(Errno::EINVAL);
     }
     let end = start.checked_add(length).ok_or(Errno::EINVAL)?;
     end.checked_next_multiple_of(PAGE_MASK + 1)
-        .filter(|end| *end > start & !PAGE_MASK) // at least one page
+        .filter(|end| *end > start & !PAGE_MASK) // there must be at least one page
         .ok_or(Errno::EINVAL)?;
     Ok(())
 }
 
-/// Gives a new region a handle; ends it if the reply to the caller cannot be written.
+/// Gives a new region a handle. Ends the region if the reply to the caller cannot be written.
 fn publish(
     call: &Call<'_>,
     device: &DeviceContext,
@@ -142,7 +142,7 @@ fn publish(
     outcome
 }
 
-/// `REREG_MR`: other memory, another domain, other rights, in any combination. The keys stay.
+/// Handles `REREG_MR`: a region gets other memory, another domain, other rights, in any combination. Its keys stay.
 pub(super) fn reregister(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
     const TRANSLATION: u32 = 1;
     const DOMAIN: u32 = 2;
@@ -189,7 +189,7 @@ fn register_dmabuf(call: &Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     let flags = call.u32(DMABUF_ACCESS)?;
-    /// Ordering of PCIe writes.
+    /// Flag for relaxed ordering of PCIe writes.
     const RELAXED_ORDERING: u32 = 1 << 20;
     const ALLOWED: u32 = 0xf | RELAXED_ORDERING;
     if flags & !ALLOWED != 0 {
@@ -206,7 +206,7 @@ fn register_dmabuf(call: &Call<'_>) -> Result<(), Errno> {
     })
 }
 
-/// Advice is about paging on demand only.
+/// Refuses advice, which is about paging on demand only.
 fn advise(call: &Call<'_>) -> Result<(), Errno> {
     call.context.device()?;
     call.context.handles().pd(call.object(0)?)?;
@@ -229,7 +229,7 @@ fn query(call: &Call<'_>) -> Result<(), Errno> {
     call.put_pod(4, &mr.iova)
 }
 
-/// `ALLOC_MW`.
+/// Handles `ALLOC_MW`.
 pub(super) fn alloc_window(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
     const TYPE_1: u8 = 1;
     const TYPE_2: u8 = 2;

@@ -1,7 +1,7 @@
-//! Shared receive queues made by verbs.
+//! Shared receive queues that are made by verbs.
 //!
-//! A basic one is a receive memory pool of the device, one of an XRC domain its own kind of object, as `mlx5_ib` makes
-//! them. Tags are not known. Source: `uverbs_std_types_srq.c` and `mlx5/srq.c` in Linux.
+//! A basic SRQ is a receive memory pool of the device. An SRQ of an XRC domain is its own kind of object. This is as `mlx5_ib` makes them.
+//! There is no tag matching. Source: `uverbs_std_types_srq.c` and `mlx5/srq.c` in Linux.
 
 use super::frame::{Call, Method, Spec};
 use super::handles::Object;
@@ -75,16 +75,16 @@ pub(super) const METHODS: &[Method] = &[
     },
 ];
 
-/// `enum ib_uverbs_srq_type`.
+/// Values of `enum ib_uverbs_srq_type`.
 mod kind {
     pub(super) const BASIC: u32 = 0;
     pub(super) const XRC: u32 = 1;
 }
 
-/// What a program asks for, by whichever call.
+/// A request to make an SRQ, by whichever call it came.
 struct Request {
     pd: u32,
-    /// Handles of the XRC domain and of the CQ.
+    /// Handles of the XRC domain and of the CQ, for an SRQ of an XRC domain.
     xrc: Option<(u32, u32)>,
     max_wr: u32,
     max_sge: u32,
@@ -112,7 +112,7 @@ fn create(call: &Call<'_>) -> Result<(), Errno> {
     })
 }
 
-/// `CREATE_SRQ`, the older call for a basic queue.
+/// Handles `CREATE_SRQ`, the older call for a basic SRQ.
 pub(super) fn create_by_write(call: &Call<'_>, _: &DeviceContext) -> Result<(), Errno> {
     let given: CreateSrq = call.read(CORE_IN)?;
     let request = Request {
@@ -125,7 +125,7 @@ pub(super) fn create_by_write(call: &Call<'_>, _: &DeviceContext) -> Result<(), 
     make(call, &request, |handle, queue| reply(call, handle, queue))
 }
 
-/// `CREATE_XSRQ`, the older call for the other kinds.
+/// Handles `CREATE_XSRQ`, the older call for the other kinds of SRQ.
 pub(super) fn create_extended_by_write(call: &Call<'_>, _: &DeviceContext) -> Result<(), Errno> {
     let given: CreateXsrq = call.read(CORE_IN)?;
     let xrc = match given.srq_type {
@@ -160,7 +160,7 @@ fn make(
 ) -> Result<(), Errno> {
     let device = call.context.device()?;
     let driver: Mlx5CreateSrq = call.read(UHW_IN)?;
-    // Signatures are not known.
+    // The device has no signatures, so no flag is allowed.
     if driver.flags != 0 || driver.reserved0 != 0 || driver.reserved1 != 0 {
         return Err(Errno::EINVAL);
     }
@@ -196,7 +196,7 @@ fn make(
     outcome
 }
 
-/// The command that makes the queue.
+/// Returns the command that makes the SRQ.
 fn command(
     call: &Call<'_>,
     request: &Request,
@@ -242,7 +242,7 @@ fn command(
     Ok(input.as_bytes().to_vec())
 }
 
-/// How long a queue is, as libmlx5 and the kernel compute it from the requested length.
+/// The size of an SRQ, as libmlx5 and the kernel compute it from the requested number of WQEs and segments.
 #[derive(Debug, PartialEq, Eq)]
 struct Size {
     log_entries: u32,
@@ -250,7 +250,7 @@ struct Size {
 }
 
 impl Size {
-    /// `None` if the device has no such queue.
+    /// Returns the size; `None` if the device cannot have such an SRQ.
     fn of(max_wr: u32, max_sge: u32) -> Option<Self> {
         const SHORTEST: u32 = 32;
         const HEADER: u32 = 16;
@@ -271,7 +271,7 @@ impl Size {
     }
 }
 
-/// `MODIFY_SRQ`: the limit. The length stays what it is, as with `mlx5_ib`.
+/// Handles `MODIFY_SRQ`, which sets the limit. The length cannot be changed, as with `mlx5_ib`.
 pub(super) fn modify(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
     const MAX_WR: u32 = 1 << 0;
     const LIMIT: u32 = 1 << 1;
@@ -311,7 +311,7 @@ pub(super) fn modify(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errn
     Ok(())
 }
 
-/// `QUERY_SRQ`.
+/// Handles `QUERY_SRQ`.
 pub(super) fn query(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
     let request: QuerySrq = call.read(CORE_IN)?;
     let queue = call.context.handles().srq(request.srq_handle)?;

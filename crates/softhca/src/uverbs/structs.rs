@@ -56,7 +56,7 @@ const _: () = assert!(size_of::<AllocUcontextResp>() == 72);
 #[repr(C)]
 pub(super) struct QueryDeviceResp {
     pub(super) fw_ver: u64,
-    /// Network byte order, as `sys_image_guid`.
+    /// GUID in network byte order, as `sys_image_guid` is.
     pub(super) node_guid: [u8; 8],
     pub(super) sys_image_guid: [u8; 8],
     pub(super) max_mr_size: u64,
@@ -100,28 +100,28 @@ pub(super) struct QueryDeviceResp {
 }
 const _: () = assert!(size_of::<QueryDeviceResp>() == 176);
 
-/// `struct ib_uverbs_ex_query_device_resp`: the part above, and what has no software counterpart here, zero.
+/// `struct ib_uverbs_ex_query_device_resp`: `QueryDeviceResp`, and further fields. Fields without a counterpart in this model are zero.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct ExQueryDeviceResp {
     pub(super) base: QueryDeviceResp,
     pub(super) comp_mask: u32,
     pub(super) response_length: u32,
-    /// On-demand paging.
+    /// Capabilities of on-demand paging.
     pub(super) odp: [u64; 3],
     pub(super) timestamp_mask: u64,
     pub(super) hca_core_clock: u64,
     pub(super) device_cap_flags_ex: u64,
-    /// RSS, raw packets, tag matching.
+    /// Capabilities of RSS, raw packets and tag matching.
     pub(super) lacking: [u64; 6],
-    /// Largest count, longest period; each 16 bits.
+    /// Largest count and longest period of moderation, 16 bits each.
     pub(super) cq_moderation: u64,
-    /// Device memory, XRC paging.
+    /// Device memory and paging of XRC.
     pub(super) rest: [u64; 2],
 }
 const _: () = assert!(size_of::<ExQueryDeviceResp>() == 304);
 
-/// `struct mlx5_ib_query_device_resp`, whose capabilities are all of raw packets, compression and the like.
+/// `struct mlx5_ib_query_device_resp`. Its capabilities concern raw packets, compression and the like.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Mlx5QueryDeviceResp {
@@ -181,7 +181,7 @@ const _: () = assert!(size_of::<GidEntry>() == 32);
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct CreateAh {
-    /// Where `write()` put its reply; no meaning in an ioctl.
+    /// Address for the reply of `write()`; no meaning in an ioctl.
     pub(super) response: u64,
     pub(super) user_handle: u64,
     pub(super) pd_handle: u32,
@@ -216,7 +216,7 @@ const _: () = assert!(size_of::<CreateAhResp>() == 16);
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct RegMr {
-    /// Where `write()` put its reply; no meaning in an ioctl.
+    /// Address for the reply of `write()`; no meaning in an ioctl.
     pub(super) response: u64,
     pub(super) start: u64,
     pub(super) length: u64,
@@ -241,10 +241,10 @@ const _: () = assert!(size_of::<RegMrResp>() == 12);
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct ReregMr {
-    /// Where `write()` put its reply; no meaning in an ioctl.
+    /// Address for the reply of `write()`; no meaning in an ioctl.
     pub(super) response: u64,
     pub(super) mr_handle: u32,
-    /// What changes: bit 0 the memory, bit 1 the domain, bit 2 the rights.
+    /// The bits that say what changes: bit 0 the memory, bit 1 the domain, bit 2 the rights.
     pub(super) flags: u32,
     pub(super) start: u64,
     pub(super) length: u64,
@@ -267,7 +267,7 @@ const _: () = assert!(size_of::<ReregMrResp>() == 8);
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct AllocMw {
-    /// Where `write()` put its reply; no meaning in an ioctl.
+    /// Address for the reply of `write()`; no meaning in an ioctl.
     pub(super) response: u64,
     pub(super) pd_handle: u32,
     pub(super) mw_type: u8,
@@ -301,7 +301,7 @@ pub(super) struct Mlx5CreateCq {
 const _: () = assert!(size_of::<Mlx5CreateCq>() == 32);
 
 impl Mlx5CreateCq {
-    /// `flags`: `uar_page_index` is given.
+    /// Bit of `flags`: `uar_page_index` is given.
     pub(super) const UAR_PAGE_INDEX: u16 = 1 << 1;
 }
 
@@ -317,7 +317,7 @@ pub(super) struct DestroyCqResp {
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct ResizeCq {
-    /// Where `write()` put its reply; no meaning in an ioctl.
+    /// Address for the reply of `write()`; no meaning in an ioctl.
     pub(super) response: u64,
     pub(super) cq_handle: u32,
     pub(super) cqe: u32,
@@ -365,7 +365,7 @@ const _: () = assert!(size_of::<QpCap>() == 20);
 pub(super) struct Mlx5CreateQp {
     pub(super) buf_addr: u64,
     pub(super) db_addr: u64,
-    /// In blocks of 64 bytes.
+    /// Length of the send ring in blocks of 64 bytes.
     pub(super) sq_wqe_count: u32,
     pub(super) rq_wqe_count: u32,
     pub(super) rq_wqe_shift: u32,
@@ -380,11 +380,11 @@ pub(super) struct Mlx5CreateQp {
 const _: () = assert!(size_of::<Mlx5CreateQp>() == 56);
 
 impl Mlx5CreateQp {
-    /// `flags`: the device may put received bytes into completions. It may also not do so.
+    /// Bit of `flags`: the device may put received bytes into completions. It need not do so.
     pub(super) const SCATTER_CQE: u32 = 1 << 1;
-    /// `flags`: also where completions are 128 bytes long.
+    /// Bit of `flags`: the device may do so also if completions are 128 bytes long.
     pub(super) const ALLOW_SCATTER_CQE: u32 = 1 << 8;
-    /// `flags`: `bfreg_index` is a page id.
+    /// Bit of `flags`: `bfreg_index` is a page id.
     pub(super) const UAR_PAGE_INDEX: u32 = 1 << 10;
 }
 
@@ -483,7 +483,7 @@ const _: () = assert!(size_of::<Mlx5ModifyQpResp>() == 16);
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct QueryQp {
-    /// Where `write()` put its reply; no meaning in an ioctl.
+    /// Address for the reply of `write()`; no meaning in an ioctl.
     pub(super) response: u64,
     pub(super) qp_handle: u32,
     pub(super) attr_mask: u32,
@@ -531,13 +531,13 @@ const _: () = assert!(size_of::<QueryQpResp>() == 128);
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct CreateSrq {
-    /// Where `write()` put its reply; no meaning in an ioctl.
+    /// Address for the reply of `write()`; no meaning in an ioctl.
     pub(super) response: u64,
     pub(super) user_handle: u64,
     pub(super) pd_handle: u32,
     pub(super) max_wr: u32,
     pub(super) max_sge: u32,
-    /// Not looked at: a queue is made without a limit (`mlx5_ib`).
+    /// Limit of the SRQ, which is ignored: an SRQ is made without a limit (`mlx5_ib`).
     pub(super) srq_limit: u32,
 }
 const _: () = assert!(size_of::<CreateSrq>() == 32);

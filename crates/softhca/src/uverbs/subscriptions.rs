@@ -1,4 +1,4 @@
-//! The event descriptors of a context, and which DevX events they get.
+//! The event descriptors of a context, and the DevX events that each of them gets.
 
 use crate::device::{DevxObject, Event};
 use crate::errno::Errno;
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
 
-/// The event descriptors of a context, and which descriptor subscribes to which DevX events.
+/// The event descriptors of a context, and the DevX events to which each of them subscribes.
 #[derive(Default)]
 pub(super) struct Subscriptions {
     /// All open event descriptors of the context.
@@ -17,11 +17,11 @@ pub(super) struct Subscriptions {
 
 struct Subscription {
     queue: Arc<EventQueue>,
-    /// `None`: an event of the device.
+    /// The object of the event; `None`: the event is one of the device.
     object: Option<DevxObject>,
     kind: u16,
     cookie: u64,
-    /// Signalled instead.
+    /// An eventfd that is signalled in place of the descriptor.
     eventfd: Option<Arc<File>>,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn can_raise(object: Option<DevxObject>, kind: u16) -> bool {
     kinds.contains(&kind)
 }
 
-/// An event as a subscriber sees it.
+/// An event as a subscriber gets it.
 struct Seen {
     object: Option<DevxObject>,
     kind: u16,
@@ -66,7 +66,7 @@ struct Seen {
 }
 
 fn seen(event: Event) -> Option<Seen> {
-    /// Where the number of the object stands: after the data of completions and QP events, at its start for CQ errors.
+    /// Offset of the object's number for completions and QP events: after the data. For CQ errors it is at the start of the data, `FIRST`.
     const LAST: usize = 56;
     const FIRST: usize = 32;
     let (object, kind, sub_kind, at) = match event {
@@ -81,7 +81,7 @@ fn seen(event: Event) -> Option<Seen> {
         Event::PortDown(_) => (None, kind::PORT_CHANGE, 1, FIRST),
         Event::PortActive(_) => (None, kind::PORT_CHANGE, 4, FIRST),
         Event::DeviceFatal => (None, kind::INTERNAL_ERROR, 0, FIRST),
-        _ => return None, // events of objects that DevX cannot make here
+        _ => return None, // DevX cannot make the object of this event here
     };
     let mut entry = [0; 64];
     entry[1] = kind.to_be_bytes()[1];
@@ -94,7 +94,7 @@ fn seen(event: Event) -> Option<Seen> {
             const OVERRUN: u8 = 1;
             entry[43] = OVERRUN;
         }
-        // The port is in the upper half of its byte.
+        // The number of the port is in the upper half of its byte.
         Event::PortActive(port) | Event::PortDown(port) => entry[FIRST + 8] = port << 4,
         _ => {}
     }
@@ -111,7 +111,7 @@ impl Subscriptions {
         self.queues.push(queue);
     }
 
-    /// Returns the open queue whose descriptor is `fd`, if it is for what the caller needs.
+    /// Returns the open queue whose descriptor is `fd`, if its purpose is one that the caller needs.
     pub(super) fn find(
         &self,
         fd: u32,
@@ -125,7 +125,7 @@ impl Subscriptions {
             .ok_or(Errno::EBADF)
     }
 
-    /// Returns the descriptor that asynchronous events go to if their object names none: the one opened first.
+    /// Returns the queue for asynchronous events of objects that name none: the one that was opened first.
     pub(super) fn asynchronous(&self) -> Option<Arc<EventQueue>> {
         self.queues
             .iter()
@@ -133,7 +133,7 @@ impl Subscriptions {
             .cloned()
     }
 
-    /// Has events of these types of `object`, or of the device, go to `queue`.
+    /// Makes events of types `kinds` of `object`, or of the device, go to `queue`.
     pub(super) fn subscribe(
         &mut self,
         queue: &Arc<EventQueue>,
@@ -155,13 +155,13 @@ impl Subscriptions {
         self.queues.iter()
     }
 
-    /// The object is gone: its number may come back with another one.
+    /// Forgets the subscriptions to an object that is gone: another object may get its number.
     pub(super) fn forget(&mut self, object: DevxObject) {
         self.wanted
             .retain(|subscription| subscription.object != Some(object));
     }
 
-    /// The context is gone: readers find the end of the file.
+    /// Ends all queues of a context that is gone: readers find the end of the file.
     pub(super) fn end(&mut self) {
         self.wanted.clear();
         for queue in self.queues.drain(..) {
@@ -169,7 +169,7 @@ impl Subscriptions {
         }
     }
 
-    /// Delivers it to its subscribers.
+    /// Delivers an event to its subscribers.
     pub(super) fn deliver(&self, event: Event) {
         if self.wanted.is_empty() {
             return;
@@ -180,7 +180,7 @@ impl Subscriptions {
         for subscription in &self.wanted {
             if subscription.object == seen.object && subscription.kind == seen.kind {
                 if let Some(eventfd) = &subscription.eventfd {
-                    // A counter that is full has been signalled.
+                    // A full counter has been signalled already.
                     let _ = (&mut &**eventfd).write(&1u64.to_ne_bytes());
                     continue;
                 }
@@ -188,7 +188,7 @@ impl Subscriptions {
                 if subscription.queue.purpose == (Purpose::Devx { omit_data: false }) {
                     record.extend(seen.entry);
                 }
-                // Full: the event is lost, and the reader has thousands to read.
+                // If the queue is full, the event is lost, and the reader still has thousands to read.
                 let _ = subscription.queue.push(&record);
             }
         }

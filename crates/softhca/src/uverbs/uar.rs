@@ -1,5 +1,5 @@
-//! Doorbell pages. The uverbs descriptor is a memfd, and the page lies in it. So the kernel's own `mmap` understands the offset
-//! that the reply gives.
+//! Doorbell pages. The uverbs descriptor is a memfd, and the page lies in it. So the offset that the reply gives works with the kernel's
+//! own `mmap`.
 
 use super::frame::{Call, Method, Spec};
 use super::handles::Object;
@@ -34,7 +34,7 @@ pub(super) const METHODS: &[Method] = &[
 ];
 
 fn alloc(call: &Call<'_>) -> Result<(), Errno> {
-    /// Write-combining or non-cached: the same here.
+    /// Write-combining and non-cached pages, which are the same in this device.
     const BLUEFLAME_AND_NONCACHED: std::ops::RangeInclusive<u64> = 0..=1;
     if !BLUEFLAME_AND_NONCACHED.contains(&call.u64(TYPE)?) {
         return Err(Errno::EINVAL);

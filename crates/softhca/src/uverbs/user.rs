@@ -1,4 +1,5 @@
-//! Memory of the program that makes the calls: copied with the checks a kernel makes, never dereferenced.
+//! Copies from and to the memory of the program that makes the calls, with the checks that a kernel makes. That memory is never
+//! dereferenced.
 //!
 //! Addresses come in 64-bit fields from code that may be wrong. The copies of [`file_memory`] are `copy_from_user` and
 //! `copy_to_user`: a bad address gives `EFAULT`, not a crash.
@@ -29,13 +30,14 @@ pub(super) fn write(address: u64, bytes: &[u8]) -> Result<(), Errno> {
     )
 }
 
-/// One of the two is a buffer of ours that is valid for its direction: both callers borrow it.
+/// Copies `bytes` bytes. Either `from` or `to` is a buffer of this module that is valid for its direction: both callers borrow it.
 fn copy(from: u64, to: u64, bytes: usize) -> Result<(), Errno> {
     let [Ok(from), Ok(to)] = [from, to].map(usize::try_from) else {
         return Err(Errno::EFAULT);
     };
-    // SAFETY: our buffer is valid by contract; the kernel checks the program's memory. Where a sandbox denies that, a caller with a bad
-    // address crashes here, as it would in any library. A caller with a good address has given a range that this copy may use.
+    // SAFETY: this process's buffer is valid by contract, and the kernel checks the program's memory. Where a sandbox denies that call, a
+    // caller with a bad address crashes here, as it would in any library. A caller with a good address has given a range that this copy may
+    // use.
     unsafe { file_memory::copy(from, to, bytes) }.map_err(|_| Errno::EFAULT)
 }
 
@@ -66,7 +68,7 @@ mod tests {
             assert_eq!(write(bad, &out), Err(Errno::EFAULT), "{bad:#x}");
             assert_eq!(read(bad, &mut []), Ok(()), "no bytes, no fault");
         }
-        // Constants are not writable.
+        // Constants are in memory that is not writable.
         static CONSTANT: [u8; 8] = [7; 8];
         assert_eq!(write(address(&CONSTANT), &out), Err(Errno::EFAULT));
     }

@@ -1,8 +1,8 @@
-//! `INVOKE_WRITE`: commands of the interface before ioctls, whose structs travel in two attributes.
+//! `INVOKE_WRITE`: commands of the interface before ioctls. Their structs travel in two attributes.
 //!
-//! rdma-core still sends these for calls that never got an ioctl method of their own. A command that this module lacks gives
-//! `EOPNOTSUPP`, one whose structs are too short `ENOSPC`. To find out whether the kernel knows a method, rdma-core sends structs
-//! that are too short on purpose.
+//! rdma-core still sends these commands for calls that never got an ioctl method of their own. A command that this module lacks gives
+//! `EOPNOTSUPP`. A command whose structs are too short gives `ENOSPC`. To find out whether the kernel knows a method, rdma-core sends
+//! structs that are too short on purpose.
 
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::hca_cap::{CapType, CmdHcaCap, QueryHcaCapIn, QueryHcaCapOut};
@@ -37,14 +37,14 @@ pub(super) const METHODS: &[Method] = &[Method {
 
 struct Command {
     number: u64,
-    /// Bytes of the input, with the response pointer that commands of the first kind begin with.
+    /// Least length of the input, with the response pointer with which commands of the first kind begin.
     input: usize,
-    /// Bytes of the output that the caller must have room for.
+    /// Least length of the output for which the caller must have room.
     output: usize,
     run: fn(&Call<'_>, &DeviceContext) -> Result<(), Errno>,
 }
 
-/// The newer form of a command.
+/// Bit of a command number that means the newer form of a command.
 const EXTENDED: u64 = 0x8000_0000;
 
 const COMMANDS: &[Command] = &[
@@ -175,12 +175,12 @@ fn query_device(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
 }
 
 fn query_device_extended(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
-    // comp_mask and reserved: nothing is defined.
+    // The input is comp_mask and a reserved word. No bits are defined.
     if call.read::<u64>(CORE_IN)? != 0 {
         return Err(Errno::EINVAL);
     }
     let base = attributes(call, device)?;
-    /// Largest count and, 16 bits up, longest period in microseconds.
+    /// Largest count and, shifted by 16 bits, longest period in microseconds.
     const MODERATION: u64 = 0xfff << 16 | 0xffff;
     let reply = ExQueryDeviceResp {
         base,
@@ -215,18 +215,19 @@ fn attributes(call: &Call<'_>, device: &DeviceContext) -> Result<QueryDeviceResp
     let identity = call.context.identity();
     let [major, minor, patch] = identity.profile.facts().firmware.map(u64::from);
     let power = |log: u32| 1u32.checked_shl(log).unwrap_or(u32::MAX);
-    // A control segment and a remote address take 32 bytes of a WQE, each gather entry 16.
+    // A control segment and a remote address take 32 bytes of a WQE. Each gather entry takes 16 bytes.
     let max_sge = caps.max_wqe_sz_sq().saturating_sub(32) / 16;
     Ok(QueryDeviceResp {
         fw_ver: major << 32 | minor << 16 | patch,
         node_guid: identity.node_guid,
         sys_image_guid: identity.node_guid,
-        // mlx5_ib says so of every device. A limit that a test asks for is told to programs that ask verbs alone, too.
+        // mlx5_ib reports the largest value for every device. If a test has set a limit, it is reported, also to programs that use verbs
+        // alone.
         max_mr_size: match caps.log_max_mrw_sz() {
             log if log == u32::from(HcaConfig::LOG_MAX_MR) => u64::MAX,
             log => 1u64.checked_shl(log).unwrap_or(u64::MAX),
         },
-        // All powers of two from the page size up.
+        // The device supports all powers of two from the page size up.
         page_size_cap: u64::MAX << caps.log_pg_sz().min(63),
         vendor_id: Identity::VENDOR_ID,
         vendor_part_id: identity.profile.facts().pci_device.into(),
@@ -266,7 +267,7 @@ fn attributes(call: &Call<'_>, device: &DeviceContext) -> Result<QueryDeviceResp
         },
         max_srq: power(caps.log_max_srq()),
         max_srq_wr: power(caps.log_max_srq_sz()) - 1,
-        // As many as a receive WQE holds beside the link to the next.
+        // This is how many entries a receive WQE holds beside the link to the next WQE.
         max_srq_sge: caps.max_wqe_sz_rq() / 16 - 1,
         max_ah: i32::MAX.unsigned_abs(),
         max_pkeys: u16::try_from(identity.first().pkeys.keys().len()).unwrap_or(1),

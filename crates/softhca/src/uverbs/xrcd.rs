@@ -1,6 +1,6 @@
-//! XRC domains made by verbs. Programs that open one by the same file share it.
+//! XRC domains that are made by verbs. Programs that open a domain by the same file share it.
 //!
-//! Source: `ib_uverbs_open_xrcd` in Linux. A device here belongs to a process, so sharing is among the contexts of one.
+//! Source: `ib_uverbs_open_xrcd` in Linux. A device of this model belongs to a process, so only contexts of one process share a domain.
 
 use std::fs::metadata;
 use std::os::unix::fs::MetadataExt;
@@ -23,7 +23,7 @@ pub(super) const METHODS: &[Method] = &[Method {
     run: destroy,
 }];
 
-/// `OPEN_XRCD`.
+/// Handles `OPEN_XRCD`.
 pub(super) fn open(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
     const NO_FILE: i32 = -1;
     let request: OpenXrcd = call.read(CORE_IN)?;
@@ -43,7 +43,7 @@ pub(super) fn open(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno>
     outcome
 }
 
-/// Returns which file a descriptor stands for.
+/// Returns the file that a descriptor stands for.
 fn file(fd: i32) -> Result<XrcFile, Errno> {
     let found = metadata(format!("/proc/self/fd/{fd}")).map_err(|_| Errno::EBADF)?;
     Ok(XrcFile {

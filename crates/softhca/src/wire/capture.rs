@@ -1,15 +1,15 @@
-//! Captures: what crossed the wire, as a file that Wireshark reads.
+//! Captures: the packets that crossed the wire, as a file that Wireshark reads.
 //!
-//! The file is pcapng with Ethernet frames, times in nanoseconds and the direction of each frame. Over a carrier without frames
-//! the headers are made. They have the MAC addresses that follow from the IP addresses, and the IPv4 header for which the ICRC
-//! was computed. So Wireshark's and scapy's ICRC agree with that of the packet.
+//! The file is pcapng with Ethernet frames, times in nanoseconds and the direction of each frame. If the carrier has no frames, this module
+//! makes the headers. They have the MAC addresses that follow from the IP addresses, and the IPv4 header for which the ICRC was computed.
+//! So the ICRC that Wireshark and scapy compute agrees with that of the packet.
 //!
-//! Each HCA has a file of its own and each packet is in it once, also one that the HCA sends to itself. The first HCA that
-//! asks for FILE gets it, the next, of whatever process, FILE.2, FILE.3 and so on: nothing that exists is overwritten.
-//! Every batch is written at once, so that the file of a killed process is whole up to then.
+//! Each HCA has a file of its own. Each packet is in the file once, also a packet that the HCA sends to itself. The first HCA that asks for
+//! FILE gets it, the next HCA, of whatever process, gets FILE.2, then FILE.3 and so on: no existing file is overwritten. Every batch is
+//! written at once, so that the file of a killed process is whole up to then.
 //!
-//! pcap-file does not replace the 40 lines that write blocks. 2.0 brings six crates (byteorder, syn 1, thiserror 1), and its
-//! successor is a release candidate. Its packets are one slice each, so headers and payload were copied once more.
+//! The crate pcap-file does not replace the 40 lines that write blocks. Version 2.0 brings six crates (byteorder, syn 1, thiserror 1), and
+//! its successor is a release candidate. It takes a packet as one slice, so headers and payload would be copied once more.
 
 use super::carrier::{Carrier, CarrierCounters, PacketSink, Receiver};
 use super::frame::{Route, headers};
@@ -23,24 +23,24 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Files that are tried before giving up.
+/// Number of file names that are tried.
 const ATTEMPTS: u32 = 10_000;
-/// Bytes that are gathered at most before they are written.
+/// Number of bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Which way a frame went.
+/// The direction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// To the HCA.
+    /// Towards the HCA.
     Inbound,
-    /// From the HCA.
+    /// Away from the HCA.
     Outbound,
 }
 
 /// A capture file that is being written.
 #[derive(Debug)]
 pub struct Capture {
-    /// `None` once it could not be written.
+    /// The file; `None` once a write has failed.
     file: Option<File>,
     path: PathBuf,
     buffer: Vec<u8>,
@@ -73,7 +73,7 @@ impl Capture {
         Ok(capture)
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -107,7 +107,7 @@ impl Capture {
         }
     }
 
-    /// Writes the added packets. If that fails it is said once, and the capture ends.
+    /// Writes the added packets. If that fails it prints the error, and the capture ends.
     pub fn flush(&mut self) {
         if let Err(error) = self.write() {
             eprintln!("softhca: the capture {} ends: {error}", self.path.display());
@@ -144,7 +144,7 @@ fn create_new(path: &Path) -> io::Result<(File, PathBuf)> {
     ))
 }
 
-// pcapng: block types, link type and options (draft-ietf-opsawg-pcapng).
+// Block types, link type and options of pcapng (draft-ietf-opsawg-pcapng).
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const PACKET: u32 = 6;
@@ -154,7 +154,7 @@ const OPTION_NAME: u16 = 2;
 const OPTION_RESOLUTION: u16 = 9;
 const OPTION_FLAGS: u16 = 2;
 
-/// A block: type, length, body, length.
+/// Writes a block: type, length, body, length.
 fn put_block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend(kind.to_le_bytes());
@@ -172,7 +172,7 @@ fn put_option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// Returns the low 32 bits.
+/// Returns the low 32 bits of `value`.
 fn low_32(value: u64) -> u32 {
     let [a, b, c, d, ..] = value.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
@@ -184,12 +184,12 @@ pub struct Tap {
     inner: Box<dyn Carrier>,
     capture: Capture,
     address: Ipv4Addr,
-    /// On `InfiniBand` the LMC of the port.
+    /// The LMC of the port on `InfiniBand`; otherwise 0.
     lmc: u8,
 }
 
 impl Tap {
-    /// Captures what passes through `inner`, the carrier of the HCA at `address`.
+    /// Returns a carrier that captures what passes through `inner`, the carrier of the HCA at `address`.
     pub fn new(inner: Box<dyn Carrier>, capture: Capture, address: Ipv4Addr) -> Self {
         Self {
             inner,
@@ -199,7 +199,7 @@ impl Tap {
         }
     }
 
-    /// As `new`, for an HCA with 2^`lmc` addresses.
+    /// Returns this carrier for an HCA with 2^`lmc` addresses.
     #[must_use]
     pub fn with_lmc(self, lmc: u8) -> Self {
         Self { lmc, ..self }
@@ -210,7 +210,7 @@ impl Carrier for Tap {
     fn receive(&mut self, now_ns: u64, packet: &mut Receiver<'_>) -> io::Result<bool> {
         let (first, lmc) = (self.address, self.lmc);
         let result = self.inner.receive(now_ns, &mut |source, payload| {
-            // Packets of the HCA to itself are written already.
+            // Packets of the HCA to itself were captured when they were sent.
             if link::first_address(*source.address.ip(), lmc) != first {
                 let arrived = link::address_with(first, source.path_bits);
                 let headers = headers(&Route::between(source, arrived), payload);

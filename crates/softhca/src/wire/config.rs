@@ -1,4 +1,4 @@
-//! Which carrier an HCA has.
+//! The choice of an HCA's carrier.
 
 use super::memory::Network;
 use crate::number::whole;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// What carries the packets of an HCA.
+/// The carrier of an HCA's packets.
 ///
 /// As text (`SOFTHCA_CARRIER`): `udp`, `frames:LOCAL:PORT,REMOTE:PORT` or `packet:INTERFACE`.
 #[derive(Clone, Debug, Default)]
@@ -15,12 +15,12 @@ pub enum CarrierConfig {
     /// A UDP socket bound to the HCA's address and port 4791.
     #[default]
     Udp,
-    /// Ethernet frames, one in each UDP datagram between two sockets, as QEMU's `-netdev dgram` has it. The HCA is a host of its
-    /// own on that Ethernet, so it needs an address in its subnet.
+    /// Ethernet frames, one in each UDP datagram between two sockets, as in QEMU's `-netdev dgram`. The HCA is a host of its own on that
+    /// Ethernet, so it needs an address in its subnet.
     Frames {
         /// The socket's own address.
         local: SocketAddr,
-        /// The only one that it talks to.
+        /// The address of the only socket that it exchanges datagrams with.
         remote: SocketAddr,
     },
     /// Ethernet frames on a network interface of this machine, through a packet socket (root). The HCA is a host of its own on
@@ -33,16 +33,16 @@ pub enum CarrierConfig {
     Memory(Network),
 }
 
-/// Why a text is no [`CarrierConfig`].
+/// The error for a text that names no [`CarrierConfig`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{text:?} is not {}", CarrierConfig::EXPECTED)]
 pub struct UnknownCarrier {
-    /// The given value.
+    /// The text.
     pub text: String,
 }
 
 impl CarrierConfig {
-    /// What a text may be.
+    /// The texts that are allowed.
     pub const EXPECTED: &str = "udp, frames:ADDRESS:PORT,ADDRESS:PORT or packet:INTERFACE";
 }
 
@@ -58,7 +58,7 @@ impl FromStr for CarrierConfig {
                     remote: end(remote)?,
                 })
             }),
-            // What Linux takes as a name: IFNAMSIZ is 16 with the zero byte.
+            // Linux takes such names of interfaces: IFNAMSIZ is 16 with the zero byte.
             Some(("packet", name)) if (1..16).contains(&name.len()) => Some(Self::Packet {
                 interface: name.to_owned(),
             }),
@@ -70,7 +70,7 @@ impl FromStr for CarrierConfig {
     }
 }
 
-/// `ADDRESS:PORT`.
+/// Reads `ADDRESS:PORT`.
 fn end(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.rsplit_once(':')?;
     let port: u16 = whole(port)?;

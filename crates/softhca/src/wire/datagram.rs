@@ -1,7 +1,7 @@
-//! A UD QP: each WQE is one packet with a destination of its own, each packet one message.
+//! The wire of a UD QP: each WQE is one packet with a destination of its own, and each packet is one message.
 //!
-//! No I/O and no clock. A WQE is complete when its packet is on its way. An arriving datagram is taken if its queue key is the
-//! QP's and the QP has a receive WQE. Otherwise it is dropped without a word, as the service has it.
+//! The code does no I/O and reads no clock. A WQE is complete when its packet is on its way. An arriving datagram is taken if its queue key
+//! is the QP's and the QP has a receive WQE. Otherwise it is dropped without an answer, as the service demands.
 
 use crate::envelope::{Destination, Envelope, Kept, Source};
 use crate::transport::{
@@ -14,10 +14,10 @@ use crate::wire::requester::{Completion, MAX_OPERATIONS};
 use crate::wire::responder::Arrival;
 use std::collections::VecDeque;
 
-/// How a UD QP works.
+/// The attributes of a UD QP.
 #[derive(Clone, Copy, Debug)]
 pub struct DatagramConfig {
-    /// Payload bytes of a packet, at most.
+    /// Most payload bytes of a packet.
     pub mtu: u32,
     /// PSN of the first packet sent. Receivers do not look at it.
     pub first_psn: Psn,
@@ -25,7 +25,7 @@ pub struct DatagramConfig {
     pub lmc: u8,
 }
 
-/// The packets of a UD QP.
+/// The operations and packets of a UD QP.
 #[derive(Debug)]
 pub struct Datagrams<W> {
     config: DatagramConfig,
@@ -38,14 +38,14 @@ pub struct Datagrams<W> {
 /// A packet that [`Datagrams::poll_transmit`] has built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// Bytes of headers and payload.
+    /// Number of bytes of headers and payload.
     pub used: usize,
-    /// Where it goes.
+    /// The destination of the packet.
     pub destination: Destination,
 }
 
 impl<W> Datagrams<W> {
-    /// A QP that has sent nothing.
+    /// Returns the state of a QP that has sent nothing.
     pub fn new(config: DatagramConfig) -> Self {
         Self {
             config,
@@ -56,12 +56,12 @@ impl<W> Datagrams<W> {
         }
     }
 
-    /// Another operation can be taken now.
+    /// Returns whether another operation can be taken now.
     pub fn has_room(&self) -> bool {
         self.waiting.len() + self.completions.len() < MAX_OPERATIONS
     }
 
-    /// Takes an operation; after a failure it comes back as flushed. `Err` gives it back if the queue is full.
+    /// Takes an operation. After a failure the operation comes back as flushed. If the queue is full, `Err` gives the WQE back.
     pub fn submit(&mut self, wqe: W, operation: Operation) -> Result<(), W> {
         if !self.has_room() {
             return Err(wqe);
@@ -80,20 +80,20 @@ impl<W> Datagrams<W> {
         self.completions.pop_front()
     }
 
-    /// Returns a packet could go out now.
+    /// Returns whether a packet could be sent now.
     pub fn wants_to_send(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Ends everything as flushed.
+    /// Ends all waiting operations as flushed.
     pub fn flush(&mut self) {
         self.end_all(Failure::Flushed);
     }
 
-    /// Builds the next packet (headers and payload, no padding or ICRC) into `out`; `None` if none waits.
+    /// Builds the next packet (headers and payload, no padding or ICRC) into `out`. Returns `None` if none waits.
     ///
-    /// A datagram for an address that no HCA can have is lost on its way, which is no error. If the carrier does not keep
-    /// its envelope (`kept`), the packet says in its DETH which one it was to have. It also says the LMC of the own port.
+    /// A datagram for an address that no HCA can have is lost on its way, which is no error. If the carrier does not keep the packet's
+    /// envelope (`kept`), the DETH of the packet says which envelope it was to have. The DETH also has the LMC of the own port.
     ///
     /// # Panics
     /// If `out` is shorter than the MTU and [`crate::wire::packet::MAX_OVERHEAD_BYTES`].
@@ -132,7 +132,7 @@ impl<W> Datagrams<W> {
         None
     }
 
-    /// The first operation fails, all others are flushed.
+    /// Ends all waiting operations: the first with failure `first`, the rest as flushed.
     fn end_all(&mut self, first: Failure) {
         let mut failure = first;
         for (wqe, _) in self.waiting.drain(..) {
@@ -179,7 +179,7 @@ pub fn receive<D: Device>(
             address: *source.address.ip(),
             lmc: deth.lmc,
             own_path_bits: source.path_bits,
-            // A packet whose envelope is kept says nothing of it in the DETH.
+            // If the envelope was kept, the DETH says nothing about it.
             envelope: match source.envelope {
                 Envelope::V2_IPV4 => deth.envelope,
                 kept => kept,
@@ -192,7 +192,7 @@ pub fn receive<D: Device>(
     Arrival::Executed
 }
 
-/// What all packets of a QP have in common, and the number of the next one.
+/// The fields that all packets of a QP have in common, and the number of the next packet.
 struct Origin {
     qpn: u32,
     psn: Psn,
@@ -203,7 +203,7 @@ struct Origin {
     lmc: u8,
 }
 
-/// Returns the packet of an operation; `None` if it goes to an address that no HCA has.
+/// Builds the packet of an operation. Returns `None` if it goes to an address that no HCA has.
 fn build<D: Device>(
     origin: &Origin,
     wqe: &D::Wqe,
@@ -254,7 +254,7 @@ fn build<D: Device>(
     }))
 }
 
-/// Where an operation goes and how its packet ends, if it is one of this service.
+/// Returns where an operation goes and how its packet ends, if the service has such an operation.
 fn target(operation: &Operation) -> Result<(Datagram, SendEnd), Failure> {
     let Target::Datagram(to) = operation.to else {
         return Err(Failure::LocalOperation);

@@ -1,7 +1,7 @@
-//! The wire of one HCA without its socket: QPs, destinations, timers, and the QP that may send next.
+//! The wire of one HCA without its socket. It has the QPs, the destinations and the timers, and chooses the QP that may send next.
 //!
-//! Time, packets and memory come as arguments: the same code runs over UDP and in tests on a virtual clock. QPs take turns. A QP
-//! that may have something to send stands in a queue, and a turn is at most `TURN_PACKETS` packets, answers first.
+//! Time, packets and memory come as arguments: the code runs over UDP and, in tests, on a virtual clock. QPs take turns. A QP that may have
+//! something to send stands in a queue, and a turn is at most `TURN_PACKETS` packets of each kind, answers first.
 
 mod qp;
 
@@ -24,29 +24,29 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::Ipv4Addr;
 
-/// Packets of one kind that a QP sends before the next has its turn.
+/// Number of packets of one kind that a QP sends before the next QP has its turn.
 const TURN_PACKETS: u32 = 16;
 
 /// The wire of one HCA.
 #[derive(Debug)]
 pub struct Endpoint<W> {
-    /// The first of its addresses.
+    /// The first address of the HCA.
     address: Ipv4Addr,
-    /// Packets by the path bits of the own address.
+    /// Counters of packets by the path bits of the HCA's address.
     lids: Vec<LidCounters>,
     qps: NumberMap<Qp<W>>,
-    /// By address, as a number.
+    /// The HCAs at the other end, by address, as a number.
     destinations: NumberMap<Neighbour>,
     /// QPs that may have something to send.
     ready: VecDeque<u32>,
-    /// When to look at which QP; may be too early, never too late.
+    /// The times at which QPs must be looked at, each with its QP. An entry may be too early, never too late.
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     counters: WireCounters,
     /// Upper bound of the windows of destinations.
     window_limit: u32,
     /// The envelopes that the carrier keeps.
     kept: Kept,
-    /// The QP of the last packets, and their feedback, which is used when packets for another QP come.
+    /// The QP of the last packets, and their feedback. The feedback is used when packets for another QP come.
     touched: Option<(u32, Feedback)>,
 }
 
@@ -54,66 +54,66 @@ pub struct Endpoint<W> {
 #[derive(Debug)]
 struct Neighbour {
     window: Window,
-    /// QPs that wait for the window.
+    /// QPs that wait for room in the window.
     waiting: Vec<u32>,
     qps: usize,
 }
 
-/// Packets of one address of an HCA, one LID of a port of `InfiniBand`.
+/// Counters of packets of one address of an HCA, that is, one LID of a port of `InfiniBand`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LidCounters {
-    /// Packets sent from it, those sent again included.
+    /// Packets sent from the address, retransmissions included.
     pub sent: u64,
-    /// Packets that have come to it, whatever became of them.
+    /// Packets that have come to the address, whatever became of them.
     pub received: u64,
     /// Bytes of the packets sent, from the base transport header to the ICRC.
     pub sent_bytes: u64,
-    /// As `sent_bytes`, of those that have come.
+    /// Bytes of the packets that have come, counted like `sent_bytes`.
     pub received_bytes: u64,
 }
 
-/// What the wire of an HCA has seen.
+/// Counters of the wire of an HCA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireCounters {
-    /// Packets sent, those sent again included.
+    /// Packets sent, retransmissions included.
     pub packets_sent: u64,
-    /// Packets received and taken to a QP.
+    /// Packets received and handed to a QP.
     pub packets_received: u64,
     /// Request packets sent again.
     pub retransmissions: u64,
     /// Requests received that had been carried out before.
     pub duplicates: u64,
-    /// Requests received ahead of a missing one, and dropped.
+    /// Requests received ahead of a missing request, and dropped.
     pub out_of_order: u64,
-    /// Datagrams that are no packet.
+    /// Datagrams that cannot be read as packets.
     pub malformed: u64,
     /// Congestion notifications, which are ignored.
     pub congestion: u64,
-    /// Packets of another service than the QP's.
+    /// Packets of another service than that of the QP.
     pub wrong_service: u64,
     /// Packets whose ICRC is wrong.
     pub bad_icrc: u64,
     /// Packets for a QP that does not exist or is not ready.
     pub unknown_qp: u64,
-    /// Packets for a QP from an address that is not its peer's.
+    /// Packets for a QP from another address than that of its peer.
     pub unknown_source: u64,
-    /// Packets for a QP to another LID of its port than its own.
+    /// Packets for a QP to another LID of its port than the LID of the QP.
     pub wrong_lid: u64,
-    /// Packets for a QP of another partition.
+    /// Packets of another partition than that of the QP.
     pub wrong_partition: u64,
     /// Packets that the kernel did not send: no route, or larger than the path's MTU.
     pub unsendable: u64,
-    /// Frames on the HCA's Ethernet that are for others, or no RoCE and no ARP.
+    /// Frames on the HCA's Ethernet that are for other hosts, or neither RoCE nor ARP.
     pub foreign_frames: u64,
 }
 
 impl<W> Endpoint<W> {
-    /// The wire of the HCA at `address`.
+    /// Returns the wire of the HCA at `address`.
     pub fn new(address: Ipv4Addr) -> Self {
         Self::with_lmc(address, 0)
     }
 
-    /// The wire of the HCA that has 2^`lmc` addresses from `address` on.
+    /// Returns the wire of the HCA that has 2^`lmc` addresses from `address` on.
     pub fn with_lmc(address: Ipv4Addr, lmc: u8) -> Self {
         Self {
             address,
@@ -129,12 +129,12 @@ impl<W> Endpoint<W> {
         }
     }
 
-    /// Peers' sockets have receive buffers of `bytes`. For destinations that come.
+    /// Sets the size of the receive buffers of peers' sockets. It counts for destinations that are added later.
     pub fn set_buffer_bytes(&mut self, bytes: usize) {
         self.window_limit = window::limit_for(bytes);
     }
 
-    /// The envelopes that the carrier keeps. For QPs that come.
+    /// Sets the envelopes that the carrier keeps. They count for QPs that are connected later.
     pub fn set_kept(&mut self, kept: Kept) {
         self.kept = kept;
     }
@@ -144,17 +144,17 @@ impl<W> Endpoint<W> {
         self.address
     }
 
-    /// Returns what has been seen so far.
+    /// Returns the counters of the wire.
     pub fn counters(&self) -> WireCounters {
         self.counters
     }
 
-    /// Packets by the path bits of the own address.
+    /// Returns the counters of packets by the path bits of the HCA's address.
     pub fn lids(&self) -> &[LidCounters] {
         &self.lids
     }
 
-    /// A packet of `bytes` goes to `remote`.
+    /// Counts a packet of `bytes` bytes to `remote`.
     fn count_sent(
         counters: &mut WireCounters,
         lids: &mut [LidCounters],
@@ -168,7 +168,7 @@ impl<W> Endpoint<W> {
         }
     }
 
-    /// Ready to receive: requests from `remote` are carried out from now on. Replaces what `qpn` was before.
+    /// Makes `qpn` ready to receive: requests from `remote` are carried out from now on. This replaces what `qpn` was before.
     pub fn connect(&mut self, qpn: u32, remote: impl Into<Destination>, config: ResponderConfig) {
         self.disconnect(qpn);
         let mut remote: Destination = remote.into();
@@ -194,14 +194,14 @@ impl<W> Endpoint<W> {
         destination.qps += 1;
     }
 
-    /// The partition of `qpn`, until it is connected anew; it begins in the default one.
+    /// Sets the partition key of `qpn`, until the QP is connected anew. A QP begins in the default partition.
     pub fn set_pkey(&mut self, qpn: u32, pkey: u16) {
         if let Some(qp) = self.qps.get_mut(&qpn) {
             qp.pkey = pkey;
         }
     }
 
-    /// Ready to send: operations are taken from now on. Without effect on a QP that is not connected, and on an XRC target.
+    /// Makes `qpn` ready to send: operations are taken from now on. This has no effect on a QP that is not connected, and on an XRC target.
     pub fn start(&mut self, qpn: u32, config: RequesterConfig) {
         if let Some(qp) = self.qps.get_mut(&qpn)
             && let Kind::Connected(connection) = &mut qp.kind
@@ -211,15 +211,15 @@ impl<W> Endpoint<W> {
         }
     }
 
-    /// `qpn` sends and receives datagrams from now on, from and to any address. Replaces what it was before.
+    /// Opens `qpn` for datagrams, from and to any address. This replaces what `qpn` was before.
     pub fn open_datagram(&mut self, qpn: u32, config: DatagramConfig) {
         self.disconnect(qpn);
         self.qps
             .insert(qpn, Qp::new(Kind::Datagram(Datagrams::new(config))));
     }
 
-    /// The QP is in the error state: operations end as flushed, nothing more is carried out. A responder that has
-    /// refused a request goes on to repeat that.
+    /// Handles that the QP is in the error state: operations end as flushed, and no more are carried out. A responder that has refused a
+    /// request goes on to repeat the refusal.
     pub fn fail<D: Device<Wqe = W>>(&mut self, qpn: u32, device: &mut D) {
         if let Some(qp) = self.qps.get_mut(&qpn) {
             qp.fail();
@@ -227,7 +227,7 @@ impl<W> Endpoint<W> {
         self.after_change(qpn, Feedback::default(), device);
     }
 
-    /// The QP is in reset, or gone: packets for it are unknown, and its operations are forgotten without a word.
+    /// Handles that the QP is in reset, or gone: packets for it are unknown, and its operations are forgotten without a completion.
     pub fn disconnect(&mut self, qpn: u32) {
         let Some(qp) = self.qps.remove(&qpn) else {
             return;
@@ -250,7 +250,7 @@ impl<W> Endpoint<W> {
         }
     }
 
-    /// Number of the request that `qpn` expects next.
+    /// Returns the number of the request packet that `qpn` expects next.
     pub fn expected_psn(&self, qpn: u32) -> Option<Psn> {
         let Kind::Connected(connection) = &self.qps.get(&qpn)?.kind else {
             return None;
@@ -259,7 +259,7 @@ impl<W> Endpoint<W> {
         Some(responder.expected_psn())
     }
 
-    /// [`Self::submit`] would take another operation.
+    /// Returns whether [`Self::submit`] would take another operation.
     pub fn has_room(&self, qpn: u32) -> bool {
         self.qps.get(&qpn).is_some_and(Qp::has_room)
     }
@@ -267,7 +267,7 @@ impl<W> Endpoint<W> {
     /// Takes an operation of a started QP.
     ///
     /// # Errors
-    /// Gives the WQE back if the queue is full (ask again after the next completion) or the QP is not started.
+    /// The queue is full (ask again after the next completion) or the QP is not started. The error gives the WQE back.
     pub fn submit(&mut self, qpn: u32, wqe: W, operation: Operation) -> Result<(), W> {
         let Some(qp) = self.qps.get_mut(&qpn) else {
             return Err(wqe);
@@ -277,7 +277,7 @@ impl<W> Endpoint<W> {
         Ok(())
     }
 
-    /// Handles a datagram. What becomes of it is seen at the latest in the next [`Self::on_clock`] or [`Self::transmit`].
+    /// Handles a datagram that has arrived. Its effects are seen at the latest after the next [`Self::on_clock`] or [`Self::transmit`].
     pub fn receive<D: Device<Wqe = W>>(
         &mut self,
         now_ns: u64,
@@ -364,14 +364,14 @@ impl<W> Endpoint<W> {
         }
     }
 
-    /// Draws the consequences of the packets received last.
+    /// Applies the feedback of the packets received last.
     fn settle<D: Device<Wqe = W>>(&mut self, device: &mut D) {
         if let Some((qpn, feedback)) = self.touched.take() {
             self.after_change(qpn, feedback, device);
         }
     }
 
-    /// Looks at the clock. Datagrams that have arrived should be handled first.
+    /// Handles the timers that have run out. Datagrams that have arrived should be handled first.
     pub fn on_clock<D: Device<Wqe = W>>(&mut self, now_ns: u64, device: &mut D) {
         self.settle(device);
         while let Some(&Reverse((at_ns, qpn))) = self.timers.peek() {
@@ -394,22 +394,22 @@ impl<W> Endpoint<W> {
         }
     }
 
-    /// When [`Self::on_clock`] wants to be called.
+    /// Returns when [`Self::on_clock`] must be called next.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.timers.peek().map(|Reverse((at_ns, _))| *at_ns)
     }
 
-    /// No QP is connected.
+    /// Returns whether no QP is connected.
     pub fn is_unused(&self) -> bool {
         self.qps.is_empty()
     }
 
-    /// [`Self::transmit`] may have something to send.
+    /// Returns whether [`Self::transmit`] may have something to send.
     pub fn has_work(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Fills `sink` with what may be sent now; true if something is left for want of space.
+    /// Fills `sink` with packets that may be sent now. Returns true if packets are left for want of space.
     pub fn transmit<D: Device<Wqe = W>, S: PacketSink + ?Sized>(
         &mut self,
         now_ns: u64,
@@ -431,7 +431,7 @@ impl<W> Endpoint<W> {
         false
     }
 
-    /// Lets a QP send; false if the sink is full.
+    /// Lets a QP send. Returns false if the sink is full.
     fn turn<D: Device<Wqe = W>, S: PacketSink + ?Sized>(
         &mut self,
         qpn: u32,
@@ -513,7 +513,7 @@ impl<W> Endpoint<W> {
         space_left
     }
 
-    /// Brings everything that hangs on a QP's state up to date: completions, window, timer, turn.
+    /// Brings everything that depends on a QP's state up to date: completions, window, timer, turn.
     fn after_change<D: Device<Wqe = W>>(&mut self, qpn: u32, feedback: Feedback, device: &mut D) {
         let Some(qp) = self.qps.get_mut(&qpn) else {
             return;
@@ -552,7 +552,7 @@ impl<W> Endpoint<W> {
         }
     }
 
-    /// The window of `remote` has room: those that wait for it stand in line again.
+    /// Puts the QPs that wait for the window of `remote` in line again: the window has room.
     fn wake_waiting(&mut self, remote: Ipv4Addr) {
         let Some(destination) = self.destinations.get_mut(&remote.into()) else {
             return;
@@ -565,7 +565,7 @@ impl<W> Endpoint<W> {
             self.make_ready(qpn);
         }
         if let Some(destination) = self.destinations.get_mut(&remote.into()) {
-            destination.waiting = waiting; // Keeps its capacity.
+            destination.waiting = waiting; // keeps its capacity
         }
     }
 

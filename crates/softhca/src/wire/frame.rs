@@ -1,9 +1,9 @@
-//! Ethernet frames with RoCE or ARP in them: written and read. RoCE is v1 (a GRH) or v2 (UDP over IPv4 or IPv6), as the
-//! [`Envelope`] of the packet says.
+//! Writes and reads Ethernet frames with RoCE or ARP in them. RoCE is v1 (a GRH) or v2 (UDP over IPv4 or IPv6), as the [`Envelope`] of the
+//! packet says.
 //!
-//! Reading is total: any bytes give a [`Frame`] or a reason why not, never a panic. Of IP it reads what RoCEv2 needs: no options,
-//! no extension headers, no fragments. The IPv4 header checksum is verified. The UDP checksum is not: the ICRC covers the same and
-//! more. Hosts that leave the UDP checksum to their network card hand over frames without it.
+//! Any bytes can be read: they give a [`Frame`] or an error, never a panic. Of IP this module reads what RoCEv2 needs: no options, no
+//! extension headers, no fragments. The IPv4 header checksum is verified. The UDP checksum is not: the ICRC covers the same bytes and more.
+//! Hosts that leave the UDP checksum to their network card hand over frames without it.
 //!
 //! No crate replaces this. The crate smoltcp needs Rust 1.91 since 0.13, and its `Ipv4Repr` drops the identification, which the
 //! ICRC of received packets covers. The crate etherparse is 85,000 lines, or 6 s of one core. It would replace 200 lines here that
@@ -18,9 +18,9 @@ use crate::envelope::{Addresses, Envelope, Name, Source, Version};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Deref;
 
-/// Ethernet, IPv6 and UDP headers: the longest.
+/// Length of the longest headers: Ethernet, IPv6 and UDP.
 pub const MAX_HEADER_BYTES: usize = ETHERNET_BYTES + global::BYTES + UDP_BYTES;
-/// All hosts on the net.
+/// The MAC address of all hosts on the net.
 pub const BROADCAST: Mac = [0xff; 6];
 
 const ETHERNET_BYTES: usize = 14;
@@ -34,16 +34,16 @@ const TYPE_ROCE_V1: [u8; 2] = [0x89, 0x15];
 const UDP: u8 = 17;
 const TIME_TO_LIVE: u8 = 64;
 
-/// Where a frame goes and where it comes from.
+/// The sender and the receiver of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// MAC address of the sender.
     pub source_mac: Mac,
     /// MAC address of the receiver.
     pub destination_mac: Mac,
-    /// Sender, the headers, and what an IPv4 header says of fragments.
+    /// The sender with its headers, and what an IPv4 header says of fragments.
     pub source: Source,
-    /// Receiver.
+    /// The receiver.
     pub destination: Ipv4Addr,
 }
 
@@ -122,7 +122,7 @@ fn ipv4(route: &Route, payload_bytes: usize) -> [u8; IPV4_BYTES] {
     ip
 }
 
-/// Returns the UDP header in front of `payload`, after an IP header with these addresses.
+/// Returns the UDP header in front of `payload`. `addresses` are those of the IP header before it.
 fn udp_header(source_port: u16, addresses: &[u8], payload: &[u8]) -> [u8; UDP_BYTES] {
     let bytes = length(UDP_BYTES + payload.len()).to_be_bytes();
     let mut udp = [0; UDP_BYTES];
@@ -130,7 +130,7 @@ fn udp_header(source_port: u16, addresses: &[u8], payload: &[u8]) -> [u8; UDP_BY
     udp[2..4].copy_from_slice(&ROCE_PORT.to_be_bytes());
     udp[4..6].copy_from_slice(&bytes);
     let pseudo = [0, UDP, bytes[0], bytes[1]];
-    // 0 on the wire would mean no checksum.
+    // A checksum of 0 on the wire would mean that there is none.
     let sum = match checksum([addresses, &pseudo, &udp, payload]) {
         0 => 0xffff,
         sum => sum,
@@ -139,12 +139,12 @@ fn udp_header(source_port: u16, addresses: &[u8], payload: &[u8]) -> [u8; UDP_BY
     udp
 }
 
-/// Returns a length field. No packet is near 64 KiB.
+/// Returns the value of a length field. No packet is near 64 KiB.
 fn length(bytes: usize) -> u16 {
     u16::try_from(bytes).unwrap_or(u16::MAX)
 }
 
-/// The Internet checksum (RFC 1071). All parts but the last have an even length.
+/// Returns the Internet checksum (RFC 1071). All parts but the last have an even length.
 fn checksum<const N: usize>(parts: [&[u8]; N]) -> u16 {
     let mut sum = 0u64;
     for part in parts {
@@ -163,49 +163,49 @@ fn checksum<const N: usize>(parts: [&[u8]; N]) -> u16 {
     u16::from_be_bytes([high, low])
 }
 
-/// A frame that means something to an HCA.
+/// A frame that an HCA can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// A packet of RoCE.
+    /// A RoCE packet.
     Roce {
-        /// Where it comes from.
+        /// The sender of the packet.
         source: Source,
-        /// Its receiver.
+        /// The receiver of the packet.
         destination: Ipv4Addr,
-        /// BTH to ICRC.
+        /// The packet, from the BTH to the ICRC.
         payload: &'a [u8],
     },
-    /// A question or an answer about a MAC address.
+    /// A request or an answer of ARP.
     Arp(Arp),
 }
 
 /// An ARP packet for IPv4 over Ethernet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arp {
-    /// Asks; otherwise answers.
+    /// True if this is a request. Otherwise it is an answer.
     pub is_request: bool,
     /// Addresses of the host that sent the packet.
     pub sender: (Ipv4Addr, Mac),
-    /// In a request the address that is asked for, in an answer the asker.
+    /// The addresses of a host: in a request the address that is asked for, in an answer the host that asked.
     pub target: (Ipv4Addr, Mac),
 }
 
-/// Why a frame is of no use.
+/// The reason why a frame is of no use to an HCA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Shorter than its headers say.
+    /// The frame is shorter than its headers say.
     #[error("cut short")]
     Short,
-    /// Neither RoCE nor ARP for IPv4.
+    /// The frame is neither RoCE nor ARP for IPv4.
     #[error("another protocol")]
     Protocol,
-    /// An IPv4 header with options, or part of a packet; an IPv6 header or GRH of another version.
+    /// The IPv4 header has options, or the packet is a fragment, or an IPv6 header or GRH has another version.
     #[error("an IP header with options or of another version, or a fragment")]
     Shape,
-    /// An end is named by what no software HCA has.
+    /// An end has an address or GID that no software HCA has.
     #[error("an address or a GID that no software HCA has")]
     Gid,
-    /// The header's checksum is wrong.
+    /// The checksum of the IPv4 header is wrong.
     #[error("wrong IPv4 header checksum")]
     Checksum,
 }
@@ -228,7 +228,7 @@ impl<'a> Frame<'a> {
 
     fn parse_ipv4(packet: &'a [u8]) -> Result<Self, FrameError> {
         let (ip, rest) = split::<IPV4_BYTES>(packet)?;
-        // More fragments, or not the first.
+        // The header must have no options and must not be that of a fragment.
         if ip[0] != 0x45 || ip[6] & 0x3f != 0 || ip[7] != 0 {
             return Err(FrameError::Shape);
         }
@@ -238,7 +238,7 @@ impl<'a> Frame<'a> {
         if checksum([&ip[..]]) != 0 {
             return Err(FrameError::Checksum);
         }
-        // Frames of less than 60 bytes come padded: the lengths in the headers count.
+        // Frames of less than 60 bytes are padded, so the lengths in the headers count.
         let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
         let ip_payload = total
             .checked_sub(IPV4_BYTES)
@@ -298,7 +298,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Returns the source port and the payload of a UDP datagram for the port of RoCEv2.
+/// Returns the source port and the payload of a UDP datagram to the port of RoCEv2.
 fn udp(datagram: &[u8]) -> Result<(u16, &[u8]), FrameError> {
     let (udp, rest) = split::<UDP_BYTES>(datagram)?;
     let bytes = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
@@ -311,7 +311,7 @@ fn udp(datagram: &[u8]) -> Result<(u16, &[u8]), FrameError> {
 }
 
 impl Arp {
-    /// Hardware type Ethernet, protocol IPv4, and their lengths.
+    /// The first fields of ARP: hardware type Ethernet, protocol IPv4, and the lengths of their addresses.
     const KIND: [u8; 6] = [0, 1, 0x08, 0x00, 6, 4];
 
     fn parse(packet: &[u8]) -> Result<Self, FrameError> {
@@ -336,7 +336,7 @@ impl Arp {
         })
     }
 
-    /// Returns the whole frame: to all hosts if it asks, else to the target.
+    /// Returns the whole frame: a request goes to all hosts, an answer to the target.
     #[must_use]
     pub fn frame(&self) -> [u8; ETHERNET_BYTES + ARP_BYTES] {
         let mut out = [0; ETHERNET_BYTES + ARP_BYTES];
@@ -367,7 +367,7 @@ fn split<const N: usize>(bytes: &[u8]) -> Result<(&[u8; N], &[u8]), FrameError> 
 }
 
 impl Route {
-    /// The route of a packet between two HCAs whose MAC addresses follow from their IP addresses.
+    /// Returns the route of a packet between two HCAs whose MAC addresses follow from their IP addresses.
     #[must_use]
     pub const fn between(source: Source, destination: Ipv4Addr) -> Self {
         Self {
@@ -380,7 +380,7 @@ impl Route {
 }
 
 impl Source {
-    /// What the HCA at `address` sends.
+    /// Returns the source of packets that the HCA at `address` sends.
     #[must_use]
     pub const fn of_hca(address: Ipv4Addr) -> Self {
         Self {

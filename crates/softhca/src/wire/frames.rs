@@ -1,12 +1,13 @@
-//! The frame carrier: an HCA as a host of its own on an Ethernet.
+//! The frame carrier, which makes an HCA a host of its own on an Ethernet.
 //!
-//! It has an IP address and the MAC address that follows from it ([`mac_of`]), and answers ARP for itself. It finds the MAC
-//! address of a peer by ARP, or in its link-local GID. For a peer with an IPv6 address it asks by ARP for the IPv4 address in it,
-//! so only software HCAs are reached by IPv6. Every peer is a neighbour: routing is not supported. The headers are its own. So
-//! RoCE v1 and v2 are what they say, the ICRC is exact in both directions, and its captures show the packets of the wire.
+//! The HCA has an IP address and the MAC address that follows from it ([`mac_of`]), and the carrier answers ARP for it. The carrier finds
+//! the MAC address of a peer by ARP, or in the peer's link-local GID. For a peer with an IPv6 address it asks by ARP for the IPv4 address
+//! in that, so only software HCAs are reached by IPv6. Every peer is a neighbour: routing is not supported. The carrier writes the headers
+//! itself. So RoCE v1 and v2 have their real headers, the ICRC is exact in both directions, and captures show the packets as they are on
+//! the wire.
 //!
-//! Packets for a peer without a known MAC address wait for its answer, [`HELD_PACKETS`] at most. The carrier drops them when the
-//! peer has not answered [`ATTEMPTS`] requests.
+//! Packets for a peer without a known MAC address wait for its answer, [`HELD_PACKETS`] at most. The carrier drops them when the peer has
+//! not answered [`ATTEMPTS`] requests.
 
 mod neighbours;
 mod socket;
@@ -27,29 +28,29 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Packets that the carrier holds before a flush, and frames that it takes in one call.
+/// Number of packets that the carrier holds before a flush, and of frames that it takes in one call.
 const BATCH: usize = 64;
-/// The largest frame that is received: a jumbo frame, and all that rxe or another softhca sends.
+/// Length of the largest frame that is received: it holds a jumbo frame, and every frame of rxe or another softhca.
 const FRAME_BYTES: usize = 16 << 10;
 
-/// An HCA on an Ethernet.
+/// The carrier of an HCA on an Ethernet.
 #[derive(Debug)]
 pub struct FrameCarrier {
     socket: FrameSocket,
     address: Ipv4Addr,
-    /// Where its IPv6 address is, if it has one.
+    /// The subnet of its IPv6 address, if it has one.
     subnet: Option<Ipv6Subnet>,
     mac: Mac,
     neighbours: Neighbours,
-    /// Whole frames, ready to go, before those in `bytes`.
+    /// Whole frames that are sent before those in `bytes`.
     first: VecDeque<Vec<u8>>,
-    /// Frames of the sink, one after the other, with gaps; `used` bytes of it.
+    /// Frames of the sink, one after the other, with gaps. They take up `used` bytes.
     bytes: Box<[u8]>,
     used: usize,
-    /// The frames in `bytes`, and whether some are sent already.
+    /// The places of the frames in `bytes` that are to be sent. `partly_sent`: some frames in `bytes` have been sent already.
     queued: VecDeque<Range<usize>>,
     partly_sent: bool,
-    /// Payloads that the HCA sent to itself.
+    /// Packets that the HCA sent to itself.
     own: VecDeque<(Source, Vec<u8>)>,
     received: Box<[u8; FRAME_BYTES]>,
     capture: Option<Capture>,
@@ -57,7 +58,7 @@ pub struct FrameCarrier {
 }
 
 impl FrameCarrier {
-    /// The HCA at `address` behind `socket`.
+    /// Returns the carrier of the HCA at `address`, which sends and receives by `socket`.
     pub fn new(socket: FrameSocket, address: Ipv4Addr, capture: Option<Capture>) -> Self {
         Self {
             socket,
@@ -77,13 +78,13 @@ impl FrameCarrier {
         }
     }
 
-    /// This HCA with an address of `subnet`, if one is given, in addition.
+    /// Returns this carrier for an HCA that also has an address of `subnet`, if one is given.
     #[must_use]
     pub fn with_subnet(self, subnet: Option<Ipv6Subnet>) -> Self {
         Self { subnet, ..self }
     }
 
-    /// Returns whether packets to this HCA by that name of it are for it.
+    /// Returns whether this HCA has an address by that kind of name.
     fn has(&self, name: Name) -> bool {
         match name {
             Name::Ip | Name::LinkLocal => true,
@@ -91,13 +92,13 @@ impl FrameCarrier {
         }
     }
 
-    /// Takes one frame from the socket; false if none has arrived.
+    /// Takes one frame from the socket. Returns false if none has arrived.
     fn receive_one(&mut self, packet: &mut Receiver<'_>) -> io::Result<bool> {
         let Some(bytes) = self.socket.receive(&mut self.received[..])? else {
             return Ok(false);
         };
         self.counters.receive_calls += 1;
-        // A frame that does not fit is cut, and its lengths say so.
+        // A frame that does not fit is cut off, and then its lengths do not match.
         let frame = &self.received[..bytes.min(FRAME_BYTES)];
         let is_for_us = frame
             .first_chunk()
@@ -159,7 +160,7 @@ impl FrameCarrier {
         headers(&route, payload)
     }
 
-    /// This HCA as the sender of packets to that address.
+    /// Returns this HCA as the sender of packets to that address.
     fn source(&self, there: &Destination) -> Source {
         Source {
             envelope: there.envelope,
@@ -167,7 +168,7 @@ impl FrameCarrier {
         }
     }
 
-    /// Where a packet goes now, if it can.
+    /// Returns the MAC address to which a packet goes. If it is not known yet, the packet is held or dropped.
     fn resolve(&mut self, there: &Destination, start: usize, bytes: usize) -> Resolved {
         if there.envelope.destination == Name::LinkLocal {
             return Resolved::At(mac_of(there.address));
@@ -189,7 +190,7 @@ impl FrameCarrier {
         }
     }
 
-    /// Sends a frame; false if the socket takes no more for now.
+    /// Sends a frame. Returns false if the socket takes no more for now.
     fn send(&mut self, frame: &Outgoing) -> bool {
         let bytes = match frame {
             Outgoing::First(frame) => frame,
@@ -230,7 +231,7 @@ impl Carrier for FrameCarrier {
                 break;
             }
         }
-        // Answers to ARP, and what waited for one, do not wait for the HCA to send something.
+        // Answers to ARP, and packets that waited for one, must not wait until the HCA sends something.
         self.flush(now_ns);
         Ok(more)
     }
@@ -318,7 +319,7 @@ impl PacketSink for FrameCarrier {
         match self.resolve(&destination, start, bytes) {
             Resolved::At(mac) => {
                 let headers = self.headers(mac, &destination, &self.bytes[start..end]);
-                // Directly in front of the payload, however long they are.
+                // The headers stand directly in front of the payload, whatever their length is.
                 let first = start - headers.len();
                 self.bytes[first..start].copy_from_slice(&headers);
                 self.queued.push_back(first..end);

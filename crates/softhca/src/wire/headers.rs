@@ -1,7 +1,7 @@
 //! The headers of RoCEv2: BTH and the extended transport headers, each with its bytes.
 //!
-//! Source: IBTA volume 1, chapter 9 "Transport Layer" (BTH, RETH, AETH, AtomicETH, AtomicAckETH, ImmDt, IETH). All fields are
-//! big-endian. `emit` writes whole headers, reserved bits as zero; `parse` ignores reserved bits.
+//! Source: IBTA volume 1, chapter 9 "Transport Layer" (BTH, RETH, AETH, AtomicETH, AtomicAckETH, ImmDt, IETH). All fields are big-endian.
+//! `emit` writes whole headers, with reserved bits 0; `parse` ignores reserved bits.
 
 mod atomic;
 
@@ -16,9 +16,9 @@ use crate::partition::PkeyTable;
 /// Base transport header: the first 12 bytes of every packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bth {
-    /// What the packet is.
+    /// The opcode, which says what the packet is.
     pub opcode: BthOpcode,
-    /// Solicited event: the receiver's completion may wake a sleeper.
+    /// True if the receiver's completion may wake software that waits (solicited event).
     pub solicited: bool,
     /// Migration request bit; Linux sets it, softhca does not read it.
     pub migrated: bool,
@@ -28,19 +28,19 @@ pub struct Bth {
     pub pkey: u16,
     /// QP that the packet is for, 24 bits.
     pub dest_qpn: u32,
-    /// The sender wants an acknowledge for this packet.
+    /// True if the sender wants an acknowledge for this packet.
     pub ack_request: bool,
-    /// Number of the packet.
+    /// Sequence number of the packet.
     pub psn: Psn,
 }
 
 impl Bth {
-    /// Size on the wire.
+    /// Length of the header on the wire.
     pub const BYTES: usize = 12;
-    /// The default partition, full member.
+    /// The key of the default partition, full member.
     pub const DEFAULT_PKEY: u16 = PkeyTable::DEFAULT_PKEY;
 
-    /// Reads the header and, apart, the 4-bit transport version, which must be 0.
+    /// Reads the header. Returns it and the 4-bit transport version, which must be 0.
     pub(crate) fn parse(bytes: &[u8; Self::BYTES]) -> (Self, u8) {
         let flags = bytes[1];
         let dest_qpn = u32::from_be_bytes([0, bytes[5], bytes[6], bytes[7]]);
@@ -58,7 +58,7 @@ impl Bth {
         (bth, flags & 0xf)
     }
 
-    /// Returns the partition key of a packet; that of the default partition if it is too short for one.
+    /// Returns the partition key of a packet; the default key if the packet is too short to have one.
     pub(crate) fn pkey_of(packet: &[u8]) -> u16 {
         match packet {
             [_, _, high, low, ..] => u16::from_be_bytes([*high, *low]),
@@ -66,7 +66,7 @@ impl Bth {
         }
     }
 
-    /// Gives a packet that is not sealed another partition key.
+    /// Sets the partition key of a packet that is not sealed yet.
     pub(crate) fn set_pkey(packet: &mut [u8], pkey: u16) {
         if let [_, _, high, low, ..] = packet {
             [*high, *low] = pkey.to_be_bytes();
@@ -108,7 +108,7 @@ pub struct Reth {
 }
 
 impl Reth {
-    /// Size on the wire.
+    /// Length of the header on the wire.
     pub const BYTES: usize = 16;
 
     pub(crate) fn parse(bytes: &[u8; Self::BYTES]) -> Self {
@@ -131,21 +131,21 @@ impl Reth {
 /// Datagram extended transport header: in front of every UD packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deth {
-    /// Queue key; the receiver's must be the same.
+    /// Queue key, which must be that of the receiver.
     pub qkey: u32,
     /// QP that sent the packet, 24 bits.
     pub source_qpn: u32,
-    /// Bit 0 of the first reserved byte: between software HCAs on `InfiniBand` the sender used no GRH (see
+    /// True if the sender used no GRH. This is bit 0 of the first reserved byte, between software HCAs on `InfiniBand` (see
     /// [`crate::link`]).
     pub without_grh: bool,
-    /// Bits 1 to 3 of the same byte, 0 if the carrier keeps envelopes: the headers that the sender asked for.
+    /// The headers that the sender asked for. They are bits 1 to 3 of that reserved byte, 0 if the carrier keeps envelopes.
     pub envelope: Envelope,
-    /// Bits 4 to 6 of the same byte: the LMC of the sender's port, 0 to 7. It says which bits of the LID are not of the GID.
+    /// The LMC of the sender's port, 0 to 7: bits 4 to 6 of that reserved byte. It says which bits of the LID do not come from the GID.
     pub lmc: u8,
 }
 
 impl Deth {
-    /// Size on the wire.
+    /// Length of the header on the wire.
     pub const BYTES: usize = 8;
 
     pub(crate) fn parse(bytes: &[u8; Self::BYTES]) -> Self {
@@ -167,8 +167,8 @@ impl Deth {
     }
 }
 
-/// XRC extended transport header, in front of every XRC request: the SRQ that receives, 24 bits after 8 reserved ones
-/// (annex A14).
+/// XRC extended transport header, in front of every XRC request. It names the SRQ that receives, in 24 bits after 8 reserved bits (annex
+/// A14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XrcEth {
     /// Number of the SRQ.
@@ -176,7 +176,7 @@ pub struct XrcEth {
 }
 
 impl XrcEth {
-    /// Size on the wire.
+    /// Length of the header on the wire.
     pub const BYTES: usize = 4;
 
     pub(crate) fn parse(bytes: &[u8; Self::BYTES]) -> Self {
@@ -193,36 +193,36 @@ impl XrcEth {
 /// The meaning of an AETH's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syndrome {
-    /// All up to the packet's PSN has been carried out. `credits` is 5 bits, 31 = no end-to-end flow control.
+    /// ACK: all packets up to the PSN of this packet have been carried out. `credits` has 5 bits; 31 means no end-to-end flow control.
     Ack {
         /// Encoded credit count.
         credits: u8,
     },
-    /// Receiver not ready: try again after the time that the 5-bit code `timer` stands for.
+    /// RNR NAK: the receiver is not ready. Try again after the time that the 5-bit code `timer` stands for.
     RnrNak {
         /// Encoded delay; [`rnr_delay_ns`] decodes it.
         timer: u8,
     },
-    /// Refused.
+    /// NAK: the request is refused.
     Nak(NakCode),
     /// A syndrome that the standard reserves.
     Reserved(u8),
 }
 
-/// `credits` of a responder that does no end-to-end flow control.
+/// Value of `credits` of a responder that does no end-to-end flow control.
 pub const NO_CREDITS: u8 = 31;
 
 /// ACK extended transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aeth {
-    /// Outcome.
+    /// The outcome of the request.
     pub syndrome: Syndrome,
-    /// Message sequence number: messages completed by the responder, 24 bits.
+    /// Message sequence number: the number of messages that the responder has completed, 24 bits.
     pub msn: u32,
 }
 
 impl Aeth {
-    /// Size on the wire.
+    /// Length of the header on the wire.
     pub const BYTES: usize = 4;
 
     pub(crate) fn parse(bytes: &[u8; Self::BYTES]) -> Self {

@@ -1,13 +1,13 @@
 //! The invariant CRC of RoCE and the flow (addresses and ports) that it covers.
 //!
-//! Source: InfiniBand Architecture "Annex A17: RoCEv2", ICRC; for v1 volume 1, "Invariant CRC", and "Annex A16: RoCE". It is a
-//! CRC-32 over eight 0xff bytes (in the place of an LRH), IP and UDP header (in v1 GRH) and everything after. Fields that routers
-//! change count as all ones. In IPv4 these are TOS, TTL and header checksum; in IPv6 and GRH traffic class, flow label and hop
-//! limit. The UDP checksum and byte 4 of the BTH are all ones, too. It is sent little-endian after the padding.
+//! Source: InfiniBand Architecture "Annex A17: RoCEv2", ICRC; for v1 volume 1, "Invariant CRC", and "Annex A16: RoCE". The ICRC is a CRC-32
+//! over eight 0xff bytes (in the place of an LRH), IP and UDP header (in v1 GRH) and everything after them. Fields that routers change
+//! count as all ones. In IPv4 these are TOS, TTL and header checksum; in IPv6 and GRH traffic class, flow label and hop limit. The UDP
+//! checksum and byte 4 of the BTH are all ones, too. The ICRC is sent little-endian after the padding.
 //!
-//! IPv4's identification and flags are covered too, but a UDP socket neither sets nor sees them. By convention they are what
-//! Linux sends from an unconnected socket with IP_MTU_DISCOVER=DO: identification 0, DF set. Between softhcas that is exact; a
-//! carrier that sees whole frames takes them from the frame.
+//! Identification and flags of IPv4 are covered too, but a UDP socket neither sets nor sees them. By convention they are what Linux sends
+//! from an unconnected socket with IP_MTU_DISCOVER=DO: identification 0, DF set. Between softhcas that is exact. A carrier that sees whole
+//! frames takes them from the frame.
 
 use super::headers::Bth;
 pub use crate::envelope::Addresses;
@@ -16,21 +16,21 @@ use crate::envelope::{Destination, Source, UNFRAGMENTED};
 use crate::link;
 use std::net::Ipv4Addr;
 
-/// Bytes of the ICRC at the end of a packet.
+/// Length of the ICRC at the end of a packet.
 pub const ICRC_BYTES: usize = 4;
 
 /// The UDP port of RoCEv2.
 pub const ROCE_PORT: u16 = 4791;
 
-/// Next header of a GRH: a BTH follows.
+/// Value of the next header in a GRH: a BTH follows.
 pub const IBA_TRANSPORT: u8 = 0x1b;
 
 /// The path of a packet: what the ICRC covers besides the packet itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// IP addresses, source first.
+    /// The addresses, source first.
     pub addresses: Addresses,
-    /// UDP source port; on Ethernet it is the flow label. Without UDP it does not count.
+    /// UDP source port; on Ethernet it distinguishes flows. Without UDP it does not count.
     pub source_port: u16,
     /// UDP destination port, [`ROCE_PORT`]. Without UDP it does not count.
     pub destination_port: u16,
@@ -39,10 +39,10 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// [`Self::fragment_fields`] of what softhca sends: identification 0, DF set.
+    /// [`Self::fragment_fields`] of packets that softhca sends: identification 0, DF set.
     pub const UNFRAGMENTED: [u8; 4] = UNFRAGMENTED;
 
-    /// A flow between two RoCE ports.
+    /// Returns the flow over IPv4 between two RoCE ports.
     pub const fn v4(source: Ipv4Addr, destination: Ipv4Addr) -> Self {
         Self {
             addresses: Addresses::V4(source, destination),
@@ -52,7 +52,7 @@ impl Flow {
         }
     }
 
-    /// What the HCA at `own` sends to `there`.
+    /// Returns the flow of packets that the HCA at `own` sends to `there`.
     pub fn outbound(own: Ipv4Addr, there: &Destination) -> Self {
         let own = link::address_with(own, there.path_bits);
         Self {
@@ -61,7 +61,7 @@ impl Flow {
         }
     }
 
-    /// What has come to the HCA at `own` from `source`.
+    /// Returns the flow of packets that have come to the HCA at `own` from `source`.
     pub fn inbound(source: &Source, own: Ipv4Addr) -> Self {
         let own = link::address_with(own, source.path_bits);
         Self {
@@ -72,11 +72,11 @@ impl Flow {
         }
     }
 
-    /// Returns the ICRC of `covered`: BTH up to the last padding byte (that is, without the ICRC).
+    /// Returns the ICRC of `covered`: the packet from the BTH up to the last padding byte (that is, without the ICRC).
     ///
-    /// The number's little-endian bytes go on the wire.
+    /// The little-endian bytes of this number go on the wire.
     pub fn icrc(&self, covered: &[u8]) -> u32 {
-        // The headers and the BTH in one piece: for IPv4 that is 48 bytes, a good length for the CRC's inner loop.
+        // The headers and the BTH are put in one piece: for IPv4 that is 48 bytes, a good length for the CRC's inner loop.
         let mut prefix = [0xff; 8 + 40 + 8 + Bth::BYTES];
         let used = 8 + self.pseudo_headers(&mut prefix[8..], covered.len());
         let (bth, rest) = covered.split_at(covered.len().min(Bth::BYTES));
@@ -138,7 +138,7 @@ impl Flow {
     }
 }
 
-/// Returns the low 16 bits, big-endian. A longer packet cannot come from a UDP socket; its ICRC just will not match.
+/// Returns the low 16 bits, big-endian. A longer packet cannot come from a UDP socket; its ICRC just does not match.
 fn be16(bytes: usize) -> [u8; 2] {
     let raw = bytes.to_be_bytes();
     [raw[raw.len() - 2], raw[raw.len() - 1]]
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use std::net::Ipv6Addr;
 
-    /// An RDMA WRITE ONLY of "0123456789abcde" to QP 0x11.
+    /// Returns an RDMA WRITE ONLY of "0123456789abcde" to QP 0x11.
     fn write_packet() -> Vec<u8> {
         let mut covered = vec![0x0a, 0x50, 0xff, 0xff, 0, 0, 0, 0x11, 0x80, 0, 0, 0x64];
         covered.extend([
@@ -159,7 +159,7 @@ mod tests {
         covered
     }
 
-    /// Computed by scapy 2.5, `BTH.compute_icrc`.
+    /// The expected ICRC was computed by scapy 2.5, `BTH.compute_icrc`.
     #[test]
     fn a_fixed_packet_over_ipv4_has_the_icrc_that_scapy_gives() {
         let flow = Flow {
@@ -172,7 +172,7 @@ mod tests {
         );
     }
 
-    /// Computed by zlib.crc32 over the pseudo headers written out byte by byte.
+    /// The expected ICRC was computed by zlib.crc32 over the pseudo headers written out byte by byte.
     #[test]
     fn a_fixed_packet_over_ipv6_has_the_icrc_of_the_recipe() {
         let host = |number| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number);
@@ -188,7 +188,7 @@ mod tests {
         );
     }
 
-    /// Computed by zlib.crc32 over eight 0xff bytes, the GRH with its changeable fields all ones, and the packet.
+    /// The expected ICRC was computed by zlib.crc32 over eight 0xff bytes, the GRH with its changeable fields all ones, and the packet.
     #[test]
     fn a_fixed_packet_of_v1_has_the_icrc_of_the_recipe() {
         let host = |last| Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0x0aff, 0xfe00, last);

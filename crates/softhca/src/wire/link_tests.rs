@@ -1,4 +1,4 @@
-//! Requester and responder joined by a link that loses, reorders, duplicates and corrupts packets, in virtual time.
+//! Tests of requester and responder joined by a link that loses, reorders, duplicates and corrupts packets, in virtual time.
 
 mod services;
 
@@ -15,7 +15,7 @@ const MTU: u32 = 256;
 const QPN: u32 = 9;
 const FLOW: Flow = Flow::v4(Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2));
 
-/// What the link does to packets, in percent.
+/// The faults of the link, in percent of packets.
 #[derive(Clone, Copy, Debug, Default)]
 struct Faults {
     lost: u32,
@@ -41,7 +41,7 @@ struct Link {
     now_ns: u64,
     random: fastrand::Rng,
     faults: Faults,
-    /// Arrival time, tie-breaker, to the responder's side, datagram.
+    /// Packets on their way: arrival time, tie-breaker, whether it goes to the responder's side, datagram.
     flying: Vec<(u64, u64, bool, Vec<u8>)>,
     count: u64,
     requester: Requester<TestWqe>,
@@ -56,7 +56,7 @@ impl Link {
         Self::between((Service::Rc, Service::Rc), seed, faults, first_psn, memory)
     }
 
-    /// A link between a requester and a responder of these services.
+    /// Returns a link between a requester and a responder of these services.
     fn between(
         (near, far): (Service, Service),
         seed: u64,
@@ -128,7 +128,7 @@ impl Link {
         }
     }
 
-    /// Lets both sides send all that they may.
+    /// Lets both sides send all that they may send.
     fn transmit(&mut self) {
         let mut out = vec![0; MTU as usize + MAX_OVERHEAD_BYTES];
         while let Some((wqe, operation)) = self.pending.pop() {
@@ -154,7 +154,7 @@ impl Link {
         if !icrc_matches(datagram, &FLOW) {
             return;
         }
-        // The ICRC does not cover the congestion bits, so what passes it parses.
+        // The ICRC does not cover the congestion bits, so every packet whose ICRC is right can be parsed.
         let packet = Packet::parse(datagram).unwrap();
         if to_responder {
             self.responder.on_request(QPN, &packet, &mut self.far);
@@ -167,7 +167,7 @@ impl Link {
         }
     }
 
-    /// Runs until everything is complete.
+    /// Runs until all operations are complete.
     fn run(&mut self, operations: Vec<(TestWqe, Operation)>) {
         self.pending = operations;
         self.pending.reverse();
@@ -196,7 +196,7 @@ impl Link {
     }
 }
 
-/// Random operations and what they must lead to, executed one after the other.
+/// Random operations, and the results that they must have, as if executed one after the other.
 struct Model {
     operations: Vec<(TestWqe, Operation)>,
     memory: Vec<u8>,
@@ -207,7 +207,7 @@ struct Model {
     receives: Vec<u32>,
 }
 
-/// Bytes 0..64 hold counters, 64..4096 constants that are read, the rest is written.
+/// End of the counters in memory, which begin at 0. Constants that are read follow up to `WRITABLE`, and the rest is written.
 const READABLE: usize = 64;
 const WRITABLE: usize = 4096;
 const MEMORY: usize = 16 * 1024;
@@ -443,7 +443,7 @@ fn a_missing_receive_ends_in_rnr_retry_exceeded() {
 
 #[test]
 fn a_duplicate_of_the_past_does_no_harm() {
-    // Everything that ever flew towards the responder comes again at the end.
+    // Every packet that ever flew towards the responder arrives again at the end.
     let (initial, model) = model(77, 40);
     let mut link = Link::new(77, CLEAN, 0xff_fff0, initial);
     link.far.receives = model.receives.iter().copied().collect();

@@ -1,8 +1,8 @@
-//! A network in memory: HCAs joined by queues, for tests that must run the same every time.
+//! A network in memory: HCAs joined by queues, for tests whose runs must all be alike.
 //!
-//! A packet arrives `latency_ns` after the flush that sent it, by the clock that the caller gives. Packets of one sender arrive
-//! in the order in which they were sent, those of several in the order of their flushes. Nothing is lost, except packets to an
-//! address that no HCA has.
+//! A packet arrives `latency_ns` after the flush that sent it, by the clock that the caller gives. Packets of one sender arrive in the
+//! order in which they were sent, packets of several senders in the order of their flushes. No packet is lost, except packets to an address
+//! that no HCA has.
 
 use super::carrier::{Carrier, CarrierCounters, MAX_PACKET_BYTES, PacketSink, Receiver};
 use super::icrc::ROCE_PORT;
@@ -14,38 +14,38 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Packets that a carrier holds before a flush, and hands over in one call.
+/// Number of packets that a carrier holds before a flush, and that it hands over in one call.
 const BATCH: usize = 64;
 
 /// A network. Clones are the same network.
 #[derive(Clone, Debug, Default)]
 pub struct Network {
     latency_ns: u64,
-    /// By the first address of each HCA.
+    /// The HCAs by their first addresses.
     places: Arc<Mutex<BTreeMap<Ipv4Addr, Place>>>,
 }
 
 /// An HCA on the network.
 #[derive(Debug)]
 struct Place {
-    /// It has 2^`lmc` addresses.
+    /// The HCA has 2^`lmc` addresses.
     lmc: u8,
     arrivals: VecDeque<Flying>,
 }
 
-/// A packet under way.
+/// A packet on its way.
 #[derive(Debug)]
 struct Flying {
     arrives_ns: u64,
     source: Ipv4Addr,
     envelope: Envelope,
-    /// To which address of its receiver.
+    /// The path bits of the receiver's address to which the packet goes.
     path_bits: u8,
     bytes: Vec<u8>,
 }
 
 impl Network {
-    /// A network on which a packet takes this long.
+    /// Returns a network on which a packet takes this long.
     #[must_use]
     pub fn with_latency(latency_ns: u64) -> Self {
         Self {
@@ -54,13 +54,14 @@ impl Network {
         }
     }
 
-    /// Connects an HCA that has `address`; `None` if the address is taken.
+    /// Connects an HCA that has `address`. Returns `None` if the address is taken.
     #[must_use]
     pub fn plug(&self, address: Ipv4Addr) -> Option<MemoryCarrier> {
         self.plug_range(address, 0)
     }
 
-    /// As `plug`, for an HCA that has 2^`lmc` addresses from `address` on, which ends with `lmc` zero bits; `None` if one is taken.
+    /// Connects an HCA that has 2^`lmc` addresses from `address` on, which ends with `lmc` zero bits. Returns `None` if an address is
+    /// taken.
     #[must_use]
     pub fn plug_range(&self, address: Ipv4Addr, lmc: u8) -> Option<MemoryCarrier> {
         let mut places = self.lock();
@@ -82,7 +83,7 @@ impl Network {
         })
     }
 
-    /// Packets under way to any HCA.
+    /// Returns the number of packets on their way to any HCA.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         let places = self.lock();
@@ -94,7 +95,7 @@ impl Network {
     }
 }
 
-/// Returns the HCA that has `address`, and its first one.
+/// Returns the HCA that has `address`, with its first address.
 fn owner(
     places: &mut BTreeMap<Ipv4Addr, Place>,
     address: Ipv4Addr,
@@ -103,13 +104,13 @@ fn owner(
     (link::first_address(address, place.lmc) == *first).then_some((*first, place))
 }
 
-/// The place of one HCA on a [`Network`]. Dropping it gives the address back.
+/// The place of one HCA on a [`Network`]. Dropping it frees the address.
 #[derive(Debug)]
 pub struct MemoryCarrier {
     network: Network,
     address: Ipv4Addr,
     slot: Box<[u8; MAX_PACKET_BYTES]>,
-    /// Put into the sink, not flushed.
+    /// Packets that were put into the sink and not flushed.
     leaving: Vec<(Destination, Vec<u8>)>,
     counters: CarrierCounters,
 }
@@ -126,7 +127,7 @@ impl MemoryCarrier {
 impl Carrier for MemoryCarrier {
     fn receive(&mut self, now_ns: u64, packet: &mut Receiver<'_>) -> io::Result<bool> {
         for _ in 0..BATCH {
-            // The lock is not held while the packet is handled: that may send.
+            // The lock is not held while the packet is handled, since the handler may send.
             let Some(next) = self.next_arrival(now_ns) else {
                 return Ok(false);
             };

@@ -1,7 +1,7 @@
 //! RoCE: the packet codec, the reliable transport and its carriers.
 //!
-//! An RC write between processes goes by [`requester`], [`udp`] and [`responder`] alone. Other programs send datagrams ([`datagram`]);
-//! Linux's Soft-RoCE in a virtual machine is reached by Ethernet frames ([`frames`]).
+//! An RC write between processes uses [`requester`], [`udp`] and [`responder`] alone. Other programs send datagrams ([`datagram`]). Linux's
+//! Soft-RoCE in a virtual machine is reached by Ethernet frames ([`frames`]).
 //!
 //! # Rooms
 //!

@@ -1,4 +1,4 @@
-//! Maps keyed by small numbers that this side chose (QPNs, peers' addresses): no need for a hash that resists attackers.
+//! Maps keyed by small numbers that this side chose (QPNs, peers' addresses). They need no hash that resists attackers.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A map keyed by a `u32`.
 pub(crate) type NumberMap<V> = HashMap<u32, V, BuildHasherDefault<NumberHasher>>;
 
-/// Multiplies by an odd constant, so that both ends of the result depend on the whole key.
+/// A hasher that multiplies by an odd constant, so that both ends of the result depend on the whole key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NumberHasher(u64);
 

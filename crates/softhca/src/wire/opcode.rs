@@ -1,35 +1,35 @@
-//! BTH opcodes: four services, one list of operations, and those of our own.
+//! BTH opcodes: four services with one list of operations, and the opcodes of softhca's own.
 //!
 //! An opcode byte is `service[7:5] | operation[4:0]` (IBTA volume 1, "Base Transport Header", OpCode field; annex A14 for XRC). The
-//! constants here are those of RC. [`BthOpcode::of_service`] gives the same operation of another service, if that service has it.
-//! UC has writes and SENDs, UD only SENDs in one packet, XRC all of RC.
+//! constants here are those of RC. [`BthOpcode::of_service`] gives the opcode of an operation in another service, if that service has the
+//! operation. UC has WRITEs and SENDs, UD only SENDs in one packet, XRC all operations of RC.
 //!
-//! Services 6 and 7 (0xc0 to 0xff) are set aside for manufacturers. The masked atomics of mlx5 have no standard wire form. So
-//! softhcas use 0xc0 and 0xc1 (RC) and 0xe0 and 0xe1 (XRC) among themselves, with the header [`super::headers::MaskedAtomicEth`].
-//! No other device understands them.
+//! Services 6 and 7 (0xc0 to 0xff) are set aside for manufacturers. The masked atomics of mlx5 have no standard wire form. So softhcas use
+//! 0xc0 and 0xc1 (RC) and 0xe0 and 0xe1 (XRC) among themselves, with the header [`super::headers::MaskedAtomicEth`]. No other device
+//! understands these opcodes.
 
 use crate::transport::Service;
 use std::fmt;
 
-/// The opcode byte of a BTH, as received: any value.
+/// The opcode byte of a BTH, as received. It may have any value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BthOpcode(pub u8);
 
-/// Where a packet stands in its message.
+/// The position of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Position {
-    /// First of several.
+    /// The packet is the first of several.
     First,
-    /// Neither first nor last.
+    /// The packet is neither first nor last.
     Middle,
-    /// Last of several.
+    /// The packet is the last of several.
     Last,
-    /// The whole message.
+    /// The packet is the whole message.
     Only,
 }
 
 impl Position {
-    /// The place of packet `index` of `count`.
+    /// Returns the position of packet `index` of `count`.
     pub const fn of(index: u32, count: u32) -> Self {
         match (index == 0, index + 1 >= count) {
             (true, true) => Self::Only,
@@ -39,12 +39,12 @@ impl Position {
         }
     }
 
-    /// A message starts with this packet.
+    /// Returns whether a message starts with this packet.
     pub const fn starts(self) -> bool {
         matches!(self, Self::First | Self::Only)
     }
 
-    /// A message ends with this packet.
+    /// Returns whether a message ends with this packet.
     pub const fn ends(self) -> bool {
         matches!(self, Self::Last | Self::Only)
     }
@@ -58,7 +58,7 @@ macro_rules! opcodes {
             /// Every opcode of RC that this crate sends or understands.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The name of an RC opcode, or `None` for one that this crate does not know.
+            /// Returns the name of an RC opcode, or `None` if this crate does not know the opcode.
             const fn rc_name(self) -> Option<&'static str> {
                 match self.0 {
                     $($value => Some(stringify!($name)),)*
@@ -108,25 +108,25 @@ opcodes! {
     ACKNOWLEDGE = 0x11,
     /// Response to an atomic: AETH and the original value.
     ATOMIC_ACKNOWLEDGE = 0x12,
-    /// 64-bit compare and swap.
+    /// Request for a 64-bit compare and swap.
     COMPARE_SWAP = 0x13,
-    /// 64-bit fetch and add.
+    /// Request for a 64-bit fetch and add.
     FETCH_ADD = 0x14,
     /// Last packet of a SEND that invalidates a key.
     SEND_LAST_INVALIDATE = 0x16,
     /// A SEND in one packet that invalidates a key.
     SEND_ONLY_INVALIDATE = 0x17,
-    /// Masked compare and swap of 4 or 8 bytes, between softhcas only.
+    /// Request for a masked compare and swap of 4 or 8 bytes, between softhcas only.
     MASKED_COMPARE_SWAP = 0xc0,
-    /// Masked fetch and add of 4 or 8 bytes, between softhcas only.
+    /// Request for a masked fetch and add of 4 or 8 bytes, between softhcas only.
     MASKED_FETCH_ADD = 0xc1,
 }
 
 impl BthOpcode {
-    /// Congestion notification of RoCEv2 (annex A17): BTH and 16 reserved bytes. Understood and ignored.
+    /// Congestion notification of RoCEv2 (annex A17): BTH and 16 reserved bytes. This crate recognizes and ignores it.
     pub const CONGESTION: Self = Self(0x81);
 
-    /// Returns the service whose opcode this is, and the RC opcode of the same operation; `None` if no service of this crate has it.
+    /// Returns the service of this opcode, and the RC opcode of its operation; `None` if no service of this crate has the opcode.
     pub const fn split(self) -> Option<(WireService, Self)> {
         let (service, rc) = match self.0 >> 5 {
             0 => (WireService::Rc, self),
@@ -144,7 +144,7 @@ impl BthOpcode {
         }
     }
 
-    /// This RC opcode's operation in `service`; meaningless if [`WireService::knows`] says no.
+    /// Returns the opcode of this RC opcode's operation in `service`. It has no meaning if [`WireService::knows`] returns false.
     pub const fn of_service(self, service: WireService) -> Self {
         Self(
             self.0
@@ -158,13 +158,13 @@ impl BthOpcode {
         )
     }
 
-    /// Sent by a responder: it answers and never asks.
+    /// Returns whether a responder sends this opcode. Responses answer and never ask.
     pub const fn is_response(self) -> bool {
         matches!(self.0, 0x0d..=0x12 | 0xad..=0xb2)
     }
 }
 
-/// The services that packets tell apart.
+/// The services that the opcodes of packets distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WireService {
     /// Reliable connection.
@@ -173,15 +173,15 @@ pub enum WireService {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// Extended reliable connection, both directions.
+    /// Extended reliable connection, in both directions.
     Xrc,
 }
 
 impl WireService {
-    /// All of them.
+    /// All services.
     pub const ALL: [Self; 4] = [Self::Rc, Self::Uc, Self::Ud, Self::Xrc];
 
-    /// The service has the operation of this RC opcode.
+    /// Returns whether the service has the operation of this RC opcode.
     pub const fn knows(self, rc: BthOpcode) -> bool {
         match self {
             Self::Rc | Self::Xrc => rc.rc_name().is_some(),

@@ -1,8 +1,8 @@
-//! A RoCE packet: parsed from, and written to, the bytes after the network headers (in v2 the payload of a UDP datagram).
+//! A RoCE packet, parsed from and written to the bytes after the network headers (in v2 the payload of a UDP datagram).
 //!
-//! `BTH | extended headers | payload | pad | ICRC`. Parsing is total: any bytes give a packet or a [`PacketError`], never a
-//! panic. It checks form only; whether a packet makes sense is for the requester and the responder to say, and whether it is
-//! intact for [`icrc_matches`].
+//! `BTH | extended headers | payload | pad | ICRC`. Any bytes can be parsed: they give a packet or a [`PacketError`], never a panic.
+//! Parsing checks form only. The requester and the responder decide whether a packet makes sense, and [`icrc_matches`] whether it is
+//! intact.
 
 mod body;
 
@@ -13,38 +13,38 @@ use super::icrc::{Flow, ICRC_BYTES};
 use super::opcode::{BthOpcode, WireService};
 use super::psn::Psn;
 
-/// The longest run of headers: a masked atomic of XRC.
+/// Length of the longest run of headers: that of a masked atomic of XRC.
 pub const MAX_HEAD_BYTES: usize = Bth::BYTES + XrcEth::BYTES + MaskedAtomicEth::BYTES;
-/// What a packet needs besides its payload, at most: headers, padding, ICRC.
+/// Most bytes that a packet needs besides its payload: headers, padding, ICRC.
 pub const MAX_OVERHEAD_BYTES: usize = MAX_HEAD_BYTES + 3 + ICRC_BYTES;
 
 /// A packet in its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Its destination, its number and its flags.
+    /// The destination, the number and the flags of the packet.
     pub head: Head,
-    /// What it says.
+    /// The kind of the packet, with its extended headers.
     pub body: Body,
-    /// Message bytes, without padding. Empty unless the body is a SEND, a WRITE or a READ response.
+    /// The bytes of the message, without padding. Empty unless the body is a SEND, a WRITE or a READ response.
     pub payload: &'a [u8],
 }
 
-/// What a BTH says besides the kind of packet.
+/// The fields of a BTH besides the kind of packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// QP that the packet is for, 24 bits.
+    /// QP to which the packet goes, 24 bits.
     pub dest_qpn: u32,
-    /// Number of the packet.
+    /// Sequence number of the packet.
     pub psn: Psn,
-    /// The sender wants an acknowledge.
+    /// True if the sender wants an acknowledge.
     pub ack_request: bool,
-    /// Solicited event.
+    /// True if the receiver's completion may wake software that waits (solicited event).
     pub solicited: bool,
     /// The service, with the header that it puts in front of all others.
     pub transport: Transport,
 }
 
-/// The service of a packet, and what each of its packets says for that reason.
+/// The service of a packet, with the header that the service puts into each packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Reliable connection.
@@ -71,42 +71,42 @@ impl Transport {
     }
 }
 
-/// Why bytes are not a packet that a QP understands.
+/// The reason why bytes are not a packet that a QP can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
-    /// Shorter than its headers and ICRC.
+    /// The datagram is shorter than its headers and ICRC.
     #[error("{bytes} bytes, but {opcode:?} needs at least {needed}")]
     Short {
         /// The opcode in the first byte, 0 if the packet is empty.
         opcode: BthOpcode,
-        /// Length found.
+        /// The length of the datagram.
         bytes: usize,
-        /// Shortest possible length.
+        /// The shortest possible length.
         needed: usize,
     },
-    /// Transport version other than 0.
+    /// The transport version is not 0.
     #[error("transport version {0}, not 0")]
     Version(u8),
-    /// An unknown service or an operation that the service does not have.
+    /// The service is unknown, or it does not have the operation.
     #[error("{0:?} is no operation of RC, UC, UD or XRC")]
     Opcode(BthOpcode),
-    /// More padding than payload.
+    /// There is more padding than payload.
     #[error("{pad} bytes of padding in {payload} bytes of payload")]
     Pad {
-        /// The BTH's pad count.
+        /// The pad count of the BTH.
         pad: u8,
-        /// Bytes between headers and ICRC.
+        /// The number of bytes between headers and ICRC.
         payload: usize,
     },
-    /// Bytes after the headers of a packet that has no payload.
+    /// There are bytes after the headers of a packet that has no payload.
     #[error("{bytes} bytes behind the headers of {opcode:?}")]
     Surplus {
-        /// What the packet is.
+        /// The opcode of the packet.
         opcode: BthOpcode,
-        /// Bytes found.
+        /// The number of these bytes.
         bytes: usize,
     },
-    /// A masked atomic on an operand that is neither 4 nor 8 bytes.
+    /// A masked atomic has an operand of neither 4 nor 8 bytes.
     #[error("masked atomic on {0} bytes, not 4 or 8")]
     Operand(u8),
 }
@@ -158,7 +158,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Takes headers off the front; always leaves room for the ICRC.
+/// A reader that takes headers off the front of a datagram. It always leaves room for the ICRC.
 struct Reader<'a> {
     opcode: BthOpcode,
     whole: &'a [u8],
@@ -285,8 +285,8 @@ impl Packet<'_> {
     }
 }
 
-/// Writes the headers of a packet with `payload_bytes` of payload to the front of `out`; returns their length. The payload
-/// belongs directly after them; then [`seal`].
+/// Writes the headers of a packet with `payload_bytes` of payload to the front of `out`. Returns their length. The caller puts the payload
+/// directly after them, and then calls [`seal`].
 ///
 /// # Panics
 /// If `out` is shorter than [`MAX_HEAD_BYTES`].
@@ -317,12 +317,12 @@ pub fn write_headers(head: &Head, body: &Body, payload_bytes: usize, out: &mut [
     at + body.emit(&mut out[at..])
 }
 
-/// Pads and appends the ICRC to a packet whose headers and payload fill `out[..used]`; returns the datagram's length.
+/// Pads a packet whose headers and payload fill `out[..used]`, and appends the ICRC. Returns the length of the datagram.
 ///
 /// # Panics
 /// If `out` has less than 7 bytes after `used`.
 pub fn seal(out: &mut [u8], used: usize, flow: &Flow) -> usize {
-    // All headers are multiples of 4, so the whole needs the same padding as the payload.
+    // All headers have lengths that are multiples of 4, so the whole needs the same padding as the payload.
     let padded = used + usize::from(pad_of(used));
     out[used..padded].fill(0);
     let icrc = flow.icrc(&out[..padded]);
@@ -330,7 +330,7 @@ pub fn seal(out: &mut [u8], used: usize, flow: &Flow) -> usize {
     padded + ICRC_BYTES
 }
 
-/// The last 4 bytes of a datagram are the ICRC of the rest, for a packet that came by `flow`.
+/// Returns whether the last 4 bytes of a datagram are the ICRC of the rest, for a packet that came by `flow`.
 pub fn icrc_matches(datagram: &[u8], flow: &Flow) -> bool {
     datagram
         .split_last_chunk::<ICRC_BYTES>()

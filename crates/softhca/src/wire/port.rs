@@ -1,8 +1,8 @@
 //! The port of one HCA: its wire and the carrier of its packets.
 //!
-//! The engine calls [`Port::poll`] whenever the descriptor is ready, the deadline has come, or a QP got something to do. A call
-//! does a bounded piece of work: it receives, then looks at the clock, then sends. In this order it never takes a packet for
-//! missing that has arrived.
+//! The engine calls [`Port::poll`] whenever the descriptor is ready, the deadline has come, or a QP got something to do. A call does a
+//! bounded piece of work: it receives, then looks at the clock, then sends. In this order it never treats a packet as missing that has
+//! arrived.
 
 use super::carrier::Carrier;
 use super::endpoint::{Endpoint, LidCounters, WireCounters};
@@ -15,10 +15,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::BorrowedFd;
 
-/// Rounds that one poll sends, at most.
+/// Most rounds of sending in one poll.
 const ROUNDS: usize = 4;
 
-/// How often the carrier is emptied while no QP is connected and its packets have no receiver.
+/// The interval at which the carrier is emptied while no QP is connected, so that its packets have no receiver.
 const UNUSED_INTERVAL_NS: u64 = 1_000_000;
 
 /// The wire of one HCA.
@@ -26,28 +26,28 @@ const UNUSED_INTERVAL_NS: u64 = 1_000_000;
 pub struct Port<W> {
     endpoint: Endpoint<W>,
     carrier: Box<dyn Carrier>,
-    /// What goes wrong between the two; the usual case is nothing.
+    /// The faults between endpoint and carrier; usually there are none.
     faults: Option<Box<FaultLayer>>,
-    /// When the carrier was last looked at.
+    /// The time at which packets were last received from the carrier.
     received_ns: u64,
 }
 
-/// What a poll did.
+/// The work that a poll did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Packets were received or sent: more may follow soon.
+    /// True if packets were received or sent. More may follow soon.
     pub busy: bool,
-    /// The call ended before the work did: poll again at once.
+    /// True if the call ended before the work did, so that it must be repeated at once.
     pub unfinished: bool,
 }
 
 impl<W> Port<W> {
-    /// The wire of the HCA at `address`.
+    /// Returns the port of the HCA at `address`.
     pub fn new(address: Ipv4Addr, carrier: Box<dyn Carrier>) -> Self {
         Self::with_lmc(address, 0, carrier)
     }
 
-    /// The wire of the HCA that has 2^`lmc` addresses from `address` on.
+    /// Returns the port of the HCA that has 2^`lmc` addresses from `address` on.
     pub fn with_lmc(address: Ipv4Addr, lmc: u8, carrier: Box<dyn Carrier>) -> Self {
         let mut endpoint = Endpoint::with_lmc(address, lmc);
         if let Some(bytes) = carrier.buffer_bytes() {
@@ -62,7 +62,7 @@ impl<W> Port<W> {
         }
     }
 
-    /// Takes over a socket that is bound to the HCA's IPv4 address and port 4791.
+    /// Returns a port over a socket that is bound to the HCA's IPv4 address and port 4791.
     ///
     /// # Errors
     /// The socket is not bound to an IPv4 address, or the kernel refuses an option.
@@ -76,28 +76,28 @@ impl<W> Port<W> {
         Ok(Self::new(address, Box::new(UdpCarrier::new(socket)?)))
     }
 
-    /// QPs and operations.
+    /// Returns the endpoint, which has the QPs and their operations.
     pub fn endpoint(&mut self) -> &mut Endpoint<W> {
         &mut self.endpoint
     }
 
-    /// Returns the faults between endpoint and carrier; from now on a layer makes them.
+    /// Returns the fault layer between endpoint and carrier. If there is none yet, it is added.
     pub fn faults(&mut self) -> &mut FaultLayer {
         self.faults
             .get_or_insert_with(|| Box::new(FaultLayer::new(0, &[], 0)))
     }
 
-    /// As `faults`, if it was ever asked for.
+    /// Returns the fault layer, if [`Self::faults`] has ever been called.
     pub fn faults_if_any(&self) -> Option<&FaultLayer> {
         self.faults.as_deref()
     }
 
-    /// Packets by the path bits of the own address.
+    /// Returns the counters of packets by the path bits of the own address.
     pub fn lids(&self) -> &[LidCounters] {
         self.endpoint.lids()
     }
 
-    /// Returns what has been seen so far.
+    /// Returns the counters of the port.
     pub fn counters(&self) -> WireCounters {
         let carrier = self.carrier.counters();
         WireCounters {
@@ -131,7 +131,7 @@ impl<W> Port<W> {
             let left = self.transmit(now_ns, device);
             activity.busy |= self.carrier.is_blocked();
             if !self.carrier.flush(now_ns) {
-                return Ok(activity); // The carrier says when it takes more.
+                return Ok(activity); // the carrier says when it takes more
             }
             if !left {
                 return Ok(activity);
@@ -141,7 +141,7 @@ impl<W> Port<W> {
         Ok(activity)
     }
 
-    /// Receives a batch, so that answers do not wait for all arrived packets; true if more may have arrived.
+    /// Receives a batch, so that answers do not wait for all arrived packets. Returns true if more may have arrived.
     fn receive<D: Device<Wqe = W>>(
         &mut self,
         now_ns: u64,
@@ -168,7 +168,7 @@ impl<W> Port<W> {
         }
     }
 
-    /// Hands packets to the carrier; true if some are left for want of room.
+    /// Hands packets to the carrier. Returns true if some are left for want of room.
     fn transmit<D: Device<Wqe = W>>(&mut self, now_ns: u64, device: &mut D) -> bool {
         let inner = self.carrier.sink();
         match &mut self.faults {
@@ -185,11 +185,11 @@ impl<W> Port<W> {
         }
     }
 
-    /// Returns the next call that time asks for, in CLOCK_MONOTONIC nanoseconds.
+    /// Returns when time asks for the next call, in CLOCK_MONOTONIC nanoseconds.
     pub fn deadline_ns(&self) -> Option<u64> {
         let late = self.faults.as_ref().and_then(|layer| layer.deadline_ns());
         let arrival_ns = self.carrier.deadline_ns().map(|at_ns| {
-            // Packets without a receiver wait, as in `poll`.
+            // While no QP is connected, packets wait as in `poll`.
             if self.endpoint.is_unused() {
                 at_ns.max(self.received_ns.saturating_add(UNUSED_INTERVAL_NS))
             } else {
@@ -200,12 +200,12 @@ impl<W> Port<W> {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Something waits to be sent: a poll now would not be idle.
+    /// Returns whether a poll now would have something to send.
     pub fn has_work(&self) -> bool {
         self.endpoint.has_work() && !self.carrier.is_blocked()
     }
 
-    /// The descriptors to wait for, with their events: `POLLIN`, and `POLLOUT` on the one that packets wait for.
+    /// Returns the descriptors to wait for, with their events: `POLLIN`, and also `POLLOUT` for the socket of packets that wait.
     pub fn poll_events(&self) -> impl Iterator<Item = (BorrowedFd<'_>, i16)> {
         let waiting = if self.carrier.is_blocked() {
             libc::POLLOUT

@@ -1,13 +1,13 @@
 //! Packet sequence numbers: 24 bits, compared modulo 2^24.
 
-/// One past the largest packet sequence number.
+/// The number of packet sequence numbers, one more than the largest.
 pub const PSN_MODULUS: u32 = 1 << 24;
 const MASK: u32 = PSN_MODULUS - 1;
 
 /// A packet sequence number (PSN): 24 bits, wraps.
 ///
-/// Two PSNs can be ordered only relative to a window: everything less than 2^23 ahead is "after", the rest is "before".
-/// That is why this type has no `Ord`.
+/// Two PSNs can be ordered only relative to a window: a PSN that is less than 2^23 ahead is "after", all others are "before". That is why
+/// this type has no `Ord`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Psn(u32);
 
@@ -17,17 +17,17 @@ impl Psn {
         Self(value & MASK)
     }
 
-    /// Returns the number itself, below 2^24.
+    /// Returns the number itself, which is below 2^24.
     pub const fn value(self) -> u32 {
         self.0
     }
 
-    /// The PSN `packets` further on.
+    /// Returns the PSN that is `packets` further on.
     pub const fn add(self, packets: u32) -> Self {
         Self::new(self.0.wrapping_add(packets))
     }
 
-    /// The PSN `packets` further back.
+    /// Returns the PSN that is `packets` further back.
     pub const fn sub(self, packets: u32) -> Self {
         Self::new(self.0.wrapping_sub(packets))
     }
@@ -37,7 +37,7 @@ impl Psn {
         self.0.wrapping_sub(base.0) & MASK
     }
 
-    /// `self` comes before `other` in the half of the number circle that ends at `other`.
+    /// Returns whether `self` comes before `other`: it lies in the half of the number circle that ends at `other`.
     pub const fn is_before(self, other: Self) -> bool {
         self.distance_from(other) >= PSN_MODULUS / 2
     }

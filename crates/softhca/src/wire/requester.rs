@@ -1,19 +1,19 @@
-//! The requester of a connected QP: turns operations into packets, and acknowledges into completions.
+//! The requester of a connected QP, which makes packets of operations, and completions of acknowledges.
 //!
 //! A peer of UC does not acknowledge: a packet counts as acknowledged once it is sent. The rest of this text is about RC and XRC.
 //!
-//! No I/O and no clock of its own: time, memory and buffers come as arguments. Packets are numbered by a 64-bit `sequence`
-//! that never wraps; the PSN on the wire is its low 24 bits plus the first PSN.
+//! The requester does no I/O and has no clock of its own: time, memory and buffers come as arguments. Packets are numbered by a 64-bit
+//! `sequence` that never wraps. The PSN on the wire is the first PSN plus the low 24 bits of that.
 //!
 //! ```text
 //!   completed | in flight ............ | not in flight again | never sent ... |
 //!             unacked                  next                  sent             assigned
 //! ```
 //!
-//! `next` runs ahead of `unacked` by at most the window. A loss (NAK, a response out of order, a timeout) moves `next` back to
-//! `unacked`: go-back-N. After a timeout one packet goes out and the rest waits for the answer to it. A READ is cut into requests
-//! of [`READ_CHUNK`] packets, at fixed places of the message. So the responses too keep to the window and a request sent again
-//! never reaches beyond the one before it.
+//! `next` runs ahead of `unacked` by at most the window. A loss (NAK, a response out of order, a timeout) moves `next` back to `unacked`:
+//! go-back-N. After a timeout one packet is sent, and the rest waits for the answer to it. A READ is cut into requests of [`READ_CHUNK`]
+//! packets, at fixed places of the message. So the responses too keep to the window, and a request that is sent again never reaches beyond
+//! the one before it.
 
 mod responses;
 
@@ -24,78 +24,79 @@ use super::timer::{Expiry, RetransmissionTimer};
 use crate::transport::{Device, Failure, Operation, OperationKind, SendWith, Service, Target};
 use std::collections::VecDeque;
 
-/// Operations that a requester holds at once; the engine keeps the others in its ring.
+/// Number of operations that a requester holds at once. The engine keeps further ones in its ring.
 pub const MAX_OPERATIONS: usize = 32;
-/// Response packets that one READ request asks for, at most.
+/// Most response packets that one READ request asks for.
 pub const READ_CHUNK: u64 = 8;
 
-/// How a QP sends; from the path attributes of RTR2RTS.
+/// The attributes by which a QP sends, from the path attributes of RTR2RTS.
 #[derive(Clone, Copy, Debug)]
 pub struct RequesterConfig {
-    /// Transport service.
+    /// Transport service of the QP.
     pub service: Service,
-    /// The peer's QP number.
+    /// Number of the peer's QP.
     pub remote_qpn: u32,
     /// PSN of the first packet.
     pub first_psn: Psn,
     /// Path MTU: payload bytes per packet, 256 to 4096.
     pub mtu: u32,
-    /// Rounds of silence that are borne after the first, 0 to 7.
+    /// The number of further rounds of silence that are tolerated after the first, 0 to 7.
     pub retry_count: u8,
-    /// RNR NAKs in a row that are borne, 0 to 6; 7 is any number.
+    /// The number of RNR NAKs in a row that are tolerated, 0 to 6; 7 means without limit.
     pub rnr_retry: u8,
     /// 5-bit code of the ack timeout; see [`super::timer`].
     pub ack_timeout: u8,
-    /// READ requests and atomics in flight at once, at least 1.
+    /// Most READ requests and atomics in flight at once, at least 1.
     pub max_read_atomic: u32,
-    /// Packets in flight at once, at least 1.
+    /// Most packets in flight at once, at least 1.
     pub window: u32,
 }
 
 /// An operation that is over.
 #[derive(Debug)]
 pub struct Completion<W> {
-    /// What came with the operation.
+    /// The WQE of the operation.
     pub wqe: W,
-    /// How it ended.
+    /// The outcome of the operation.
     pub outcome: Result<(), Failure>,
 }
 
-/// What a packet or a timeout shows about the path.
+/// The news from a packet or a timeout about the path to the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Feedback {
-    /// Packets newly acknowledged.
+    /// Number of packets newly acknowledged.
     pub acked: u32,
-    /// Packets were lost, or are late.
+    /// True if packets were lost, or are late.
     pub lost: bool,
 }
 
-/// The sending half of an RC QP.
+/// The sending half of a connected QP.
 #[derive(Debug)]
 pub struct Requester<W> {
     config: RequesterConfig,
-    /// Operations that have not completed, oldest first; `unacked` lies in the first.
+    /// Operations that have not completed, the oldest first. `unacked` lies in the first of them.
     messages: VecDeque<Message<W>>,
     completions: VecDeque<Completion<W>>,
     unacked: u64,
     next: u64,
     sent: u64,
     assigned: u64,
-    /// Index in `messages` of the one that holds `next`; their number if none does.
+    /// Index in `messages` of the operation that holds `next`; if none does, the length of `messages`.
     cursor: usize,
     /// Ends of the READ requests and atomics in flight.
     awaited: VecDeque<u64>,
     timer: RetransmissionTimer,
-    /// The packet whose round trip is being measured, and when it went out.
+    /// The packet whose round trip is being measured, and when it was sent.
     timed: Option<(u64, u64)>,
-    /// Only one packet until something is acknowledged.
+    /// True if only one packet may be sent until something is acknowledged.
     probing: bool,
-    /// `unacked` when a gap last sent us back: once is enough, the rest is for the timer.
+    /// The value of `unacked` at which a gap last made the requester go back. The requester goes back once per value; after that the timer
+    /// repairs.
     gap_at: Option<u64>,
-    /// Silence that an RNR NAK asked for.
+    /// The end of the silence that an RNR NAK asked for.
     hold_until_ns: Option<u64>,
     rnr_left: u8,
-    /// Local memory failed for this packet; the operation fails when those before it are complete.
+    /// The packet for which local memory failed. Its operation fails when the operations before it are complete.
     fault: Option<(u64, Failure)>,
     failed: bool,
     retransmitted: u64,
@@ -114,7 +115,7 @@ impl<W> Message<W> {
         self.first + self.packets
     }
 
-    /// Completes by a response and not by an ACK.
+    /// Returns whether the operation completes by a response and not by an ACK.
     fn awaits_response(&self) -> bool {
         matches!(
             self.operation.kind,
@@ -122,7 +123,7 @@ impl<W> Message<W> {
         )
     }
 
-    /// Offset and length of the payload of packet `sequence`.
+    /// Returns offset and length of the payload of packet `sequence`.
     fn span(&self, sequence: u64, mtu: u32) -> (u64, usize) {
         let offset = (sequence - self.first) * u64::from(mtu);
         let bytes = (u64::from(self.operation.bytes) - offset).min(u64::from(mtu));
@@ -131,7 +132,7 @@ impl<W> Message<W> {
 }
 
 impl<W> Requester<W> {
-    /// A QP that has sent nothing.
+    /// Returns the requester of a QP that has sent nothing.
     pub fn new(config: RequesterConfig) -> Self {
         Self {
             config,
@@ -155,12 +156,12 @@ impl<W> Requester<W> {
         }
     }
 
-    /// Another operation can be taken now.
+    /// Returns whether another operation can be taken now.
     pub fn has_room(&self) -> bool {
         self.messages.len() + self.completions.len() < MAX_OPERATIONS
     }
 
-    /// Takes an operation; after a failure it comes back as flushed. `Err` gives it back if the queue is full.
+    /// Takes an operation. After a failure the operation comes back as flushed. If the queue is full, `Err` gives the WQE back.
     pub fn submit(&mut self, wqe: W, operation: Operation) -> Result<(), W> {
         if !self.has_room() {
             return Err(wqe);
@@ -195,27 +196,27 @@ impl<W> Requester<W> {
         self.completions.pop_front()
     }
 
-    /// Packets in flight, counting the responses that READ requests ask for.
+    /// Returns the number of packets in flight, counting the responses that READ requests ask for.
     pub fn in_flight(&self) -> u32 {
         u32::try_from(self.next - self.unacked).unwrap_or(u32::MAX)
     }
 
-    /// Packets sent again so far.
+    /// Returns the number of packets sent again so far.
     pub fn retransmitted(&self) -> u64 {
         self.retransmitted
     }
 
-    /// Everything that was taken is complete.
+    /// Returns whether everything that was taken is complete.
     pub fn is_idle(&self) -> bool {
         self.messages.is_empty() && self.completions.is_empty()
     }
 
-    /// Returns a packet could go out now, if the destination has room.
+    /// Returns whether a packet could be sent now, if the destination has room.
     pub fn wants_to_send(&self) -> bool {
         self.sendable(u32::MAX).is_some()
     }
 
-    /// When [`Self::on_clock`] wants to be called, if ever.
+    /// Returns when [`Self::on_clock`] must be called next, if ever.
     pub fn deadline_ns(&self) -> Option<u64> {
         match (self.timer.deadline_ns(), self.hold_until_ns) {
             (Some(timer), Some(hold)) => Some(timer.min(hold)),
@@ -223,12 +224,12 @@ impl<W> Requester<W> {
         }
     }
 
-    /// Ends everything as flushed: the QP has left Rts.
+    /// Ends all operations as flushed: the QP has left Rts.
     pub fn flush(&mut self) {
         self.end_all(Failure::Flushed);
     }
 
-    /// Looks at the clock. Packets that have arrived should be handled first.
+    /// Handles the timer if it has run out. Packets that have arrived should be handled first.
     pub fn on_clock(&mut self, now_ns: u64) -> Feedback {
         if self.hold_until_ns.is_some_and(|until| until <= now_ns) {
             self.hold_until_ns = None;
@@ -253,8 +254,8 @@ impl<W> Requester<W> {
         }
     }
 
-    /// Builds the next packet (headers and payload, no padding or ICRC) into `out`; returns its length, or `None` if nothing
-    /// may be sent now. `allowance` is the number of packets that the destination takes.
+    /// Builds the next packet (headers and payload, no padding or ICRC) into `out`. Returns its length, or `None` if nothing may be sent
+    /// now. `allowance` is the number of packets that the destination takes.
     ///
     /// # Panics
     /// If `out` is shorter than the MTU and [`super::packet::MAX_OVERHEAD_BYTES`].
@@ -304,7 +305,7 @@ impl<W> Requester<W> {
         Some(start + carried)
     }
 
-    /// The peer acknowledges.
+    /// Returns whether the peer acknowledges.
     fn is_reliable(&self) -> bool {
         self.config.service != Service::Uc
     }
@@ -314,10 +315,10 @@ impl<W> Requester<W> {
         self.cursor = 0;
         self.awaited.clear();
         self.timed = None;
-        self.timer.stop(); // Runs again when something goes out: waiting for our own turn is not the peer's silence.
+        self.timer.stop(); // runs again when a packet is sent: waiting for a turn of this QP is not the peer's silence
     }
 
-    /// Returns how many PSNs the next packet takes, if it may be sent now.
+    /// Returns the number of PSNs that the next packet takes, if it may be sent now.
     fn sendable(&self, allowance: u32) -> Option<u64> {
         let in_flight = self.in_flight();
         if self.failed || self.hold_until_ns.is_some() || (self.probing && in_flight > 0) {
@@ -344,7 +345,7 @@ impl<W> Requester<W> {
             }
             _ => 1,
         };
-        // A first READ request may overshoot: it cannot be cut.
+        // A first READ request may exceed the window: it cannot be cut.
         let fits = u64::from(in_flight) + cost <= u64::from(self.config.window);
         (allowance > 0 && (in_flight == 0 || (fits && cost <= u64::from(allowance))))
             .then_some(cost)
@@ -387,7 +388,7 @@ impl<W> Requester<W> {
         }
     }
 
-    /// The first operation fails, all others are flushed.
+    /// Ends all operations: the first with failure `first`, the rest as flushed.
     fn end_all(&mut self, first: Failure) {
         let mut failure = first;
         for message in self.messages.drain(..) {
@@ -414,7 +415,7 @@ impl<W> Requester<W> {
     }
 }
 
-/// The service has the operation.
+/// Checks that the service has the operation.
 fn check(service: Service, operation: &Operation) -> Result<(), Failure> {
     let fits = match (service, operation.to) {
         (Service::Rc, Target::Connected) | (Service::XrcInitiator, Target::Srq(_)) => true,
@@ -430,7 +431,7 @@ fn check(service: Service, operation: &Operation) -> Result<(), Failure> {
     fits.then_some(()).ok_or(Failure::LocalOperation)
 }
 
-/// Returns the headers of packet `sequence` of a message; a READ request covers `packets`.
+/// Returns the headers of packet `sequence` of a message. A READ request covers `packets` packets.
 fn request_body<W>(message: &Message<W>, sequence: u64, packets: u64, mtu: u32) -> Body {
     let starts = sequence == message.first;
     let ends = sequence + 1 == message.end();

@@ -1,14 +1,14 @@
-//! The responder of a connected QP: carries out requests in order, once, and answers.
+//! The responder of a connected QP, which carries out requests in order, once, and answers.
 //!
-//! The rules of UC are at `on_unreliable`; what follows is about RC and XRC.
+//! The rules of UC are at `on_unreliable`. The rest of this text is about RC and XRC.
 //!
-//! No I/O and no clock. Answers wait in a queue of jobs and become packets when the window has room. So a READ of any length is
-//! served from memory packet by packet. Acknowledges coalesce: one answers for all requests before it that have no answer of
-//! their own, so a batch of arrivals costs one packet.
+//! The responder does no I/O and has no clock. Answers wait in a queue of jobs and become packets when the carrier has room. So a READ of
+//! any length is served from memory packet by packet. Acknowledges coalesce: an acknowledge answers for all earlier requests that have no
+//! answer of their own, so a batch of arrivals costs one packet.
 //!
-//! A request numbered after the expected one is dropped and answered once by a NAK (sequence error). One numbered before it is a
-//! duplicate. A WRITE or SEND is only acknowledged again, and a READ is read again. An atomic is answered from a table of the
-//! last [`REPLAYS`] results and not done again.
+//! A request with a later number than the expected one is dropped and answered once by a NAK (sequence error). A request with an earlier
+//! number is a duplicate. A duplicate WRITE or SEND is only acknowledged again, and a duplicate READ is read again. A duplicate atomic is
+//! answered from a table of the last [`REPLAYS`] results and not done again.
 
 mod execute;
 
@@ -20,54 +20,54 @@ use crate::transport::{Device, NakCode, Service};
 use execute::Refusal;
 use std::collections::VecDeque;
 
-/// READ and atomic answers that wait at once; a request beyond that is dropped as if it had got lost.
+/// Most answers to READs and atomics that wait at once. A request beyond that is dropped as if it had got lost.
 const MAX_JOBS: usize = 64;
-/// Results of atomics that are kept for duplicates. A requester has fewer in flight.
+/// Number of results of atomics that are kept for duplicates. A requester has fewer in flight.
 pub const REPLAYS: usize = 32;
 
-/// How a QP receives; from the path attributes of INIT2RTR.
+/// The attributes by which a QP receives, from the path attributes of INIT2RTR.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponderConfig {
-    /// Transport service.
+    /// Transport service of the QP.
     pub service: Service,
-    /// The peer's QP number.
+    /// Number of the peer's QP.
     pub remote_qpn: u32,
-    /// PSN of the first packet that will come.
+    /// PSN of the first packet that the peer sends.
     pub first_psn: Psn,
     /// Path MTU: payload bytes per packet, 256 to 4096.
     pub mtu: u32,
     /// 5-bit RNR timer code that goes into RNR NAKs.
     pub min_rnr_timer: u8,
-    /// READ requests and atomics that the peer may have under way at once.
+    /// Most READ requests and atomics that the peer may have under way at once.
     pub max_read_atomic: u32,
 }
 
-/// What became of a request packet.
+/// The fate of a request packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It was the expected one, and was carried out.
+    /// The packet was the expected one, and was carried out.
     Executed,
-    /// It had been carried out before.
+    /// The packet had been carried out before.
     Duplicate,
-    /// One before it is missing.
+    /// A packet before this one is missing.
     OutOfOrder,
-    /// It was the expected one, and was refused.
+    /// The packet was the expected one, and was refused.
     Refused,
-    /// It was the expected one, but answers before it wait for room.
+    /// The packet was the expected one, but earlier answers wait for room.
     Dropped,
 }
 
-/// The receiving half of an RC QP.
+/// The receiving half of a connected QP.
 #[derive(Debug)]
 pub struct Responder {
     config: ResponderConfig,
     expected: Psn,
-    /// Messages completed, 24 bits.
+    /// Number of messages completed, 24 bits.
     msn: u32,
     progress: Progress,
     jobs: VecDeque<Job>,
     replays: VecDeque<(Psn, u64)>,
-    /// A NAK or RNR NAK for the expected PSN is out: no second one until it arrives.
+    /// True if a NAK or RNR NAK for the expected PSN has been sent. No second one is sent until the expected packet arrives.
     nak_sent: bool,
     refused: Option<NakCode>,
 }
@@ -99,7 +99,7 @@ enum Job {
         psn: Psn,
         original: u64,
         msn: u32,
-        /// Answers a duplicate.
+        /// True if this answers a duplicate.
         again: bool,
     },
     Read {
@@ -107,13 +107,13 @@ enum Job {
         reth: Reth,
         sent: u32,
         msn: u32,
-        /// Answers a duplicate.
+        /// True if this answers a duplicate.
         again: bool,
     },
 }
 
 impl Responder {
-    /// A QP that has received nothing.
+    /// Returns the responder of a QP that has received nothing.
     pub fn new(config: ResponderConfig) -> Self {
         Self {
             config,
@@ -127,7 +127,7 @@ impl Responder {
         }
     }
 
-    /// Number of the request that is expected next.
+    /// Returns the number of the request packet that is expected next.
     pub fn expected_psn(&self) -> Psn {
         self.expected
     }
@@ -187,17 +187,17 @@ impl Responder {
         }
     }
 
-    /// An answer waits to be sent.
+    /// Returns whether an answer waits to be sent.
     pub fn has_answer(&self) -> bool {
         !self.jobs.is_empty()
     }
 
-    /// A request was refused for good.
+    /// Returns whether a request was refused for good.
     pub fn has_refused(&self) -> bool {
         self.refused.is_some()
     }
 
-    /// Builds the next answer (headers and payload, no padding or ICRC) into `out`; returns its length, or `None`.
+    /// Builds the next answer (headers and payload, no padding or ICRC) into `out`. Returns its length, or `None` if no answer waits.
     ///
     /// # Panics
     /// If `out` is shorter than the MTU and [`super::packet::MAX_OVERHEAD_BYTES`].
@@ -302,7 +302,7 @@ impl Responder {
                 if !covered || self.room_for_answer().is_err() || self.jobs.iter().any(waiting) {
                     return;
                 }
-                // The range was allowed once; if it is not any more, the read below says so.
+                // The range was allowed when the request first came. If it is not allowed any more, the later read fails.
                 self.jobs.push_back(Job::Read {
                     psn,
                     reth,
@@ -312,7 +312,7 @@ impl Responder {
                 });
             }
             Body::Atomic(_) => {
-                // The latest first: numbers come again after 2^24 packets.
+                // The latest result is taken: numbers come again after 2^24 packets.
                 let replay = self.replays.iter().rfind(|(other, _)| *other == psn);
                 if let Some(&(psn, original)) = replay
                     && self.room_for_answer().is_ok()
@@ -353,7 +353,7 @@ impl Responder {
         self.push_answer(self.expected, Syndrome::Nak(code));
     }
 
-    /// Queues an acknowledge; consecutive ones of a kind become one.
+    /// Queues an acknowledge. Consecutive acknowledges of one kind become one.
     fn push_answer(&mut self, psn: Psn, syndrome: Syndrome) {
         let msn = self.msn;
         if let Some(Job::Answer {
@@ -366,14 +366,14 @@ impl Responder {
             (*last_psn, *last_msn) = (psn, msn);
         } else if self.jobs.len() < 2 * MAX_JOBS {
             self.jobs.push_back(Job::Answer { psn, syndrome, msn });
-        } // Else it is lost, as an acknowledge may be: the requester asks again.
+        } // otherwise it is lost, as an acknowledge may be: the requester asks again
     }
 
     /// Handles a request packet of an unreliable connection: the responder answers nothing, and drops broken messages.
     ///
-    /// Source: IBTA volume 1, "Responder: Unreliable Connected". A message is carried out as its packets come. A packet that is not
-    /// the next one ends the message without a word. A packet that starts a message is taken whatever its number, and the count goes
-    /// on from that number. The receive WQE of a broken SEND is used by the next.
+    /// Source: IBTA volume 1, "Responder: Unreliable Connected". A message is carried out as its packets come. A packet that is not the
+    /// next one ends the message without an answer. A packet that starts a message is taken whatever its number, and the count goes on from
+    /// that number. The next SEND uses the receive WQE of a broken SEND.
     fn on_unreliable<D: Device>(
         &mut self,
         qpn: u32,

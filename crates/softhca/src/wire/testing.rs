@@ -1,4 +1,4 @@
-//! What the wire's tests share: a device made of two byte arrays, and operations on it.
+//! Common parts of the wire's tests: a device made of two byte arrays, and operations on it.
 
 use super::headers::{AtomicEth, AtomicOp};
 use crate::envelope::{Destination, Envelope, Name};
@@ -9,7 +9,7 @@ use crate::transport::{
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long a test waits for what must happen: it only ends a hang.
+/// The longest wait of a test for something that must happen. The limit only ends a hang.
 pub(crate) const HANG: Duration = Duration::from_secs(100);
 
 /// The only key that the memory of a [`TestDevice`] has.
@@ -24,27 +24,28 @@ pub(crate) struct TestDevice {
     pub memory: Vec<u8>,
     /// Completions in order: the tag of the operation and its outcome.
     pub completed: Vec<(usize, Result<(), Failure>)>,
-    /// What READs and atomics brought back, by tag.
+    /// The data that READs and atomics brought back, by tag.
     pub returned: Vec<(usize, Vec<u8>)>,
     pub bytes_written: u64,
     pub atomics_done: u64,
-    /// Receive WQEs: how often each `receive_begin` says "not ready" before it gives one; none left = never.
+    /// Receive WQEs. Each number says how often `receive_begin` returns "not ready" before it takes the WQE. Without a WQE it never
+    /// succeeds.
     pub receives: VecDeque<u32>,
-    /// SRQs that requests have named.
+    /// The SRQs that requests have named.
     pub srqs: Vec<Option<u32>>,
     pub message: Vec<u8>,
-    /// A receive WQE is in use.
+    /// True if a receive WQE is in use.
     pub begun: bool,
     pub received: Vec<(Received, Vec<u8>)>,
     pub refused: Option<NakCode>,
 }
 
-/// An operation's local data.
+/// A WQE of a test: its tag and its local data.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TestWqe {
     pub tag: usize,
     pub data: Vec<u8>,
-    /// Local memory that fails.
+    /// True if the local memory fails.
     pub broken: bool,
     /// Version and source of a datagram.
     pub envelope: Envelope,
@@ -187,7 +188,7 @@ impl Device for TestDevice {
     fn receive_begin(&mut self, _: u32, srqn: Option<u32>) -> Result<(), ReceiveError> {
         self.srqs.push(srqn);
         if self.begun {
-            self.message.clear(); // The one before broke off.
+            self.message.clear(); // the message before broke off
             return Ok(());
         }
         match self.receives.front_mut() {

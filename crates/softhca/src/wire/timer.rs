@@ -1,29 +1,29 @@
-//! When a requester sends again, and when it gives up.
+//! Decides when a requester sends again, and when it gives up.
 //!
-//! **Two clocks, on purpose.** A NIC sends again each time its ack timeout (`4.096 us * 2^ack_timeout`) passes and gives up
-//! after `retry_count` such rounds. Its peer is hardware that always answers within microseconds. Here the peer is a thread
-//! that may wait long for a core, behind a socket buffer that drops when it is full. So:
+//! **There are two clocks, on purpose.** A NIC sends again each time its ack timeout (`4.096 us * 2^ack_timeout`) passes and gives up after
+//! `retry_count` such rounds. Its peer is hardware that always answers within microseconds. Here the peer is a thread that may wait long
+//! for a core, and its socket buffer drops packets when it is full. So:
 //!
-//! - *Sending again* follows the measured round trip: `smoothed + 4 * deviation`. It is at least 20 ms, a time slice of several
-//!   runnable threads per core, and doubles at each timeout up to 640 ms. A timeout sends one packet, not the window. The answer to
-//!   it says how far the peer really got. A peer that merely sleeps finds one more packet in its buffer instead of sixteen. Losses
-//!   that the peer notices are repaired at once by NAK, without this timer.
+//! - *Sending again* follows the measured round trip: `smoothed + 4 * deviation`. The interval is at least 20 ms, a time slice of several
+//!   runnable threads per core, and doubles at each timeout up to 640 ms. After a timeout one packet is sent, not the window. The answer to
+//!   it says how far the peer really got. So a peer that merely sleeps finds one more packet in its buffer instead of sixteen. Losses that
+//!   the peer notices are repaired at once by NAK, without this timer.
 //! - *Giving up* follows the QP's attributes: after `(retry_count + 1) * max(4.096 us * 2^ack_timeout, 500 ms)` without progress.
 //!   A process starved on an oversubscribed machine may need the floor of 500 ms. So the smallest bound is 0.5 s, the usual
 //!   (timeout 14, retry 7) is 4 s, and (20, 7) is 34 s. `ack_timeout` 0 means, as the standard has it, that the QP never gives
 //!   up.
 //!
-//! Time counts only when this side was awake to use it. Each timeout adds the interval for which it was set, not the time that
-//! has passed. So a process that was stopped for a minute does not find all its peers dead.
+//! Time counts only when this side was awake to use it. Each timeout adds the interval for which it was set, not the time that has passed.
+//! So a process that was stopped for a minute does not take all its peers for dead.
 
 /// Shortest time after which a packet is sent again for want of an answer.
 pub const MIN_RTO_NS: u64 = 20_000_000;
-/// Longest such time.
+/// Longest time after which a packet is sent again for want of an answer.
 pub const MAX_RTO_NS: u64 = 640_000_000;
 /// Least time that one of `retry_count + 1` rounds stands for.
 pub const ROUND_FLOOR_NS: u64 = 500_000_000;
 
-/// Returns how long the silence of a peer is borne, in nanoseconds; `None` is for ever. `ack_timeout` is the 5-bit code.
+/// Returns how long the silence of a peer is tolerated, in nanoseconds; `None` is without limit. `ack_timeout` is the 5-bit code.
 pub const fn patience_ns(ack_timeout: u8, retry_count: u8) -> Option<u64> {
     match ack_timeout & 0x1f {
         0 => None,
@@ -44,19 +44,19 @@ pub const fn patience_ns(ack_timeout: u8, retry_count: u8) -> Option<u64> {
 pub(crate) struct RetransmissionTimer {
     patience_ns: Option<u64>,
     deadline_ns: Option<u64>,
-    /// Interval of the next arming.
+    /// The interval for which the timer is set next.
     rto_ns: u64,
-    /// Intervals that have passed since the last progress.
+    /// Sum of the intervals that have passed since the last progress.
     waited_ns: u64,
     round_trip: RoundTrip,
 }
 
-/// What a timeout asks for.
+/// The requester's duty after a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expiry {
     /// Send the oldest packet again.
     Retry,
-    /// The peer counts as dead.
+    /// Give up: the peer counts as dead.
     GiveUp,
 }
 
@@ -75,21 +75,21 @@ impl RetransmissionTimer {
         self.deadline_ns
     }
 
-    /// A packet went out: the timer runs, if it did not already.
+    /// Notes that a packet was sent: the timer starts if it does not run.
     pub(crate) fn sent(&mut self, now_ns: u64) {
         if self.deadline_ns.is_none() {
             self.deadline_ns = Some(now_ns.saturating_add(self.rto_ns));
         }
     }
 
-    /// The peer acknowledged something; `outstanding` says whether more is in flight.
+    /// Notes that the peer acknowledged something. `outstanding`: more is in flight.
     pub(crate) fn progressed(&mut self, now_ns: u64, outstanding: bool) {
         self.waited_ns = 0;
         self.rto_ns = self.round_trip.timeout_ns();
         self.deadline_ns = outstanding.then(|| now_ns.saturating_add(self.rto_ns));
     }
 
-    /// Nothing is in flight for now.
+    /// Stops the timer: nothing is in flight for now.
     pub(crate) fn stop(&mut self) {
         self.deadline_ns = None;
     }
@@ -99,7 +99,7 @@ impl RetransmissionTimer {
         self.round_trip.add(round_trip_ns);
     }
 
-    /// Looks at the clock; a timeout stops the timer until the next packet.
+    /// Returns what to do if the timer has run out. A timeout stops the timer until the next packet is sent.
     pub(crate) fn expire(&mut self, now_ns: u64) -> Option<Expiry> {
         if self.deadline_ns? > now_ns {
             return None;
@@ -153,7 +153,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Runs a silent peer to the end; returns the times of the retries and of giving up.
+    /// Runs the timer against a silent peer to the end. Returns the times of the retries and of giving up.
     fn silence(timer: &mut RetransmissionTimer) -> (Vec<u64>, u64) {
         let mut retries = vec![];
         timer.sent(0);

@@ -1,12 +1,12 @@
-//! The UDP carrier: an unconnected socket for each address of an HCA, batches of packets per system call.
+//! The UDP carrier, with an unconnected socket for each address of an HCA. It sends and receives batches of packets per system call.
 //!
-//! A socket is bound to an address and port 4791, so the source port, which routers take as flow label, is 4791 too.
-//! IP_MTU_DISCOVER=DO gives identification 0 and DF, as the ICRC assumes it. A packet too large for the path goes in fragments, without
-//! DF; a receiver that is a socket, too, assumes the same of it. The kernel drops what does not fit into a receiver's buffer without a
+//! A socket is bound to an address and port 4791, so the source port, which routers take as flow label, is 4791 too. IP_MTU_DISCOVER=DO
+//! gives identification 0 and DF, as the ICRC assumes. A packet that is too large for the path goes in fragments, without DF. A receiver
+//! that has a socket, too, assumes the usual fields for it. The kernel drops packets that do not fit into a receiver's buffer, without a
 //! report.
 //!
-//! On the loopback network and over IPv6, where the kernel has UDP GSO and GRO, several packets go out and come in as one message.
-//! They follow each other for one destination and are of one size. Other packets have one message each. All buffers are made once.
+//! On the loopback network and over IPv6, several packets are sent and received as one message, if the kernel has UDP GSO and GRO. These
+//! packets follow each other, go to one destination and have one size. Other packets have one message each. All buffers are allocated once.
 //!
 //! The crate rustix has no recvmmsg, and its control messages are not those of GSO and GRO.
 
@@ -29,15 +29,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 /// Requested size of socket buffers; the kernel may give less (`net.core.rmem_max`).
 pub const SOCKET_BUFFER_BYTES: u32 = 8 << 20;
 
-/// Messages per system call.
+/// Number of messages per system call.
 const BATCH: usize = 8;
-/// Room for one control message that holds an integer.
+/// Length of a buffer for one control message that holds an integer.
 const CONTROL_BYTES: usize = 32;
 
 /// The sockets of one HCA with their buffers.
 #[derive(Debug)]
 pub struct UdpCarrier {
-    /// By their path bits.
+    /// The IPv4 sockets by their path bits.
     ipv4: Vec<UdpSocket>,
     ipv6: Option<(UdpSocket, Ipv6Subnet)>,
     queue: SendQueue,
@@ -47,18 +47,18 @@ pub struct UdpCarrier {
 }
 
 impl UdpCarrier {
-    /// Takes over a socket that is bound to an HCA's IPv4 address.
+    /// Returns a carrier over a socket that is bound to an HCA's IPv4 address.
     ///
     /// # Errors
-    /// The kernel refuses to make it non-blocking or to set DF.
+    /// The kernel refuses to make the socket non-blocking or to set DF.
     pub fn new(socket: UdpSocket) -> io::Result<Self> {
         Self::with_buffers(socket, SOCKET_BUFFER_BYTES)
     }
 
-    /// [`Self::new`] with socket buffers of `bytes`, as far as the kernel allows it.
+    /// Returns a carrier as [`Self::new`] does, with socket buffers of `bytes`, as far as the kernel allows it.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// The errors of [`Self::new`].
     pub fn with_buffers(socket: UdpSocket, bytes: u32) -> io::Result<Self> {
         discover_mtu(&socket, Ipv4Addr::UNSPECIFIED.into(), Discovery::Whole)?;
         let joins = prepare(&socket, bytes)?;
@@ -73,10 +73,10 @@ impl UdpCarrier {
         })
     }
 
-    /// This HCA with a second socket, which is bound to its address of `subnet`.
+    /// Returns this carrier with a second socket, which is bound to the HCA's address of `subnet`.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// The errors of [`Self::new`].
     pub fn with_ipv6(self, socket: UdpSocket, subnet: Ipv6Subnet) -> io::Result<Self> {
         discover_mtu(&socket, Ipv6Addr::UNSPECIFIED.into(), Discovery::Whole)?;
         prepare(&socket, SOCKET_BUFFER_BYTES)?;
@@ -86,10 +86,10 @@ impl UdpCarrier {
         })
     }
 
-    /// This HCA with more sockets, which are bound to the IPv4 addresses after its first one.
+    /// Returns this carrier with more sockets, which are bound to the IPv4 addresses after the HCA's first address.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// The errors of [`Self::new`].
     pub fn with_more(mut self, sockets: Vec<UdpSocket>) -> io::Result<Self> {
         for socket in &sockets {
             discover_mtu(socket, Ipv4Addr::UNSPECIFIED.into(), Discovery::Whole)?;
@@ -99,18 +99,18 @@ impl UdpCarrier {
         Ok(self)
     }
 
-    /// Packets wait for the socket to become writable.
+    /// Returns whether packets wait for the socket to become writable.
     fn waits(&self) -> bool {
         self.queue.sent < self.queue.runs.len()
     }
 
-    /// All sockets.
+    /// Returns all sockets.
     fn sockets(&self) -> impl Iterator<Item = &UdpSocket> {
         let ipv6 = self.ipv6.iter().map(|(socket, _)| socket);
         self.ipv4.iter().chain(ipv6)
     }
 
-    /// The socket of a run; that of the first address if the run has none of its own.
+    /// Returns the socket of a run; the socket of the first address if the run has none of its own.
     fn socket_of(&self, run: Option<&Run>) -> &UdpSocket {
         match (run, &self.ipv6) {
             (Some(run), Some((ipv6, _))) if run.destination.is_ipv6() => ipv6,
@@ -122,12 +122,12 @@ impl UdpCarrier {
         }
     }
 
-    /// The socket of the next run that is to be sent.
+    /// Returns the socket of the next run that is to be sent.
     fn next_socket(&self) -> &UdpSocket {
         self.socket_of(self.queue.runs.get(self.queue.sent))
     }
 
-    /// Hands the kernel up to [`BATCH`] runs of one socket; returns how many it took.
+    /// Hands the kernel up to [`BATCH`] runs of one socket. Returns how many it took.
     fn send_batch(&mut self) -> io::Result<usize> {
         // SAFETY: all-zero is a valid value of each of these C structs (null pointers, zero lengths).
         let (mut parts, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
@@ -170,13 +170,13 @@ impl UdpCarrier {
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// The kernel refuses the first unsent run: its packets are tried one by one, and one that is alone in fragments. If it refuses
-    /// that, too, the packet is lost.
+    /// Handles that the kernel has refused the first unsent run. If the run has several packets, they are tried one by one. If the run has
+    /// one packet, the packet is sent in fragments. If the kernel refuses the fragments, too, the packet is lost.
     fn after_refusal(&mut self, error: &io::Error) {
         let run = self.queue.runs[self.queue.sent];
         if run.bytes > run.segment_bytes {
             if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) {
-                self.queue.stop_joining(); // This path cannot segment.
+                self.queue.stop_joining(); // this path cannot segment
             }
             self.queue.split();
             return;
@@ -188,8 +188,8 @@ impl UdpCarrier {
         self.queue.sent += 1;
     }
 
-    /// Sends a run of one packet in fragments of the size that the path takes; whether the kernel has taken it. One that has no room for it
-    /// has not: the packet is lost, as it may be on the way.
+    /// Sends a run of one packet in fragments of the size that the path takes. Returns whether the kernel has taken it. If the kernel has
+    /// no room for it, the packet is lost, as it may be on the way.
     fn send_in_fragments(&mut self, run: &Run) -> bool {
         let name = SocketName::of(run.destination);
         let socket = self.socket_of(Some(run));
@@ -208,7 +208,7 @@ impl UdpCarrier {
                 name.length(),
             )
         };
-        // An option that could be set can be set back.
+        // If the option could be set, it can be set back.
         let _ = discover_mtu(socket, run.destination, Discovery::Whole);
         sent >= 0
     }
@@ -289,7 +289,7 @@ impl Carrier for UdpCarrier {
     }
 }
 
-/// Takes up to [`BATCH`] messages from a socket; true if it may have more.
+/// Takes up to [`BATCH`] messages from a socket. Returns true if there may be more.
 fn receive_batch(
     socket: &UdpSocket,
     subnet: Option<Ipv6Subnet>,
@@ -358,8 +358,8 @@ fn receive_batch(
     Ok(count == BATCH)
 }
 
-/// Makes a socket non-blocking, with buffers of `bytes` as far as the kernel allows it, and lets it join packets. The result
-/// says whether it joins those that it sends.
+/// Makes a socket non-blocking, with buffers of `bytes` as far as the kernel allows it, and lets it join packets. Returns whether the
+/// kernel can join packets that are sent.
 fn prepare(socket: &UdpSocket, bytes: u32) -> io::Result<bool> {
     socket.set_nonblocking(true)?;
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
@@ -379,16 +379,16 @@ fn prepare(socket: &UdpSocket, bytes: u32) -> io::Result<bool> {
     Ok(set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok())
 }
 
-/// What becomes of a packet that is larger than its path takes.
+/// The kernel's handling of a packet that is larger than its path takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Discovery {
-    /// The kernel refuses it.
+    /// The kernel refuses the packet.
     Whole,
-    /// It is cut into fragments.
+    /// The kernel cuts the packet into fragments.
     None,
 }
 
-/// Sets it for a socket of the family of `address`.
+/// Sets `discovery` for a socket of the family of `address`.
 fn discover_mtu(socket: &UdpSocket, address: IpAddr, discovery: Discovery) -> io::Result<()> {
     let (level, option, whole, none) = match address {
         IpAddr::V4(_) => (
@@ -429,7 +429,7 @@ fn set_option(socket: &UdpSocket, level: i32, name: i32, value: i32) -> io::Resu
     }
 }
 
-/// Bytes of the receive buffer, as the kernel counts them.
+/// Returns the size of the receive buffer, as the kernel counts it.
 fn receive_buffer(socket: &UdpSocket) -> io::Result<usize> {
     let mut value: i32 = 0;
     let mut length = INT_BYTES;
@@ -455,7 +455,7 @@ fn receive_buffer(socket: &UdpSocket) -> io::Result<usize> {
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
-/// Asks for segments of `bytes` each; returns the control data's length.
+/// Writes a control message that asks for segments of `bytes` each. Returns the length of the control data.
 fn put_segment(control: &mut Control, bytes: usize) -> usize {
     let value = u16::try_from(bytes).unwrap_or(u16::MAX);
     let header = control.0.as_mut_ptr().cast::<libc::cmsghdr>();

@@ -1,18 +1,18 @@
-//! How many packets may be under way to one destination HCA, over all QPs.
+//! Limits how many packets may be under way to one destination HCA, over all QPs.
 //!
-//! A destination has one socket buffer, and a kernel that drops what does not fit. The window starts at its upper bound (a share
-//! of such a buffer, taking the peer's to be like our own). It halves when packets are lost, and grows by one for each window's
-//! worth of acknowledges (as TCP's does). Losses that belong to one event halve it once.
+//! A destination has one socket buffer, and a kernel that drops packets which do not fit. The window starts at its upper bound: a share of
+//! such a buffer, on the assumption that the peer's buffer is as large as this HCA's own. The window halves when packets are lost, and
+//! grows by one for each window's worth of acknowledges (as TCP's window does). Losses that belong to one event halve the window once.
 
-/// Packets under way to one destination, at most, where the size of its buffer is not known.
+/// Most packets under way to one destination, if the size of its buffer is not known.
 pub(crate) const USUAL_LIMIT: u32 = 64;
-/// With large buffers: more does not make it faster, and the bytes under way should fit into the caches.
+/// Upper bound of the limit for large buffers: more does not make it faster, and the bytes under way should fit into the caches.
 pub(crate) const LARGEST_LIMIT: u32 = 128;
-/// Senders that share a buffer, as far as the upper bound is concerned.
+/// Number of senders that share a buffer, for the calculation of the limit.
 const SENDERS: usize = 8;
-/// What a packet of the largest size takes of a socket buffer.
+/// Number of bytes of a socket buffer that a packet of the largest size takes.
 const PACKET_BYTES: usize = 5000;
-/// The window never falls below this: seven such senders fit into the socket buffer of a stock kernel (about 50 packets).
+/// The smallest window. Seven senders with it fit into the socket buffer of a stock kernel (about 50 packets).
 const MIN_WINDOW: u32 = 4;
 
 /// The congestion window of one destination, in packets.
@@ -21,14 +21,14 @@ pub(crate) struct Window {
     limit: u32,
     size: u32,
     in_flight: u32,
-    /// Acknowledges since the window last grew.
+    /// Number of acknowledges since the window last grew.
     credit: u32,
-    /// Acknowledges that must come before a loss counts as new.
+    /// Number of acknowledges that must come before a loss counts as new.
     grace: u32,
 }
 
 impl Window {
-    /// A window of at most `limit` packets.
+    /// Returns a window of at most `limit` packets.
     pub(crate) fn new(limit: u32) -> Self {
         Self {
             limit,
@@ -39,18 +39,18 @@ impl Window {
         }
     }
 
-    /// Packets that may be sent now.
+    /// Returns the number of packets that may be sent now.
     pub(crate) fn allowance(&self) -> u32 {
         self.size.saturating_sub(self.in_flight)
     }
 
-    /// Returns a QP's packets in flight changed from `before` to `after`; true if the window has more room now.
+    /// Notes that a QP's packets in flight changed from `before` to `after`. Returns true if the window has more room now.
     pub(crate) fn account(&mut self, before: u32, after: u32) -> bool {
         self.in_flight = (self.in_flight + after).saturating_sub(before);
         after < before
     }
 
-    /// `packets` were acknowledged.
+    /// Notes that `packets` packets were acknowledged.
     pub(crate) fn acked(&mut self, packets: u32) {
         self.grace = self.grace.saturating_sub(packets);
         self.credit += packets;
@@ -60,7 +60,7 @@ impl Window {
         }
     }
 
-    /// Packets were lost.
+    /// Notes that packets were lost.
     pub(crate) fn lost(&mut self) {
         if self.grace == 0 {
             self.grace = self.size;
@@ -70,7 +70,7 @@ impl Window {
     }
 }
 
-/// Returns the upper bound of windows where sockets have receive buffers of `bytes`.
+/// Returns the upper bound of windows if sockets have receive buffers of `bytes`.
 pub(crate) fn limit_for(bytes: usize) -> u32 {
     let packets = u32::try_from(bytes / SENDERS / PACKET_BYTES).unwrap_or(LARGEST_LIMIT);
     packets.clamp(USUAL_LIMIT, LARGEST_LIMIT)

@@ -1,4 +1,4 @@
-//! What the checker looks for, and where it says what it found.
+//! What the checker looks for, and where it writes its findings.
 
 use super::Finding;
 use std::fs::{File, OpenOptions};
@@ -7,31 +7,33 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use thiserror::Error;
 
-/// What the checker of an HCA does besides what costs nothing.
+/// What the checker of an HCA looks for beyond what costs no time, and where it writes its findings.
 ///
-/// As text (`SOFTHCA_CHECK`): a list with commas of `quiet` (nothing on stderr), `print`, `wqe`, `overlap`, and `all` for the
-/// last two.
+/// As text (`SOFTHCA_CHECK`) it is a list with commas of `quiet` (nothing on stderr), `print`, `wqe`, `overlap`, and `all` for the last
+/// two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckConfig {
-    /// Each finding is printed once on stderr. Programs that look at [`crate::Hca::findings`] need it not; devices of a
-    /// preloaded library do it.
+    /// True if each finding is printed once on stderr. Programs that look at [`crate::Hca::findings`] do not need this. Devices of a
+    /// preloaded library print.
     pub print: bool,
-    /// Looks at the bytes of each WQE when its doorbell comes, when it is fetched and when it completes: none may change.
+    /// True if the checker looks at the bytes of each WQE when its doorbell comes, when it is fetched and when it completes. They may not
+    /// change.
     pub wqe_bytes: bool,
-    /// Looks for operations under way on different QPs that change the same remote bytes. A program may have reasons.
+    /// True if the checker looks for operations under way on different QPs that change the same remote bytes. A program may do that on
+    /// purpose.
     pub overlap: bool,
-    /// A file that gets a line for each finding.
+    /// A file to which a line is appended for each finding.
     pub file: Option<PathBuf>,
 }
 
-/// A word that is none of the list's.
+/// A word that the list cannot have.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?} is not quiet, print, wqe, overlap or all")]
 pub struct CheckConfigError(pub String);
 
 impl CheckConfig {
-    /// Each finding is printed once on stderr.
+    /// Returns a configuration that prints each finding once on stderr.
     #[must_use]
     pub fn printing() -> Self {
         Self {
@@ -40,11 +42,11 @@ impl CheckConfig {
         }
     }
 
-    /// Changes what the words of `list` say.
+    /// Returns this configuration with the changes that the words of `list` name.
     ///
     /// # Errors
     ///
-    /// A word that is none.
+    /// `list` has an unknown word.
     pub fn with(mut self, list: &str) -> Result<Self, CheckConfigError> {
         for word in list.split(',').map(str::trim) {
             match word {
@@ -63,8 +65,8 @@ impl CheckConfig {
         Ok(self)
     }
 
-    /// Prints findings, in one write each, so that lines of several processes do not mix. Nowhere to say it is no
-    /// reason to fail. Where the file cannot be written, an empty one beside it says so, `FILE.lost`: that takes less.
+    /// Writes a finding to stderr and to the file, as configured, in one write each: lines of several processes do not mix. A failed write
+    /// is not an error. If the file cannot be written, an empty file `FILE.lost` beside it says so, since that needs less space.
     pub(super) fn tell(&self, device: &str, finding: Finding, text: &str) {
         if self.print {
             let line = format!("softhca: {device}: {text} [{finding}]\n");

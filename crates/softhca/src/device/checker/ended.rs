@@ -1,9 +1,9 @@
-//! Keys that have ended. The checker reports each use of one afterwards.
+//! Keys that have ended. The checker reports each later use of such a key.
 
 use super::{Checker, Finding};
 use std::collections::VecDeque;
 
-/// Keys that are remembered.
+/// The number of ended keys that are remembered.
 const KEPT: usize = 512;
 
 /// A key that has ended.
@@ -15,14 +15,14 @@ struct Ended {
     at_ns: u64,
 }
 
-/// The keys that have ended last.
+/// The keys that have ended last, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct EndedKeys {
     keys: VecDeque<Ended>,
 }
 
 impl Checker {
-    /// A key ends that covered `bytes` at `iova`.
+    /// Notes that a key ends, which covered `bytes` bytes at `iova`.
     pub(crate) fn key_ended(&mut self, key: u32, iova: u64, bytes: u64, now_ns: u64) {
         let ended = &mut self.ended.keys;
         if ended.len() == KEPT {
@@ -36,9 +36,10 @@ impl Checker {
         });
     }
 
-    /// QP `qpn` used `key`, which does not exist. Returns whether it did once: then it has been noted, in words that begin with `what`.
+    /// Handles that QP `qpn` used `key`, which does not exist. Returns whether the key has existed: then a finding is noted, in words that
+    /// begin with `what`.
     pub(crate) fn note_if_ended(&mut self, qpn: u32, key: u32, now_ns: u64, what: &str) -> bool {
-        // The last of its number.
+        // Of several ended keys with this number the last one is meant.
         let Some(ended) = self.ended.keys.iter().rfind(|ended| ended.key == key) else {
             return false;
         };

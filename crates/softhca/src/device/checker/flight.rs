@@ -1,4 +1,4 @@
-//! What the checker remembers of an operation that changes remote bytes.
+//! The record that the checker keeps of an operation that changes remote bytes.
 
 use std::net::Ipv4Addr;
 
@@ -9,6 +9,6 @@ pub(crate) struct Flight {
     pub(crate) index: u16,
     pub(crate) peer: Ipv4Addr,
     pub(crate) start: u64,
-    /// The last byte, so that a range may end with the address space.
+    /// The address of the last byte. So a range may end with the address space.
     pub(crate) last: u64,
 }

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Finding {
-    /// The slot of the WQE that is due holds one with another index.
+    /// The slot of the WQE that is due holds a WQE with another index.
     WqeIndex,
     /// A WQE names another QP than the one whose ring it is in.
     WqeQpn,
@@ -28,27 +28,27 @@ pub enum Finding {
     RingReusedEarly,
     /// A doorbell was rung in a register that the QP it names does not use.
     DoorbellStray,
-    /// A doorbell is ahead of its record.
+    /// A doorbell is ahead of its doorbell record.
     DoorbellWithoutRecord,
-    /// A record moved and no doorbell came.
+    /// A doorbell record moved and no doorbell came.
     RecordWithoutDoorbell,
     /// A CQ had no room.
     CqOverrun,
     /// An lkey does not give what a WQE asks of it.
     LocalKey,
-    /// A WQE asks for a change of a key that cannot be.
+    /// A WQE asks for a change of a key that is not possible.
     KeyChange,
     /// An rkey does not give what a peer asks of it.
     RemoteKey,
-    /// A key was used that had been ended before.
+    /// A key was used after its end.
     KeyEnded,
-    /// A QP does not allow what its peer asks.
+    /// A QP does not allow what its peer asks, or has no queue for it.
     RemoteRight,
     /// The ends of a connection do not agree on sequence numbers.
     PsnMismatch,
     /// The receive counter of a doorbell record is further ahead than its ring is long.
     ReceiveBeyondRing,
-    /// The list of an SRQ leads nowhere.
+    /// The list of an SRQ leads to no WQE.
     SrqList,
     /// A datagram has the wrong Q_Key.
     QueueKey,

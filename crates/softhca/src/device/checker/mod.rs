@@ -1,4 +1,4 @@
-//! What the device saw that silicon would not tell: each in words, once.
+//! Findings: mistakes of programs that a real device would not report. Each is reported once, in words.
 
 mod config;
 mod ended;
@@ -11,7 +11,7 @@ pub use kinds::Finding;
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Findings of one HCA. The text of a kind is kept for the first time it happens on an object; repetitions are counted.
+/// The findings of one HCA. The text of a kind of finding is kept the first time that it happens on an object. Repetitions are counted.
 #[derive(Debug, Default)]
 pub(crate) struct Checker {
     config: CheckConfig,
@@ -22,7 +22,7 @@ pub(crate) struct Checker {
     ended: ended::EndedKeys,
 }
 
-/// Different texts that are kept; later ones are only counted.
+/// The number of texts that are kept. Later findings are only counted.
 const MAX_TEXTS: usize = 1000;
 
 impl Checker {
@@ -34,7 +34,7 @@ impl Checker {
         }
     }
 
-    /// Notes a finding about the object `number`; says `text` if it is the first of its kind at that object.
+    /// Notes a finding about object `number`. Keeps and reports `text` if it is the first of its kind at that object.
     pub(crate) fn note(&mut self, finding: Finding, number: u32, text: impl FnOnce() -> String) {
         *self.counts.entry(finding).or_insert(0) += 1;
         let times = self.seen.entry((finding, number)).or_insert(0);
@@ -46,7 +46,7 @@ impl Checker {
         }
     }
 
-    /// An object is gone: if its number comes back, it is another one.
+    /// Forgets the findings of an object that is gone. If its number comes back, it is another object.
     pub(crate) fn forget(&mut self, number: u32) {
         self.seen.retain(|(_, of), _| *of != number);
     }
@@ -63,7 +63,7 @@ impl Checker {
         self.counts.values().sum()
     }
 
-    /// Returns what costs time is only done if this says so.
+    /// Returns the configuration, which says which checks that cost time are done.
     pub(crate) fn config(&self) -> &CheckConfig {
         &self.config
     }

@@ -1,4 +1,4 @@
-//! A command on its way: what it is executed on, and how it is refused.
+//! A command on its way: the objects that it works on, and how it is refused.
 
 use crate::device::command::syndrome;
 use crate::device::memory::Region;
@@ -6,7 +6,7 @@ use crate::device::names::DevxObject;
 use crate::device::state::{Fabric, HcaState, Slot};
 use mlx5_prm::cmd::{CreateOut, Status};
 
-/// By which call a command may be sent.
+/// The kind of call by which a command may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::device) enum Class {
     Create,
@@ -16,7 +16,7 @@ pub(in crate::device) enum Class {
     General,
 }
 
-/// Why a command is refused.
+/// The reason why a command is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: Status,
@@ -39,7 +39,7 @@ impl Refusal {
     pub(super) const FULL: Self = Self::new(Status::NO_RES, syndrome::NO_MORE_OBJECTS);
 }
 
-/// What a command is executed on.
+/// The HCA, the context and the buffers that a command works on.
 pub(super) struct Call<'a> {
     pub(super) fabric: &'a mut Fabric,
     pub(super) hca: usize,
@@ -70,7 +70,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Puts a reply out, as much of it as the buffer holds.
+    /// Writes a reply to the output, as much of it as the buffer holds.
     pub(super) fn reply(&mut self, reply: &[u8]) {
         let bytes = self.output.len().min(reply.len());
         self.output[..bytes].copy_from_slice(&reply[..bytes]);
@@ -78,14 +78,14 @@ impl Call<'_> {
 
     /// Replies with the number of a new object.
     pub(super) fn reply_number(&mut self, number: u32) {
-        // PANIC: the tables' numbers have 24 bits.
+        // PANIC: numbers of objects have 24 bits.
         self.reply(CreateOut::default().with_number(number).as_bytes());
     }
 }
 
 pub(super) type Outcome = Result<Option<DevxObject>, Refusal>;
 
-/// Returns a part of a UMEM of this context.
+/// Returns a part of a UMEM of this context. `outside` is the syndrome of a part that does not fit.
 pub(super) fn umem_part(
     hca: &HcaState,
     context: u32,
@@ -104,7 +104,7 @@ pub(super) fn umem_part(
         .ok_or(Refusal::bad_param(outside))
 }
 
-/// The start of a ring in its UMEM: `offset` bytes and `page_offset` units of 64.
+/// Returns where a ring starts in its UMEM: after `offset` bytes and `page_offset` units of 64 bytes.
 pub(super) fn ring_start(offset: u64, page_offset: u32) -> Result<u64, Refusal> {
     let start = offset
         .checked_add(u64::from(page_offset) * 64)
@@ -115,7 +115,7 @@ pub(super) fn ring_start(offset: u64, page_offset: u32) -> Result<u64, Refusal> 
     Ok(start)
 }
 
-/// Returns a doorbell record of 8 bytes.
+/// Returns the doorbell record of 8 bytes at `offset` of a UMEM.
 pub(super) fn record_part(
     hca: &HcaState,
     context: u32,
@@ -129,7 +129,7 @@ pub(super) fn record_part(
     Ok(record)
 }
 
-/// Refuses a UAR page that is not one of this context.
+/// Refuses a UAR page that does not belong to this context.
 pub(super) fn need_uar(hca: &HcaState, context: u32, page_id: u32) -> Result<(), Refusal> {
     hca.uars
         .get(page_id)

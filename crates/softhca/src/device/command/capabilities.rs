@@ -15,7 +15,7 @@ use mlx5_prm::wqe::WQEBB_BYTES;
 
 pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     let op_mod = QueryHcaCapIn::from_prefix(call.input).op_mod();
-    // A 15-bit number.
+    // The capability type is a 15-bit number.
     let wanted = CapType((op_mod >> 1 & 0x7fff) as u16);
     let hca = call.hca()?;
     let (link, order, force) = (hca.identity.link, hca.order, hca.order_force);
@@ -40,7 +40,7 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
         CapType::ROCE if link.is_infiniband() => reply,
         CapType::ROCE => reply.with_roce_caps(roce()),
         CapType::GENERAL_2 => reply.with_hca_cap_2(general_2(force, !lean)),
-        // Kinds that exist and are all zero, because nothing of them is here.
+        // Capability types that exist and are all zero, because this device has none of these capabilities.
         CapType::ETHERNET_OFFLOADS
         | CapType::ODP
         | CapType::IPOIB
@@ -59,7 +59,7 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     Ok(None)
 }
 
-/// `caps` with a link aggregation group of so many ports; 0: none.
+/// Returns `caps` with a link aggregation group of `ports` ports. 0 means no group.
 fn with_lag(caps: CmdHcaCap, ports: u8) -> CmdHcaCap {
     let has = u32::from(ports > 0);
     caps.with_lag_master(has)
@@ -68,12 +68,12 @@ fn with_lag(caps: CmdHcaCap, ports: u8) -> CmdHcaCap {
         .with_rts2rts_lag_tx_port_affinity(has)
 }
 
-/// `umr_fence`: a UMR WQE runs when all before it are over, and is over before the next begins.
+/// Value of `umr_fence`: a UMR WQE runs when all WQEs before it are over, and is over before the next begins.
 const UMR_NEEDS_NO_FENCE: u32 = 2;
 
-/// Only existing features; libmlx5 takes each bit at its word.
+/// Returns the general capabilities. They name only features that exist, since libmlx5 uses each feature whose bit is set.
 pub(in super::super) fn general(link: Link, order: DataOrder) -> CmdHcaCap {
-    // `port_type`: 0 is InfiniBand, 1 Ethernet.
+    // Values of `port_type`: 0 is InfiniBand, 1 Ethernet.
     let ethernet = u32::from(!link.is_infiniband());
     CmdHcaCap::default()
         .with_hca_cap_2(1)
@@ -130,7 +130,7 @@ pub(in super::super) fn general(link: Link, order: DataOrder) -> CmdHcaCap {
         .with_log_max_atomic_size_qp(3)
 }
 
-/// `caps` with one read or atomic at once.
+/// Returns `caps` with one RDMA read or atomic at a time.
 fn with_one_read(caps: CmdHcaCap) -> CmdHcaCap {
     caps.with_log_max_ra_req_qp(0).with_log_max_ra_res_qp(0)
 }
@@ -144,7 +144,7 @@ fn general_2(order_force: bool, no_record: bool) -> HcaCap2 {
 
 const _: () = assert!((limits::WQE_BYTES as usize).is_multiple_of(WQEBB_BYTES));
 
-/// Atomics of 8 bytes and no masked ones.
+/// Returns the capabilities of a device with atomics of 8 bytes and without masked atomics.
 fn plain_atomic() -> AtomicCaps {
     AtomicCaps::default()
         .with_atomic_req_8b_endianness_mode(1)
@@ -153,7 +153,7 @@ fn plain_atomic() -> AtomicCaps {
 }
 
 fn atomic() -> AtomicCaps {
-    /// 2^2 and 2^3 bytes.
+    /// Operands of 2^2 and 2^3 bytes.
     const SIZES: u32 = 1 << 2 | 1 << 3;
     let plain = plain_atomic();
     plain
@@ -163,7 +163,7 @@ fn atomic() -> AtomicCaps {
                 | AtomicCaps::OP_MASKED_FETCH_ADD,
         )
         .with_atomic_size_qp(SIZES)
-        // Of the dynamic connections that this device lacks. By these sizes UCX judges all masked atomics.
+        // These are the sizes for dynamic connections, which this device lacks. UCX judges all masked atomics by them.
         .with_atomic_size_dc(SIZES)
 }
 

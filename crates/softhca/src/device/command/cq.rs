@@ -14,7 +14,7 @@ use crate::device::objects::cq::Cq;
 use mlx5_prm::cmd::Status;
 use mlx5_prm::cq::{Cqc, CreateCqIn, ModifyCqIn, QueryCqIn, QueryCqOut};
 
-/// Bytes of the input up to `cq_umem_id`.
+/// Length of the input up to `cq_umem_id`.
 const CREATE_BYTES: usize = 0x5c;
 
 pub(super) fn create(call: &mut Call<'_>) -> Outcome {
@@ -45,8 +45,8 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
             arming: Arming::new(0),
         })
         .ok_or(Refusal::FULL)?;
-    // The first arming may store the word that software has left there, and its store to the UAR page may be overwritten by that
-    // of another queue before the engine looks. The memory of an external HCA is not for this process to touch.
+    // The first arming may store the word that software has left there. Its store to the UAR page may be overwritten by the arming of
+    // another CQ before the engine looks. So the arm word is cleared, except for an external HCA, whose memory this process must not touch.
     if hca.execution == Execution::Engine
         && let Some(cq) = hca.cqs.get_mut(cqn)
     {
@@ -75,7 +75,7 @@ pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
     Ok(None)
 }
 
-/// Takes a completion queue away.
+/// Removes CQ `cqn`.
 pub(in super::super) fn remove_cq(hca: &mut HcaState, cqn: u32) {
     if let Some(cq) = hca.cqs.remove(cqn)
         && let Some(uar) = hca.uars.get_mut(cq.uar)
@@ -90,7 +90,7 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     let cqn = QueryCqIn::from_prefix(call.input).cqn();
     let external = call.hca()?.execution == Execution::External;
     let cq = find(call, cqn)?;
-    // The record of an external HCA may lie in memory that only a GPU reaches.
+    // The doorbell record of an external HCA may lie in memory that only a GPU reaches.
     let cqc = if external {
         cq.cqc.with_producer_counter(cq.produced())
     } else {
@@ -131,7 +131,7 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
     Ok(None)
 }
 
-/// Goes on in a new ring. What software has not consumed stays in the old one, which ends with an entry that says so.
+/// Moves a CQ to a new ring. The entries that software has not consumed stay in the old ring, which ends with an entry that says so.
 fn resize(call: &mut Call<'_>, input: &ModifyCqIn) -> Outcome {
     call.need_input(CREATE_BYTES)?;
     let context = call.context;
@@ -155,7 +155,7 @@ fn resize(call: &mut Call<'_>, input: &ModifyCqIn) -> Outcome {
     Ok(None)
 }
 
-/// The ring of a queue with this context, at `start` of a UMEM.
+/// Returns the ring of a CQ with context `cqc`, at `start` of a UMEM.
 fn ring(hca: &HcaState, context: u32, cqc: &Cqc, umem: u32, start: u64) -> Result<Region, Refusal> {
     if cqc.log_cq_size() > limits::LOG_CQ_ENTRIES {
         return Err(Refusal::new(Status::LIM_ERR, syndrome::CQ_TOO_LONG));

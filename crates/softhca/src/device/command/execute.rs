@@ -11,16 +11,16 @@ use crate::device::state::Fabric;
 use crate::device::state::users::pd_users;
 use mlx5_prm::cmd::{CmdIn, CmdOut, CreateOut, Opcode, Status};
 
-/// So many commands are recorded at most.
+/// The number of commands that are recorded at most.
 const MOST_RECORDED: usize = 4096;
 
 /// Executes one command.
 ///
-/// `object` is the one that the caller's handle stands for; a command that names another is not executed.
+/// `object` is the object that the caller's handle stands for. A command that names another object is not executed.
 ///
 /// # Errors
 ///
-/// Refused, with status and syndrome in `output`; or not executed at all.
+/// The command was refused, with status and syndrome in `output`, or it was not executed at all.
 pub(in crate::device) fn execute(
     fabric: &mut Fabric,
     hca: usize,
@@ -59,7 +59,8 @@ pub(in crate::device) fn execute(
     }
     output.fill(0);
     if state.dead && !ends_something(opcode) {
-        /// What the kernel answers for a device that has failed: `MLX5_DRIVER_STATUS_ABORTED`, `MLX5_DRIVER_SYND`.
+        /// The status and syndrome by which the kernel answers for a device that has failed: `MLX5_DRIVER_STATUS_ABORTED`,
+        /// `MLX5_DRIVER_SYND`.
         const ABORTED: (u32, u32) = (0xfe, 0xbadd_00de);
         let header = CmdOut::default()
             .with_status(ABORTED.0)
@@ -113,13 +114,13 @@ pub(in crate::device) fn execute(
     })
 }
 
-/// Returns the function that executes `opcode`, if it may be sent by calls of `class`.
+/// Returns the function that executes `opcode`, if it may be sent by calls of kind `class`.
 fn handler(class: Class, opcode: Opcode) -> Option<fn(&mut Call<'_>) -> Outcome> {
     Some(match (class, opcode) {
         (Class::Create, Opcode::ALLOC_PD) => alloc_pd,
         (Class::Create, Opcode::CREATE_MKEY) => mkey::create,
         (Class::Create, Opcode::CREATE_CQ) => cq::create,
-        // The device has no counter sets, or others hold all of them.
+        // The device has no counter sets, or other programs hold all of them.
         (Class::Create, Opcode::ALLOC_Q_COUNTER) => |_| Err(Refusal::FULL),
         (Class::Create, Opcode::CREATE_QP) => qp::create,
         (Class::Create, Opcode::CREATE_RMP) => srq::create_rmp,
@@ -166,7 +167,7 @@ fn is_transition(opcode: Opcode) -> bool {
     )
 }
 
-/// Returns the object that a command names; all of them do so in the same 24 bits.
+/// Returns the object that a command names. All these commands have its number in the same 24 bits.
 fn named(opcode: Opcode, input: &[u8]) -> Option<DevxObject> {
     let number = CreateOut::from_prefix(input).number();
     match opcode {
@@ -199,7 +200,7 @@ pub(in crate::device) fn destroy_input(object: DevxObject) -> [u8; 16] {
     };
     let mut input = [0; 16];
     input[..2].copy_from_slice(&opcode.0.to_be_bytes());
-    // A number of more than 24 bits names no object: it stays 0 then, which is none either.
+    // A number of more than 24 bits names no object. The number in the command stays 0 then, which names no object either.
     if number < 1 << 24 {
         input[8..12].copy_from_slice(&number.to_be_bytes());
     }

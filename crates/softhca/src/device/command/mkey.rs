@@ -1,5 +1,5 @@
-//! Commands of memory keys: those over a UMEM, and those over other keys. Regions registered by the kernel's call and
-//! memory windows are keys too, but not of these.
+//! Commands of memory keys: keys of memory in a UMEM, and keys that refer to other keys. Regions registered by the kernel's call and memory
+//! windows are keys too, but these commands do not reach them.
 
 use super::syndrome;
 use crate::device::command::call::{Call, Outcome, Refusal, umem_part};
@@ -11,7 +11,7 @@ use crate::device::state::HcaState;
 use mlx5_prm::cmd::Status;
 use mlx5_prm::mkey::{CreateMkeyIn, DestroyMkeyIn, Mkc};
 
-/// Bytes of the input up to `mkey_umem_offset`.
+/// Length of the input up to `mkey_umem_offset`.
 const CREATE_BYTES: usize = 0x70;
 
 pub(super) fn create(call: &mut Call<'_>) -> Outcome {
@@ -51,7 +51,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     let key = MemoryKey {
         context,
         pdn: mkc.pd(),
-        // An 8-bit field.
+        // This is an 8-bit field.
         variant: mkc.mkey_7_0().to_be_bytes()[3],
         kind,
         free: mkc.free() != 0,
@@ -68,7 +68,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     Ok(Some(DevxObject::Mkey(index)))
 }
 
-/// Memory in one piece, in a UMEM.
+/// Returns kind and backing of a key for memory in one piece, in a UMEM.
 fn over_umem(
     hca: &HcaState,
     context: u32,
@@ -89,7 +89,7 @@ fn over_umem(
     Ok((Kind::Umem(umem), Backing::Direct(region)))
 }
 
-/// Pieces of other keys: now, from the list in the command, or later, from UMR WQEs.
+/// Returns kind and backing of a key for pieces of other keys. The pieces come now, from the list in the command, or later, from UMR WQEs.
 fn over_keys(input: &CreateMkeyIn, mode: Mode, list: &[u8]) -> Result<(Kind, Backing), Refusal> {
     let mkc = input.mkc();
     let room = mkc.translations_octword_size();
@@ -107,7 +107,7 @@ fn over_keys(input: &CreateMkeyIn, mode: Mode, list: &[u8]) -> Result<(Kind, Bac
     }
     let made = Translation::new(mode, room as usize).with(0, &entries);
     let made = made.map_err(|_| Refusal::bad_param(syndrome::MKEY_LIST))?;
-    // What the key covers must be in the list, unless it is set up later.
+    // The list must cover all that the key covers, unless the key is set up later.
     let last = mkc.len().checked_sub(1);
     if mkc.free() == 0 && last.is_some_and(|last| made.at(last).is_none()) {
         return Err(Refusal::bad_param(syndrome::MKEY_LIST));
@@ -125,7 +125,7 @@ pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
     Ok(None)
 }
 
-/// Header (16 bytes) and context of the answer.
+/// Replies with a header (16 bytes) and the context of the key.
 pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     let index = DestroyMkeyIn::from_prefix(call.input).mkey_index();
     let mkc = context_of(find(call, index)?);
@@ -140,7 +140,7 @@ fn context_of(key: &MemoryKey) -> Mkc {
     let (mode, room, log_bytes) = match &key.backing {
         Backing::Direct(_) => (Mkc::ACCESS_MODE_MTT, 0, 0),
         Backing::Indirect(list) => {
-            // At most 2^LOG_KEY_LIST.
+            // The value is at most 2^LOG_KEY_LIST.
             let room = u32::try_from(list.limit()).unwrap_or(u32::MAX);
             match list.mode {
                 Mode::Klm => (Mkc::ACCESS_MODE_KLM, room, 0),

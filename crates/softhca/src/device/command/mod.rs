@@ -1,8 +1,7 @@
-//! Commands: bytes in, bytes out, any bytes.
+//! Commands. A command is bytes in and bytes out, and any bytes may come in.
 //!
-//! The kernel lets a user process send commands of five kinds only, each through a call of its own; [`Class`] is that kind.
-//! Status and syndrome of a refusal go into the output. A command buffer that is too short for even those is refused before it
-//! counts as executed.
+//! The kernel lets a user process send commands of five kinds only, each through a call of its own; [`Class`] names the kinds. Status and
+//! syndrome of a refusal go into the output. A command whose buffers are too short for a header is refused before it counts as executed.
 
 mod call;
 mod capabilities;

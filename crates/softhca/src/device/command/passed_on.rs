@@ -1,12 +1,13 @@
-//! Commands that the kernel passes on to the firmware, which may not know them. What is in no list of the kernel never gets there.
+//! Commands that the kernel passes on to the firmware, which may not know them. A command in no list of the kernel never reaches the
+//! firmware.
 //!
-//! Source: `devx_is_obj_create_cmd`, `devx_is_general_cmd` in Linux's mlx5_ib. Commands that change or read an object pass only
-//! with a handle of an object of their kind, and of kinds that the device lacks there is none.
+//! Source: `devx_is_obj_create_cmd`, `devx_is_general_cmd` in Linux's mlx5_ib. Commands that change or read an object pass only with a
+//! handle of an object of their kind. For kinds that the device lacks there is no such handle.
 
 use crate::device::command::call::Class;
 use mlx5_prm::cmd::{CmdIn, Opcode};
 
-/// Opcodes of the interface that firmware defines for itself.
+/// Opcodes that the interface leaves to the firmware to define.
 const GENERAL: std::ops::Range<u16> = 0xb00..0xd00;
 
 /// Returns whether the kernel passes `input` on, by calls of `class`.
@@ -48,9 +49,10 @@ fn is_create(opcode: Opcode, input: &[u8]) -> bool {
         | Opcode::CREATE_XRQ
         | Opcode::ATTACH_TO_MCG
         | Opcode::ALLOC_XRCD => true,
-        // An entry that is set anew, and not one that is changed.
+        // The command passes if it sets a new entry, not if it changes one.
         Opcode::SET_FLOW_TABLE_ENTRY => CmdIn::from_prefix(input).op_mod() == 0,
-        // Byte 8 begins with the number of values, 4 bits: of several the kernel could not end the rest.
+        // Byte 8 begins with the number of values, 4 bits. The command passes for one value only: of several values the kernel could not
+        // end all.
         Opcode::CREATE_PSV => input.get(8).is_some_and(|byte| byte >> 4 == 1),
         _ => false,
     }

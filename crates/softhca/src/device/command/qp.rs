@@ -18,7 +18,7 @@ use mlx5_prm::cmd::Status;
 use mlx5_prm::qp::{CreateQpIn, CreateQpOut, QpState, Qpc, QueryQpIn, QueryQpOut};
 use std::net::Ipv4Addr;
 
-/// Bytes of the input up to `wq_umem_id`.
+/// Length of the input up to `wq_umem_id`.
 const CREATE_BYTES: usize = 0x10c;
 
 pub(super) fn create(call: &mut Call<'_>) -> Outcome {
@@ -38,7 +38,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     let (mut send, mut receive, mut record) = (None, None, None);
     let mut umems = [0; 2];
     if service == Service::XrcTarget {
-        // It has neither queues nor a domain of keys: those are of the SRQs of its XRC domain.
+        // An XRC target has neither queues nor a protection domain: the SRQs of its XRC domain have these.
         for clear in [
             Qpc::set_pd,
             Qpc::set_uar_page,
@@ -98,7 +98,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     Ok(Some(DevxObject::Qp(qpn)))
 }
 
-/// Of the options that a command asks for, those that the device has; all of them if it asks for none.
+/// Returns the ECE options that a QP gets: those that `asked` names and the device has, or all of the device if `asked` is 0.
 pub(super) fn accepted_ece(hca: &HcaState, asked: u32) -> Result<u32, Refusal> {
     match (asked, hca.ece) {
         (0, own) => Ok(own),
@@ -107,7 +107,7 @@ pub(super) fn accepted_ece(hca: &HcaState, asked: u32) -> Result<u32, Refusal> {
     }
 }
 
-/// Returns the service that a context asks for. Of the two ends of an XRC connection the target is the one without send queue.
+/// Returns the service that a QP context asks for. The target end of an XRC connection is the end without a send queue.
 fn service(qpc: &Qpc) -> Result<Service, Refusal> {
     match (qpc.st(), qpc.no_sq()) {
         (Qpc::ST_RC, _) => Ok(Service::Rc),
@@ -123,7 +123,7 @@ fn is_xrc(service: Service) -> bool {
     matches!(service, Service::XrcInitiator | Service::XrcTarget)
 }
 
-/// Refuses what this device does not have, and objects that do not exist.
+/// Refuses options that this device does not have, and objects that do not exist.
 fn check(hca: &HcaState, context: u32, qpc: &Qpc, service: Service) -> Result<(), Refusal> {
     if service == Service::XrcTarget {
         return find_xrcd(hca, qpc.xrcd(), context);
@@ -132,7 +132,7 @@ fn check(hca: &HcaState, context: u32, qpc: &Qpc, service: Service) -> Result<()
     match qpc.rq_type() {
         Qpc::RQ_TYPE_NONE => {}
         Qpc::RQ_TYPE_REGULAR if !is_xrc(service) => {}
-        // An XRC initiator is made with one that it does not use.
+        // An XRC initiator is made with an SRQ type, and does not use an SRQ.
         Qpc::RQ_TYPE_SRQ if is_xrc(service) => {}
         Qpc::RQ_TYPE_SRQ => {
             hca.srqs
@@ -145,7 +145,7 @@ fn check(hca: &HcaState, context: u32, qpc: &Qpc, service: Service) -> Result<()
     if hca.pds.get(qpc.pd()) != Some(&context) {
         return Err(Refusal::bad_resource(syndrome::NO_SUCH_PD));
     }
-    // An XRC initiator receives nothing.
+    // An XRC initiator receives nothing, so its receive CQ is not looked at.
     let receive_cqn = (!is_xrc(service)).then(|| qpc.cqn_rcv());
     for cqn in [Some(qpc.cqn_snd()), receive_cqn].into_iter().flatten() {
         if hca.cqs.get(cqn).is_none_or(|cq| cq.context != context) {
@@ -156,11 +156,11 @@ fn check(hca: &HcaState, context: u32, qpc: &Qpc, service: Service) -> Result<()
     Ok(())
 }
 
-/// Refuses what no executor runs.
+/// Refuses a QP that no executor can run.
 fn check_external(hca: &HcaState, qpc: &Qpc, service: Service) -> Result<(), Refusal> {
     let has_srq = qpc.rq_type() == Qpc::RQ_TYPE_SRQ;
     let receives = qpc.rq_type() == Qpc::RQ_TYPE_REGULAR;
-    // The executor has one writer for each CQ, without a lock.
+    // Each CQ has one writer in the executor, without a lock. So two queues must not share a CQ.
     let of_others = |cqn: u32| {
         hca.qps
             .iter()
@@ -174,7 +174,8 @@ fn check_external(hca: &HcaState, qpc: &Qpc, service: Service) -> Result<(), Ref
     Ok(())
 }
 
-/// Without a doorbell record every doorbell counts, and a register holds one only: it must not be shared.
+/// Refuses QPs that share a doorbell register if one of them has no doorbell record. Without a record every doorbell counts, and a register
+/// holds only the last.
 fn check_register(hca: &HcaState, qpc: &Qpc) -> Result<(), Refusal> {
     let no_record = match qpc.send_dbr_mode() {
         Qpc::SEND_DBR_MODE_RECORD => false,
@@ -193,7 +194,7 @@ fn check_register(hca: &HcaState, qpc: &Qpc) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The receive ring, if the QP has one, and directly after it the send ring, if the QP has one.
+/// Returns the send ring and the receive queue, for each that the QP has. The send ring lies directly after the receive ring.
 fn rings(
     hca: &HcaState,
     context: u32,
@@ -226,7 +227,7 @@ fn rings(
             taken: 0,
         });
     }
-    // The send ring begins on a WQEBB.
+    // The send ring begins at a WQEBB boundary.
     let send_at = receive_bytes.next_multiple_of(64);
     let mut send = None;
     if qpc.no_sq() == 0 {
@@ -246,9 +247,9 @@ pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
     Ok(None)
 }
 
-/// Takes a queue pair away, whatever it is doing.
+/// Removes QP `qpn`, whatever it is doing.
 pub(in super::super) fn remove_qp(engine: &dyn Engine, slot: &mut Slot, qpn: u32) {
-    // A doorbell that was stored before this is not a stray one.
+    // A doorbell that was stored before this removal must not count as a stray one.
     engine.take_doorbells(&mut slot.state);
     slot.endpoint_of(qpn).disconnect(qpn);
     if let Some(qp) = slot.state.qps.remove(qpn)

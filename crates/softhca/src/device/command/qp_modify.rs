@@ -1,4 +1,4 @@
-//! Transitions of queue pairs: which fields of the context each takes, and what it does.
+//! State transitions of QPs: the fields of the context that each transition takes, and its effects.
 
 use super::qp::{accepted_ece, find};
 use super::syndrome;
@@ -16,7 +16,7 @@ use mlx5_prm::cmd::{CmdIn, Opcode, Status};
 use mlx5_prm::qp::{Ads, QpModifyIn, QpModifyOut, QpState, Qpc};
 use std::net::Ipv4Addr;
 
-/// Bytes of the input up to the end of the context.
+/// Length of the input up to the end of the context.
 const CONTEXT_END: usize = 0x18 + Qpc::BYTES;
 
 pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
@@ -29,7 +29,7 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
     match opcode {
         Opcode::TO_RST_QP => reset(call, qpn)?,
         Opcode::TO_ERR_QP if call.hca()?.execution == Execution::External => {
-            // The executor flushes.
+            // The executor flushes the QP.
             find(call, qpn)?.state = QpState::ERR;
         }
         Opcode::TO_ERR_QP => {
@@ -47,7 +47,7 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
             }
             let qp = find(call, qpn)?;
             qp.state = next;
-            // The way to Ready To Receive settles them: attributes without a request then are not in force.
+            // The transition to Rtr settles the ECE options: if it asks for none, none is in force.
             match (opcode, input.ece()) {
                 (Opcode::INIT2RTR_QP, 0) => qp.ece = 0,
                 (_, 0) => {}
@@ -56,10 +56,10 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
             let ece = qp.ece;
             qp.notices.drain |= opcode == Opcode::RTS2SQD_QP;
             if opcode == Opcode::SQERR2RTS_QP {
-                // The wire has given up what it had, as the device has.
+                // The wire has given up the operations that it had, as the device has.
                 start(call, qpn)?;
             }
-            // What arrived early can be looked at now.
+            // Doorbells and packets that arrived early can be handled now.
             call.hca()?.schedule(qpn);
             call.reply(QpModifyOut::default().with_ece(ece).as_bytes());
         }
@@ -67,12 +67,12 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
     Ok(None)
 }
 
-/// Forgets everything but what the QP was made with; all counters of the device are 0 again.
+/// Resets QP `qpn` to what it was made with. All counters that the device keeps of it are 0 again.
 fn reset(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     let ece = call.hca()?.ece;
     let engine = call.fabric.engine;
     let slot = call.slot()?;
-    // A doorbell that was stored before this is not one for what comes after it.
+    // A doorbell that was stored before the reset must not count for the time after it.
     engine.take_doorbells(&mut slot.state);
     slot.endpoint_of(qpn).disconnect(qpn);
     let qp = find(call, qpn)?;
@@ -140,7 +140,7 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
     checked_pkey_index(port, path)?;
     let execution = call.hca()?.execution;
     let route = match call.fabric.by_address(remote.address) {
-        // Both ends must agree.
+        // Both ends must agree on whether they exchange data through memory.
         Some(peer)
             if call.hca()?.uses_memory()
                 && call
@@ -163,7 +163,7 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
     let qp = find(call, qpn)?;
     let mut qpc = qp.qpc;
     apply_optional(&mut qpc, input);
-    // No packet leaves before the QP has named a port.
+    // No packet leaves before the QP has named a port of the link aggregation group.
     check_lag_port(lag, &qpc)?;
     qpc.set_mtu(mtu);
     qpc.set_dp_ordering_force(given.dp_ordering_force());
@@ -193,7 +193,7 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
     Ok(())
 }
 
-/// Returns the HCA that a path names, and the headers of packets on that path.
+/// Returns the HCA that a path leads to, and the headers of packets on that path.
 fn remote(own: &PortIdentity, path: &Ads) -> Result<Destination, Refusal> {
     path::destination(own, path).map_err(|nowhere| {
         Refusal::bad_param(match (nowhere, own.link) {
@@ -207,12 +207,12 @@ fn remote(own: &PortIdentity, path: &Ads) -> Result<Destination, Refusal> {
     })
 }
 
-/// A UD QP has no peer: the path is in each WQE.
+/// Prepares a UD QP to receive. It has no peer: each WQE names the path.
 fn ready_for_datagrams(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal> {
     let qp = find(call, qpn)?;
     let mut qpc = qp.qpc;
     apply_optional(&mut qpc, input);
-    // The MTU of the port, whatever is given.
+    // The MTU is that of the port, whatever the input says.
     qpc.set_mtu(Qpc::MTU_4096);
     qp.qpc = qpc;
     qp.route = Route::Datagram;
@@ -239,7 +239,7 @@ fn ready_to_send(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<()
     start(call, qpn)
 }
 
-/// Lets the wire take operations.
+/// Lets the wire take operations of QP `qpn`.
 fn start(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     let qp = find(call, qpn)?;
     let (qpc, service, route) = (qp.qpc.with_next_send_psn(qp.send_psn), qp.service, qp.route);
@@ -280,7 +280,7 @@ fn optional(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Ref
     Ok(())
 }
 
-/// The fields that `opt_param_mask` names.
+/// Sets the fields of `qpc` that `opt_param_mask` of the input names.
 fn apply_optional(qpc: &mut Qpc, input: &QpModifyIn) {
     let given = input.qpc();
     let has = |bit: u32| input.opt_param_mask() & bit != 0;

@@ -1,4 +1,4 @@
-//! Queries that concern no object.
+//! Queries of the device that concern no object.
 
 use super::syndrome;
 use crate::device::command::call::{Call, Outcome, Refusal};
@@ -18,7 +18,7 @@ pub(super) fn roce_address(call: &mut Call<'_>) -> Outcome {
     let (kind, gid) = port
         .gids
         .get(index as usize)
-        // A table that ports of InfiniBand do not have.
+        // Ports of InfiniBand do not have this table.
         .filter(|(kind, _)| *kind != GidType::InfiniBand)
         .ok_or(Refusal::bad_param(syndrome::NO_SUCH_GID))?;
     let [a, b, c, d, e, f] = port.mac;
@@ -54,7 +54,7 @@ pub(super) fn vport_context(call: &mut Call<'_>) -> Outcome {
     Ok(None)
 }
 
-/// Whether and how the ports are aggregated.
+/// Replies whether and how the ports are aggregated.
 pub(super) fn lag(call: &mut Call<'_>) -> Outcome {
     let (state, mode) = match call.hca()?.identity.lag() {
         None => (0, 0),

@@ -1,7 +1,7 @@
-//! Commands of shared receive queues and of XRC domains. The queues are receive memory pools, which verbs calls a basic SRQ, and
-//! those of XRC domains.
+//! Commands of shared receive queues and of XRC domains. There are two kinds of SRQ: receive memory pools (RMPs), which verbs calls basic
+//! SRQs, and SRQs of XRC domains.
 //!
-//! As on devices that know receive memory pools (ISSI 1, as `mlx5_ib` calls it) `CREATE_SRQ` does not exist.
+//! `CREATE_SRQ` does not exist, as on devices that know receive memory pools (ISSI 1, as `mlx5_ib` calls it).
 
 use crate::device::command::call::{Call, Outcome, Refusal, record_part, ring_start, umem_part};
 use crate::device::command::syndrome;
@@ -18,7 +18,7 @@ use mlx5_prm::srq::{
     Rmpc, Wq, XrcSrqc,
 };
 
-/// Where the pieces of a queue lie, and how long it is.
+/// The places of the pieces of a queue, and its length.
 struct Layout {
     pdn: u32,
     order: SrqOrder,
@@ -41,10 +41,10 @@ pub(super) fn create_rmp(call: &mut Call<'_>) -> Outcome {
     let order = match wq.wq_type() {
         Wq::TYPE_LINKED_LIST => SrqOrder::List,
         Wq::TYPE_CYCLIC => SrqOrder::Ring,
-        // With strides: several messages to a WQE.
+        // The other types have strides: several messages share a WQE.
         _ => return Err(Refusal::bad_param(syndrome::SRQ_TYPE)),
     };
-    // WQEs without a header are not among the capabilities.
+    // WQEs without a header are not among the capabilities of this device.
     if wq.wq_signature() != 0 || rmpc.basic_cyclic_rcv_wqe() != 0 {
         return Err(Refusal::bad_param(syndrome::SRQ_TYPE));
     }
@@ -148,7 +148,7 @@ fn create(call: &mut Call<'_>, layout: &Layout, kind: SrqKind) -> Result<u32, Re
     Ok(number)
 }
 
-/// A limit that a queue of so many entries can have.
+/// Returns `wanted` if it can be the limit of a queue of `entries` entries.
 fn limit(wanted: u32, entries: u64) -> Result<u16, Refusal> {
     u16::try_from(wanted)
         .ok()
@@ -169,7 +169,7 @@ pub(super) fn modify_rmp(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn arm_xrc_srq(call: &mut Call<'_>) -> Outcome {
-    /// `op_mod`: an XRC SRQ.
+    /// Value of `op_mod` for an XRC SRQ.
     const XRC_SRQ: u32 = 1;
     let input = ArmXrcSrqIn::from_prefix(call.input);
     if input.op_mod() != XRC_SRQ {
@@ -180,7 +180,7 @@ pub(super) fn arm_xrc_srq(call: &mut Call<'_>) -> Outcome {
     Ok(None)
 }
 
-/// Sets the limit. A queue that is below it already says so at once: its WQEs may be used up.
+/// Sets the limit of an SRQ. If the SRQ is below its limit already, it raises the event at once: its WQEs may be used up.
 fn arm(call: &mut Call<'_>, number: u32, wanted: u32) -> Result<(), Refusal> {
     let hca = call.hca()?;
     let Some(srq) = hca.srqs.get_mut(number) else {
@@ -270,7 +270,7 @@ fn destroy(call: &mut Call<'_>, xrc: bool) -> Outcome {
     Ok(None)
 }
 
-/// Takes a shared receive queue away. Messages that are using one of its WQEs lose it.
+/// Removes an SRQ. Messages that are using one of its WQEs lose that WQE.
 pub(in crate::device) fn remove_srq(hca: &mut HcaState, number: u32) {
     for qpn in hca
         .qps

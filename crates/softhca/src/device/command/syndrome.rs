@@ -1,4 +1,4 @@
-//! Syndromes of refused commands. Firmware has its own, undocumented numbers; these are ours, and each has words.
+//! Syndromes of refused commands. Firmware has its own, undocumented numbers. The numbers here are those of softhca, and each has a text.
 
 macro_rules! syndromes {
     ($($(#[$meta:meta])* $name:ident = $value:literal, $text:literal;)*) => {

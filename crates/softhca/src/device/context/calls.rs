@@ -1,8 +1,8 @@
 //! The calls by which objects of an opened device come and go.
 //!
-//! Some have a command of their own in the kernel; the rest are commands as bytes. A program with DevX sends those itself
-//! (`devx_*`), and reads status and syndrome of a refusal. For other programs the kernel sends them (`kernel_*`), and `errno` alone
-//! reports a refusal.
+//! Some of these objects have kernel calls of their own. Commands as bytes make and end the others. A program with DevX sends those
+//! commands itself (`devx_*`), and reads status and syndrome of a refusal. For other programs the kernel sends them (`kernel_*`), and
+//! `errno` alone reports a refusal.
 
 use super::handle::Context;
 use super::{regions, uars, umems, windows, xrcds};
@@ -21,12 +21,11 @@ impl Context {
     ///
     /// # Safety
     ///
-    /// The memory stays mapped (writable if `access` says so) until the region is ended. The device may write it at any
-    /// time.
+    /// The memory stays mapped (writable if `access` says so) until the region is ended. The device may write to the memory at any time.
     ///
     /// # Errors
     ///
-    /// No such PD; not mapped, or not with the rights that `access` needs; a failure asked for (`CREATE_MKEY`).
+    /// The PD does not exist; the memory is not mapped, or not with the rights that `access` needs; a fault fails the call (`CREATE_MKEY`).
     #[expect(unsafe_code, reason = "takes the promise that a registration is")]
     pub unsafe fn reg_mr(
         &self,
@@ -45,7 +44,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// No such PD; no such buffer, or a shorter one; a failure asked for (`CREATE_MKEY`).
+    /// The PD or the buffer does not exist; the buffer is too short; a fault fails the call (`CREATE_MKEY`).
     pub fn reg_dmabuf_mr(
         &self,
         pdn: u32,
@@ -60,16 +59,16 @@ impl Context {
         self.with(|hca, context| regions::insert(hca, context, pdn, memory, iova, access))
     }
 
-    /// Changes a region; its keys stay the same. With `memory` (address, bytes, iova) it stands for that from now on.
-    /// A change that is refused leaves it as it was.
+    /// Changes a region; its keys stay the same. With `memory` (address, bytes, iova) the region is of that memory from now on. A change
+    /// that is refused leaves the region as it was.
     ///
     /// # Safety
     ///
-    /// As [`Context::reg_mr`], for the new memory under the new rights or the old memory under the new rights.
+    /// The promise of [`Context::reg_mr`], for the new memory or else the old memory, under the new rights.
     ///
     /// # Errors
     ///
-    /// No such region or PD; not mapped; a failure asked for (`CREATE_MKEY`).
+    /// The region or the PD does not exist; the memory is not mapped; a fault fails the call (`CREATE_MKEY`).
     #[expect(unsafe_code, reason = "takes the promise that a registration is")]
     pub unsafe fn rereg_mr(
         &self,
@@ -101,11 +100,11 @@ impl Context {
         self.change_mr(lkey, change, memory)
     }
 
-    /// Changes a region; its keys stay the same. With `memory` it stands for that from now on, named by that iova.
+    /// Changes a region; its keys stay the same. With `memory` the region is of that memory from now on, which segments name by that iova.
     ///
     /// # Errors
     ///
-    /// No such region or PD; a failure asked for (`CREATE_MKEY`).
+    /// The region or the PD does not exist; a fault fails the call (`CREATE_MKEY`).
     pub(crate) fn change_mr(
         &self,
         lkey: u32,
@@ -119,17 +118,17 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// No such region.
+    /// The region does not exist.
     pub fn dereg_mr(&self, lkey: u32) -> Result<(), DeviceError> {
         self.with(|hca, context| regions::end(hca, context, lkey))
     }
 
-    /// Makes a memory window, not bound yet; its rkey. Windows of type 2 belong to the QP that binds them, and peers may
-    /// invalidate them.
+    /// Makes a memory window that is not bound yet. Returns its rkey. A window of type 2 belongs to the QP that binds it, and peers may
+    /// invalidate it.
     ///
     /// # Errors
     ///
-    /// No such PD; none left; a failure asked for (`CREATE_MKEY`).
+    /// The PD does not exist; no key is left; a fault fails the call (`CREATE_MKEY`).
     pub fn alloc_mw(&self, pdn: u32, type_2: bool) -> Result<u32, DeviceError> {
         self.with(|hca, context| windows::alloc(hca, context, pdn, type_2))
     }
@@ -138,12 +137,12 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// No such window; a failure asked for (`DESTROY_MKEY`).
+    /// The window does not exist; a fault fails the call (`DESTROY_MKEY`).
     pub fn dealloc_mw(&self, rkey: u32) -> Result<(), DeviceError> {
         self.with(|hca, context| windows::end(hca, context, rkey))
     }
 
-    /// Registers memory for queues and doorbell records; its UMEM id.
+    /// Registers memory for queues and doorbell records. Returns its UMEM id.
     ///
     /// # Safety
     ///
@@ -151,7 +150,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Not mapped or not writable, whatever `_access` says; empty; a failure asked for (`CREATE_UMEM`).
+    /// The memory is not mapped or not writable, whatever `_access` says; it is empty; a fault fails the call (`CREATE_UMEM`).
     #[expect(unsafe_code, reason = "takes the promise that a registration is")]
     pub unsafe fn reg_umem(
         &self,
@@ -171,11 +170,11 @@ impl Context {
         self.with(|hca, context| umems::make(hca, context, memory))
     }
 
-    /// Registers `bytes` bytes at `offset` of a DMA-BUF or memfd for queues and doorbell records; the UMEM id.
+    /// Registers `bytes` bytes at `offset` of a DMA-BUF or memfd for queues and doorbell records. Returns the UMEM id.
     ///
     /// # Errors
     ///
-    /// No such buffer, or a shorter one; a failure asked for (`CREATE_UMEM`).
+    /// The buffer does not exist or is too short; a fault fails the call (`CREATE_UMEM`).
     pub fn reg_dmabuf_umem(&self, fd: RawFd, offset: u64, bytes: u64) -> Result<u32, DeviceError> {
         self.need_mappings()?;
         let memory = mapping::map(fd, offset, bytes, true)?;
@@ -186,12 +185,12 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Busy while queues or keys lie in it.
+    /// Queues or keys lie in the UMEM (busy).
     pub fn dereg_umem(&self, id: u32) -> Result<(), DeviceError> {
         self.with(|hca, context| umems::end(hca, context, id))
     }
 
-    /// Pins memory for a queue; the id of the UMEM that it is from now on.
+    /// Pins memory for a queue. Returns the id of the UMEM that the memory is from now on.
     ///
     /// # Safety
     ///
@@ -199,7 +198,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Not mapped; empty; too many.
+    /// The memory is not mapped or is empty; there are too many UMEMs.
     #[expect(unsafe_code, reason = "takes the promise that a registration is")]
     pub(crate) unsafe fn pin(&self, address: u64, bytes: u64) -> Result<u32, DeviceError> {
         if bytes == 0 {
@@ -214,17 +213,17 @@ impl Context {
         self.with(|hca, context| umems::insert(hca, context, memory))
     }
 
-    /// Gives back what [`Self::pin`] gave. No queue may lie in it any more.
+    /// Unpins memory that [`Self::pin`] pinned. No queue may lie in it any more.
     pub(crate) fn unpin(&self, id: u32) {
-        // A context that was closed has lost it already.
+        // If the context was closed, the UMEM is gone already.
         let _ = self.with(|hca, context| umems::take_away(hca, context, id));
     }
 
-    /// Makes a UAR page. BlueFlame and non-cached pages are the same here.
+    /// Makes a UAR page. BlueFlame and non-cached pages are the same in this device.
     ///
     /// # Errors
     ///
-    /// No page left; a failure asked for (`ALLOC_UAR`).
+    /// No page is left; a fault fails the call (`ALLOC_UAR`).
     pub fn alloc_uar(&self) -> Result<UarPage, DeviceError> {
         self.with(uars::alloc)
     }
@@ -233,18 +232,18 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Busy while QPs or CQs use it.
+    /// QPs or CQs use the page (busy).
     pub fn free_uar(&self, page_id: u32) -> Result<(), DeviceError> {
         self.with(|hca, context| uars::free(hca, context, page_id))
     }
 
-    /// Opens an XRC domain: a new one, or the one that `file` stands for on this device. Its number.
+    /// Opens an XRC domain: a new one, or the domain that `file` stands for on this device. Returns its number.
     ///
-    /// Without `create` the file must have one, with `exclusive` it must have none.
+    /// Without `create` the file must have a domain, with `exclusive` it must have none.
     ///
     /// # Errors
     ///
-    /// `EAGAIN` and `EINVAL` of the kernel for those two; none left; a failure asked for (`ALLOC_XRCD`).
+    /// The two conditions fail with `EAGAIN` and `EINVAL`, as in the kernel; no domain is left; a fault fails the call (`ALLOC_XRCD`).
     pub fn open_xrcd(
         &self,
         file: Option<XrcFile>,
@@ -254,11 +253,11 @@ impl Context {
         self.with(|hca, context| xrcds::open(hca, context, file, create, exclusive))
     }
 
-    /// Closes an XRC domain; it ends when all contexts that opened it have closed it.
+    /// Closes an XRC domain. The domain ends when all contexts that opened it have closed it.
     ///
     /// # Errors
     ///
-    /// Busy while SRQs or QPs of this context use its last opening.
+    /// SRQs or QPs of this context use the domain, and this would close its last opening by the context (busy).
     pub fn close_xrcd(&self, number: u32) -> Result<(), DeviceError> {
         self.with(|hca, context| xrcds::close(hca, context, number))
     }
@@ -267,7 +266,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Not such a command; refused, with status and syndrome in `output`.
+    /// The command makes no object, or was refused, with status and syndrome in `output`.
     pub fn devx_create(&self, input: &[u8], output: &mut [u8]) -> Result<DevxObject, DeviceError> {
         let made = self.execute(Class::Create, None, input, output)?;
         // PANIC: every command of this class makes an object (`crate::device::command::execute::execute`).
@@ -278,7 +277,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Not such a command, or it names another object; refused.
+    /// The command changes no object, names another object, or was refused.
     pub fn devx_modify(
         &self,
         object: DevxObject,
@@ -294,7 +293,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Not such a command, or it names another object; refused.
+    /// The command reads no object, names another object, or was refused.
     pub fn devx_query(
         &self,
         object: DevxObject,
@@ -305,11 +304,11 @@ impl Context {
         Ok(())
     }
 
-    /// Ends `object` by the command that the kernel would send.
+    /// Ends `object` by the command that the kernel would send for it.
     ///
     /// # Errors
     ///
-    /// Refused, for example because another object uses it; a failure asked for (the destroy command's opcode).
+    /// The command was refused, for example because another object uses `object`; a fault fails it (the destroy command's opcode).
     pub fn devx_destroy(&self, object: DevxObject) -> Result<(), DeviceError> {
         let mut output = [0xff; 16];
         let input = command::destroy_input(object);
@@ -321,17 +320,17 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Not such a command; refused.
+    /// The command is of another kind, or was refused.
     pub fn devx_general(&self, input: &[u8], output: &mut [u8]) -> Result<(), DeviceError> {
         self.execute(Class::General, None, input, output)?;
         Ok(())
     }
 
-    /// Executes a command that makes an object.
+    /// Executes a command that makes an object, as the kernel does for a program without DevX.
     ///
     /// # Errors
     ///
-    /// Refused.
+    /// The command was refused.
     pub(crate) fn kernel_create(
         &self,
         input: &[u8],
@@ -344,11 +343,11 @@ impl Context {
             .unwrap_or(DevxObject::Mkey(0)))
     }
 
-    /// Executes a command that changes `object`, and gives its output.
+    /// Executes a command that changes `object`, as the kernel does for a program without DevX. Returns its output.
     ///
     /// # Errors
     ///
-    /// Refused.
+    /// The command was refused.
     pub(crate) fn kernel_modify(
         &self,
         object: DevxObject,
@@ -360,11 +359,11 @@ impl Context {
         Ok(output)
     }
 
-    /// Executes a command that reads `object`.
+    /// Executes a command that reads `object`, as the kernel does for a program without DevX.
     ///
     /// # Errors
     ///
-    /// Refused.
+    /// The command was refused.
     pub(crate) fn kernel_query(
         &self,
         object: DevxObject,
@@ -375,20 +374,20 @@ impl Context {
             .map_err(DeviceError::of_kernel)
     }
 
-    /// Ends `object`.
+    /// Ends `object`, as the kernel does for a program without DevX.
     ///
     /// # Errors
     ///
-    /// Refused, for example because another object uses it.
+    /// The command was refused, for example because another object uses `object`.
     pub(crate) fn kernel_destroy(&self, object: DevxObject) -> Result<(), DeviceError> {
         self.devx_destroy(object).map_err(DeviceError::of_kernel)
     }
 
-    /// Memory by its address. Whether it is mapped is checked, unless an executor has the only access to it.
+    /// Returns the memory of an address range. Checks that it is mapped, unless an executor has the only access to it.
     ///
     /// # Safety
     ///
-    /// As [`Region::new`].
+    /// The promise of [`Region::new`].
     #[expect(unsafe_code, reason = "hands the promise on")]
     unsafe fn register(
         &self,
@@ -412,7 +411,7 @@ impl Context {
         })
     }
 
-    /// Refuses buffers named by a descriptor where an executor has no use for this process's mapping of them.
+    /// Refuses buffers that a descriptor names if the HCA is external: an executor has no use for this process's mapping of them.
     fn need_mappings(&self) -> Result<(), DeviceError> {
         if self.is_external() {
             return Err(DeviceError::Os {

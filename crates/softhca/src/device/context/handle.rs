@@ -21,9 +21,9 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// An opened device. Clones are the same context; [`Context::close`] ends it, as does dropping the last clone.
+/// An opened device. Clones are the same context. [`Context::close`] ends it, as does dropping the last clone.
 ///
-/// `errno` values: [`DeviceError::errno`].
+/// [`DeviceError::errno`] gives the `errno` values of its errors.
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,
@@ -37,14 +37,14 @@ struct Inner {
 }
 
 impl Context {
-    /// Offset of the first UAR page in the memfd; bytes below are free for other uses.
+    /// Offset of the first UAR page in the memfd. The bytes before it are free for other uses.
     pub const FIRST_UAR_OFFSET: u64 = UarSpace::FIRST_OFFSET;
 
     /// Opens a device.
     ///
     /// # Errors
     ///
-    /// No such device; no memory for the UAR space; a failure asked for ([`FailCommand::ALLOC_UCTX`]).
+    /// The device does not exist; there is no memory for the UAR space; a fault fails the call ([`FailCommand::ALLOC_UCTX`]).
     pub fn open(name: &str) -> Result<Self, DeviceError> {
         Self::open_in(World::of_process(), name)
     }
@@ -73,7 +73,7 @@ impl Context {
                 limit,
             })?;
         drop(fabric);
-        // An engine with nothing open sleeps until this call; from now on doorbells may come.
+        // An engine without an open device sleeps until this kick. From now on doorbells may come.
         engine::kick();
         Ok(Self {
             inner: Arc::new(Inner {
@@ -85,13 +85,13 @@ impl Context {
         })
     }
 
-    /// Returns the memfd that is the UAR space. It lives as long as the context; duplicate it to hand it out.
+    /// Returns the memfd that is the UAR space. It lives as long as the context. Duplicate the descriptor to hand it out.
     #[must_use]
     pub fn uar_fd(&self) -> BorrowedFd<'_> {
         self.inner.space.fd()
     }
 
-    /// Puts what the opener may read at `offset` of [`Context::uar_fd`], below [`Context::FIRST_UAR_OFFSET`].
+    /// Writes `bytes`, which the opener may read, at `offset` of [`Context::uar_fd`], before [`Context::FIRST_UAR_OFFSET`].
     pub(crate) fn publish(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.inner.space.publish(offset, bytes)
     }
@@ -101,7 +101,7 @@ impl Context {
         self.inner.close();
     }
 
-    /// Live objects of the device, those of other contexts included.
+    /// Returns the numbers of live objects of the device, in all contexts.
     #[must_use]
     pub fn live_objects(&self) -> ObjectCounts {
         let mut fabric = self.inner.world.lock();
@@ -110,11 +110,11 @@ impl Context {
             .map_or_else(ObjectCounts::default, |hca| hca.live())
     }
 
-    /// Makes a protection domain; its number.
+    /// Makes a protection domain. Returns its number.
     ///
     /// # Errors
     ///
-    /// None left; a failure asked for (`ALLOC_PD`).
+    /// No domain is left; a fault fails the call (`ALLOC_PD`).
     pub fn alloc_pd(&self) -> Result<u32, DeviceError> {
         self.with(|hca, context| {
             hca.strike(Opcode::ALLOC_PD)?;
@@ -129,7 +129,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Busy while regions, keys or QPs use it.
+    /// Regions, keys or QPs use the domain (busy).
     pub fn dealloc_pd(&self, pdn: u32) -> Result<(), DeviceError> {
         self.with(|hca, context| {
             own(hca.pds.get(pdn) == Some(&context), "PD", pdn)?;
@@ -144,16 +144,16 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// A failure asked for ([`FailCommand::DEVX`]).
+    /// A fault fails the call ([`FailCommand::DEVX`]).
     pub fn allow_devx(&self) -> Result<(), DeviceError> {
         self.with(|hca, _| hca.strike(Opcode(FailCommand::DEVX)))
     }
 
-    /// Number of the event queue of a completion vector.
+    /// Returns the number of the event queue of a completion vector.
     ///
     /// # Errors
     ///
-    /// No such vector; a failure asked for ([`FailCommand::QUERY_EQN`]).
+    /// The vector does not exist; a fault fails the call ([`FailCommand::QUERY_EQN`]).
     pub fn eqn(&self, vector: u32) -> Result<u32, DeviceError> {
         self.with(|hca, _| {
             hca.strike(Opcode(FailCommand::QUERY_EQN))?;
@@ -168,7 +168,7 @@ impl Context {
         })
     }
 
-    /// Returns whether a port is active; a fault or a test may take it down.
+    /// Returns whether a port is active. A fault or a test may take a port down.
     #[must_use]
     pub fn port_is_up(&self, port: u8) -> bool {
         let mut fabric = self.inner.world.lock();
@@ -177,7 +177,7 @@ impl Context {
             .is_some_and(|hca| !hca.is_down(port))
     }
 
-    /// Programs may subscribe to events of objects, or of the device.
+    /// Returns whether programs may subscribe to events of objects if `of_object`, otherwise to events of the device.
     #[must_use]
     pub fn tells_events(&self, of_object: bool) -> bool {
         let mut fabric = self.inner.world.lock();
@@ -190,7 +190,7 @@ impl Context {
             })
     }
 
-    /// Where [`Event`]s of this context's objects go. The function must not block.
+    /// Sets the function that gets the [`Event`]s of this context's objects. The function must not block.
     pub fn set_event_handler(&self, handler: impl Fn(Event) + Send + Sync + 'static) {
         let mut fabric = self.inner.world.lock();
         if let Some(hca) = fabric.hca(self.inner.hca)
@@ -200,7 +200,7 @@ impl Context {
         }
     }
 
-    /// Counts an event descriptor of this context in or out (they live outside, but count as objects).
+    /// Counts an event descriptor of this context in or out. Descriptors are made outside of the device, but count as objects.
     pub fn count_event_fd(&self, opened: bool) {
         let mut fabric = self.inner.world.lock();
         if let Some(hca) = fabric.hca(self.inner.hca)
@@ -231,7 +231,7 @@ impl Context {
         Ok(done)
     }
 
-    /// Executes a command as bytes.
+    /// Executes a command that is given as bytes.
     pub(super) fn execute(
         &self,
         class: Class,
@@ -251,7 +251,7 @@ impl Context {
         )
     }
 
-    /// Returns whether memory is taken by its address alone.
+    /// Returns whether the HCA is external, so that it takes memory by its address alone.
     pub(super) fn is_external(&self) -> bool {
         let mut fabric = self.inner.world.lock();
         let hca = fabric.hca(self.inner.hca);
@@ -267,7 +267,7 @@ impl Inner {
             return;
         };
         let id = self.id;
-        // In the order in which objects use each other.
+        // Objects are removed in the order in which they use each other: users first.
         for qpn in slot.state.qps.numbers(|qp| qp.context == id) {
             command::remove_qp(engine, slot, qpn);
         }
@@ -300,8 +300,8 @@ impl Inner {
             hca.pds.remove(pdn);
         }
         hca.contexts.remove(id);
-        // This function has no caller that could take the error of a failed executor. What the executor still ran would be its own
-        // defect.
+        // This function has no caller that could take the error of a failed executor. If the executor still ran something of this context,
+        // that would be the executor's own defect.
         let _ = fabric.write_through(self.hca);
         fabric.sweep(self.hca);
     }

@@ -1,4 +1,4 @@
-//! Why a call on an opened device is refused before it begins.
+//! Checks that refuse a call on an opened device before it begins.
 
 use crate::device::error::DeviceError;
 

@@ -43,8 +43,8 @@ pub(super) fn insert(
     })
 }
 
-/// The memory of a region (address and bytes), and the rights that it will have after `change`. Refuses new memory of `bytes` that is
-/// too long for a region.
+/// Returns the memory of a region (address and bytes), and the rights that it will have after `change`. Refuses new memory whose length
+/// `bytes` is too long for a region.
 pub(super) fn before_change(
     hca: &mut HcaState,
     context: u32,
@@ -63,7 +63,7 @@ pub(super) fn before_change(
     Ok((old, change.access.unwrap_or(key.access)))
 }
 
-/// Changes a region. With `memory` it stands for that from now on, named by that iova.
+/// Changes a region. With `memory` the region is of that memory from now on, which segments name by that iova.
 pub(super) fn change(
     hca: &mut HcaState,
     context: u32,
@@ -99,7 +99,7 @@ pub(super) fn end(hca: &mut HcaState, context: u32, lkey: u32) -> Result<(), Dev
     Ok(())
 }
 
-/// Puts a key in; its number.
+/// Puts a key into the table. Returns the number of the key.
 pub(super) fn insert_key(hca: &mut HcaState, key: MemoryKey) -> Result<u32, DeviceError> {
     let limit = hca.keys.limit();
     let variant = u32::from(key.variant);
@@ -110,7 +110,7 @@ pub(super) fn insert_key(hca: &mut HcaState, key: MemoryKey) -> Result<u32, Devi
     Ok(index << 8 | variant)
 }
 
-/// Returns the region of this lkey.
+/// Returns the region with this lkey.
 fn region(hca: &mut HcaState, context: u32, lkey: u32) -> Result<&mut MemoryKey, DeviceError> {
     hca.keys
         .get_mut(lkey >> 8)

@@ -7,13 +7,13 @@ use crate::device::memory::mapping::Backed;
 use crate::device::state::HcaState;
 use mlx5_prm::cmd::Opcode;
 
-/// Makes a UMEM that a program asked for; its id.
+/// Makes a UMEM that a program asked for. Returns its id.
 pub(super) fn make(hca: &mut HcaState, context: u32, memory: Backed) -> Result<u32, DeviceError> {
     hca.strike(Opcode::CREATE_UMEM)?;
     insert(hca, context, memory)
 }
 
-/// Makes a UMEM; its id.
+/// Makes a UMEM. Returns its id.
 pub(super) fn insert(hca: &mut HcaState, context: u32, memory: Backed) -> Result<u32, DeviceError> {
     let limit = hca.umems.limit();
     let umem = Umem {
@@ -27,7 +27,7 @@ pub(super) fn insert(hca: &mut HcaState, context: u32, memory: Backed) -> Result
         .ok_or(DeviceError::Full { what, limit })
 }
 
-/// Ends a UMEM in which nothing lies any more.
+/// Ends a UMEM. Refuses that while queues or keys lie in it.
 pub(super) fn end(hca: &mut HcaState, context: u32, id: u32) -> Result<(), DeviceError> {
     check_owner(hca, context, id)?;
     refuse_busy("UMEM", id, users(hca, id))?;

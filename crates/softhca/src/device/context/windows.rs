@@ -1,4 +1,4 @@
-//! Memory windows of a context, as the kernel makes and ends them. They are bound by [UMR WQEs](crate::device::memory::umr).
+//! Memory windows of a context, as the kernel makes and ends them. [UMR WQEs](crate::device::memory::umr) bind them.
 
 use super::refuse::own;
 use super::regions;
@@ -8,7 +8,7 @@ use crate::device::memory::umr;
 use crate::device::state::HcaState;
 use mlx5_prm::cmd::Opcode;
 
-/// Makes a window that is not bound; its rkey.
+/// Makes a memory window that is not bound. Returns its rkey.
 pub(super) fn alloc(
     hca: &mut HcaState,
     context: u32,
@@ -21,7 +21,7 @@ pub(super) fn alloc(
     regions::insert_key(hca, umr::new_window(context, pdn, variant, type_2))
 }
 
-/// Ends a window by any of its rkeys.
+/// Ends a memory window by any of its rkeys.
 pub(super) fn end(hca: &mut HcaState, context: u32, rkey: u32) -> Result<(), DeviceError> {
     let found = hca
         .keys

@@ -1,4 +1,4 @@
-//! XRC domains of a context. The kernel opens and closes them by themselves, or by a file that contexts agree on.
+//! XRC domains of a context. The kernel opens and closes a domain either without a file, or by a file that contexts agree on.
 
 use super::refuse::{own, refuse_busy};
 use crate::device::error::DeviceError;
@@ -7,7 +7,7 @@ use crate::device::state::HcaState;
 use crate::device::state::users::{close_xrcd, xrcd_users};
 use mlx5_prm::cmd::Opcode;
 
-/// Opens an XRC domain; its number. See [`Context::open_xrcd`](super::Context::open_xrcd).
+/// Opens an XRC domain. Returns its number. See [`Context::open_xrcd`](super::Context::open_xrcd).
 pub(super) fn open(
     hca: &mut HcaState,
     context: u32,
@@ -49,7 +49,7 @@ pub(super) fn open(
         .ok_or(DeviceError::Full { what, limit })
 }
 
-/// Closes an XRC domain; it ends when all contexts that opened it have closed it.
+/// Closes an XRC domain. The domain ends when all contexts that opened it have closed it.
 pub(super) fn close(hca: &mut HcaState, context: u32, number: u32) -> Result<(), DeviceError> {
     let openings = hca.xrcds.get(number).map_or(0, |xrcd| {
         xrcd.users.iter().filter(|user| **user == context).count()

@@ -1,4 +1,4 @@
-//! The entries of an executor's tables: plain bytes, the same for softhca and for kernels.
+//! The entries of an executor's tables. They are plain bytes, which softhca and kernels lay out alike.
 //!
 //! `crates/gpuhca` has the same structs for C++; a test of that crate compares the two.
 
@@ -8,15 +8,16 @@ use bytemuck::{Pod, Zeroable};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(16))]
 pub struct Qp {
-    /// `life << 8 | state`, the state as in the PRM (2 Rtr, 3 Rts, 4 SQerr, 5 SQD, 6 Err); 0: none.
+    /// `life << 8 | state`, the state as in the PRM (2 Rtr, 3 Rts, 4 SQerr, 5 SQD, 6 Err). 0: the entry holds no QP.
     pub head: u64,
-    /// First byte of the send ring.
+    /// Address of the send ring.
     pub ring: u64,
-    /// Doorbell record; 0: the QP has none. With `NO_RECORD` the doorbell itself says how far to run, and the record is for receives.
+    /// Address of the doorbell record. 0: the QP has none. With `NO_RECORD` the doorbell itself says how far to run, and the record is for
+    /// receives.
     pub record: u64,
-    /// Twin of the UAR page.
+    /// Address of the twin of the UAR page.
     pub page: u64,
-    /// First byte of the receive ring.
+    /// Address of the receive ring.
     pub receive_ring: u64,
     /// How long a peer may be silent, ns; all ones: for ever.
     pub patience_ns: u64,
@@ -24,41 +25,41 @@ pub struct Qp {
     pub rnr_delay_ns: u64,
     /// WQEBBs of the send ring.
     pub depth: u32,
-    /// Its number.
+    /// Number of this QP.
     pub qpn: u32,
     /// Number of the peer's QP.
     pub remote_qpn: u32,
     /// Entry of the peer in the QP table; all ones: none.
     pub peer: u32,
-    /// Number of the HCA that it is of.
+    /// Number of the HCA of this QP.
     pub hca: u32,
-    /// Number of the HCA that the peer is of.
+    /// Number of the HCA of the peer.
     pub remote_hca: u32,
     /// Protection domain.
     pub pdn: u32,
-    /// Rights of peers, how it is rung and what holds it up: `RIGHT_*`, `NO_RECORD`, `PAUSED`, `DOWN`.
+    /// Rights of peers, the kind of doorbell, and what holds the QP up: `RIGHT_*`, `NO_RECORD`, `PAUSED`, `DOWN`.
     pub flags: u32,
-    /// Payload of a packet, by which sequence numbers count.
+    /// Payload bytes of a packet, by which sequence numbers count.
     pub mtu: u32,
-    /// First sequence number that it sends.
+    /// First sequence number that this QP sends.
     pub send_psn: u32,
-    /// First sequence number that it expects.
+    /// First sequence number that this QP expects.
     pub receive_psn: u32,
-    /// Entries of the CQs.
+    /// Entry of the send CQ in the CQ table.
     pub send_cq: u32,
-    /// See `send_cq`.
+    /// Entry of the receive CQ in the CQ table.
     pub receive_cq: u32,
     /// `user_index` of CQEs.
     pub user_index: u32,
-    /// Number of the first key of its HCA, without the low byte.
+    /// Number of the first key of its HCA, shifted right by 8 bits.
     pub first_key: u32,
-    /// Entry of that key in the key table.
+    /// Entry of the first key of its HCA in the key table.
     pub keys: u32,
     /// WQEs of the receive ring; 0: the QP has none.
     pub receive_entries: u32,
     /// Bytes of a receive WQE.
     pub receive_stride: u32,
-    /// How often to wait for a receive WQE; 7: for ever.
+    /// How often to wait for a receive WQE of the peer; 7: without limit.
     pub rnr_retry: u32,
     /// Reserved, zero.
     pub reserved: u32,
@@ -73,13 +74,13 @@ impl Qp {
     pub const RIGHT_READ: u32 = 2;
     /// Peers may do atomics.
     pub const RIGHT_ATOMIC: u32 = 4;
-    /// The HCA is paused: nothing happens, and peers wait without limit.
+    /// The HCA is paused: the QP does nothing, and its peer waits without limit.
     pub const PAUSED: u32 = 8;
     /// The port is down or the HCA has failed: the QP is silent.
     pub const DOWN: u32 = 16;
     /// The doorbell itself says how far to run.
     pub const NO_RECORD: u32 = 32;
-    /// No peer.
+    /// Value of `peer` if the QP has no peer.
     pub const NONE: u32 = u32::MAX;
 }
 
@@ -87,26 +88,26 @@ impl Qp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(16))]
 pub struct Cq {
-    /// Life; 0: none.
+    /// Life of the CQ. 0: the entry holds no CQ.
     pub head: u64,
-    /// First byte of the ring.
+    /// Address of the ring.
     pub ring: u64,
-    /// Doorbell record, which has the consumer index.
+    /// Address of the doorbell record, which has the consumer index.
     pub record: u64,
     /// CQEs that the ring holds.
     pub entries: u32,
     /// Bytes of an entry.
     pub stride: u32,
-    /// `COLLAPSED`, `IGNORES_OVERRUN`.
+    /// Flags: `COLLAPSED`, `IGNORES_OVERRUN`.
     pub flags: u32,
-    /// Its number.
+    /// Number of this CQ.
     pub cqn: u32,
     /// Reserved, zero.
     pub reserved: [u64; 3],
 }
 
 impl Cq {
-    /// One entry, written over and over.
+    /// The CQ has one entry, which is written over and over.
     pub const COLLAPSED: u32 = 1;
     /// Entries are written whatever the consumer index is.
     pub const IGNORES_OVERRUN: u32 = 2;
@@ -116,13 +117,13 @@ impl Cq {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(16))]
 pub struct Key {
-    /// `1 << 32 | key`, the low byte of the key included; 0: none.
+    /// `1 << 32 | key`, the low byte of the key included. 0: the entry holds no key.
     pub head: u64,
-    /// Address by which segments name the first byte.
+    /// Address by which segments name the first byte of the memory.
     pub iova: u64,
-    /// Length.
+    /// Length of the memory in bytes.
     pub bytes: u64,
-    /// Where the first byte is.
+    /// Address of the first byte of the memory.
     pub address: u64,
     /// Rights, as [`Access`](crate::device::Access) has them.
     pub access: u32,
@@ -134,92 +135,92 @@ pub struct Key {
     pub reserved: [u32; 5],
 }
 
-/// What an executor keeps of a QP. It begins a life with zeros.
+/// The state of a QP that an executor keeps. A life of the QP begins with zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(16))]
 pub struct QpProgress {
-    /// The life that the rest is of; written last when a life begins.
+    /// The life to which the other fields belong. It is written last when a life begins.
     pub life: u64,
-    /// Why the QP is in error: a syndrome of its own, or `RESPONDER` and the one that its peer got. 0: it is not.
+    /// Why the QP is in error: its own syndrome, or `RESPONDER` with the syndrome that its peer got. 0: it is not in error.
     pub failed: u32,
     /// Packets sent, modulo 2^24.
     pub sent: u32,
-    /// Packets received, modulo 2^24. Written by the peer's block.
+    /// Packets received, modulo 2^24. The block of the peer writes it.
     pub received: u32,
-    /// WQEBBs allowed by doorbells, fetched and over, modulo 2^16.
+    /// WQEBBs that doorbells allow, modulo 2^16.
     pub posted: u32,
-    /// See `posted`.
+    /// WQEBBs that were fetched, modulo 2^16.
     pub fetched: u32,
-    /// See `posted`.
+    /// WQEBBs whose WQEs are over, modulo 2^16.
     pub retired: u32,
     /// Receive WQEs taken, modulo 2^16.
     pub received_wqes: u32,
-    /// The thread that takes a receive WQE or writes to the receive CQ holds it.
+    /// Lock for taking a receive WQE and for writing to the receive CQ.
     pub receive_lock: u32,
-    /// Times that it has waited for a receive WQE of the peer.
+    /// How often the QP has waited for a receive WQE of the peer.
     pub rnr_count: u32,
-    /// Last index that a doorbell without record named.
+    /// The last index that a doorbell has named, for a QP without doorbell record.
     pub rung: u32,
-    /// Since when the peer has been silent, ns; 0: it is not.
+    /// Since when the peer has been silent, ns. 0: it is not silent.
     pub silent_since_ns: u64,
-    /// Not before this time, ns.
+    /// The QP does nothing before this time, ns.
     pub not_before_ns: u64,
-    /// Counters of this life, as [`Counters`](crate::device::Counters) has them.
+    /// Send WQEs begun in this life. This counter and the following ones are as in [`Counters`](crate::device::Counters).
     pub wqes: u64,
     /// Doorbells taken.
     pub doorbells: u64,
     /// CQEs written.
     pub cqes: u64,
-    /// Of those, failed ones.
+    /// CQEs with an error that were written.
     pub error_cqes: u64,
     /// Payload bytes sent by its own WQEs.
     pub bytes_written: u64,
-    /// Payload bytes that its READs brought.
+    /// Payload bytes that its own READs have read.
     pub bytes_read: u64,
     /// RDMA WRITEs.
     pub writes: u64,
-    /// Of those, inline ones.
+    /// Inline RDMA WRITEs.
     pub inline_writes: u64,
     /// RDMA READs.
     pub reads: u64,
-    /// Atomics that the executor has carried out.
+    /// Atomics that the executor has carried out for this QP.
     pub atomics: u64,
-    /// Oddities of its doorbells and WQEs, `ODD_*`.
+    /// Mistakes in its doorbells and WQEs: bits `ODD_*`.
     pub odd: u64,
     /// Reserved, zero.
     pub reserved: [u64; 13],
 }
 
 impl QpProgress {
-    /// `failed`: the QP refused a request of its peer.
+    /// Flag of `failed`: the QP refused a request of its peer.
     pub const RESPONDER: u32 = 1 << 8;
-    /// A doorbell went backwards.
+    /// A doorbell went back.
     pub const ODD_BACKWARDS: u64 = 1;
     /// A doorbell goes further than the ring, so WQEs were overwritten before they were fetched.
     pub const ODD_BEYOND_RING: u64 = 2;
     /// The WQE in the slot that is due has another index.
     pub const ODD_INDEX: u64 = 4;
-    /// It names another QP.
+    /// A WQE names another QP.
     pub const ODD_QPN: u64 = 8;
-    /// Its length is 0, more than the ring, or more than its doorbell allows.
+    /// The length of a WQE is 0, more than the ring, or more than its doorbell allows.
     pub const ODD_LENGTH: u64 = 16;
-    /// Its segments make no sense.
+    /// The segments of a WQE make no sense.
     pub const ODD_SEGMENT: u64 = 32;
     /// A local key does not give the memory.
     pub const ODD_LOCAL_KEY: u64 = 64;
-    /// A key of the peer's does not give the memory.
+    /// A key of the peer does not give the memory.
     pub const ODD_REMOTE_KEY: u64 = 128;
 }
 
-/// What an executor keeps of a CQ.
+/// The state of a CQ that an executor keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(16))]
 pub struct CqProgress {
-    /// The life that the rest is of.
+    /// The life to which the other fields belong.
     pub life: u64,
     /// Entries written.
     pub producer: u32,
-    /// Nonzero: an entry found no room, and the queue is dead.
+    /// Not 0 once an entry found no room: the CQ is dead.
     pub overrun: u32,
 }
 

@@ -1,4 +1,4 @@
-//! An executor outside of this library: its tables, as both sides lay them out.
+//! The tables of an executor outside of this library, as both sides lay them out.
 
 pub(crate) mod entries;
 pub(crate) mod execution;

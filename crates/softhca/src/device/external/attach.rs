@@ -7,10 +7,10 @@ use crate::device::DeviceError;
 use crate::device::executor::layout::Executor;
 use crate::device::world::World;
 
-/// Attaches the executor of this process. Its external HCAs then write their tables into its memory.
+/// Attaches the executor of this process. External HCAs of the process then write their tables into the memory of the executor.
 ///
-/// Returns 0; `EINVAL` for null, another version, other sizes or a missing function; `EBUSY` while another one is attached; or what the
-/// executor's functions returned.
+/// Returns 0; `EINVAL` for null, another version, other sizes or a missing function; `EBUSY` while another executor is attached; or the
+/// error that a function of the executor returned.
 ///
 /// # Safety
 ///
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn softhca_attach(executor: *const Executor) -> i32 {
     attach(World::of_process(), *executor).map_or_else(|error| error.errno(), |()| 0)
 }
 
-/// Detaches the executor of this process: softhca forgets its tables. WQEs that have not run then never do.
+/// Detaches the executor of this process: softhca forgets its tables. WQEs that have not run before never run.
 #[unsafe(no_mangle)]
 pub extern "C" fn softhca_detach() {
     let mut fabric = World::of_process().lock();

@@ -1,20 +1,20 @@
-//! Commands that fail because a test or a user wants it.
+//! Faults of commands: commands fail because a test or a user wants it.
 
 use crate::device::faults::spec::{CommandFault, CommandOutcome};
 use mlx5_prm::cmd::Opcode;
 
-/// A failure to come.
+/// A command failure that is to come.
 ///
 /// Calls that the kernel turns into a command of its own count as that command. Opening a context is [`FailCommand::ALLOC_UCTX`].
-/// `alloc_pd` is `ALLOC_PD` and `dealloc_pd` `DEALLOC_PD`. Registering a region is `CREATE_MKEY` and ending it `DESTROY_MKEY`. A
-/// UMEM is `CREATE_UMEM` and `DESTROY_UMEM`, a UAR page `ALLOC_UAR` and `DEALLOC_UAR`. Asking for an event queue is
-/// [`FailCommand::QUERY_EQN`], which is no command at all. That a context asks for DevX counts as [`FailCommand::DEVX`] where a
-/// failure names it, and not among all commands: libmlx5 then opens the context without.
+/// `alloc_pd` is `ALLOC_PD` and `dealloc_pd` is `DEALLOC_PD`. Registering a region is `CREATE_MKEY` and ending it `DESTROY_MKEY`. A UMEM is
+/// `CREATE_UMEM` and `DESTROY_UMEM`, a UAR page `ALLOC_UAR` and `DEALLOC_UAR`. Asking for an event queue is [`FailCommand::QUERY_EQN`],
+/// which is not a command at all. Asking for DevX is [`FailCommand::DEVX`]. Only a failure that names this opcode makes it fail, not one of
+/// any opcode; libmlx5 then opens the context without DevX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailCommand {
-    /// Only commands with this opcode; `None` is any.
+    /// The opcode of the commands that count; `None` is any opcode.
     pub opcode: Option<u16>,
-    /// Which of them: 1 (or 0) is the next, 2 the one after it. Those before succeed.
+    /// The number of the command that fails: 1 (or 0) is the next that counts, 2 the one after it. The commands before succeed.
     pub nth: u32,
     /// Status byte of the answer, not 0; see [`Status`](mlx5_prm::cmd::Status).
     pub status: u8,
@@ -25,14 +25,14 @@ pub struct FailCommand {
 impl FailCommand {
     /// Pseudo-opcode of opening a context.
     pub const ALLOC_UCTX: u16 = 0xa04;
-    /// Pseudo-opcode of asking for the event queue of a vector.
+    /// Pseudo-opcode of asking for the event queue of a completion vector.
     pub const QUERY_EQN: u16 = 0x302;
-    /// Pseudo-opcode, of which no manual has a command, of giving a context the right to DevX.
+    /// Pseudo-opcode of giving a context the right to DevX. No manual has a command with it.
     pub const DEVX: u16 = 0xffff;
 }
 
-/// Returns whether a device that has failed for good still carries a command out. It carries out those that end objects, so that programs
-/// can let go (`mlx5_internal_err_ret_value` of the kernel has the same list).
+/// Returns whether a device that has failed for good still carries out a command. It carries out commands that end objects, so that
+/// programs can clean up (`mlx5_internal_err_ret_value` of the kernel has the same list).
 pub(crate) fn ends_something(opcode: Opcode) -> bool {
     matches!(
         opcode.0,

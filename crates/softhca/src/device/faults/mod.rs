@@ -1,7 +1,7 @@
 //! Faults that a test or a user has asked for.
 //!
-//! A [`FaultSpec`] lists them; [`Faults`] holds those that are still to come for one HCA. Packets have their faults in the wire
-//! (`wire::faults`), commands and completions here.
+//! A [`FaultSpec`] lists them. [`Faults`] holds the faults of one HCA that are still to come. Faults of packets are in the wire
+//! (`wire::faults`), faults of commands and completions here.
 
 mod command;
 mod parse;

@@ -1,4 +1,4 @@
-//! A spec as text. [`FaultSpec`] has the meaning of each item.
+//! Reads a fault spec from text. [`FaultSpec`] has the meaning of each item.
 
 use super::spec::{
     CommandFault, CommandOutcome, CompletionFault, CompletionMishap, FaultSpec, TimedFault,
@@ -13,13 +13,13 @@ use std::str::FromStr;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Text that is no spec.
+/// The error for a text that is not a fault spec.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("fault {item:?}: {problem}")]
 pub struct FaultSpecError {
-    /// The item, as it was written.
+    /// The item as it was written.
     pub item: String,
-    /// Its defect.
+    /// The defect of the item.
     pub problem: FaultItemError,
 }
 
@@ -27,24 +27,24 @@ pub struct FaultSpecError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FaultItemError {
-    /// No such item.
+    /// The item has an unknown name.
     #[error(
         "no item {0:?}; it must be seed, drop, dup, reorder, corrupt, delay, partition, cmd, enomem, cqe, port-down, port-up, \
          freeze or fatal"
     )]
     Unknown(String),
-    /// It says too little.
+    /// A part of the item is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// It has a part that it cannot have.
+    /// The item has a part that such an item cannot have.
     #[error("it takes no {0:?}")]
     Surplus(String),
-    /// A part of it has a wrong form.
+    /// A part of the item has a wrong form.
     #[error("{text:?} is not {expected}")]
     Value {
-        /// The part, as it was written.
+        /// The part as it was written.
         text: String,
-        /// The right form.
+        /// The form that the part must have.
         expected: &'static str,
     },
 }
@@ -69,7 +69,7 @@ impl FromStr for FaultSpec {
     }
 }
 
-/// An item in its parts: `name=value#nth@at@at:option=value`.
+/// An item split into its parts: `name=value#nth@at@at:option=value`.
 struct Item<'a> {
     name: &'a str,
     value: Option<&'a str>,
@@ -81,7 +81,7 @@ impl<'a> Item<'a> {
     fn split(text: &'a str) -> Self {
         let mut options = Vec::new();
         let mut at = Vec::new();
-        // Options and times may come in any order.
+        // Options and times may come in any order, so this splits from the end.
         let mut head = text;
         while let Some(cut) = head.rfind([':', '@']) {
             let (rest, tail) = (&head[..cut], &head[cut + 1..]);
@@ -120,7 +120,7 @@ impl<'a> Item<'a> {
         Some(value)
     }
 
-    /// Fails if an item has an option that no part has taken.
+    /// Fails if an option or a time of the item was not taken.
     fn finish(&self) -> Result<(), Problem> {
         match self.options.first().or(self.at.first()) {
             None => Ok(()),
@@ -236,7 +236,7 @@ fn command(mut item: Item<'_>, kind: &str) -> Result<CommandFault, Problem> {
 }
 
 fn opcode(name: &str) -> Result<Option<u16>, Problem> {
-    /// What users call it, where that is no command's name.
+    /// Names that users give to calls which are no names of commands.
     const OTHERS: [(&str, u16); 4] = [
         ("ALLOC_UCTX", FailCommand::ALLOC_UCTX),
         ("QUERY_EQN", FailCommand::QUERY_EQN),
@@ -323,12 +323,12 @@ fn value(text: &str, expected: &'static str) -> Problem {
     }
 }
 
-/// Decimal, or hexadecimal with 0x.
+/// Reads a number: decimal, or hexadecimal with 0x.
 fn number(text: &str, expected: &'static str) -> Result<u64, Problem> {
     whole(text).ok_or_else(|| value(text, expected))
 }
 
-/// Returns a byte that is not 0.
+/// Reads a byte that is not 0.
 fn small(text: &str, expected: &'static str) -> Result<u8, Problem> {
     u8::try_from(number(text, expected)?)
         .ok()
@@ -336,7 +336,7 @@ fn small(text: &str, expected: &'static str) -> Result<u8, Problem> {
         .ok_or_else(|| value(text, expected))
 }
 
-/// `NAME#3`; without a number the first.
+/// Reads `NAME#3`. Without a number the count is 1.
 fn counted(text: &str) -> Result<(&str, u64), Problem> {
     match text.split_once('#') {
         None => Ok((text, 1)),
@@ -355,7 +355,7 @@ fn address(text: &str) -> Result<Ipv4Addr, Problem> {
     text.parse().map_err(|_| value(text, "an IPv4 address"))
 }
 
-/// `1%`, `0.05%`, or `#3`.
+/// Reads `1%`, `0.05%`, or `#3`.
 fn when(text: &str) -> Result<When, Problem> {
     const EXPECTED: &str = "a chance from 0% to 100%, in steps of 0.0001%, or #N";
     if let Some(nth) = text.strip_prefix('#') {
@@ -379,7 +379,7 @@ fn when(text: &str) -> Result<When, Problem> {
     Ok(When::PerMillion(per_million))
 }
 
-/// `2ms`, with the unit ns, us, ms or s.
+/// Reads `2ms`, with the unit ns, us, ms or s.
 fn time(text: &str) -> Result<Duration, Problem> {
     const EXPECTED: &str = "a time: a number with ns, us, ms or s";
     let unit = text
@@ -401,7 +401,7 @@ fn time(text: &str) -> Result<Duration, Problem> {
         .ok_or_else(wrong)
 }
 
-/// `50us..2ms`, or one time.
+/// Reads `50us..2ms`, or one time.
 fn span(text: &str) -> Result<(Duration, Duration), Problem> {
     let Some((from, to)) = text.split_once("..") else {
         let at = time(text)?;
@@ -414,7 +414,7 @@ fn span(text: &str) -> Result<(Duration, Duration), Problem> {
     Ok((from, to))
 }
 
-/// `1s..2s`, `1s..`, `..2s`.
+/// Reads `1s..2s`, `1s..`, `..2s`.
 fn window(text: &str) -> Result<Window, Problem> {
     let (from, to) = text
         .split_once("..")

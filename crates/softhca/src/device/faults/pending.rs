@@ -7,21 +7,21 @@ use crate::device::faults::spec::{
 use mlx5_prm::cmd::{Opcode, Status};
 use std::collections::VecDeque;
 
-/// How a command fails now.
+/// The way in which a command fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strike {
-    /// With this status and syndrome.
+    /// The device refuses the command with this status and syndrome.
     Refused(Status, u32),
-    /// In the kernel, before the device sees it.
+    /// The kernel finds no memory, so the device does not see the command.
     NoMemory,
 }
 
-/// What becomes of a completion entry.
+/// The fate of a completion entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryFate {
     Write,
     Drop,
-    /// Not before this time, nor those after it.
+    /// The entry is not written before this time, and later entries of its CQ neither.
     Hold(u64),
 }
 
@@ -30,12 +30,12 @@ pub(crate) enum EntryFate {
 pub(crate) struct Faults {
     commands: Vec<CommandFault>,
     completions: Vec<CompletionFault>,
-    /// Times on the fabric's clock.
+    /// The faults that happen at a time of the fabric's clock, sorted by time.
     timed: Vec<(u64, TimedFault)>,
     held: VecDeque<HeldEntry>,
 }
 
-/// A completion entry that is late, or after one that is.
+/// A completion entry that is late, or that comes after a late entry of its CQ.
 #[derive(Debug)]
 struct HeldEntry {
     due_ns: u64,
@@ -44,7 +44,7 @@ struct HeldEntry {
 }
 
 impl Faults {
-    /// What `spec` asks for besides packets, from `now_ns` on; faults of an earlier spec are over.
+    /// Takes over the faults of `spec` besides those of packets, from `now_ns` on. The faults of an earlier spec are dropped.
     pub(crate) fn set(&mut self, spec: &FaultSpec, now_ns: u64) {
         self.commands.clone_from(&spec.commands);
         self.completions.clone_from(&spec.completions);
@@ -64,7 +64,7 @@ impl Faults {
         self.commands.push(fault);
     }
 
-    /// Counts a command; what it shall fail with, if so.
+    /// Counts a command. Returns how the command shall fail, if it shall.
     pub(crate) fn strike(&mut self, opcode: Opcode) -> Option<Strike> {
         let mut struck = None;
         for (at, fault) in self.commands.iter_mut().enumerate() {
@@ -88,7 +88,7 @@ impl Faults {
         })
     }
 
-    /// Counts a send WQE of `qpn` that ends well; the syndrome that it shall have instead, if so.
+    /// Counts a send WQE of `qpn` that succeeds. Returns the syndrome with which it shall fail instead, if it shall.
     pub(crate) fn fail_send(&mut self, qpn: u32) -> Option<u8> {
         let fault = self.next_completion(qpn, |what| matches!(what, CompletionMishap::Fail(_)))?;
         match fault.what {
@@ -97,7 +97,7 @@ impl Faults {
         }
     }
 
-    /// Counts a completion entry that `qpn` writes to `cqn`; what becomes of it.
+    /// Counts a completion entry that `qpn` writes to `cqn`. Returns the fate of the entry.
     pub(crate) fn judge_entry(&mut self, now_ns: u64, cqn: u32, qpn: u32) -> EntryFate {
         let fault = self.next_completion(qpn, |what| !matches!(what, CompletionMishap::Fail(_)));
         let behind = self.held.iter().rfind(|held| held.cqn == cqn);
@@ -113,7 +113,7 @@ impl Faults {
         }
     }
 
-    /// Counts down those faults that `kind` selects; one whose turn it is.
+    /// Counts down the faults that `kind` selects. Returns a fault whose turn it is.
     fn next_completion(
         &mut self,
         qpn: u32,
@@ -131,7 +131,7 @@ impl Faults {
         Some(self.completions.remove(struck?))
     }
 
-    /// Completion entries are written as they come.
+    /// Returns whether all completion entries are written as they come: no fault of entries is pending and no entry is held.
     pub(crate) fn spare_entries(&self) -> bool {
         self.held.is_empty() && self.completions.is_empty()
     }
@@ -141,13 +141,13 @@ impl Faults {
         self.held.push_back(HeldEntry { due_ns, cqn, entry });
     }
 
-    /// An entry whose time has come, and its queue; the oldest of its queue first.
+    /// Returns an entry whose time has come, and its CQ. Entries of one CQ come in their order.
     pub(crate) fn due_entry(&mut self, now_ns: u64) -> Option<(u32, [u8; 64])> {
         let at = self.held.iter().position(|held| held.due_ns <= now_ns)?;
         self.held.remove(at).map(|held| (held.cqn, held.entry))
     }
 
-    /// Returns what happens now at the latest.
+    /// Returns the next timed fault whose time has come.
     pub(crate) fn due_event(&mut self, now_ns: u64) -> Option<TimedFault> {
         let (at_ns, fault) = *self.timed.first()?;
         if at_ns > now_ns {
@@ -164,7 +164,7 @@ impl Faults {
         [event, entry].into_iter().flatten().min()
     }
 
-    /// The queue is gone: what it waits for goes with it.
+    /// Forgets the entries that are held for CQ `cqn`, which is gone.
     pub(crate) fn forget_cq(&mut self, cqn: u32) {
         self.held.retain(|held| held.cqn != cqn);
     }

@@ -13,41 +13,41 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Why nothing can carry an HCA's packets.
+/// The reason why no carrier for an HCA's packets could be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CarrierError {
-    /// No address for the HCA.
+    /// There is no address for the HCA.
     #[error(transparent)]
     Address(#[from] AddressError),
     /// The kernel refuses an option of the UDP socket.
     #[error("cannot set up the UDP socket: {0}")]
     Udp(io::Error),
-    /// The socket that carries frames over UDP.
+    /// The socket that carries frames over UDP cannot be opened.
     #[error("cannot carry frames from {local}: {source}")]
     Frames {
-        /// Its local end.
+        /// The local end of the socket.
         local: SocketAddr,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The interface, or the right to use it.
+    /// The interface cannot be used, or the process lacks the right to use it.
     #[error(
         "cannot carry frames on interface {interface}: {source}{}",
         hint(source)
     )]
     Interface {
-        /// Its name.
+        /// The name of the interface.
         interface: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The capture file.
+    /// The capture file cannot be written.
     #[error("cannot write the capture {}: {source}", path.display())]
     Capture {
-        /// The file that was asked for.
+        /// The file that the configuration names.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
@@ -60,7 +60,7 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Returns the HCA's address and what carries its packets.
+/// Opens the carrier of the HCA's packets. Returns it with the HCA's address.
 pub(super) fn open_carrier(
     config: &HcaConfig,
 ) -> Result<(Ipv4Addr, Box<dyn Carrier>), CarrierError> {
@@ -94,7 +94,7 @@ pub(super) fn open_carrier(
                 let local = *local;
                 CarrierError::Frames { local, source }
             })?;
-            // It captures by itself: whole frames, as they were.
+            // This carrier captures by itself: it writes whole frames, as they were.
             let capture = capture(config, ip)?;
             let carrier = FrameCarrier::new(socket, ip, capture).with_subnet(config.ipv6);
             return Ok((ip, Box::new(carrier)));
@@ -119,7 +119,7 @@ pub(super) fn open_carrier(
     }
 }
 
-/// Returns the capture that `config` asks for. Says so where its name is another than was asked for.
+/// Opens the capture that `config` asks for. Prints its file name if that differs from the configured name.
 fn capture(config: &HcaConfig, ip: Ipv4Addr) -> Result<Option<Capture>, CarrierError> {
     let Some(path) = &config.pcap else {
         return Ok(None);

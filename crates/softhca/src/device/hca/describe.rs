@@ -1,13 +1,13 @@
-//! What a device has and lacks, in words for people.
+//! Text that says what a device has and lacks.
 //!
-//! The numbers are those of `QUERY_HCA_CAP`, so that this cannot say anything else.
+//! The numbers come from `QUERY_HCA_CAP`, so the text agrees with the device.
 
 use crate::device::command::general_capabilities;
 use crate::device::memory::pending_writes::DataOrder;
 use crate::link::Link;
 use std::fmt::Write;
 
-/// What the device lacks. A call that needs it is refused as a kernel without it refuses (`EOPNOTSUPP`, `EPROTONOSUPPORT`, or the
+/// What the device lacks. A call that needs one of these is refused as by a kernel without it (`EOPNOTSUPP`, `EPROTONOSUPPORT`, or the
 /// device's own refusal of a command).
 const LACKS: &[&str] = &[
     "DC, raw packets, flow steering",
@@ -17,7 +17,7 @@ const LACKS: &[&str] = &[
     "multicast",
 ];
 
-/// Lines of text.
+/// Returns the description, as lines of text.
 pub(crate) fn described() -> String {
     let caps = general_capabilities(Link::Ethernet, DataOrder::default());
     let yes_no = |bit: u32| if bit == 0 { "no" } else { "yes" };

@@ -11,35 +11,35 @@ use crate::wire::psn::Psn;
 use std::time::Duration;
 use thiserror::Error;
 
-/// A packet that cannot be replayed.
+/// The reason why a packet cannot be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// Nothing can expect the packet.
+    /// The QP does not receive packets, so it cannot expect this one.
     #[error("QP {qpn:#x} does not receive packets")]
     NotReceiving {
-        /// The QP.
+        /// The number of the QP.
         qpn: u32,
     },
-    /// It has no room for a BTH and an ICRC.
+    /// The packet is too short for a BTH and an ICRC.
     #[error("a packet of {bytes} bytes is shorter than the {limit} of header and ICRC")]
     Short {
-        /// Its length.
+        /// The length of the packet.
         bytes: usize,
-        /// The shortest.
+        /// The shortest length.
         limit: usize,
     },
 }
 
 impl Hca {
-    /// From now on these faults happen, in place of those of an earlier spec. Those of packets concern QPs that are
-    /// connected from now on: they send packets even to HCAs of the same process.
+    /// Sets the faults of the HCA, in place of those of an earlier spec. Faults of packets concern QPs that are connected from now on: they
+    /// send packets even to HCAs of the same process.
     pub fn set_faults(&self, spec: &FaultSpec) {
         self.with_time(|slot, now_ns| slot.set_faults(spec, now_ns));
         engine::kick();
     }
 
-    /// Returns what has happened to packets so far.
+    /// Returns how many packets each kind of fault has struck so far.
     #[must_use]
     pub fn fault_counts(&self) -> FaultCounts {
         self.with_time(|slot, _| {
@@ -48,29 +48,29 @@ impl Hca {
         })
     }
 
-    /// Lets a command fail that is still to come. Failures asked for earlier stay.
+    /// Makes a command fail that is still to come. Failures that were set earlier stay.
     pub fn fail_command(&self, fault: FailCommand) {
         self.fail(fault.into());
     }
 
-    /// Takes down the inputs of commands from now on, at most 4,096 of them.
+    /// Records the inputs of commands from now on, at most 4,096 of them.
     pub fn record_commands(&self) {
         self.with_time(|slot, _| slot.state.recorded = Some(Vec::new()));
     }
 
-    /// Returns the inputs of all commands since [`Self::record_commands`], which ends with this.
+    /// Returns the inputs of all commands since [`Self::record_commands`], and ends the recording.
     #[must_use]
     pub fn recorded_commands(&self) -> Vec<Vec<u8>> {
         self.with_time(|slot, _| slot.state.recorded.take().unwrap_or_default())
     }
 
-    /// [`Self::fail_command`], with other ways to fail.
+    /// Makes a command fail as [`Self::fail_command`] does, with a choice of how it fails.
     pub fn fail(&self, fault: CommandFault) {
         self.with_time(|slot, _| slot.state.faults.add(fault));
     }
 
-    /// The engine ignores this HCA for so long: doorbells stay where they are, packets in the socket. A further call replaces
-    /// what is left; [`Duration::ZERO`] ends it.
+    /// Makes the engine ignore this HCA for `duration`: doorbells stay in their registers, packets in the socket. A further call replaces
+    /// the time that is left; [`Duration::ZERO`] ends the pause.
     pub fn pause(&self, duration: Duration) {
         self.with_time(|slot, now_ns| {
             slot.state.freeze(now_ns, duration);
@@ -80,27 +80,28 @@ impl Hca {
         engine::kick();
     }
 
-    /// Takes port 1 down or brings it up. While it is down no packets pass, and QPs towards it find it silent.
+    /// Takes port 1 down or brings it up. While the port is down no packets pass, and QPs that reach their peers through it find the peers
+    /// silent.
     pub fn set_port(&self, up: bool) {
         self.set_port_of(1, up);
     }
 
-    /// As `set_port`, with a port of this number. Nothing happens to one that the HCA does not have.
+    /// Takes port `port` down or brings it up, as `set_port` does with port 1. If the HCA lacks the port, nothing happens.
     pub fn set_port_of(&self, port: u8, up: bool) {
         self.with_time(|slot, _| slot.set_port(port, up));
         self.write_through();
         engine::kick();
     }
 
-    /// The device fails for good: no more completions, and of the commands only those that end objects succeed.
+    /// Makes the device fail for good: no more completions, and of the commands only those that end objects succeed.
     pub fn die(&self) {
         self.with_time(|slot, _| slot.die());
         self.write_through();
         engine::kick();
     }
 
-    /// Keeps copies of the packets that arrive for `qpn` from now on, up to 4096, and forgets those kept before; `None` keeps
-    /// no more. Packets that this process brings from memory to memory are none.
+    /// Keeps copies of the packets that arrive for `qpn` from now on, up to 4096, and forgets those kept before. `None` stops the
+    /// recording. Operations that this process carries out from memory to memory have no packets.
     pub fn record_packets(&self, qpn: Option<u32>) {
         self.with_time(|slot, _| {
             for wire in &mut slot.wires {
@@ -118,8 +119,8 @@ impl Hca {
         })
     }
 
-    /// Lets a recorded packet arrive again, changed so that it is for `qpn` and has the number that `qpn` expects next, with a
-    /// right ICRC. Such a packet is left of an earlier connection and meets a new one of the same place.
+    /// Lets a recorded packet arrive again. It is changed so that it is for `qpn`, has the sequence number that `qpn` expects next, and has
+    /// a right ICRC. Such a packet is a leftover of an earlier connection that reaches a new QP with the same number.
     ///
     /// # Errors
     ///
@@ -145,9 +146,9 @@ impl Hca {
     }
 }
 
-/// Returns the packet for another QP and with another number.
+/// Returns the packet with QP `qpn` and sequence number `psn`, and with a right ICRC.
 fn readdressed(packet: &[u8], qpn: u32, psn: Psn, flow: &Flow) -> Result<Vec<u8>, ReplayError> {
-    /// BTH and ICRC.
+    /// Length of BTH and ICRC.
     const LEAST: usize = 12 + ICRC_BYTES;
     let mut bytes = packet.to_vec();
     let length = bytes.len();
@@ -165,7 +166,7 @@ fn readdressed(packet: &[u8], qpn: u32, psn: Psn, flow: &Flow) -> Result<Vec<u8>
     Ok(bytes)
 }
 
-/// [`Hca::set_faults`] for every HCA of the process.
+/// Sets the faults of every HCA of the process, as [`Hca::set_faults`] does.
 pub(crate) fn set_faults_of_all(spec: &FaultSpec) {
     let mut fabric = World::of_process().lock();
     let now_ns = fabric.clock.now_ns();

@@ -20,119 +20,119 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Why no HCA was made.
+/// The reason why an HCA could not be made.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum HcaError {
-    /// It cannot be shown to libibverbs.
+    /// The HCA cannot be shown to libibverbs.
     #[error(transparent)]
     Sysfs(#[from] SysfsError),
     /// The engine thread could not be set up.
     #[error("cannot {what}: {source}")]
     Os {
-        /// What failed.
+        /// The call that failed.
         what: &'static str,
-        /// Why.
+        /// The error of the call.
         source: io::Error,
     },
-    /// It has no address, or nothing can carry its packets.
+    /// There is no address for the HCA, or no carrier for its packets.
     #[error(transparent)]
     Carrier(#[from] CarrierError),
-    /// On `InfiniBand` an address without a LID.
+    /// On `InfiniBand` the address gives no LID.
     #[error(
         "{ip} has no LID: on InfiniBand the low 16 bits of the address are the LID, which is 0x1 to {last:#x}, not {lid:#x}",
         last = link::LAST_LID
     )]
     Lid {
-        /// The address that was asked for.
+        /// The address that the configuration asks for.
         ip: Ipv4Addr,
-        /// Its low 16 bits.
+        /// The low 16 bits of the address.
         lid: u16,
     },
-    /// No such number of ports.
+    /// An HCA cannot have this number of ports.
     #[error("the number of ports is {ports}; it must be 1 to {MAX_PORTS}")]
     Ports {
-        /// The number that was asked for.
+        /// The number that the configuration asks for.
         ports: u8,
     },
-    /// Several ports, and a carrier or a card that has one.
+    /// The configuration asks for several ports, and for a carrier or a card that has one.
     #[error("the number of ports is {ports}; with {what} it must be 1")]
     OnePort {
-        /// The number that was asked for.
+        /// The number that the configuration asks for.
         ports: u8,
-        /// What has one port.
+        /// The carrier or card that has one port.
         what: &'static str,
     },
-    /// A fault of a port that the HCA lacks.
+    /// A fault concerns a port that the HCA lacks.
     #[error("a fault is for port {port}; it must be 1 to {last}, as the HCA has {last}")]
     FaultOfPort {
-        /// The port that was named.
+        /// The port that the fault names.
         port: u8,
-        /// The last one.
+        /// The number of the last port.
         last: u8,
     },
-    /// The addresses of port 2 are no addresses of IPv4.
+    /// The addresses of port 2 would be no IPv4 addresses.
     #[error("{ip} leaves no address for port 2")]
     Addresses {
-        /// The address that was asked for.
+        /// The address that the configuration asks for.
         ip: Ipv4Addr,
     },
-    /// No such LMC.
+    /// A port cannot have this LMC.
     #[error("LMC is {lmc}; it must be 0 to {most}", most = link::MAX_LMC)]
     Lmc {
-        /// The LMC that was asked for.
+        /// The LMC that the configuration asks for.
         lmc: u8,
     },
-    /// An address in the middle of a range of LIDs.
+    /// The address is in the middle of a range of LIDs.
     #[error(
         "{ip} is not the first of {count} addresses: with LMC {lmc} its last {lmc} bits are {bits:#b}; they must be 0",
         count = 1u32 << lmc,
         bits = link::low_bits(*ip) & ((1u16 << lmc) - 1)
     )]
     LidRange {
-        /// The address that was asked for.
+        /// The address that the configuration asks for.
         ip: Ipv4Addr,
-        /// The LMC.
+        /// The LMC that the configuration asks for.
         lmc: u8,
     },
-    /// Several LIDs on Ethernet.
+    /// The configuration asks for several LIDs on Ethernet.
     #[error("LMC is {lmc}; on Ethernet, where a port has no LID, it must be 0")]
     LmcOnEthernet {
-        /// The LMC that was asked for.
+        /// The LMC that the configuration asks for.
         lmc: u8,
     },
-    /// Several LIDs, and a carrier with one address.
+    /// The configuration asks for several LIDs, and for a carrier with one address.
     #[error("LMC is {lmc}; it must be 0 with a carrier of Ethernet frames, which has one address")]
     LmcOnFrames {
-        /// The LMC that was asked for.
+        /// The LMC that the configuration asks for.
         lmc: u8,
     },
-    /// On `InfiniBand` an IPv6 subnet.
+    /// The configuration asks for an IPv6 subnet on `InfiniBand`.
     #[error("{subnet} is for Ethernet: on InfiniBand an HCA has a LID and one GID")]
     Ipv6OnInfiniBand {
-        /// The subnet that was asked for.
+        /// The subnet that the configuration asks for.
         subnet: Ipv6Subnet,
     },
-    /// On Ethernet other partition keys than the default one.
+    /// The configuration asks on Ethernet for other partition keys than the default one.
     #[error("partition keys {pkeys} are for InfiniBand: a port of Ethernet has the one key 0xffff")]
     PkeysOnEthernet {
-        /// The keys that were asked for.
+        /// The keys that the configuration asks for.
         pkeys: PkeyTable,
     },
-    /// Too many in this process's life.
+    /// The process has made too many HCAs in its life.
     #[error("no more than {limit} HCAs can be made in one process")]
     TooMany {
-        /// How many can.
+        /// The number of HCAs that a process can make.
         limit: u32,
     },
 }
 
-/// An HCA of this process. Dropping it removes the device; contexts that are open then keep what they have, and the
-/// device goes with the last of them.
+/// An HCA of this process. Dropping it removes the device. Contexts that are open then keep their objects, and the device ends with the
+/// last of them.
 #[derive(Debug)]
 pub struct Hca {
     world: Arc<World>,
-    /// libibverbs sees it.
+    /// True if libibverbs sees the device.
     listed: bool,
     number: usize,
     identity: Identity,
@@ -159,14 +159,14 @@ impl Hca {
             source,
         })?;
         let mut hca = Self::in_world(World::of_process(), &config)?;
-        // Visible last. If this fails, dropping the handle takes the device away again.
+        // The device becomes visible last. If this fails, dropping the handle removes the device again.
         hca.listed = true;
         sysfs::add_device(&hca.identity)?;
         engine::kick();
         Ok(hca)
     }
 
-    /// Makes the next `mlx5_N` of `world`, which libibverbs does not see.
+    /// Makes the next `mlx5_N` of `world`. libibverbs does not see it.
     pub(super) fn in_world(world: &Arc<World>, config: &HcaConfig) -> Result<Self, HcaError> {
         check_lmc(config)?;
         check_ports(config)?;
@@ -227,23 +227,23 @@ impl Hca {
         })
     }
 
-    /// Opens it, as [`Context::open`] does by name.
+    /// Opens the device, as [`Context::open`] does by name.
     ///
     /// # Errors
     ///
-    /// As [`Context::open`].
+    /// The errors of [`Context::open`].
     pub fn open(&self) -> Result<Context, DeviceError> {
         Context::open_in(&self.world, self.name())
     }
 
-    /// `mlx5_N`.
+    /// Returns the name of the device, `mlx5_N`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.identity.name
     }
 
-    /// The GID of port 1 that peers name: on Ethernet GID 3, `RoCE` v2 with the IP address, `::ffff:a.b.c.d`; on `InfiniBand` GID 0,
-    /// `fe80::/64` with the port GUID.
+    /// Returns the GID by which peers name port 1. On Ethernet this is GID 3, `RoCE` v2 with the IP address, `::ffff:a.b.c.d`; on
+    /// `InfiniBand` GID 0, `fe80::/64` with the port GUID.
     #[must_use]
     pub fn gid(&self) -> [u8; 16] {
         self.identity.first().gid()
@@ -255,14 +255,14 @@ impl Hca {
         self.identity.first().lid()
     }
 
-    /// Returns what a port has counted since the HCA was made; `None` if the HCA lacks it. An HCA with [`HcaConfig::loopback`] sends no
-    /// packet to HCAs of its process.
+    /// Returns the counters of a port since the HCA was made; `None` if the HCA lacks the port. An HCA with [`HcaConfig::loopback`] sends
+    /// no packets to HCAs of its process.
     #[must_use]
     pub fn port_counters(&self, port: u8) -> Option<PortCounters> {
         self.with(|slot| slot.port_counters(port))
     }
 
-    /// Its ports by number: the GID that peers name, see [`Self::gid`], LID and IP address.
+    /// Returns the ports by number. Each has the GID by which peers name it (see [`Self::gid`]), its LID and its IP address.
     #[must_use]
     pub fn ports(&self) -> Vec<([u8; 16], u16, Ipv4Addr)> {
         let ports = self.identity.ports().iter();
@@ -271,7 +271,7 @@ impl Hca {
             .collect()
     }
 
-    /// Returns the IP address of port 1; with an LMC the first one.
+    /// Returns the IP address of port 1; with an LMC the first of its addresses.
     #[must_use]
     pub fn ip(&self) -> Ipv4Addr {
         self.identity.first().ip
@@ -283,36 +283,36 @@ impl Hca {
         self.with(|slot| slot.state.live())
     }
 
-    /// Returns what the HCA has counted since it was made.
+    /// Returns the counters of the HCA since it was made.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.world.lock().count(self.number);
         self.with(|slot| slot.counters())
     }
 
-    /// Returns what the checker objected to, in words; each kind once per object.
+    /// Returns the findings of the checker, in words: each kind once per object.
     #[must_use]
     pub fn findings(&self) -> Vec<String> {
         self.world.lock().count(self.number);
         self.with(|slot| slot.state.checker.texts().to_vec())
     }
 
-    /// Returns what the checker objected to, by kind, repetitions included.
+    /// Returns the numbers of findings of the checker by kind, repetitions included.
     #[must_use]
     pub fn finding_counts(&self) -> BTreeMap<Finding, u64> {
         self.world.lock().count(self.number);
         self.with(|slot| slot.state.checker.counts().clone())
     }
 
-    /// As [`Self::with`], with the time.
+    /// Calls `use_it` as [`Self::with`] does, also with the time.
     pub(in crate::device) fn with_time<T>(&self, use_it: impl FnOnce(&mut Slot, u64) -> T) -> T {
         let now_ns = self.world.lock().clock.now_ns();
         self.with(|slot| use_it(slot, now_ns))
     }
 
-    /// Lets the executor know of a change; see [`Fabric::write_through`](crate::device::state::Fabric::write_through).
+    /// Writes a change to the tables of the executor; see [`Fabric::write_through`](crate::device::state::Fabric::write_through).
     pub(in crate::device) fn write_through(&self) {
-        // The next command reports an executor that fails.
+        // If the executor fails here, the next command reports it.
         let _ = self.world.lock().write_through(self.number);
     }
 
@@ -326,7 +326,7 @@ impl Hca {
     }
 }
 
-/// Refuses a number of ports that does not fit the rest.
+/// Refuses a number of ports that does not fit the rest of the configuration.
 fn check_ports(config: &HcaConfig) -> Result<(), HcaError> {
     let ports = config.ports;
     if !(1..=MAX_PORTS).contains(&ports) {
@@ -353,7 +353,7 @@ fn check_ports(config: &HcaConfig) -> Result<(), HcaError> {
     }
 }
 
-/// Returns the first address of the port after so many others, of an HCA at `first`.
+/// Returns the first address of the port that comes after `before` other ports of an HCA at `first`.
 fn port_address(first: Ipv4Addr, before: u32, config: &HcaConfig) -> Result<Ipv4Addr, HcaError> {
     let ip = u32::from(first)
         .checked_add(before << config.lmc)
@@ -366,7 +366,7 @@ fn port_address(first: Ipv4Addr, before: u32, config: &HcaConfig) -> Result<Ipv4
     Ok(ip)
 }
 
-/// Refuses an LMC that does not fit the rest.
+/// Refuses an LMC that does not fit the rest of the configuration.
 fn check_lmc(config: &HcaConfig) -> Result<(), HcaError> {
     let lmc = config.lmc;
     if lmc > link::MAX_LMC {

@@ -1,7 +1,7 @@
 //! An HCA as a whole, from outside: how its owner makes it and looks at it, the other HCAs beside it, and their clock.
 //!
-//! [`handle`] is what an owner holds. Its HCA is in the [world](super::world) of the process, which the engine thread serves, or in
-//! that of a [`simulation`], which a test steps by itself. The inside of an HCA is the [state](super::state)'s.
+//! [`handle`] is the handle that an owner holds. Its HCA is either in the [world](super::world) of the process, which the engine thread
+//! serves, or in the world of a [`simulation`], which a test steps by itself. The inside of an HCA is its [state](super::state).
 
 mod carrier;
 mod describe;

@@ -1,7 +1,7 @@
 //! HCAs without an engine thread: a test moves the clock and gives the engine its turns, one at a time.
 //!
-//! What happens then depends on nothing but what the test does: no thread, no real time. The HCAs are not visible to
-//! libibverbs and see no others; [`Hca::open`] opens them.
+//! What happens in a simulation depends on nothing but the calls of the test: there is no thread and no real time. The HCAs of a simulation
+//! are not visible to libibverbs and see no others; [`Hca::open`] opens them.
 
 use crate::clock::Clock;
 use crate::device::objects::watch::Look;
@@ -10,18 +10,18 @@ use crate::device::{Hca, HcaConfig, HcaError};
 use crate::engine;
 use std::sync::Arc;
 
-/// HCAs of their own, on a clock of their own.
+/// A group of HCAs that see only each other, on a clock of their own.
 #[derive(Debug)]
 pub struct Simulation {
     world: Arc<World>,
 }
 
-/// What a turn of the engine has led to.
+/// The outcome of a turn of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Something was done, or is left to do at once.
     pub busy: bool,
-    /// When something is to be done even if nothing happens.
+    /// The time at which the engine has something to do even if nothing happens before.
     pub deadline_ns: Option<u64>,
 }
 
@@ -32,7 +32,7 @@ impl Default for Simulation {
 }
 
 impl Simulation {
-    /// Nothing yet; it is one second past the beginning of time.
+    /// Makes a simulation without HCAs. Its clock is one second past the beginning of time.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -49,13 +49,13 @@ impl Simulation {
         Hca::in_world(&self.world, config)
     }
 
-    /// Returns the time.
+    /// Returns the time of the simulation's clock.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.world.lock().clock.now_ns()
     }
 
-    /// Moves the clock to `now_ns`, or leaves it where it is if it is past that, and gives the engine one turn.
+    /// Moves the clock forward to `now_ns` and gives the engine one turn. The clock does not go back if it is past that time.
     pub fn step(&self, now_ns: u64) -> Step {
         let mut fabric = self.world.lock_for_engine();
         fabric.clock = Clock::Virtual(now_ns.max(fabric.clock.now_ns()));
@@ -70,8 +70,8 @@ impl Simulation {
         }
     }
 
-    /// Gives the engine turns until nothing is left to do at all. Whenever nothing is left to do before the next deadline, it moves
-    /// the clock to that deadline. Gives up after `turns`; whether it came to rest.
+    /// Gives the engine turns until nothing is left to do at all. Whenever nothing is left to do before the next deadline, it moves the
+    /// clock to that deadline. Gives up after `turns` turns. Returns whether nothing was left to do.
     #[must_use]
     pub fn run(&self, turns: usize) -> bool {
         let mut now_ns = self.now_ns();

@@ -1,4 +1,4 @@
-//! Memory keys: the memory that a key stands for, and the rights of each user of it.
+//! Memory keys: the memory that a key gives, and the rights of each user of the key.
 
 use super::Region;
 use super::mapping::Mapping;
@@ -8,12 +8,12 @@ use crate::device::table::Table;
 use mlx5_prm::mkey::Mkc;
 use std::fmt;
 
-/// Rights of a key, also what an access needs. The low bits are those of `enum ibv_access_flags`.
+/// Rights: those that a key has, or those that an access needs. The low bits are those of `enum ibv_access_flags`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access(pub u32);
 
 impl Access {
-    /// The device may write (receives, READ results, atomics' results).
+    /// The device may write (receives, results of READs and of atomics).
     pub const LOCAL_WRITE: Self = Self(1);
     /// Peers may write.
     pub const REMOTE_WRITE: Self = Self(2);
@@ -21,26 +21,27 @@ impl Access {
     pub const REMOTE_READ: Self = Self(4);
     /// Peers may do atomics.
     pub const REMOTE_ATOMIC: Self = Self(8);
-    /// Memory windows may be bound to it.
+    /// Memory windows may be bound to the key.
     pub const MW_BIND: Self = Self(0x10);
-    /// Not a right: bytes written by it may overtake earlier ones.
+    /// A flag that is no right: bytes written by the key may overtake earlier bytes.
     pub const RELAXED_ORDERING: Self = Self(1 << 20);
-    /// The device may read: every region of the kernel's, a key made by command if its context says so.
+    /// The device may read. Every region that the kernel's call registers has this right. A key made by command has it if its context says
+    /// so.
     pub(crate) const LOCAL_READ: Self = Self(1 << 31);
 
-    /// Has every right of `other`.
+    /// Returns whether these rights include every right of `other`.
     #[must_use]
     pub const fn covers(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The rights of both.
+    /// Returns these rights and those of `other`.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The device will write (by the kernel's rule: any of these needs writable pages).
+    /// Returns whether the pages must be writable. The rule is that of the kernel: any of these rights needs that.
     pub(crate) fn writes(self) -> bool {
         let writes = Self::LOCAL_WRITE
             .with(Self::REMOTE_WRITE)
@@ -49,7 +50,7 @@ impl Access {
         self.0 & writes.0 != 0
     }
 
-    /// What the keys behind an indirect key must allow for this: only the device's own rights count for them.
+    /// Returns what the keys behind an indirect key must allow for this access. For them only rights of the device itself count.
     fn behind(self) -> Self {
         let writes = Self::LOCAL_WRITE
             .with(Self::REMOTE_WRITE)
@@ -61,7 +62,7 @@ impl Access {
         }
     }
 
-    /// What the regions behind a window of these rights must allow.
+    /// Returns what the regions behind a window with these rights must allow.
     pub(in crate::device) fn behind_window(self) -> Self {
         let writes = Self::REMOTE_WRITE.with(Self::REMOTE_ATOMIC);
         if self.0 & writes.0 == 0 {
@@ -91,40 +92,41 @@ pub(crate) struct MemoryKey {
     pub(crate) pdn: u32,
     pub(crate) variant: u8,
     pub(crate) kind: Kind,
-    /// Not to be used: made for UMR WQEs and not set up yet, a window that is not bound, or invalidated.
+    /// True if the key cannot be used: it was made for UMR WQEs and is not set up yet, it is a window that is not bound, or it was
+    /// invalidated.
     pub(crate) free: bool,
-    /// The only QP that may use it.
+    /// The only QP that may use the key; None: any QP may.
     pub(crate) qpn: Option<u32>,
-    /// Peers may invalidate it.
+    /// True if peers may invalidate the key.
     pub(crate) remote_invalidate: bool,
     /// Address by which segments name the first byte.
     pub(crate) iova: u64,
     pub(crate) bytes: u64,
     pub(crate) backing: Backing,
     pub(crate) access: Access,
-    /// What the memory lies in, if the device mapped it.
+    /// The mapping that the memory lies in, if the device made it.
     pub(crate) mapping: Option<Mapping>,
 }
 
-/// How a key came to be.
+/// The way in which a key was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A region registered by the kernel's call.
     Region,
-    /// By command, over a UMEM.
+    /// A key of memory in the UMEM with this id, made by command.
     Umem(u32),
-    /// By command, over other keys; with `umr`, UMR WQEs may change it.
+    /// A key over other keys, made by command. If `umr`, UMR WQEs may change it.
     Indirect { umr: bool },
     /// A memory window.
     Window,
 }
 
-/// Where the bytes of a key are.
+/// The place of the bytes of a key.
 #[derive(Debug)]
 pub(crate) enum Backing {
-    /// In one piece.
+    /// The bytes lie in one piece of memory.
     Direct(Region),
-    /// After other keys.
+    /// The bytes are reached through other keys.
     Indirect(Box<Translation>),
 }
 
@@ -135,11 +137,11 @@ pub(crate) struct KeyUser {
     pub(crate) qpn: u32,
 }
 
-/// Why a key does not allow an access.
+/// The reason why a key does not allow an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyError {
     NoKey,
-    /// Its low byte is not, or no longer, that of the key with its index.
+    /// The low byte of the number is not, or no longer, that of the key with its index.
     Stale {
         now: u32,
     },
@@ -163,14 +165,14 @@ pub(crate) enum KeyError {
     TooDeep,
 }
 
-/// Indirect keys that lie between a segment and its memory.
+/// The most indirect keys between a segment and its memory.
 pub(crate) const MAX_DEPTH: u32 = 4;
 
-/// The memory of `bytes` bytes at `va` of `key`, if `user` may access it so, appended to `out`.
+/// Appends to `out` the memory of `bytes` bytes at `va` of `key`, if `user` may access it as `need` says.
 ///
 /// # Errors
 ///
-/// See [`KeyError`]; `out` may have grown.
+/// An error of [`KeyError`]. `out` may have grown.
 pub(crate) fn resolve(
     keys: &Table<MemoryKey>,
     key: u32,
@@ -259,7 +261,7 @@ fn resolve_list(
 }
 
 impl MemoryKey {
-    /// Returns how far `va` is into the key, if `user` may access `bytes` bytes of it so.
+    /// Returns the offset of `va` in the key, if `user` may access `bytes` bytes there as `need` says.
     pub(in crate::device) fn offset(
         &self,
         user: KeyUser,
@@ -291,7 +293,7 @@ impl MemoryKey {
             .ok_or(self.outside())
     }
 
-    /// The memory of the `bytes` bytes at `va`, if `user` may access it so and it lies in one piece.
+    /// Returns the memory of the `bytes` bytes at `va`, if `user` may access it as `need` says and it lies in one piece.
     pub(crate) fn piece(&self, user: KeyUser, va: u64, bytes: u64, need: Access) -> Option<Region> {
         let Backing::Direct(region) = &self.backing else {
             return None;
@@ -342,12 +344,12 @@ impl fmt::Display for KeyError {
 pub(crate) struct Umem {
     pub(crate) context: u32,
     pub(crate) region: Region,
-    /// What the memory lies in, if the device mapped it.
+    /// The mapping that the memory lies in, if the device made it.
     #[expect(dead_code, reason = "ends with the UMEM")]
     pub(crate) mapping: Option<Mapping>,
 }
 
-/// Returns the rights that a context gives.
+/// Returns the rights that the context of a key gives.
 pub(crate) fn access_of(mkc: &Mkc) -> Access {
     let rights = [
         (mkc.lr(), Access::LOCAL_READ),

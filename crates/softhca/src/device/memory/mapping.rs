@@ -1,8 +1,8 @@
 //! The pages behind addresses and descriptors that a program registers, and their rights.
 //!
-//! The kernel pins the pages of a region. Here the answer is that of the moment of registration. A program that unmaps its memory
-//! later, and lets the device use it, ends in a fault. One whose file is truncated does not: see [`Region::may_shrink`]. A
-//! program that maps a file in the place of registered memory has unmapped that memory.
+//! The kernel pins the pages of a region. Here they are checked only at the moment of registration. A program that unmaps its memory later,
+//! and lets the device use it, ends in a fault. A program whose file is truncated does not: see [`Region::may_shrink`]. A program that maps
+//! a file in the place of registered memory has unmapped that memory.
 
 // UNSAFETY: mmap and munmap of descriptors, and a descriptor that the caller names by its number.
 #![expect(unsafe_code, reason = "mappings of registered descriptors")]
@@ -18,14 +18,14 @@ use std::ptr::{self, NonNull};
 
 const PAGE: u64 = 4096;
 
-/// Memory of a key or UMEM, with the mapping that it lies in if the device made it.
+/// The memory of a key or UMEM, with the mapping that it lies in if the device made that mapping.
 #[derive(Debug)]
 pub(crate) struct Backed {
     pub(crate) region: Region,
     pub(crate) mapping: Option<Mapping>,
 }
 
-/// A mapping of our own. Its end unmaps.
+/// A mapping that the device made. Its drop unmaps it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<libc::c_void>,
@@ -42,11 +42,11 @@ impl Drop for Mapping {
     }
 }
 
-/// Maps `bytes` bytes at `offset` of a DMA-BUF or of a memfd, which stands in for one.
+/// Maps `bytes` bytes at `offset` of a DMA-BUF, or of a memfd, which stands in for a DMA-BUF.
 ///
 /// # Errors
 ///
-/// The kernel's: `EBADF` if it is no descriptor, `EINVAL` if it is one of something else, or shorter.
+/// The errors of the kernel: `EBADF` if `fd` is no descriptor, `EINVAL` if it is a descriptor of something else, or the buffer is shorter.
 pub(crate) fn map(
     fd: RawFd,
     offset: u64,
@@ -106,7 +106,7 @@ pub(crate) fn map(
     })
 }
 
-/// Length of the DMA-BUF or memfd that `fd` is, and whether that may become less.
+/// Returns the length of the DMA-BUF or memfd that `fd` is, and whether that length may become less.
 fn buffer(fd: RawFd) -> Result<(u64, bool), DeviceError> {
     const DMA_BUF_MAGIC: u64 = 0x444d_4142;
     let no_buffer = |errno| DeviceError::Os {
@@ -116,11 +116,11 @@ fn buffer(fd: RawFd) -> Result<(u64, bool), DeviceError> {
     if fd < 0 {
         return Err(no_buffer(libc::EBADF));
     }
-    // SAFETY: the caller named it and keeps it open during the call; a number that is none is an error of the kernel.
+    // SAFETY: the caller named the descriptor and keeps it open during the call; for a number that is none the kernel returns an error.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let stat = fstat(fd).map_err(|_| no_buffer(libc::EBADF))?;
     if fstatfs(fd).is_ok_and(|system| u64::try_from(system.f_type) == Ok(DMA_BUF_MAGIC)) {
-        // The position of a DMA-BUF means nothing else.
+        // The end position of a DMA-BUF is its length. The position has no other meaning.
         return Ok((seek(fd, SeekFrom::End(0)).unwrap_or(0), false));
     }
     // Only files in memory have seals.
@@ -129,24 +129,24 @@ fn buffer(fd: RawFd) -> Result<(u64, bool), DeviceError> {
     Ok((u64::try_from(stat.st_size).unwrap_or(0), may_shrink))
 }
 
-/// What is known of the pages of a range that is mapped.
+/// The facts that are known of the pages of a mapped range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pages {
-    /// Some lie in a file that may be truncated.
+    /// True if some of the pages lie in a file that may be truncated.
     pub(crate) may_shrink: bool,
 }
 
-/// The pages of the range, if every byte of it is mapped now, readable, and writable if `write` says so.
+/// Returns the pages of the range, if every byte of it is mapped now, readable, and writable if `write` says so.
 pub(crate) fn pages(address: u64, bytes: u64, write: bool) -> Option<Pages> {
     let end = address.checked_add(bytes)?;
     match File::open("/proc/self/maps") {
         Ok(maps) => covered(BufReader::new(maps), address, end, write),
-        // Of files nothing is known.
+        // Without the list of mappings nothing is known of files.
         Err(_) => is_mapped(address, bytes).then_some(Pages { may_shrink: true }),
     }
 }
 
-/// Returns what the mappings in `maps`, in ascending order, are to `at..end`, which they cover without a hole.
+/// Returns what is known of the pages of `at..end`, if the mappings in `maps`, in ascending order, cover them without a hole.
 fn covered(maps: impl BufRead, mut at: u64, end: u64, write: bool) -> Option<Pages> {
     let mut may_shrink = false;
     for line in maps.lines() {

@@ -1,8 +1,8 @@
 //! Registered memory: which memory a key stands for, and every byte that the device reads or writes.
 //!
-//! A [key](keys) with its rights gives a list of [`Region`]s, and [`regions`] copies between such lists. When memory is
-//! registered, [`mapping`] looks at the pages behind it. [`pending_writes`] decides when bytes of peers reach memory: at once, or as late
-//! and in as odd an order as the device may.
+//! A [key](keys) with its rights gives a list of [`Region`]s, and [`regions`] copies between such lists. When memory is registered,
+//! [`mapping`] looks at the pages behind it. [`pending_writes`] decides when bytes of peers reach memory: at once, or as late and in as odd
+//! an order as the device may place them.
 
 pub(crate) mod keys;
 pub(crate) mod mapping;

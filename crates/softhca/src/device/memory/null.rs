@@ -1,7 +1,7 @@
-//! The null key: it stands for no memory. Bytes written to it are gone, bytes read from it are zero.
+//! The null key, which stands for no memory. Bytes written to it are gone, and bytes read from it are zero.
 //!
-//! `ibv_alloc_null_mr` hands it out; the library knows it from the answer to opening the device. Every QP of every domain
-//! may use it, as a local key.
+//! `ibv_alloc_null_mr` gives it to programs; libmlx5 knows it from the answer to opening the device. Every QP of every domain may use it,
+//! as a local key.
 
 // UNSAFETY: regions over memory that is leaked on purpose.
 #![expect(unsafe_code, reason = "memory that stands for none")]
@@ -10,15 +10,15 @@ use crate::device::memory::Region;
 use crate::device::memory::keys::{Access, KeyError};
 use std::sync::LazyLock;
 
-/// The key. Its index is below those of all tables.
+/// The number of the null key. Its index is below those of all tables of keys.
 pub(crate) const NULL_KEY: u32 = 0x8000;
 
-/// Bytes that an access is cut into.
+/// Longest piece, in bytes, into which an access is cut.
 const PIECE_BYTES: usize = 1 << 18;
 
-/// Zeroes that no thread writes.
+/// Memory of zeroes, to which no thread writes.
 static ZEROES: LazyLock<Region> = LazyLock::new(leaked);
-/// Where writes go.
+/// Memory to which all writes by the null key go.
 static SINK: LazyLock<Region> = LazyLock::new(leaked);
 
 fn leaked() -> Region {
@@ -30,7 +30,7 @@ fn leaked() -> Region {
     region.expect("an allocation ends before the address space does")
 }
 
-/// The memory of `bytes` bytes of the null key, appended to `out`.
+/// Appends to `out` the memory of `bytes` bytes of the null key.
 pub(crate) fn resolve(bytes: u64, need: Access, out: &mut Vec<Region>) -> Result<(), KeyError> {
     let whole = if need == Access::LOCAL_READ {
         &*ZEROES

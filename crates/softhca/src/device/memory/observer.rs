@@ -1,5 +1,5 @@
-//! A function that gets every access of the devices to registered memory. By it a checker of memory order, which sees software
-//! alone, learns what the devices do.
+//! A function that is told every access of the devices to registered memory. A checker of memory order sees only what software does. By
+//! this function it learns what the devices do.
 
 // UNSAFETY: a function pointer kept in an atomic.
 #![expect(unsafe_code, reason = "a function pointer kept in an atomic")]
@@ -8,13 +8,13 @@ use std::mem::transmute;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Address, number of bytes, and whether they are written.
+/// A function that gets the address of an access, its number of bytes, and whether it writes them.
 pub type MemoryObserver = extern "C" fn(addr: u64, bytes: u64, writes: bool);
 
 static OBSERVER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// Names the function that gets every access of all HCAs of this process to registered memory: a read after it, a write before
-/// it. Called by the engine and by commands, with locks held: it must not wait for either.
+/// Sets the function that is told every access of all HCAs of this process to registered memory: of a read after it, of a write before it.
+/// The engine and commands call the function with locks held: it must not wait for either.
 pub fn observe_memory(observer: MemoryObserver) {
     OBSERVER.store(observer as *mut (), Ordering::Release);
 }

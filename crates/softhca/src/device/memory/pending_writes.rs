@@ -1,8 +1,8 @@
-//! When bytes that peers write reach memory: at once, or as late and in as odd an order as the device may.
+//! Decides when bytes that peers write reach memory: at once, or as late and in as odd an order as the device may place them.
 //!
-//! A device promises one of three [`DataOrder`]s. Without an [`Adversary`] bytes are placed as soon as they arrive, which keeps
-//! all of them. With one, each write is cut into chunks at lines of 64 bytes. Each chunk gets a time at which it is placed:
-//! mostly at once, now and then late. What the order forbids is prevented by moving times back:
+//! A device promises one of three [`DataOrder`]s. Without an [`Adversary`] bytes are placed as soon as they arrive, which keeps all three
+//! promises. With an adversary each write is cut into chunks at lines of 64 bytes. Each chunk gets a time at which it is placed: mostly at
+//! once, now and then late. Chunks that must not overtake others get a later time:
 //!
 //! | | overtakes earlier plain writes of its QP | forces earlier writes of its QP into memory |
 //! |---|---|---|
@@ -12,9 +12,9 @@
 //! | READ | not `in-order`; else yes | `in-order` |
 //! | completion of a receive, completion at the requester | no | yes |
 //!
-//! QPs have no order between them. Writes that the requester does not know as done may be carried out again, with those after
-//! them, as after a retry. No pending write outlives a look at the device from outside. A caller that takes its lock (a command,
-//! a registration's end) finds everything placed.
+//! QPs have no order between them. Writes that the requester does not know as done may be carried out again, with all later writes, as
+//! after a retry. No pending write outlives a look at the device from outside. A caller that takes its lock (a command, the end of a
+//! registration) finds everything placed.
 
 use super::Region;
 use crate::number::whole;
@@ -24,24 +24,24 @@ use std::str::FromStr;
 use std::time::Duration;
 use thiserror::Error;
 
-/// What a device promises about the order in which the writes of one QP are placed.
+/// The promise of a device about the order in which the writes of one QP are placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DataOrder {
-    /// As they were posted; those by keys with relaxed ordering in any order.
+    /// Writes are placed as they were posted, but writes by keys with relaxed ordering in any order.
     #[default]
     InOrder,
-    /// Writes overtake each other; an atomic is after all that was posted before it.
+    /// Writes overtake each other. An atomic comes after all that was posted before it.
     AtomicsOrdered,
-    /// Only what has completed is placed.
+    /// Only what has completed is certain to be placed.
     FlushOnly,
 }
 
 impl DataOrder {
-    /// What `SOFTHCA_ORDER` may be.
+    /// The values that `SOFTHCA_ORDER` may have.
     pub(crate) const EXPECTED: &'static str = "in-order, atomics or flush";
 }
 
-/// No such order.
+/// A text that names no order of data.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?} is no order of data: {expected}", expected = DataOrder::EXPECTED)]
 pub struct UnknownOrder(pub String);
@@ -69,27 +69,27 @@ impl fmt::Display for DataOrder {
     }
 }
 
-/// An adversary that makes use of all that the order leaves open.
+/// An adversary that makes use of all freedom that the order leaves.
 ///
-/// As text: its seed, or `SEED:LONGEST` with the longest delay in microseconds.
+/// As text it is its seed, or `SEED:LONGEST` with the longest delay in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Adversary {
-    /// The same seed and the same traffic at the same times give the same tricks.
+    /// Seed of the tricks: equal seeds and equal traffic at equal times give equal tricks.
     pub seed: u64,
     /// Longest time for which a chunk is held back.
     pub longest: Duration,
-    /// Whether writes are carried out once more, as after a retry: by default. A checker of memory order cannot tell the same
-    /// bytes after their signal from a slot that is used again too early.
+    /// True if writes are carried out once more, as after a retry; the default is yes. A checker of memory order cannot tell such repeated
+    /// bytes, after their signal, from a slot that is used again too early.
     pub repeats: bool,
 }
 
 impl Adversary {
-    /// What `SOFTHCA_ADVERSARY` may be.
+    /// The values that `SOFTHCA_ADVERSARY` may have.
     pub(crate) const EXPECTED: &'static str =
         "a 64-bit seed, or SEED:MICROSECONDS with at most 1000000 of them";
     const LONGEST_US: u64 = 1_000_000;
 
-    /// With delays up to 2 ms.
+    /// Returns an adversary with delays up to 2 ms.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl Adversary {
     }
 }
 
-/// Not an adversary.
+/// A text that names no adversary.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?} is not {expected}", expected = Adversary::EXPECTED)]
 pub struct UnknownAdversary(pub String);
@@ -126,33 +126,33 @@ impl FromStr for Adversary {
     }
 }
 
-/// Bytes of a write that a retry may repeat at most.
+/// Most bytes of a write that a retry may repeat.
 const RETRY_BYTES: usize = 1 << 16;
-/// Writes that a retry may repeat at most.
+/// Most writes that a retry may repeat.
 const RETRY_WRITES: usize = 8;
-/// Chunks that wait at most, of all QPs: then those of the QP that brings more are placed.
+/// Most chunks of all QPs that wait. Beyond this the chunks of the QP that brings more are placed.
 const MOST_CHUNKS: usize = 1 << 14;
-/// Chunks of a write at most.
+/// Most chunks of one region of a write.
 const MOST_CUTS: usize = 4;
-/// Where writes may be cut: no word is ever torn.
+/// The distance of the addresses at which writes may be cut. No word is ever torn.
 const LINE: u64 = 64;
 
 /// A write of a peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
-    /// Where to, in order.
+    /// The memory that is written, in order.
     pub(crate) targets: Vec<Region>,
     pub(crate) data: Vec<u8>,
-    /// By a key with relaxed ordering.
+    /// True if the key of the write has relaxed ordering.
     pub(crate) relaxed: bool,
 }
 
-/// What waits to be placed. Without an adversary nothing ever does, and it is never asked.
+/// The bytes that wait to be placed. Without an adversary no bytes ever wait, and no caller asks this.
 #[derive(Debug, Default)]
 pub(crate) struct PendingWrites {
     adversary: Option<Tricks>,
     queues: Vec<Queue>,
-    /// Chunks of all queues.
+    /// The number of chunks in all queues.
     waiting: usize,
 }
 
@@ -163,14 +163,14 @@ struct Tricks {
     repeats: bool,
 }
 
-/// What one QP has received.
+/// The writes that one QP has received.
 #[derive(Debug)]
 struct Queue {
     qpn: u32,
     chunks: Vec<Chunk>,
     /// Number of the next chunk.
     next: u64,
-    /// Writes that the requester does not know as done.
+    /// Writes that the requester does not know as done, the oldest first.
     unacknowledged: VecDeque<Arrival>,
 }
 
@@ -195,12 +195,12 @@ impl PendingWrites {
         }
     }
 
-    /// Returns whether writes go this way at all.
+    /// Returns whether there is an adversary, so that writes must come this way.
     pub(crate) fn is_active(&self) -> bool {
         self.adversary.is_some()
     }
 
-    /// Takes the bytes that a peer writes by way of QP `qpn`, and places those that are due.
+    /// Takes the bytes that a peer writes through QP `qpn`, and places all bytes that are due.
     pub(crate) fn accept(&mut self, qpn: u32, order: DataOrder, arrival: Arrival, now_ns: u64) {
         let Some(tricks) = &mut self.adversary else {
             return;
@@ -209,7 +209,7 @@ impl PendingWrites {
             self.force(qpn);
             return self.accept_now(qpn, order, arrival, now_ns);
         }
-        // Rarely the acknowledgement of the requester is late, and it begins again with one of the last writes.
+        // Rarely the acknowledgement to the requester is late, and the requester begins again with one of the last writes.
         let retry = tricks.lot.u32(0..32) == 0 && tricks.repeats;
         self.accept_now(qpn, order, arrival, now_ns);
         if retry {
@@ -234,7 +234,7 @@ impl PendingWrites {
         }
     }
 
-    /// Carries out one of the writes that the requester does not know as done, and all after it, once more.
+    /// Carries out once more one of the writes that the requester does not know as done, and all later writes.
     fn retry(&mut self, qpn: u32, order: DataOrder, now_ns: u64) {
         let Some(tricks) = &mut self.adversary else {
             return;
@@ -248,14 +248,14 @@ impl PendingWrites {
         place.unacknowledged = known;
     }
 
-    /// An atomic is about to be carried out for QP `qpn`.
+    /// Places what must be in memory before an atomic of QP `qpn` is carried out.
     pub(crate) fn before_atomic(&mut self, qpn: u32, order: DataOrder) {
         if order != DataOrder::FlushOnly {
             self.force(qpn);
         }
     }
 
-    /// A READ is about to be carried out for QP `qpn`.
+    /// Places what must be in memory before a READ of QP `qpn` is carried out.
     pub(crate) fn before_read(&mut self, qpn: u32, order: DataOrder) {
         if order == DataOrder::InOrder {
             self.force(qpn);
@@ -271,7 +271,7 @@ impl PendingWrites {
         }
     }
 
-    /// As `force`, for all QPs.
+    /// Places all that all QPs have received, as `force` does for one.
     pub(crate) fn force_all(&mut self) {
         for mut queue in self.queues.drain(..) {
             queue.place(u64::MAX);
@@ -279,7 +279,7 @@ impl PendingWrites {
         self.waiting = 0;
     }
 
-    /// Places the bytes that are due. Returns whether any were, and when the next are.
+    /// Places the bytes that are due. Returns whether there were any, and when the next are due.
     pub(crate) fn place_due(&mut self, now_ns: u64) -> (bool, Option<u64>) {
         let mut next = None;
         let before = self.waiting;
@@ -291,7 +291,8 @@ impl PendingWrites {
         (self.waiting != before, next)
     }
 
-    /// When the requester of QP `qpn` learns that its work so far is done. `None`: now, when the caller has forced it.
+    /// Returns the time at which the requester of QP `qpn` learns that its work so far is done. `None`: now, after the caller has called
+    /// [`Self::force`].
     pub(crate) fn told_at(&mut self, qpn: u32) -> Option<u64> {
         let queue = self.queues.iter().find(|queue| queue.qpn == qpn)?;
         let last = queue.chunks.last()?.due_ns;
@@ -313,12 +314,12 @@ fn find_or_add(queues: &mut Vec<Queue>, qpn: u32) -> &mut Queue {
             queues.len() - 1
         }
     };
-    // PANIC: found or just added.
+    // PANIC: the queue was found or has just been added.
     &mut queues[at]
 }
 
 impl Queue {
-    /// Cuts a write into chunks; how many.
+    /// Cuts a write into chunks. Returns how many.
     fn add(
         &mut self,
         tricks: &mut Tricks,
@@ -328,7 +329,7 @@ impl Queue {
     ) -> usize {
         let before = self.chunks.len();
         let strict = order == DataOrder::InOrder && !arrival.relaxed;
-        // Strict ones wait for all before them; these times never fall.
+        // Strict chunks wait for all chunks before them, so their times never fall.
         let mut floor_ns = match (strict, self.chunks.last()) {
             (true, Some(last)) => last.due_ns,
             _ => now_ns,
@@ -362,11 +363,11 @@ impl Queue {
         self.chunks.len() - before
     }
 
-    /// Places the chunks that are due at `now_ns`; how many.
+    /// Places the chunks that are due at `now_ns`. Returns how many.
     fn place(&mut self, now_ns: u64) -> usize {
         let due = self.chunks.partition_point(|chunk| chunk.due_ns <= now_ns);
         for chunk in self.chunks.drain(..due) {
-            // Where its page has gone since the write was accepted, there is no memory that lacks the bytes.
+            // If the page has gone since the write was accepted, there is no memory that lacks the bytes.
             let _ = chunk.target.place(&chunk.data);
         }
         due
@@ -374,7 +375,7 @@ impl Queue {
 }
 
 impl Tricks {
-    /// Mostly none.
+    /// Returns a delay, which is mostly 0.
     fn delay(&mut self) -> u64 {
         let longest = match self.lot.u32(0..16) {
             0..=8 => 0,
@@ -404,7 +405,7 @@ impl Tricks {
         pieces
     }
 
-    /// Returns how far the next piece goes: to the end, or to one of the lines before it.
+    /// Returns the length of the next piece: up to the end of the region, or to one of the lines before that.
     fn cut_length(&mut self, start: u64, left: u64) -> u64 {
         let first = start.next_multiple_of(LINE) - start;
         let first = if first == 0 { LINE } else { first };

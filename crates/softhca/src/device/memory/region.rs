@@ -1,20 +1,20 @@
-//! Memory of this process that was registered with the device: the only place that touches it.
+//! Memory of this process that was registered with the device. Only this module touches such memory.
 //!
-//! No reference to such memory is ever made: the program that registered it writes it at any time, from other threads and other
-//! languages. Everything is a copy to or from private memory, or an atomic access of at most 8 bytes.
+//! No reference to such memory is ever made: the program that registered it writes it at any time, from other threads and other languages.
+//! Each access is a copy to or from private memory, or an atomic access of at most 8 bytes.
 //!
-//! What this cannot promise: that the memory is still mapped. Registration is an `unsafe` promise by the caller (the kernel pins
-//! pages instead). A program that unmaps registered memory and lets the device use it ends in a fault.
+//! This module cannot promise that the memory is still mapped. Registration is an `unsafe` promise by the caller (the kernel pins pages
+//! instead). A program that unmaps registered memory and lets the device use it ends in a fault.
 //!
-//! A mapping of a file is another thing: anybody may truncate the file. So the bytes of messages are moved by functions that say
-//! [`Gone`] where their page is ([`Region::fetch`], [`Region::place`], [`Region::copy_to`], [`Region::update64`]). Of a region
-//! that [may shrink](Region::may_shrink) the kernel copies them. Queues, doorbell records and completion entries are read and
-//! written without that ([`Region::read`], [`Region::write`] and what handles dwords). A program makes that memory for its device
-//! alone, and both sides need each word at once, which the kernel's copies do not give.
+//! A mapping of a file is different: anybody may truncate the file. So the bytes of messages are moved by functions that return [`Gone`] if
+//! a page is gone ([`Region::fetch`], [`Region::place`], [`Region::copy_to`], [`Region::update64`]). If a region [may
+//! shrink](Region::may_shrink), they let the kernel copy. Queues, doorbell records and completion entries are read and written without that
+//! check ([`Region::read`], [`Region::write`] and the functions for dwords). A program makes such memory for its device alone, and both
+//! sides need each word as a whole, which copies of the kernel do not give.
 //!
-//! Order: [`Region::write`] makes the bytes of one call visible no later than those of the next. It makes the last
-//! words of a write visible after all its other bytes. 8-byte words on 8-byte boundaries are never seen half-written in small writes.
-//! [`Region::place`] and [`Region::copy_to`] do the same. Where the kernel copies, only the order of the last word is left.
+//! Order: [`Region::write`] makes the bytes of one call visible no later than the bytes of the next call. It makes the last words of a
+//! write visible after all its other bytes. 8-byte words on 8-byte boundaries are never seen half-written in small writes.
+//! [`Region::place`] and [`Region::copy_to`] do the same. If the kernel copies, it keeps only the order of the last word.
 
 // UNSAFETY: copies and atomics on addresses that registrations vouch for; mincore.
 #![expect(unsafe_code, reason = "access to registered memory by address")]
@@ -24,10 +24,10 @@ use file_memory::Gone;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// Writes up to this size go out in words; of longer ones only the end.
+/// Longest write that goes out in words. Of longer writes only the end does.
 const WORDWISE_BYTES: usize = 64;
 
-/// A range of registered memory. A copy is valid while the registration is.
+/// A range of registered memory. A copy of the value is valid as long as the registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
     address: usize,
@@ -36,7 +36,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// A range that a program registers.
+    /// Returns the region of a range that a program registers.
     ///
     /// `None` if it wraps around the address space.
     ///
@@ -55,12 +55,12 @@ impl Region {
         })
     }
 
-    /// As `new`. If `may_shrink` says so, it lies in a file that may be truncated.
+    /// Returns this region with the mark `may_shrink`: whether it lies in a file that may be truncated.
     pub(crate) fn with_may_shrink(self, may_shrink: bool) -> Self {
         Self { may_shrink, ..self }
     }
 
-    /// Returns whether its pages may go while it is registered.
+    /// Returns whether pages of the region may go while it is registered.
     pub(crate) fn may_shrink(&self) -> bool {
         self.may_shrink
     }
@@ -73,12 +73,12 @@ impl Region {
         self.bytes as u64
     }
 
-    /// [`Self::bytes`], for arithmetic on indices.
+    /// Returns [`Self::bytes`] as a usize, for arithmetic on indices.
     pub(crate) fn length(&self) -> usize {
         self.bytes
     }
 
-    /// The part of `bytes` bytes at `offset`, if it is inside.
+    /// Returns the part of `bytes` bytes at `offset`, if it is inside the region.
     pub(crate) fn part(&self, offset: u64, bytes: u64) -> Option<Self> {
         let end = offset.checked_add(bytes)?;
         if end > self.bytes() {
@@ -170,11 +170,11 @@ impl Region {
         unsafe { file_memory::copy(from, self.address, self.bytes) }
     }
 
-    /// Copies all of this region to `target`, which has the same length. They may overlap.
+    /// Copies all of this region to `target`, which has the same length. The regions may overlap.
     ///
     /// # Errors
     ///
-    /// A page of either is gone.
+    /// A page of either region is gone.
     ///
     /// # Panics
     ///
@@ -196,7 +196,7 @@ impl Region {
     ///
     /// # Panics
     ///
-    /// If it is outside the region or off its boundary: a bug of the caller.
+    /// If the dword is outside the region or not aligned: a bug of the caller.
     pub(crate) fn load_be32(&self, offset: usize) -> u32 {
         let word = self.atomic32(offset).load(Ordering::Acquire);
         note(self.address + offset, 4, false);
@@ -207,21 +207,21 @@ impl Region {
     ///
     /// # Panics
     ///
-    /// If they are outside the region or off their boundary: a bug of the caller.
+    /// If the bytes are outside the region or not aligned: a bug of the caller.
     pub(crate) fn store_release(&self, offset: usize, bytes: [u8; 4]) {
         note(self.address + offset, 4, true);
         self.atomic32(offset)
             .store(u32::from_ne_bytes(bytes), Ordering::Release);
     }
 
-    /// Replaces the 8-byte word at offset 0 by `change` of it, atomically; the old one.
+    /// Replaces the 8-byte word at offset 0 atomically by what `change` makes of it. Returns the old word.
     ///
-    /// In memory that may shrink the word is fetched and placed: atomically among the atomics of all HCAs of this process, which take
-    /// turns, and of nobody else. Verbs promise no more of a device that has `IBV_ATOMIC_HCA`.
+    /// In memory that may shrink, the word is fetched and then placed. This is atomic among the atomics of all HCAs of this process, which
+    /// take turns, but not among other accesses. Verbs promise no more of a device that has `IBV_ATOMIC_HCA`.
     ///
     /// # Errors
     ///
-    /// Its page is gone.
+    /// The page of the word is gone.
     ///
     /// # Panics
     ///
@@ -241,11 +241,11 @@ impl Region {
         Ok(old.unwrap_or_else(|old| old))
     }
 
-    /// As [`Self::update64`], for 4 bytes.
+    /// Replaces the 4-byte word at offset 0, as [`Self::update64`] does with 8 bytes.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`Self::update64`].
     ///
     /// # Panics
     ///
@@ -261,7 +261,7 @@ impl Region {
         Ok(old.unwrap_or_else(|old| old))
     }
 
-    /// Replaces the first bytes by `change` of them, in memory that may shrink; the old ones.
+    /// Replaces the first bytes by what `change` makes of them, in memory that may shrink. Returns the old bytes.
     fn replace<const N: usize>(
         &self,
         change: impl FnOnce([u8; N]) -> [u8; N],
@@ -284,20 +284,20 @@ impl Region {
     }
 }
 
-/// Copies so that the end becomes visible after the rest.
+/// Copies `bytes` bytes so that the end becomes visible after the rest.
 ///
 /// # Safety
 ///
 /// `source` is readable and `target` writable for `bytes` bytes.
 unsafe fn write_in_order(source: *const u8, target: *mut u8, bytes: usize) {
     let bulk = if bytes > WORDWISE_BYTES {
-        // The last 16 bytes, and what comes before them in their word.
+        // The end is the last 16 bytes, and the bytes before them that share an aligned word with them.
         let end = target.addr() + bytes;
         ((end - 16) & !7) - target.addr()
     } else {
         0
     };
-    // Private copy of the end, first: the source may overlap the target.
+    // A private copy of the end is made first, since the source may overlap the target.
     let mut end = [0; WORDWISE_BYTES];
     let end = &mut end[..bytes - bulk];
     // SAFETY: `bulk..bytes` is inside both ranges; at most 64 bytes (24 after a bulk copy).
@@ -308,8 +308,8 @@ unsafe fn write_in_order(source: *const u8, target: *mut u8, bytes: usize) {
     unsafe { store_words(end, target.add(bulk)) };
 }
 
-/// Stores `data` in ascending order, in words of 8 bytes where `target` is aligned, else in bytes. Each store is a
-/// release: it is seen after all that was written before.
+/// Stores `data` in ascending order, in aligned words of 8 or 4 bytes where `target` allows that, else in bytes. Each store is a release:
+/// it is seen after all that was written before.
 ///
 /// # Safety
 ///
@@ -381,7 +381,7 @@ pub(crate) fn tests_region(address: u64, bytes: u64) -> Region {
     unsafe { Region::new(address, bytes) }.unwrap()
 }
 
-/// A region over `memory`, for tests that keep it alive and look at it through the region only.
+/// Returns a region over `memory`, for tests that keep `memory` alive and access it through the region only.
 #[cfg(test)]
 pub(crate) fn tests_memory(memory: &mut [u64]) -> Region {
     let address = memory.as_mut_ptr().expose_provenance() as u64;

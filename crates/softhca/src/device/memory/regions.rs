@@ -1,4 +1,4 @@
-//! Copies between lists of regions: what a key or a scatter list stands for, piece by piece.
+//! Copies between lists of regions. A list holds the pieces that a key or a scatter list gives.
 
 use super::Region;
 use file_memory::Gone;
@@ -11,7 +11,7 @@ use file_memory::Gone;
 ///
 /// # Panics
 ///
-/// If `out` is shorter: a bug of the caller.
+/// If `out` is shorter than `sources`: a bug of the caller.
 pub(crate) fn read(sources: &[Region], out: &mut [u8]) -> Result<(), Gone> {
     let mut at = 0;
     for source in sources {
@@ -26,11 +26,11 @@ pub(crate) fn read(sources: &[Region], out: &mut [u8]) -> Result<(), Gone> {
 ///
 /// # Errors
 ///
-/// A page is gone. Those before it have been filled.
+/// A page is gone. The targets before it have been filled.
 ///
 /// # Panics
 ///
-/// If `data` is shorter: a bug of the caller.
+/// If `data` is shorter than `targets`: a bug of the caller.
 pub(crate) fn write(targets: &[Region], data: &[u8]) -> Result<(), Gone> {
     let mut at = 0;
     for target in targets {
@@ -41,11 +41,11 @@ pub(crate) fn write(targets: &[Region], data: &[u8]) -> Result<(), Gone> {
     Ok(())
 }
 
-/// Looks whether the pages of `targets` are there which may go.
+/// Checks, for those of `targets` that may shrink, that their pages are still there.
 ///
 /// # Errors
 ///
-/// One is gone.
+/// A page is gone.
 pub(crate) fn check(targets: &[Region]) -> Result<(), Gone> {
     for target in targets.iter().filter(|target| target.may_shrink()) {
         let mut bytes = vec![0; target.length()];
@@ -54,7 +54,7 @@ pub(crate) fn check(targets: &[Region]) -> Result<(), Gone> {
     Ok(())
 }
 
-/// Copies `sources` to `targets`, in ascending order. If one list is shorter, what stands opposite its bytes.
+/// Copies `sources` to `targets`, in ascending order. The copy ends where the shorter list ends.
 ///
 /// # Errors
 ///

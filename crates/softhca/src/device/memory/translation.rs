@@ -1,32 +1,32 @@
-//! Lists of indirect keys: which piece of which other key an offset stands for.
+//! The lists of indirect keys. A list says which piece of which other key an offset lies in.
 //!
-//! A list is kept in two forms. One is its entries of 16 bytes, as UMR WQEs write and partly overwrite them. The other finds the
-//! piece of an offset quickly. It has one of three kinds. They are pieces of any length (KLM), pieces of one length (KSM), and a
-//! block of pieces that repeats. Each piece of a block moves on by its stride.
+//! A list is kept in two forms. The first is its entries of 16 bytes, as UMR WQEs write and partly overwrite them. The second finds the
+//! piece of an offset quickly, and has one of three kinds: pieces of any length (KLM), pieces of one length (KSM), or a block of pieces
+//! that repeats. From one repetition of a block to the next each piece moves on by its stride.
 
 use mlx5_prm::umr::{Klm, RepeatBlock, RepeatEntry};
 use std::fmt;
 
-/// Bytes of a KLM or KSM entry in a list.
+/// Length in bytes of a KLM or KSM entry in a list.
 pub(crate) const ENTRY_BYTES: usize = 16;
 
-/// An entry as it came.
+/// An entry of a list, as a WQE or command brought it.
 pub(crate) type RawEntry = [u8; ENTRY_BYTES];
 
-/// How the entries of a list are meant.
+/// The kind of entries in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Each entry says its length.
+    /// Each entry says the length of its piece.
     Klm,
-    /// Each entry has 2 to this power bytes.
+    /// Each piece has 2 to this power bytes.
     Ksm { log_bytes: u32 },
 }
 
-/// A list.
+/// The list of an indirect key.
 #[derive(Debug)]
 pub(crate) struct Translation {
     pub(crate) mode: Mode,
-    /// Entries that the list has room for.
+    /// Number of entries that the list has room for.
     limit: usize,
     raw: Vec<RawEntry>,
     shape: Shape,
@@ -35,14 +35,14 @@ pub(crate) struct Translation {
 #[derive(Debug)]
 enum Shape {
     Pieces(Pieces),
-    /// (key, address) each.
+    /// Each start is a key and an address.
     Blocks {
         log_bytes: u32,
         starts: Vec<(u32, u64)>,
     },
     Repeated {
         pieces: Pieces,
-        /// Of each piece, from one repetition to the next.
+        /// The distance that each piece moves from one repetition to the next.
         strides: Vec<u64>,
         repetitions: u64,
     },
@@ -51,7 +51,7 @@ enum Shape {
 /// Pieces in order, none of them empty.
 #[derive(Debug, Default)]
 struct Pieces {
-    /// Where each ends, from the start of the list.
+    /// The offset in the list at which each piece ends.
     ends: Vec<u64>,
     pieces: Vec<Piece>,
 }
@@ -64,21 +64,21 @@ pub(crate) struct Piece {
     pub(crate) bytes: u64,
 }
 
-/// Why a list makes no sense.
+/// The reason why a list makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListError {
-    /// More entries than the key was made for.
+    /// The list has more entries than the key was made for.
     TooLong { entries: usize, limit: usize },
     /// The repeat block announces more entries than it has.
     RepeatEntries { announced: usize, entries: usize },
     /// The repeat block says another length than its entries have.
     RepeatBytes { announced: u64, bytes: u64 },
-    /// A block of pieces repeats in a list of pieces of one length.
+    /// A block of pieces repeats in a list of pieces of one length, which is not possible.
     RepeatInKsm,
 }
 
 impl Translation {
-    /// An empty list for up to `limit` entries.
+    /// Returns an empty list for up to `limit` entries.
     pub(crate) fn new(mode: Mode, limit: usize) -> Self {
         Self {
             mode,
@@ -88,7 +88,7 @@ impl Translation {
         }
     }
 
-    /// This list with `entries` in place of those from `first` on; those after stay.
+    /// Returns this list with `entries` in place of its entries from `first` on. Entries after these stay.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl Translation {
         })
     }
 
-    /// Entries that the list has room for.
+    /// Returns the number of entries that the list has room for.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
@@ -154,7 +154,7 @@ impl Translation {
         }
     }
 
-    /// All pieces of one repetition.
+    /// Returns all pieces of one repetition.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
         let mut offset = 0;
         std::iter::from_fn(move || {
@@ -227,7 +227,7 @@ impl Pieces {
     fn new(all: impl Iterator<Item = Piece>) -> Self {
         let pieces: Vec<Piece> = all.filter(|piece| piece.bytes != 0).collect();
         let ends = pieces.iter().scan(0u64, |end, piece| {
-            // At most 2^32 bytes each, and fewer than 2^32 of them.
+            // The sum does not overflow: each piece has less than 2^32 bytes, and there are fewer than 2^32 pieces.
             *end += piece.bytes;
             Some(*end)
         });
@@ -241,7 +241,7 @@ impl Pieces {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Returns the rest of the piece that `offset` is in, and which one it is.
+    /// Returns the rest of the piece that `offset` is in, and the index of that piece.
     fn at(&self, offset: u64) -> Option<(usize, Piece)> {
         let index = self.ends.partition_point(|end| *end <= offset);
         let (piece, end) = (self.pieces.get(index)?, self.ends.get(index)?);

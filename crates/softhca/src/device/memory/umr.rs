@@ -1,8 +1,8 @@
-//! Changes of keys that come from queue pairs. A UMR WQE binds a window, sets up an indirect key or invalidates either. A peer's
-//! SEND with invalidate ends a key, too.
+//! Changes of keys by queue pairs. A UMR WQE binds a window, sets up an indirect key or invalidates either. A peer's SEND with invalidate
+//! ends a key, too.
 //!
-//! A window is an indirect key of one piece, and binding it is a UMR WQE. That the region behind it allows windows is
-//! checked here; hardware leaves that to the library.
+//! A window is an indirect key of one piece, and binding it is a UMR WQE. This module checks that the region behind the window allows
+//! windows. Hardware leaves that check to the library.
 
 use crate::device::memory::keys::{
     self, Access, Backing, KeyError, KeyUser, Kind, MemoryKey, access_of,
@@ -13,39 +13,39 @@ use mlx5_prm::mkey::Mkc;
 use mlx5_prm::umr::UmrCtrlSeg;
 use std::fmt;
 
-/// What a UMR WQE asks for.
+/// The change of a key that a UMR WQE asks for.
 #[derive(Debug)]
 pub(crate) struct Change {
-    /// `UmrCtrlSeg::FLAG_*`.
+    /// The bits `UmrCtrlSeg::FLAG_*` of the change.
     pub(crate) flags: u8,
-    /// `UmrCtrlSeg::MASK_*`: which fields of `mkc` count.
+    /// The bits `UmrCtrlSeg::MASK_*`, which say which fields of `mkc` count.
     pub(crate) mask: u64,
     pub(crate) mkc: Mkc,
-    /// Where `entries` go in the key's list.
+    /// Index in the key's list at which `entries` begin.
     pub(crate) first: usize,
     pub(crate) entries: Vec<RawEntry>,
 }
 
-/// Why a key is not changed.
+/// The reason why a key is not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UmrError {
     Key(KeyError),
     /// No UMR WQE may change a key of this kind.
     Kind,
-    /// It must be free and is not.
+    /// The key must be free and is not.
     InUse,
-    /// It must not be free and is.
+    /// The key must not be free and is.
     IsFree,
-    /// Peers may not invalidate it.
+    /// Peers may not invalidate the key.
     NotByPeers,
-    /// Fields that cannot be changed.
+    /// The change names fields that cannot be changed.
     Fields(u64),
     List(ListError),
     /// The key behind a window does not allow windows.
     NoWindows {
         key: u32,
     },
-    /// The key behind a window does not cover it, with the rights that it needs.
+    /// The key behind a window does not cover the window with the rights that it needs.
     Behind {
         key: u32,
         error: KeyError,
@@ -58,7 +58,7 @@ impl From<KeyError> for UmrError {
     }
 }
 
-/// Fields that can be changed; those of ordering mean nothing here.
+/// Fields that can be changed. Changes of the ordering fields have no effect here.
 const FIELDS: u64 = UmrCtrlSeg::MASK_LEN
     | UmrCtrlSeg::MASK_START_ADDR
     | UmrCtrlSeg::MASK_EN_RINVAL
@@ -76,7 +76,7 @@ const RIGHTS: u64 = UmrCtrlSeg::MASK_LOCAL_READ
     | UmrCtrlSeg::MASK_REMOTE_WRITE
     | UmrCtrlSeg::MASK_ATOMIC;
 
-/// Changes `key` as `user` asks, or not at all.
+/// Changes `key` as the WQE of `user` asks, or not at all.
 ///
 /// # Errors
 ///
@@ -93,7 +93,7 @@ pub(crate) fn change(
     if change.mask & !FIELDS != 0 {
         return Err(UmrError::Fields(change.mask & !FIELDS));
     }
-    // The low byte of a key that is free means nothing; that of an indirect key is what the WQE makes it.
+    // The low byte of a free key means nothing. The low byte of an indirect key is what the WQE makes it.
     let named = found.kind == Kind::Window || frees;
     if named && !found.free && u32::from(found.variant) != key & 0xff {
         let now = key & !0xff | u32::from(found.variant);
@@ -155,7 +155,7 @@ fn of_qp(key: &MemoryKey, user: KeyUser) -> Result<(), UmrError> {
     }
 }
 
-/// Returns the rights of a key after the change.
+/// Returns the rights that the key has after the change.
 fn rights(before: Access, change: &Change) -> Access {
     let new = access_of(&change.mkc);
     let bits = [
@@ -210,7 +210,7 @@ fn set_fields(key: &mut MemoryKey, change: &Change) {
         key.remote_invalidate = mkc.en_rinval() != 0;
     }
     if has(UmrCtrlSeg::MASK_MKEY) {
-        // An 8-bit field.
+        // This is an 8-bit field.
         key.variant = mkc.mkey_7_0().to_be_bytes()[3];
     }
     if has(UmrCtrlSeg::MASK_QPN) {
@@ -253,7 +253,7 @@ pub(crate) fn invalidate_remotely(
 
 /// Returns a window that is not bound.
 pub(crate) fn new_window(context: u32, pdn: u32, variant: u8, type_2: bool) -> MemoryKey {
-    /// Entries of a window's list: the smallest unit of a UMR WQE.
+    /// Number of entries of a window's list: the smallest unit of a UMR WQE.
     const ENTRIES: usize = 4;
     MemoryKey {
         context,

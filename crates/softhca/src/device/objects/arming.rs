@@ -1,53 +1,53 @@
-//! When a completion queue raises an event for its entries: arming, solicited entries, moderation.
+//! Decides when a CQ raises an event for its entries: arming, solicited entries, moderation.
 //!
-//! Software arms a queue by the second word of its doorbell record and a store to its UAR page. The word holds the index from
-//! which on an entry counts, so an entry that came in between raises its event at once. One arming raises one event. An entry for
-//! which an event was raised already (`last_notified_index` of the context) raises no second one. Programs that arm a queue
-//! before they poll it would find every event twice.
+//! Software arms a CQ by the second word of its doorbell record and a store to its UAR page. The word holds an index. Entries from that
+//! index on count, so an entry that was written before the arming raises its event at once. One arming raises one event. An entry for which
+//! an event was raised already (`last_notified_index` of the context) raises no second event. Otherwise programs that arm a CQ before they
+//! poll it would find every event twice.
 //!
 //! Source: PRM "Completion Queue Doorbell"; `mlx5_arm_cq` in rdma-core.
 
 use super::cq::Cq;
 use mlx5_prm::doorbell::cq_record;
 
-/// Bit of the arm word: only solicited entries and errors tell.
+/// Bit of the arm word: only solicited entries and errors raise the event.
 const SOLICITED_ONLY: u32 = 1 << 24;
 
-/// The entries for which a queue raises an event.
+/// The state of a CQ's arming.
 #[derive(Debug, Default)]
 pub(crate) struct Arming {
     wish: Option<Wish>,
-    /// The arm word last looked at.
+    /// The arm word as it was at the last look.
     seen: u32,
-    /// That word was an arming; otherwise it is the word from before the queue was made.
+    /// True if `seen` was an arming. Otherwise it is a word from before the CQ was made.
     used: bool,
     /// Index after the last solicited entry.
     solicited_end: Option<u32>,
     /// Index after the last entry for which an event was raised.
     notified: u32,
-    /// When to raise the event, however few entries the queue has.
+    /// The time at which the event is raised, however few entries the CQ has.
     due_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Wish {
     solicited_only: bool,
-    /// Entries from this index on count.
+    /// Index of the first entry that counts.
     from: u32,
 }
 
-/// What follows for the event.
+/// The caller's duty about the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     Nothing,
-    /// Raise it.
+    /// Raise the event.
     Now,
-    /// Look again then.
+    /// Judge the CQ again at this time.
     At(u64),
 }
 
 impl Arming {
-    /// The arm word at the queue's making is none yet.
+    /// Returns the state of a new CQ. Its present arm word does not count as an arming.
     pub(crate) fn new(word: u32) -> Self {
         Self {
             seen: word,
@@ -61,7 +61,7 @@ impl Arming {
     }
 }
 
-/// Entries between two indices, none if `to` is after `from`.
+/// Returns the number of entries from index `from` up to `to`; 0 if `to` comes before `from`.
 fn ahead(to: u32, from: u32) -> u32 {
     let distance = to.wrapping_sub(from) & cq_record::INDEX_MASK;
     if distance > cq_record::INDEX_MASK / 2 {
@@ -72,18 +72,19 @@ fn ahead(to: u32, from: u32) -> u32 {
 }
 
 impl Cq {
-    /// No arming that was stored before this counts; a word of software's never equals the present one.
+    /// Makes armings that were stored before this not count. It stores an arm word that software never writes, so every arm word of
+    /// software differs from it.
     pub(crate) fn disarm(&mut self) {
-        /// Bits that no arm word has are set.
+        /// A word with bits that no arm word of software has.
         const NO_ARMING: u32 = u32::MAX;
         self.record
             .store_release(cq_record::ARM, NO_ARMING.to_be_bytes());
         self.arming = Arming::new(NO_ARMING);
     }
 
-    /// Looks at the arm word after a store to the UAR page; `named` if that store was for this queue.
+    /// Looks at the arm word after a store to the UAR page. `named`: the store names this CQ.
     ///
-    /// A word counts once: what looks like the same again is the store that comes after a word already seen.
+    /// A word counts once. If the word is unchanged, the store belongs to a word that was already seen.
     pub(crate) fn look_at_arm_word(&mut self, named: bool, now_ns: u64) -> Notice {
         let word = self.record.load_be32(cq_record::ARM);
         if word == self.arming.seen && (self.arming.used || !named) {
@@ -104,7 +105,7 @@ impl Cq {
         self.judge(now_ns)
     }
 
-    /// An entry has been written.
+    /// Notes that an entry has been written.
     pub(crate) fn entry_written(&mut self, solicited: bool, now_ns: u64) -> Notice {
         if solicited {
             self.arming.solicited_end = Some(self.producer);
@@ -112,7 +113,7 @@ impl Cq {
         self.judge(now_ns)
     }
 
-    /// Whether to tell now: something has come, and moderation does not want more of it first.
+    /// Returns whether to raise the event now. That is so if an entry has come and moderation does not want to wait for more.
     pub(crate) fn judge(&mut self, now_ns: u64) -> Notice {
         let Some(wish) = self.arming.wish else {
             return Notice::Nothing;
@@ -148,12 +149,12 @@ impl Cq {
         Notice::At(due)
     }
 
-    /// `last_notified_index` of the context.
+    /// Returns `last_notified_index` of the context.
     pub(crate) fn last_notified(&self) -> u32 {
         self.arming.notified
     }
 
-    /// `st` of the context: 6 armed for solicited entries, 9 armed, 10 fired.
+    /// Returns `st` of the context: 6 armed for solicited entries, 9 armed, 10 fired.
     pub(crate) fn arm_state(&self) -> u32 {
         match self.arming.wish {
             None => 10,

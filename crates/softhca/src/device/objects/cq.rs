@@ -11,19 +11,19 @@ use mlx5_prm::doorbell::cq_record;
 pub(crate) struct Cq {
     pub(crate) context: u32,
     pub(crate) uar: u32,
-    /// UMEMs of the ring and of the doorbell record.
+    /// Ids of the UMEMs of the ring and of the doorbell record.
     pub(crate) umems: [u32; 2],
     pub(crate) ring: Region,
     pub(crate) record: Region,
-    /// As made, with later changes.
+    /// The context as the CQ was made, with later changes.
     pub(crate) cqc: Cqc,
-    /// Entries written.
+    /// Number of entries written.
     pub(crate) producer: u32,
     pub(crate) overrun: bool,
     pub(crate) arming: Arming,
 }
 
-/// The queue was full: the entry is lost and the queue is dead.
+/// The error that a CQ was full: the entry is lost and the CQ is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun {
     pub(crate) producer: u32,
@@ -32,26 +32,27 @@ pub(crate) struct Overrun {
 }
 
 impl Cq {
-    /// `status` of a context: the queue has overrun.
+    /// Value of `status` in a context: the CQ has overrun.
     pub(crate) const STATUS_OVERRUN: u32 = 9;
-    /// Bytes of an entry without the word that hands it over.
+    /// Length of an entry without its last word, which hands the entry over.
     const BODY: usize = 60;
 
     pub(crate) fn entries(&self) -> u32 {
         1 << self.cqc.log_cq_size()
     }
 
-    /// Bytes of an entry, 64 or 128.
+    /// Returns the length of an entry in bytes, 64 or 128.
     pub(crate) fn entry_bytes(cqc: &Cqc) -> usize {
         64 << cqc.cqe_sz()
     }
 
-    /// Writes an entry: body first, then the four bytes that hold index and owner, in one release store.
+    /// Writes an entry: first the body, then the four bytes that hold index and owner, in one release store. Returns whether it was
+    /// written.
     ///
     /// # Errors
     ///
-    /// The consumer is a whole ring behind, and the queue does not ignore that. Says so once; a queue that has overrun
-    /// takes entries silently and drops them.
+    /// If the consumer is a whole ring late, and the CQ does not ignore overruns. Only the first such call fails. A CQ that has overrun
+    /// drops later entries and returns false.
     pub(crate) fn push(&mut self, mut entry: [u8; 64]) -> Result<bool, Overrun> {
         if self.overrun {
             return Ok(false);
@@ -80,7 +81,7 @@ impl Cq {
         let owner = if collapsed { 0 } else { pass };
         entry[63] = entry[63] & !1 | owner.to_be_bytes()[3];
         let stride = Self::entry_bytes(&self.cqc);
-        // The entry proper is the last 64 bytes of a longer one. PANIC: the ring has `entries` strides.
+        // In an entry of 128 bytes the CQE is the last 64 bytes. PANIC: the ring has `entries` strides.
         let at = index as usize * stride + stride - 64;
         self.ring.write(at, &entry[..Self::BODY]);
         let last = [entry[60], entry[61], entry[62], entry[63]];
@@ -89,25 +90,25 @@ impl Cq {
         Ok(true)
     }
 
-    /// Entries that software has not consumed.
+    /// Returns the number of entries that software has not consumed.
     pub(crate) fn waiting(&self) -> u32 {
         let consumer = self.record.load_be32(cq_record::CONSUMER_INDEX);
         self.producer.wrapping_sub(consumer) & cq_record::INDEX_MASK
     }
 
-    /// Ends the ring with an entry that says so, and goes on in another one. That entry has an index, too: software moves
-    /// what it has not consumed to the new ring, one place further.
+    /// Ends the ring with an entry that says so, and goes on in ring `ring`. That last entry has an index, too. So software moves each
+    /// entry that it has not consumed one place further when it copies it to the new ring.
     pub(crate) fn resize(&mut self, ring: Region, umem: u32, cqc: Cqc) {
         let mut entry = [0; 64];
         entry[63] = CqeOpcode::RESIZE_CQ.0 << 4;
-        // A queue that has overrun writes nothing any more.
+        // A CQ that has overrun writes nothing any more.
         let _ = self.push(entry);
         self.ring = ring;
         self.umems[0] = umem;
         self.cqc = cqc.with_status(self.cqc.status());
     }
 
-    /// Entries written, as a context counts them.
+    /// Returns the number of entries written, modulo 2^24, as a context counts them.
     pub(crate) fn produced(&self) -> u32 {
         self.producer & cq_record::INDEX_MASK
     }
@@ -123,7 +124,7 @@ impl Cq {
     }
 }
 
-/// Returns a queue of at most 64 entries in `memory`.
+/// Returns a CQ of at most 64 entries in `memory`.
 #[cfg(test)]
 pub(crate) fn tests_cq(memory: &mut Vec<u64>, cqc: Cqc) -> Cq {
     memory.resize(1024, u64::MAX);

@@ -1,9 +1,9 @@
-//! Objects that software makes by commands, and what the device remembers of each. These are queue pairs and the WQEs that they
+//! Objects that software makes by commands, and the state that the device keeps of each. The objects are queue pairs and the WQEs that they
 //! have under way, completion queues and the events for their entries, SRQs, XRC domains, and pages of doorbell registers. A
-//! [`Table`](super::table::Table) gives them numbers. [`path`] makes the wire's configuration of a QP's address path; [`watch`] says which
-//! pages to look at for doorbells.
+//! [`Table`](super::table::Table) gives them numbers. [`path`] makes the wire's configuration from a QP's address path. [`watch`] says
+//! which pages to look at for doorbells.
 //!
-//! Objects know nothing of each other: commands check them against each other, and the engine runs them.
+//! Objects do not refer to each other: commands check them against each other, and the engine runs them.
 
 pub(crate) mod arming;
 pub(crate) mod cq;

@@ -1,4 +1,4 @@
-//! From the address path of a QP context to the wire's configuration.
+//! Makes the wire's configuration from the address path of a QP context.
 
 use crate::device::objects::work::Work;
 use crate::envelope::{Destination, Envelope, Gid, Name, Version};
@@ -12,23 +12,23 @@ use crate::wire::requester::RequesterConfig;
 use crate::wire::responder::ResponderConfig;
 use mlx5_prm::qp::{Ads, Qpc};
 
-/// Packets of a QP under way at once.
+/// Number of packets that a QP may have under way at once.
 const WINDOW: u32 = 128;
 
-/// Why a path leads nowhere.
+/// The reason why a path leads nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nowhere {
-    /// The port has no such entry in its GID table.
+    /// The GID table of the port has no such entry.
     Source,
     /// No HCA can have the remote GID or LID.
     Peer,
     /// The port has no LID with these path bits.
     PathBits,
-    /// `RoCE` v2 between GIDs of which one is an IPv4 address and the other is not, or from elsewhere into an IPv6 subnet.
+    /// `RoCE` v2 is asked for between an IPv4 GID and one that is not, or a GID from elsewhere is used to reach an IPv6 subnet.
     Families,
 }
 
-/// Where packets go by an address path of `own`, and in which headers.
+/// Returns the address and the headers of packets that go from `own` by an address path.
 pub(crate) fn destination(own: &PortIdentity, path: &Ads) -> Result<Destination, Nowhere> {
     let (index, gid) = (byte(path.src_addr_index()), path.rgid_rip());
     match own.link {
@@ -51,7 +51,7 @@ pub(crate) fn destination(own: &PortIdentity, path: &Ads) -> Result<Destination,
     }
 }
 
-/// Where a datagram from entry `index` of the GID table of `own` goes; `None` if it is lost on its way.
+/// Returns where a datagram from entry `index` of the GID table of `own` goes; `None` if it is lost on its way.
 pub(crate) fn datagram_destination(
     own: &PortIdentity,
     index: u8,
@@ -59,9 +59,9 @@ pub(crate) fn datagram_destination(
 ) -> Option<Destination> {
     match own.link {
         Link::Ethernet => by_gid(own, index, &to.gid).ok(),
-        // The subnet has no packets with a LID that is no port's.
+        // The port has no LID with these path bits, so the datagram is lost.
         Link::InfiniBand if to.path_bits >> own.lmc != 0 => None,
-        // The decoder has made it a GID with the address.
+        // The decoder has put the address into the GID.
         Link::InfiniBand => Name::of(&to.gid).map(|(address, _)| Destination {
             path_bits: to.path_bits,
             ..address.into()
@@ -69,7 +69,7 @@ pub(crate) fn datagram_destination(
     }
 }
 
-/// Where packets from entry `index` of the GID table of `own` to `gid` go.
+/// Returns where packets from entry `index` of the GID table of `own` to `gid` go.
 fn by_gid(own: &PortIdentity, index: u8, gid: &Gid) -> Result<Destination, Nowhere> {
     let (kind, source) = own.gids.get(usize::from(index)).ok_or(Nowhere::Source)?;
     let (_, source) = Name::of(source).ok_or(Nowhere::Source)?;
@@ -78,7 +78,7 @@ fn by_gid(own: &PortIdentity, index: u8, gid: &Gid) -> Result<Destination, Nowhe
         GidType::RoceV1 => Version::V1,
         GidType::RoceV2 | GidType::InfiniBand => Version::V2,
     };
-    // An IP packet has one version. A GRH holds any two GIDs, but an IPv6 subnet is reached from within alone.
+    // Both addresses of an IP packet are of one version. A GRH holds any two GIDs, but only GIDs of the IPv6 subnet reach into that subnet.
     let one_family = version == Version::V2 || matches!(destination, Name::Ipv6(_));
     if one_family && source != destination {
         return Err(Nowhere::Families);
@@ -95,7 +95,7 @@ fn by_gid(own: &PortIdentity, index: u8, gid: &Gid) -> Result<Destination, Nowhe
     })
 }
 
-/// Bytes per packet.
+/// Returns the payload of a packet in bytes.
 pub(crate) fn mtu_bytes(qpc: &Qpc) -> u32 {
     128 << qpc.mtu()
 }
@@ -105,7 +105,7 @@ pub(crate) fn byte(field: u32) -> u8 {
     field.to_be_bytes()[3]
 }
 
-/// The QP is ready to receive.
+/// Connects QP `qpn` on the wire: the QP is ready to receive.
 pub(crate) fn connect(
     wire: &mut Endpoint<Work>,
     qpn: u32,
@@ -126,7 +126,7 @@ pub(crate) fn connect(
     wire.set_pkey(qpn, pkey);
 }
 
-/// The QP is ready to send.
+/// Lets the wire send for QP `qpn`: the QP is ready to send.
 pub(crate) fn start(wire: &mut Endpoint<Work>, qpn: u32, service: Service, qpc: &Qpc) {
     let config = RequesterConfig {
         service,
@@ -142,7 +142,7 @@ pub(crate) fn start(wire: &mut Endpoint<Work>, qpn: u32, service: Service, qpc: 
     wire.start(qpn, config);
 }
 
-/// The QP sends and receives datagrams.
+/// Opens QP `qpn` on the wire for datagrams, which it sends and receives.
 pub(crate) fn open_datagram(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc, own: &PortIdentity) {
     let config = DatagramConfig {
         mtu: mtu_bytes(qpc),

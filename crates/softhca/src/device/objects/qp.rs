@@ -1,4 +1,4 @@
-//! A queue pair: rings, counters, path.
+//! The state of a queue pair: rings, counters, path.
 
 use super::work::{Current, Segment, Work};
 use crate::device::checker::scrutiny::Scrutiny;
@@ -17,95 +17,95 @@ use std::net::Ipv4Addr;
 pub(crate) struct Qp {
     pub(crate) context: u32,
     pub(crate) service: Service,
-    /// 0: none, as are the numbers below (an XRC target has none of these).
+    /// Number of the protection domain. In this field and the numbers below 0 means none (an XRC target has none of these).
     pub(crate) pdn: u32,
     pub(crate) uar: u32,
     pub(crate) send_cqn: u32,
     pub(crate) receive_cqn: u32,
-    /// UMEMs of the rings and of the doorbell record.
+    /// Ids of the UMEMs of the rings and of the doorbell record.
     pub(crate) umems: [u32; 2],
-    /// `None`: the QP has neither a send queue nor a receive queue of its own.
+    /// The doorbell record. `None`: neither the send queue nor a receive queue of the QP needs it.
     pub(crate) record: Option<Region>,
     pub(crate) state: QpState,
-    /// As made; transitions put their fields in.
+    /// The context as the QP was made, with the fields that transitions have set.
     pub(crate) qpc: Qpc,
-    /// What [`Self::qpc`] was when the QP was made: what a reset goes back to.
+    /// The context as the QP was made. A reset goes back to it.
     pub(crate) made: Qpc,
-    /// Options of enhanced connection establishment in force.
+    /// The options of enhanced connection establishment (ECE) that are in force.
     pub(crate) ece: u32,
     pub(crate) send: SendQueue,
     pub(crate) receive: Option<ReceiveQueue>,
-    /// The SRQ that it takes receive WQEs from.
+    /// The SRQ from which the QP takes receive WQEs.
     pub(crate) srqn: Option<u32>,
     /// The receive WQE that a message is using.
     pub(crate) receiving: Option<Receiving>,
     /// Notices that are owed or have been given, once per life.
     pub(crate) notices: Notices,
     pub(crate) route: Route,
-    /// Address of the HCA that the path names; unspecified before Rtr.
+    /// Address of the HCA that the path leads to; unspecified before Rtr.
     pub(crate) remote: Ipv4Addr,
-    /// Which of the LIDs of its HCA it sends from and takes packets to; 0 before Rtr.
+    /// Path bits of the LID of its port that the QP uses; 0 before Rtr.
     pub(crate) path_bits: u8,
-    /// The wire has yet to learn that the QP is in error.
+    /// True if the wire must still be told that the QP is in error.
     pub(crate) wire_must_fail: bool,
-    /// Sequence number of the next packet sent, and of the next expected.
+    /// Sequence number of the next packet sent. `receive_psn` is that of the next packet expected.
     pub(crate) send_psn: u32,
     pub(crate) receive_psn: u32,
 }
 
-/// Where the peer is.
+/// The way to the peer of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// Not known before Rtr.
+    /// The way is not known before Rtr.
     None,
-    /// An HCA of this process, by its number.
+    /// The operations go by memory, to the HCA of this process with this number.
     Process(usize),
-    /// Somewhere behind a socket.
+    /// The operations go by packets.
     Wire,
-    /// Wherever each WQE says.
+    /// The way depends on the address in each WQE.
     Datagram,
 }
 
-/// Events of a QP that are raised once.
+/// Events of a QP that are raised once per life.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Notices {
-    /// Software waits for the event that the send queue has drained.
+    /// True if software waits for the event that the send queue has drained.
     pub(crate) drain: bool,
-    /// Software has got the event that the last WQE of the SRQ is taken.
+    /// True if software has got the event that the QP takes no more WQEs from its SRQ.
     pub(crate) last_wqe: bool,
-    /// Software has got the event of the first request that arrived before Rts.
+    /// True if software has got the event of the first request that arrived before Rts.
     pub(crate) established: bool,
 }
 
 /// The send queue. All indices count WQEBBs modulo 2^16.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
-    /// `None`: the QP has none.
+    /// The send ring; `None` if the QP has none.
     pub(crate) ring: Option<Region>,
-    /// After the last WQE that a doorbell allowed to run.
+    /// Index after the last WQE that a doorbell allowed to run.
     pub(crate) posted: u16,
-    /// What the last doorbell said, if the QP has no doorbell record.
+    /// Index in the last doorbell, if the QP has no doorbell record.
     pub(crate) rung: Option<u16>,
-    /// A doorbell has been taken since the QP was made or reset.
+    /// True if a doorbell has been taken since the QP was made or reset.
     pub(crate) begun: bool,
-    /// The next WQE to fetch.
+    /// Index of the next WQE to fetch.
     pub(crate) fetched: u16,
-    /// After the last WQE that is over.
+    /// Index after the last WQE that is over.
     pub(crate) retired: u16,
-    /// In the HCA's list of QPs with work.
+    /// True if the QP is in the HCA's list of QPs with work.
     pub(crate) scheduled: bool,
-    /// The operation that is being carried out inside the process.
+    /// The operation between QPs of this process that is being carried out.
     pub(crate) current: Option<Current>,
-    /// How many operations this QP has handed to the wire, and how many of them the wire has completed.
+    /// The number of operations that this QP has handed to the wire, and the number of them that the wire has completed.
     pub(crate) submitted: u64,
     pub(crate) completed: u64,
-    /// What the checker remembers of it.
+    /// The checker's record of the queue.
     pub(crate) scrutiny: Scrutiny,
-    /// A WQE failed by a fault of the spec. The WQEs after it are flushed, whatever became of them.
+    /// True if a fault of the spec has failed a WQE. Then the WQEs after it are flushed, whatever became of them.
     pub(crate) failed_by_fault: bool,
-    /// NOPs that wait for the operations before them: (submitted before it, the NOP).
+    /// NOPs that wait for the operations before them. Each has the value of `submitted` at which it was parked.
     pub(crate) parked: VecDeque<(u64, Work)>,
-    /// A WQE that cannot be run and fails once those before it are over. Nothing after it is begun.
+    /// A WQE that cannot be run and fails once the WQEs before it are over. No WQE after it is begun.
     pub(crate) doomed: Option<Doomed>,
 }
 
@@ -119,19 +119,19 @@ pub(crate) struct Doomed {
 }
 
 impl SendQueue {
-    /// WQEBBs of the ring, at most 2^15.
+    /// Returns the number of WQEBBs of the ring, at most 2^15.
     pub(crate) fn depth(&self) -> u16 {
         self.ring
             .and_then(|ring| u16::try_from(ring.bytes() / 64).ok())
             .unwrap_or(0)
     }
 
-    /// Operations are on the wire.
+    /// Returns whether operations are on the wire.
     pub(crate) fn is_outstanding(&self) -> bool {
         self.submitted != self.completed
     }
 
-    /// Everything that was begun is over.
+    /// Returns whether everything that was begun is over.
     pub(crate) fn is_drained(&self) -> bool {
         self.current.is_none()
             && self.doomed.is_none()
@@ -139,7 +139,7 @@ impl SendQueue {
             && !self.is_outstanding()
     }
 
-    /// As after 2RST: nothing posted, counters 0.
+    /// Resets the queue as 2RST does: nothing posted, counters 0.
     pub(crate) fn reset(&mut self) {
         *self = Self {
             ring: self.ring,
@@ -150,35 +150,35 @@ impl SendQueue {
     }
 }
 
-/// The receive ring that a QP has of its own.
+/// The receive queue that a QP has of its own.
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
     pub(crate) ring: Region,
-    /// Bytes of a receive WQE.
+    /// Length of a receive WQE in bytes.
     pub(crate) stride: u64,
-    /// The next receive WQE to take, modulo 2^16.
+    /// Index of the next receive WQE to take, modulo 2^16.
     pub(crate) taken: u16,
 }
 
-/// A receive WQE in use.
+/// A receive WQE that a message is using.
 #[derive(Debug)]
 pub(crate) struct Receiving {
-    /// The SRQ that it was taken from.
+    /// The SRQ that the WQE was taken from.
     pub(crate) srqn: Option<u32>,
-    /// Whose keys its segments name.
+    /// The user of the keys in its segments.
     pub(crate) user: KeyUser,
     pub(crate) index: u16,
     pub(crate) pieces: Vec<Segment>,
 }
 
 impl Receiving {
-    /// Bytes that fit.
+    /// Returns the number of bytes that fit into the WQE.
     pub(crate) fn room(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.bytes).sum()
     }
 }
 
-/// Returns the segments of a receive WQE: up to the invalid key, those of length 0 skipped.
+/// Returns the segments of a receive WQE, up to the first with the invalid key. Segments of length 0 are left out.
 pub(crate) fn segments(wqe: &[u8]) -> Vec<Segment> {
     wqe.chunks_exact(SEG_BYTES)
         .filter_map(|unit| bytemuck::try_pod_read_unaligned::<DataSeg>(unit).ok())
@@ -199,7 +199,7 @@ impl ReceiveQueue {
 }
 
 impl Qp {
-    /// The send counter of the doorbell record; without one, that of the last doorbell.
+    /// Returns the send counter of the doorbell record; without a record, the counter in the last doorbell.
     pub(crate) fn send_record(&self) -> u16 {
         self.send
             .rung
@@ -212,22 +212,22 @@ impl Qp {
     }
 
     fn counter(&self, at: usize) -> u16 {
-        // The record holds a 16-bit counter.
+        // The word of the record holds a 16-bit counter.
         self.record
             .map_or(0, |record| (record.load_be32(at) & 0xffff) as u16)
     }
 
-    /// Returns the XRC domain that it belongs to.
+    /// Returns the XRC domain of the QP, if it is an XRC target.
     pub(crate) fn xrcd(&self) -> Option<u32> {
         (self.service == Service::XrcTarget).then(|| self.qpc.xrcd())
     }
 
-    /// Receive WQEs come from an SRQ, its own or one that packets name.
+    /// Returns whether its receive WQEs come from an SRQ: the SRQ of the QP, or one that packets name.
     pub(crate) fn shares_receives(&self) -> bool {
         self.srqn.is_some() || self.service == Service::XrcTarget
     }
 
-    /// Returns the context as `QUERY_QP` shows it. `reads`: the doorbell record may be read.
+    /// Returns the context as `QUERY_QP` shows it. `reads`: this process may read the doorbell record.
     pub(crate) fn queried(&self, reads: bool) -> Qpc {
         let taken = self.receive.as_ref().map_or(0, |queue| queue.taken);
         let state = match self.state {

@@ -1,11 +1,11 @@
-//! Which transition is allowed in which state of a queue pair.
+//! The state transitions of a queue pair that are allowed in each state.
 //!
 //! Source: PRM "QP State Transition Commands"; the operation table of mlx5's `modify_qp` in Linux.
 
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::qp::QpState;
 
-/// Returns the state that `opcode` leads to, or `None` where it is not allowed. Total: any state, any opcode.
+/// Returns the state that `opcode` leads to from `state`, or `None` if it is not allowed there. Any state and any opcode may be given.
 pub(crate) fn after(state: QpState, opcode: Opcode) -> Option<QpState> {
     match (state, opcode) {
         (_, Opcode::TO_RST_QP) => Some(QpState::RST),

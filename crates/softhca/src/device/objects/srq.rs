@@ -1,9 +1,9 @@
-//! A shared receive queue: WQEs that the QPs attached to it, or an XRC domain's, take in the order of a linked list or of a ring.
+//! A shared receive queue. The QPs attached to it, or those of its XRC domain, take its WQEs in the order of a linked list or of a ring.
 //!
-//! Each WQE begins with a header, which in a list names the next. Software links the WQEs it has got back after the last one, in
-//! whatever order they were completed. It counts in the doorbell record how many of the list it has posted, and the device follows
-//! the links. In a ring the WQEs have the header, too, and the device does not read it: WQE `i` lies at entry `i` modulo the length.
-//! Source: PRM "Shared Receive Queue", "Receive Memory Pool"; `mlx5_post_srq_recv`, `mlx5_free_srq_wqe` in rdma-core;
+//! Each WQE begins with a header, which in a list names the next WQE. Software links the WQEs that it has got back after the last one, in
+//! whatever order they were completed. It counts in the doorbell record how many WQEs of the list it has posted, and the device follows the
+//! links. In a ring the WQEs have the header, too, and the device does not read it: WQE `i` lies at entry `i` modulo the length. Source:
+//! PRM "Shared Receive Queue", "Receive Memory Pool"; `mlx5_post_srq_recv`, `mlx5_free_srq_wqe` in rdma-core;
 //! `uct_rc_mlx5_iface_srq_post_recv`, `uct_rc_mlx5_iface_release_srq_seg` in UCX.
 
 use crate::device::memory::Region;
@@ -16,32 +16,32 @@ use mlx5_prm::wqe::SrqNextSeg;
 #[derive(Debug)]
 pub(crate) struct Srq {
     pub(crate) context: u32,
-    /// Domain of the keys in its WQEs.
+    /// Protection domain of the keys in its WQEs.
     pub(crate) pdn: u32,
     pub(crate) kind: SrqKind,
     pub(crate) order: SrqOrder,
-    /// UMEMs of the WQEs and of the doorbell record.
+    /// Ids of the UMEMs of the WQEs and of the doorbell record.
     pub(crate) umems: [u32; 2],
     pub(crate) ring: Region,
-    /// Bytes of a WQE.
+    /// Length of a WQE in bytes.
     pub(crate) stride: u64,
     pub(crate) record: Region,
-    /// Of a list the index of the next WQE to take.
+    /// Index of the next WQE to take, in a list.
     pub(crate) next: u16,
-    /// WQEs taken, modulo 2^16.
+    /// Number of WQEs taken, modulo 2^16.
     pub(crate) taken: u16,
-    /// With fewer WQEs than this an event is due, once; 0 is never.
+    /// Number of WQEs below which an event is due, once; 0 means no event.
     pub(crate) limit: u16,
-    /// A link led out of the queue: nothing can be taken any more.
+    /// True if a link or the counter was wrong, so that no WQE can be taken any more.
     pub(crate) broken: bool,
 }
 
-/// The QP that takes WQEs, and the CQ that gets completions.
+/// The kind of an SRQ: it decides who takes the WQEs, and where completions go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SrqKind {
-    /// The QPs that were made with it; completions go where theirs go.
+    /// The QPs that were made with the SRQ take WQEs. Completions go to the receive CQs of these QPs.
     Basic,
-    /// The target QPs of an XRC domain, as packets say.
+    /// The target QPs of an XRC domain take WQEs of the SRQ that a packet names. Completions go to the CQ of the SRQ.
     Xrc {
         xrcd: u32,
         cqn: u32,
@@ -49,25 +49,25 @@ pub(crate) enum SrqKind {
     },
 }
 
-/// Which WQE follows another.
+/// The order of WQEs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SrqOrder {
-    /// The one that it names. Completions name a WQE by its place.
+    /// The next WQE is the one that a WQE names. Completions name a WQE by its place.
     List,
-    /// The one after it. Completions name a WQE by its number, modulo 2^16, as those of a QP's own queue do.
+    /// The next WQE is the one at the next place. Completions name a WQE by its number, modulo 2^16, as in a QP's own receive queue.
     Ring,
 }
 
-/// Why no WQE can be taken.
+/// The reason why no WQE can be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TakeError {
-    /// None is posted.
+    /// No WQE is posted.
     Empty,
     /// The counter of the doorbell record is further ahead than the queue is long.
     BeyondQueue { ahead: u16 },
-    /// The WQE before this names one that does not exist.
+    /// The WQE before this one names a WQE that does not exist.
     Link { index: u16 },
-    /// One of these was found before.
+    /// The counter or a link was found wrong before.
     Broken,
 }
 
@@ -76,7 +76,7 @@ impl Srq {
         self.ring.bytes() / self.stride
     }
 
-    /// Returns the XRC domain that it belongs to.
+    /// Returns the XRC domain of the SRQ, if it belongs to one.
     pub(crate) fn xrcd(&self) -> Option<u32> {
         match self.kind {
             SrqKind::Basic => None,
@@ -84,7 +84,7 @@ impl Srq {
         }
     }
 
-    /// Returns the CQ of its own.
+    /// Returns the CQ of the SRQ, if it has one of its own.
     pub(crate) fn cqn(&self) -> Option<u32> {
         match self.kind {
             SrqKind::Basic => None,
@@ -92,14 +92,14 @@ impl Srq {
         }
     }
 
-    /// WQEs that are posted and not taken.
+    /// Returns the number of WQEs that are posted and not taken.
     pub(crate) fn available(&self) -> u16 {
-        // The record holds a 16-bit counter.
+        // The word of the record holds a 16-bit counter.
         let posted = (self.record.load_be32(qp_record::RCV) & 0xffff) as u16;
         posted.wrapping_sub(self.taken)
     }
 
-    /// Takes the next WQE: the index that completions name it by, and its segments.
+    /// Takes the next WQE. Returns the index by which completions name it, and its segments.
     pub(crate) fn take(&mut self) -> Result<(u16, Vec<Segment>), TakeError> {
         if self.broken {
             return Err(TakeError::Broken);
@@ -110,7 +110,7 @@ impl Srq {
         }
         let (index, place) = match self.order {
             SrqOrder::List => (self.next, u64::from(self.next)),
-            // A power of two of entries.
+            // The number of entries is a power of two.
             SrqOrder::Ring => (self.taken, u64::from(self.taken) & (self.entries() - 1)),
         };
         let start = place * self.stride;
@@ -129,13 +129,13 @@ impl Srq {
         slot.read(0, &mut wqe);
         let (header, rest) = wqe.split_at(size_of::<SrqNextSeg>());
         let header: SrqNextSeg = bytemuck::pod_read_unaligned(header);
-        // Looked at when it is followed: that of the last WQE posted need not lead anywhere.
+        // The link is checked when it is followed: the link of the last WQE posted need not lead anywhere.
         self.next = header.next_wqe_index.get();
         self.taken = self.taken.wrapping_add(1);
         Ok((index, segments(rest)))
     }
 
-    /// Returns the event that is due once the queue has fewer WQEs than the limit; disarms.
+    /// Returns whether the event is due: the SRQ has fewer WQEs than the limit. Then it disarms the limit.
     pub(crate) fn passes_limit(&mut self) -> bool {
         let passed = self.limit != 0 && self.available() < self.limit;
         if passed {
@@ -152,7 +152,7 @@ mod tests {
 
     const STRIDE: usize = 32;
 
-    /// Returns a queue of 4 WQEs, each linked to the next, its record in front.
+    /// Returns a queue of 4 WQEs, each linked to the next. Its doorbell record lies before the WQEs.
     fn srq(memory: &mut Vec<u64>) -> Srq {
         memory.resize(1 + 4 * STRIDE / 8, 0);
         let all = tests_memory(memory);
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!((index, segments[0].bytes), (0, 1));
         assert_eq!(srq.take().unwrap().0, 1);
         assert_eq!(srq.take(), Err(TakeError::Empty));
-        // 1 comes back before 0: both after 3.
+        // WQE 1 comes back before WQE 0, and both after WQE 3.
         link(&srq, 3, 1);
         link(&srq, 1, 0);
         post(&srq, 6);
@@ -215,7 +215,7 @@ mod tests {
         for index in 0..4 {
             link(&srq, index, 0xffff);
         }
-        // The number wraps at 2^16, and the place at the length.
+        // The number wraps at 2^16, and the place at the length of the ring.
         srq.taken = 0xfffd;
         post(&srq, 1);
         let taken: Vec<_> = (0..4)

@@ -1,7 +1,7 @@
 //! UAR pages: doorbell registers in a memfd that the opener maps.
 //!
-//! A register holds one value and cannot queue stores. The engine takes a doorbell by exchanging the register with 0,
-//! which no doorbell is, since it holds a QP number.
+//! A register holds one value and cannot queue stores. The engine takes a doorbell by exchanging the register with 0. No doorbell is 0,
+//! since a doorbell holds a QP number.
 
 // UNSAFETY: mmap, munmap, and atomics in the mapped pages.
 #![expect(unsafe_code, reason = "shared doorbell pages")]
@@ -16,11 +16,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, ptr};
 
-/// What a completion queue's doorbell is looked for at: arm word and queue number, both big-endian.
+/// Offset in a page of the word by which CQs are armed. It holds the arm word and the CQ number, both big-endian.
 const ARM_PLACE: usize = uar::CQ_ARM;
 
-/// Where the engine looks for doorbells in a page, each with its register's number. The places are both halves of both
-/// registers, and the register of queues without a doorbell record.
+/// Offsets in a page at which the engine looks for doorbells, each with the number of its register. They are both halves of both registers,
+/// and the register of send queues without a doorbell record.
 const PLACES: [(usize, usize); 5] = [
     (uar::register(0), 0),
     (uar::register(0) + uar::HALF, 0),
@@ -36,15 +36,15 @@ pub(crate) struct UarSpace {
 }
 
 impl UarSpace {
-    /// Offset of page 0.
+    /// Offset of page 0 in the memfd.
     pub(crate) const FIRST_OFFSET: u64 = 0x10000 * uar::PAGE_BYTES as u64;
-    /// Pages of a context.
+    /// Number of pages of a context.
     pub(crate) const PAGES: usize = 0x2000;
 
     pub(crate) fn new() -> Result<Self, DeviceError> {
         let fd = memfd_create(c"softhca-uar", MemfdFlags::CLOEXEC)
             .map_err(|error| os_error("memfd_create", error))?;
-        // The file is sparse: pages come with their first use.
+        // The file is sparse: each page is allocated at its first use.
         let bytes = Self::FIRST_OFFSET + (Self::PAGES * uar::PAGE_BYTES) as u64;
         ftruncate(&fd, bytes).map_err(|error| os_error("ftruncate", error))?;
         Ok(Self { fd })
@@ -54,7 +54,7 @@ impl UarSpace {
         self.fd.as_fd()
     }
 
-    /// Puts what others may read at `offset`, which is below the UAR pages.
+    /// Writes bytes that programs may read at `offset`, before the UAR pages.
     pub(crate) fn publish(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let end = offset.saturating_add(bytes.len() as u64);
         if end > Self::FIRST_OFFSET {
@@ -71,7 +71,7 @@ impl UarSpace {
         }
     }
 
-    /// Offset of page `index` in the memfd.
+    /// Returns the offset of page `index` in the memfd.
     pub(crate) fn offset(index: usize) -> u64 {
         Self::FIRST_OFFSET + (index * uar::PAGE_BYTES) as u64
     }
@@ -109,7 +109,7 @@ impl UarSpace {
     }
 }
 
-/// A page as the engine sees it.
+/// A UAR page as the engine has mapped it.
 #[derive(Debug)]
 pub(crate) struct MappedPage {
     base: NonNull<u8>,
@@ -119,16 +119,16 @@ pub(crate) struct MappedPage {
 unsafe impl Send for MappedPage {}
 
 impl MappedPage {
-    /// Takes the doorbells that were stored since the last call: (register, value).
+    /// Takes the doorbells that were stored since the last call. Calls `rung` with each: (register, value).
     pub(crate) fn take(&self, mut rung: impl FnMut(usize, u64)) {
         self.take_places(|_, register, value| rung(register, value));
     }
 
-    /// As [`Self::take`], with the offset of the store: (offset, register, value).
+    /// Takes doorbells as [`Self::take`] does, and passes also the offset of the store: (offset, register, value).
     pub(crate) fn take_places(&self, mut rung: impl FnMut(usize, usize, u64)) {
         for (place, register) in PLACES {
             let word = self.register(place);
-            // Relaxed look first: an exchange would take the cache line from the ringer each time.
+            // Relaxed load first: an exchange would take the cache line from the ringer each time.
             if word.load(Ordering::Relaxed) != 0 {
                 // Acquire: pairs with the ringer's release, so that the doorbell record and WQEs are seen.
                 let value = word.swap(0, Ordering::Acquire);
@@ -139,7 +139,7 @@ impl MappedPage {
         }
     }
 
-    /// Takes the arming that was stored since the last call: the completion queue that it names.
+    /// Takes the arming that was stored since the last call. Returns the CQ that it names.
     pub(crate) fn take_arm(&self) -> Option<u32> {
         let word = self.register(ARM_PLACE);
         if word.load(Ordering::Relaxed) == 0 {
@@ -151,7 +151,7 @@ impl MappedPage {
         (value != 0).then(|| u32::from_be_bytes([a, b, c, d]) & 0x00ff_ffff)
     }
 
-    /// Says where the page's twin is; 0: it has none.
+    /// Stores the address of the page's twin in the page; 0 means that it has none.
     pub(crate) fn set_twin(&self, address: u64) {
         self.register(TWIN).store(address, Ordering::Release);
     }
@@ -181,10 +181,10 @@ fn os_error(call: &'static str, error: Errno) -> DeviceError {
 #[derive(Debug)]
 pub(crate) struct Uar {
     pub(crate) context: u32,
-    /// Which page of the context's space.
+    /// The index of the page in the context's space.
     pub(crate) index: u32,
     pub(crate) page: MappedPage,
-    /// Completion queues that are armed through the page, and QPs that are rung through it.
+    /// CQs that are armed through the page. `qps` are the QPs that are rung through it.
     pub(crate) cqs: Vec<u32>,
     pub(crate) qps: Vec<UarUser>,
 }
@@ -193,7 +193,7 @@ pub(crate) struct Uar {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UarUser {
     pub(crate) qpn: u32,
-    /// The register that it was last rung through; `None` before the first doorbell.
+    /// The register through which the QP was last rung; `None` before its first doorbell.
     pub(crate) register: Option<usize>,
 }
 

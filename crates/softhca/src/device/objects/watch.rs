@@ -1,39 +1,39 @@
-//! Which UAR pages to look at in a turn: those that were used lately each time, the others by and by.
+//! Chooses the UAR pages to look at in a turn: each time the pages that were used lately, and the other pages by turns.
 //!
-//! A store to a register raises no signal; only a look finds it. With a thousand pages a look at all of them takes longer than a
-//! small WQE. So a turn looks at the last [`HOT`] pages in which it found a store, and at the next [`SLICE`] of the others.
-//! Before the engine sleeps it looks at all.
+//! A store to a register raises no signal; only a look finds it. With a thousand pages a look at all of them takes longer than a small WQE.
+//! So a turn looks at the last [`HOT`] pages in which it found a store, and at the next [`SLICE`] of the other pages. Before the engine
+//! sleeps it looks at all pages.
 
 use crate::device::objects::uar::Uar;
 use crate::device::table::Table;
 
-/// Pages that are looked at in each turn because a look found a doorbell in them lately.
+/// Number of pages that each turn looks at because a doorbell was found in them lately.
 const HOT: usize = 16;
-/// Other pages that a turn looks at.
+/// Number of other pages that a turn looks at.
 const SLICE: usize = 32;
 
-/// How far a look goes.
+/// The pages that a turn looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// At pages used lately and a few others.
+    /// The pages used lately and a few other pages.
     Brief,
-    /// At all pages.
+    /// All pages.
     Everywhere,
 }
 
-/// Which pages are due.
+/// The state of the choice of pages.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     /// Pages used lately, the latest first.
     hot: Vec<u32>,
-    /// Where the next slice begins.
+    /// The page at which the next slice of other pages begins.
     next: usize,
-    /// The pages of the present turn.
+    /// The pages of this turn.
     due: Vec<u32>,
 }
 
 impl Watch {
-    /// Begins a turn.
+    /// Begins a turn: chooses its pages.
     pub(crate) fn choose(&mut self, uars: &Table<Uar>, look: Look) {
         self.due.clear();
         match look {
@@ -50,7 +50,7 @@ impl Watch {
         &self.due
     }
 
-    /// Something was found in a page.
+    /// Notes that a doorbell or an arming was found in a page.
     pub(crate) fn found(&mut self, page_id: u32) {
         if self.hot.first() == Some(&page_id) {
             return;

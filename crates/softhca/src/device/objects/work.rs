@@ -1,9 +1,9 @@
-//! A send WQE in the making: what the device remembers of it between fetch and completion.
+//! The record that the device keeps of a send WQE between fetch and completion.
 
 use crate::transport::Operation;
 use mlx5_prm::wqe::WqeOpcode;
 
-/// A piece of local memory that a WQE names. Looked up anew at each use: the key may go meanwhile.
+/// A piece of local memory that a WQE names. Its key is looked up anew at each use, since the key may end meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) lkey: u32,
@@ -11,10 +11,10 @@ pub(crate) struct Segment {
     pub(crate) bytes: u64,
 }
 
-/// Local data of a WQE.
+/// The local data of a WQE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Local {
-    /// None: a message of 0 bytes.
+    /// No data: a message of 0 bytes.
     Nothing,
     /// One segment, the usual case.
     One(Segment),
@@ -22,11 +22,11 @@ pub(crate) enum Local {
     Many(Box<[Segment]>),
     /// Bytes that were in the WQE itself.
     Inline(InlineBytes),
-    /// Inline bytes and segments, in order. No two inline pieces are neighbours.
+    /// Inline bytes and segments, in order. Two inline pieces are never neighbours.
     Mixed(Box<[Piece]>),
 }
 
-/// A part of the local data of a WQE: what one of its segments says.
+/// A part of the local data of a WQE: one memory segment, or inline bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Memory(Segment),
@@ -34,7 +34,7 @@ pub(crate) enum Piece {
 }
 
 impl Piece {
-    /// Length.
+    /// Returns the length of the piece.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::Memory(segment) => segment.bytes,
@@ -53,7 +53,7 @@ impl From<Piece> for Local {
 }
 
 impl Local {
-    /// The data that `pieces` are, one after the other.
+    /// Returns the data that consists of `pieces`, one after the other.
     pub(crate) fn of(pieces: impl IntoIterator<Item = Piece>) -> Self {
         let mut all: Vec<Piece> = Vec::new();
         for piece in pieces {
@@ -77,7 +77,7 @@ impl Local {
         segments.map_or_else(|| Self::Mixed(all.into()), Self::Many)
     }
 
-    /// Returns the segments of data that lies in memory as a whole; none if some of it is inline.
+    /// Returns the segments of data that lies in memory as a whole; no segments if some of the data is inline.
     pub(crate) fn segments(&self) -> &[Segment] {
         match self {
             Self::Nothing | Self::Inline(_) | Self::Mixed(_) => &[],
@@ -87,7 +87,7 @@ impl Local {
     }
 }
 
-/// Inline data: short ones without an allocation.
+/// The bytes of inline data. Up to 32 bytes need no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InlineBytes {
     Short([u8; 32], u8),
@@ -106,7 +106,7 @@ impl InlineBytes {
         }
     }
 
-    /// These bytes and then `more`.
+    /// Returns these bytes followed by `more`.
     pub(crate) fn followed_by(&self, more: &[u8]) -> Self {
         Self::new(&[self.bytes(), more].concat())
     }
@@ -122,36 +122,36 @@ impl InlineBytes {
 /// A send WQE that has been fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Work {
-    /// Index of its first WQEBB.
+    /// Index of the first WQEBB of the WQE.
     pub(crate) index: u16,
-    /// WQEBBs.
+    /// Number of WQEBBs of the WQE.
     pub(crate) blocks: u16,
     pub(crate) opcode: WqeOpcode,
-    /// A completion is wanted also on success.
+    /// True if software wants a completion also on success.
     pub(crate) signalled: bool,
     /// Bytes that the completion reports.
     pub(crate) bytes: u32,
     pub(crate) local: Local,
-    /// Of a datagram the entry of the GID table that it comes from.
+    /// Entry of the GID table from which a datagram comes.
     pub(crate) source_gid: u8,
-    /// The port that the QP is for.
+    /// The port of the QP.
     pub(crate) port: u8,
 }
 
-/// An operation in progress inside the process.
+/// An operation between QPs of this process that is in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Current {
     pub(crate) work: Work,
     pub(crate) operation: Operation,
-    /// Bytes moved so far.
+    /// Number of bytes moved so far.
     pub(crate) done: u64,
-    /// When the peer was first found not to answer.
+    /// The time at which the peer was first found not to answer.
     pub(crate) silent_since_ns: Option<u64>,
-    /// Times that the peer had no receive WQE.
+    /// The number of times that the peer had no receive WQE.
     pub(crate) rnr_count: u32,
-    /// Not to be tried before.
+    /// Time before which the operation is not tried again.
     pub(crate) not_before_ns: u64,
-    /// Carried out; software gets the completion at that time.
+    /// True if the operation has been carried out. Software then gets the completion at `not_before_ns`.
     pub(crate) carried_out: bool,
 }
 

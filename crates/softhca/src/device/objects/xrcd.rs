@@ -1,20 +1,20 @@
-//! XRC domains: what target QPs and SRQs of several contexts of a device have in common.
+//! XRC domains, which connect target QPs and SRQs of several contexts of a device.
 
 /// An XRC domain.
 #[derive(Debug)]
 pub(crate) struct Xrcd {
-    /// Contexts that have it, once for each time that they opened it.
+    /// The contexts that have the domain open, once for each opening.
     pub(crate) users: Vec<u32>,
-    /// The file by which others can open it.
+    /// The file by which other contexts can open the domain.
     pub(crate) file: Option<XrcFile>,
 }
 
 /// A file, by which contexts agree on an XRC domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XrcFile {
-    /// Device that it lies on.
+    /// The device that the file lies on.
     pub device: u64,
-    /// Number of its inode on that device.
+    /// The number of its inode on that device.
     pub inode: u64,
 }
 
@@ -23,7 +23,7 @@ impl Xrcd {
         self.users.contains(&context)
     }
 
-    /// Takes one of the context's openings away. True if no context has the domain any more.
+    /// Removes one opening of the domain by `context`. Returns whether no context has the domain open any more.
     pub(crate) fn close(&mut self, context: u32) -> bool {
         if let Some(at) = self.users.iter().position(|user| *user == context) {
             self.users.swap_remove(at);

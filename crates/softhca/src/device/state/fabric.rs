@@ -10,19 +10,19 @@ use crate::wire::port::Port;
 use std::fmt;
 use std::net::Ipv4Addr;
 
-/// Everything. The process has one, and each [simulation](crate::device::Simulation) one of its own.
+/// All HCAs of a world. The process has one fabric, and each [simulation](crate::device::Simulation) has its own.
 #[derive(Debug)]
 pub(crate) struct Fabric {
-    /// By number: the N of mlx5_N. A removed one leaves its place empty.
+    /// The HCAs by number: the N of mlx5_N. A removed HCA leaves its place empty.
     pub(crate) hcas: Vec<Option<Slot>>,
     pub(crate) clock: Clock,
-    /// What the executor of external HCAs knows.
+    /// The tables of the executor of external HCAs.
     pub(crate) external: Tables,
-    /// What works on the HCAs by itself.
+    /// The engine, as commands call it.
     pub(crate) engine: &'static dyn Engine,
 }
 
-/// What commands ask of the engine.
+/// The requests of commands to the engine.
 pub(crate) trait Engine: fmt::Debug + Sync {
     /// Takes all doorbells of an HCA that programs have stored.
     fn take_doorbells(&self, hca: &mut HcaState);
@@ -31,11 +31,11 @@ pub(crate) trait Engine: fmt::Debug + Sync {
     fn fail(&self, slot: &mut Slot, qpn: u32);
 }
 
-/// An HCA and its wires. Apart, since a wire works on the HCA.
+/// An HCA and its wires. The two are separate because a wire works on the HCA.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) state: HcaState,
-    /// By port, from port 1 on.
+    /// The wires of the ports, from port 1 on.
     pub(crate) wires: Vec<Port<Work>>,
 }
 
@@ -57,20 +57,20 @@ impl Fabric {
         Some(&mut self.slot(number)?.state)
     }
 
-    /// Returns the HCA of this process that has the address.
+    /// Returns the number of the HCA of this world that has the address.
     pub(crate) fn by_address(&self, ip: Ipv4Addr) -> Option<usize> {
         self.all()
             .find(|slot| slot.state.identity.has(ip))
             .map(|slot| slot.state.number)
     }
 
-    /// Returns the HCA of this name that has an owner.
+    /// Returns the HCA that has this name and an owner.
     pub(crate) fn by_name(&self, name: &str) -> Option<&Slot> {
         self.all()
             .find(|slot| slot.state.identity.name == name && !slot.state.orphan)
     }
 
-    /// Places the writes of peers, before a look from outside, or before their destination ends.
+    /// Places all pending writes of peers. This comes before a look from outside, and before their destination ends.
     pub(crate) fn settle(&mut self) {
         for slot in self.hcas.iter_mut().flatten() {
             slot.state.pending_writes.force_all();
@@ -81,7 +81,7 @@ impl Fabric {
         self.hcas.iter().flatten()
     }
 
-    /// Removes an HCA whose owner has let go, once no program has it open.
+    /// Removes an HCA whose owner has dropped its handle, once no program has it open.
     pub(crate) fn sweep(&mut self, number: usize) {
         if let Some(slot) = self.hcas.get_mut(number)
             && slot
@@ -89,7 +89,7 @@ impl Fabric {
                 .is_some_and(|slot| slot.state.orphan && slot.state.contexts.len() == 0)
         {
             *slot = None;
-            // Its objects ended with its contexts; only its part of the tables is left.
+            // The objects of the HCA ended with its contexts. Only its part of the tables is left.
             let _ = self.write_through(number);
         }
     }
@@ -110,7 +110,7 @@ impl Slot {
         counters
     }
 
-    /// Counters of a port, if the HCA has it.
+    /// Returns the counters of a port, if the HCA has the port.
     pub(crate) fn port_counters(&self, port: u8) -> Option<PortCounters> {
         let place = usize::from(port).checked_sub(1)?;
         Some(PortCounters {
@@ -121,14 +121,14 @@ impl Slot {
         })
     }
 
-    /// Returns the wire of the port that a QP is for, and the HCA that the wire works on.
+    /// Returns the wire of the port of a QP, and the HCA that the wire works on.
     pub(crate) fn wire_of(&mut self, qpn: u32) -> (&mut Port<Work>, &mut HcaState) {
         let port = self.state.port_of(qpn).number;
         let place = usize::from(port) - 1;
         (&mut self.wires[place], &mut self.state)
     }
 
-    /// Returns the QPs of the wire of the port that a QP is for.
+    /// Returns the wire's endpoint, which holds the QPs, for the port of a QP.
     pub(crate) fn endpoint_of(&mut self, qpn: u32) -> &mut Endpoint<Work> {
         self.wire_of(qpn).0.endpoint()
     }

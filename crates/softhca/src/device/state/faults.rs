@@ -1,4 +1,4 @@
-//! What faults do to an HCA and its wires at the time that they were asked for.
+//! The effects of faults on an HCA and its wires, at the time that they were asked for.
 
 use crate::device::Event;
 use crate::device::faults::{FaultSpec, TimedFault};
@@ -6,13 +6,13 @@ use crate::device::state::Slot;
 use mlx5_prm::qp::QpState;
 
 impl Slot {
-    /// See [`Hca::set_faults`](crate::device::Hca::set_faults).
+    /// Sets the faults of the HCA. See [`Hca::set_faults`](crate::device::Hca::set_faults).
     pub(crate) fn set_faults(&mut self, spec: &FaultSpec, now_ns: u64) {
         self.state.faults.set(spec, now_ns);
         self.state.faulty_packets = !spec.packets.is_empty();
         for (wire, port) in self.wires.iter_mut().zip(self.state.identity.ports()) {
             if self.state.faulty_packets || wire.faults_if_any().is_some() {
-                // Ports with the same spec have different luck.
+                // Ports with the same spec have different random numbers.
                 let seed = spec.seed ^ u64::from(u32::from(port.ip)) << 32;
                 wire.faults().set(seed, &spec.packets, now_ns);
             }
@@ -21,7 +21,7 @@ impl Slot {
         self.on_clock(now_ns);
     }
 
-    /// Whatever time has brought.
+    /// Carries out the timed faults that are due.
     pub(crate) fn on_clock(&mut self, now_ns: u64) {
         while let Some(fault) = self.state.faults.due_event(now_ns) {
             match fault {
@@ -33,7 +33,7 @@ impl Slot {
         }
     }
 
-    /// A port goes down or comes up; each program that has the device open gets an event.
+    /// Takes a port down or brings it up. Each program that has the device open gets an event.
     pub(crate) fn set_port(&mut self, port: u8, up: bool) {
         let place = usize::from(port).wrapping_sub(1);
         let Some(wire) = self.wires.get_mut(place) else {
@@ -51,7 +51,8 @@ impl Slot {
         });
     }
 
-    /// The device fails for good: QPs stop without a word, commands fail, and each program that has it open gets an event.
+    /// Makes the device fail for good: QPs stop without a completion, commands fail, and each program that has the device open gets an
+    /// event.
     pub(crate) fn die(&mut self) {
         let hca = &mut self.state;
         if hca.dead {

@@ -29,18 +29,18 @@ use std::time::Duration;
 pub(crate) struct HcaState {
     pub(crate) number: usize,
     pub(crate) identity: Identity,
-    /// A WQE runs only after its doorbell.
+    /// True if a WQE runs only after its doorbell.
     pub(crate) strict: bool,
-    /// The executor of its WQEs.
+    /// The executor of the WQEs of this HCA.
     pub(crate) execution: Execution,
-    /// QPs towards HCAs of this process that want it, too, send no packets.
+    /// True if QPs towards HCAs of this process send no packets, if the other HCA wants that, too.
     pub(crate) loopback: bool,
-    /// Order of work is drawn by lot.
+    /// Random numbers that draw the order of work; None: round-robin.
     pub(crate) lottery: Option<fastrand::Rng>,
-    /// The owner's handle is gone.
+    /// True if the owner's handle is gone.
     pub(crate) orphan: bool,
     pub(crate) contexts: Table<ContextState>,
-    /// Protection domains: the context that each belongs to.
+    /// Protection domains, each with the context that it belongs to.
     pub(crate) pds: Table<u32>,
     pub(crate) keys: Table<MemoryKey>,
     pub(crate) umems: Table<Umem>,
@@ -49,67 +49,68 @@ pub(crate) struct HcaState {
     pub(crate) qps: Table<Qp>,
     pub(crate) srqs: Table<Srq>,
     pub(crate) xrcds: Table<Xrcd>,
-    /// Low byte of the next key.
+    /// Low byte of the last key.
     pub(crate) variant: u8,
     pub(crate) counters: Counters,
     pub(crate) checker: Checker,
     pub(crate) faults: Faults,
-    /// Inputs of the commands that were executed, if a judge wants them.
+    /// Inputs of the commands that were executed, if the owner has asked for a recording.
     pub(crate) recorded: Option<Vec<Vec<u8>>>,
-    /// What it promises about the order of data, and whether a QP can ask for more.
+    /// The promised order of data. `order_force`: whether a QP can ask for data in order.
     pub(crate) order: DataOrder,
     pub(crate) order_force: bool,
     /// log2 of the most bytes of a memory region.
     pub(crate) log_max_mr: u8,
-    /// Options of enhanced connection establishment.
+    /// Options of enhanced connection establishment (ECE) that QPs have.
     pub(crate) ece: u32,
-    /// Counter sets that programs are to believe in.
+    /// Number of counter sets that the device says it has. None of them can be had.
     pub(crate) counter_sets: u32,
-    /// Which events programs may subscribe to.
+    /// The events to which programs may subscribe.
     pub(crate) told: EventSupport,
-    /// What peers have written and memory has not got yet.
+    /// Bytes that peers have written and that memory has not got yet.
     pub(crate) pending_writes: PendingWrites,
-    /// QPs with work, next first.
+    /// QPs with work, the next first.
     pub(crate) ready: VecDeque<u32>,
-    /// The time of the engine's turn.
+    /// The time of the engine's present turn or of the last call.
     pub(crate) now_ns: u64,
-    /// The engine leaves this HCA alone until then.
+    /// The time until which the engine leaves this HCA alone.
     pub(crate) paused_until_ns: u64,
-    /// Operations under way that change remote bytes, if the checker wants to know.
+    /// Operations under way that change remote bytes, if the checker looks for overlaps.
     pub(crate) flights: Vec<Flight>,
-    /// When doorbell records are looked at next that no doorbell came for, and whether one of them is.
+    /// The time of the next look for doorbell records that have moved without a doorbell. `scan_pending` says that the last look found such
+    /// a record.
     pub(crate) next_scan_ns: u64,
     pub(crate) scan_pending: bool,
-    /// Packets to be sent meet faults.
+    /// True if there are faults of packets.
     pub(crate) faulty_packets: bool,
-    /// Ports that are down: packets are neither sent nor received.
+    /// For each port, true if the port is down, so that it neither sends nor receives packets.
     pub(crate) ports_down: [bool; MAX_PORTS as usize],
-    /// The device has failed for good.
+    /// True if the device has failed for good.
     pub(crate) dead: bool,
     /// Events to deliver, with the context that gets them.
     pub(crate) events: Vec<(u32, Event)>,
-    /// QPs whose operation waits for its peer, and until when.
+    /// QPs whose operation waits for its peer, each with the end of its wait.
     pub(crate) stalled: Vec<(u64, u32)>,
-    /// CQs whose event is held back, and until when.
+    /// CQs whose event is held back, each with the time at which it is due.
     pub(crate) moderated: Vec<(u64, u32)>,
-    /// Software may have something new to see: a completion or bytes of a peer.
+    /// True if the engine has written something that software may wait for: a completion or bytes of a peer.
     pub(crate) news: bool,
-    /// Scratch of the engine: local memory of an operation.
+    /// Scratch of the engine: the local memory of an operation.
     pub(crate) pieces: Vec<Region>,
-    /// Scratch of the engine: memory that a peer's operation names.
+    /// Scratch of the engine: the memory that a peer's operation names.
     pub(crate) granted: Vec<Region>,
     /// Scratch of the engine: the WQE just fetched.
     pub(crate) wqe: Box<[u8; limits::WQE_BYTES as usize]>,
     /// Scratch of the engine: doorbells just taken (page, register, value).
     pub(crate) rung: Vec<(u32, usize, u64)>,
-    /// Which UAR pages the engine looks at.
+    /// The choice of UAR pages that the engine looks at.
     pub(crate) watch: Watch,
 }
 
 /// An opened device.
 pub(crate) struct ContextState {
     pub(crate) space: Arc<UarSpace>,
-    /// Pages of the space: the UAR page id of each.
+    /// The pages of the space that are in use.
     pub(crate) pages: Table<()>,
     pub(crate) handler: Option<Arc<dyn Fn(Event) + Send + Sync>>,
     pub(crate) event_fds: usize,
@@ -117,7 +118,7 @@ pub(crate) struct ContextState {
 
 impl HcaState {
     pub(crate) fn new(number: usize, identity: Identity, config: &HcaConfig) -> Self {
-        // Each HCA has numbers of its own, so that a number taken to the wrong HCA names no object of it.
+        // Each HCA has its own range of numbers. So a number that is used with the wrong HCA names no object there.
         let lane = u32::from(identity.first().ip).wrapping_mul(0x9e37_79b1) >> 25 << 16;
         let checker = Checker::new(&identity.name, &config.check);
         let keys = match config.execution {
@@ -198,7 +199,7 @@ impl HcaState {
         }
     }
 
-    /// The memory that `key` gives `user`, piece by piece, appended to `out`.
+    /// Appends to `out` the memory that `key` gives `user`, piece by piece.
     pub(crate) fn resolve(
         &self,
         key: u32,
@@ -221,7 +222,7 @@ impl HcaState {
         }
     }
 
-    /// Takes bytes that a peer writes by way of QP `qpn` and `rkey`: they are placed when the adversary likes.
+    /// Takes bytes that a peer writes by way of QP `qpn` and `rkey`. The adversary decides when they are placed.
     ///
     /// # Errors
     ///
@@ -246,7 +247,7 @@ impl HcaState {
         Ok(())
     }
 
-    /// Puts a QP into the list of those with work.
+    /// Puts a QP into the list of QPs with work.
     pub(crate) fn schedule(&mut self, qpn: u32) {
         if let Some(qp) = self.qps.get_mut(qpn)
             && !qp.send.scheduled
@@ -256,19 +257,19 @@ impl HcaState {
         }
     }
 
-    /// Low byte of a new key.
+    /// Returns the low byte for a new key.
     pub(crate) fn next_variant(&mut self) -> u8 {
         self.variant = self.variant.wrapping_add(1);
         self.variant
     }
 
-    /// A QP is gone, or was reset: the checker forgets it.
+    /// Makes the checker forget a QP that is gone or was reset.
     pub(crate) fn forget_qp(&mut self, qpn: u32) {
         self.checker.forget(qpn);
         self.flights.retain(|flight| flight.qpn != qpn);
     }
 
-    /// Returns whether no memory region has so many bytes.
+    /// Returns whether `bytes` is more than a memory region may have.
     pub(crate) fn is_over_long(&self, bytes: u64) -> bool {
         1u64.checked_shl(self.log_max_mr.into())
             .is_some_and(|most| bytes > most)
@@ -283,12 +284,12 @@ impl HcaState {
         }
     }
 
-    /// Notes an event for the context of a QP.
+    /// Notes an event for context `context`.
     pub(crate) fn raise(&mut self, context: u32, event: Event) {
         self.events.push((context, event));
     }
 
-    /// Returns the port that a QP is for; the first if no such QP exists.
+    /// Returns the port of a QP; the first port if no such QP exists.
     pub(crate) fn port_of(&self, qpn: u32) -> &PortIdentity {
         let qp = self.qps.get(qpn);
         qp.map_or(self.identity.first(), |qp| self.identity.port_of(&qp.qpc))
@@ -328,18 +329,18 @@ impl fmt::Debug for ContextState {
 }
 
 impl HcaState {
-    /// The engine leaves it alone for so long.
+    /// Makes the engine leave this HCA alone for `time`.
     pub(in crate::device) fn freeze(&mut self, now_ns: u64, time: Duration) {
         let time = time.as_nanos().try_into().unwrap_or(u64::MAX);
         self.paused_until_ns = now_ns.saturating_add(time);
     }
 
-    /// QPs towards HCAs of this process need no packets.
+    /// Returns whether QPs towards HCAs of this process need no packets.
     pub(crate) fn uses_memory(&self) -> bool {
         self.loopback && !self.faulty_packets
     }
 
-    /// A failure that was asked for, of a call that the kernel turns into a command.
+    /// Counts a call that the kernel turns into a command. Returns the failure that a fault asks for, if one does.
     pub(crate) fn strike(&mut self, opcode: Opcode) -> Result<(), DeviceError> {
         if self.dead && !ends_something(opcode) {
             return Err(DeviceError::Dead { opcode });

@@ -1,4 +1,4 @@
-//! Which entry each object has, what an executor's tables hold, and how changes get into them.
+//! The tables of an executor: which entry each object has, what the tables hold, and how changes get into them.
 
 // UNSAFETY: one word of host memory that the executor raises.
 #![expect(unsafe_code, reason = "reads a word by its address")]
@@ -25,10 +25,10 @@ use mlx5_prm::qp::QpState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// HCA and number of an object.
+/// The number of an HCA, and the number of one of its objects.
 type Name = (usize, u32);
 
-/// Where doorbells are stored in a page.
+/// Offsets in a UAR page at which doorbells are stored.
 const PLACES: [usize; 5] = [
     uar::register(0),
     uar::register(0) + uar::HALF,
@@ -37,14 +37,14 @@ const PLACES: [usize; 5] = [
     uar::NO_RECORD,
 ];
 
-/// Entries of one table, by object. The lowest free entry is taken first, so that an executor looks at few.
+/// The entries of one table, by object. The lowest free entry is taken first, so that an executor looks at few entries.
 #[derive(Debug)]
 struct Places<T> {
     what: &'static str,
     limit: u32,
     of: BTreeMap<Name, u32>,
     free: BTreeSet<u32>,
-    /// As written, with the life that each entry is in.
+    /// Each entry as it was last written, with the life that it is in.
     written: Vec<(T, u64)>,
 }
 
@@ -63,7 +63,7 @@ impl<T: Zeroable + Copy> Places<T> {
         self.of.get(&name).copied()
     }
 
-    /// Returns the entry of `name`, which it gets if it has none.
+    /// Returns the entry of object `name`. If the object has none, it gets one.
     fn take(&mut self, name: Name) -> Result<u32, DeviceError> {
         if let Some(place) = self.get(name) {
             return Ok(place);
@@ -82,12 +82,12 @@ impl<T: Zeroable + Copy> Places<T> {
             }
         };
         self.of.insert(name, place);
-        // A life of its own: what the executor keeps of an earlier owner counts no more.
+        // The entry begins a new life: what the executor keeps of an earlier owner does not count any more.
         self.written[place as usize].1 += 1;
         Ok(place)
     }
 
-    /// Objects of an HCA that have entries.
+    /// Returns the objects of an HCA that have entries, each with its entry.
     fn of_hca(&self, hca: usize) -> Vec<(u32, u32)> {
         let all = self.of.range((hca, 0)..=(hca, u32::MAX));
         all.map(|(&(_, number), &place)| (number, place)).collect()
@@ -104,16 +104,16 @@ impl<T: Zeroable + Copy> Places<T> {
 #[derive(Debug)]
 pub(crate) struct Tables {
     executor: Option<Executor>,
-    /// The executor has ended (`ESHUTDOWN`) or does not answer any more: its `errno`. Nothing waits for it again.
+    /// The `errno` of an executor that has ended (`ESHUTDOWN`) or does not answer any more. No call waits for it again.
     broken: Option<i32>,
     generation: u64,
     qps: Places<Qp>,
     cqs: Places<Cq>,
     pages: Places<u8>,
-    /// The keys of each HCA stand together.
+    /// The HCA whose keys a block of the key table holds, for each block.
     hcas: Vec<Option<usize>>,
     keys: Vec<Key>,
-    /// Counters of QPs that have been counted already, by entry.
+    /// The progress of QPs as it was last counted, by entry.
     counted: BTreeMap<u32, QpProgress>,
     attention: u32,
     announced_qps: u64,
@@ -125,19 +125,19 @@ impl Default for Tables {
     }
 }
 
-/// The entries to write.
+/// Changes to be written to the tables.
 #[derive(Default)]
 struct Changes {
-    /// Heads that become 0 before anything else happens.
+    /// Addresses of heads that become 0 before anything else happens.
     ended: Vec<u64>,
-    /// Heads that change while the rest stays, and that nothing must use as it was afterwards.
+    /// Addresses and new values of heads that change while the rest of the entry stays. Afterwards no block uses the entry as it was.
     heads: Vec<(u64, u64)>,
-    /// New entries, without their heads: the head is written last.
+    /// Addresses of new entries and their bytes. The head of an entry is written last.
     entries: Vec<(u64, Vec<u8>)>,
 }
 
 impl Changes {
-    /// Compares an entry with the one at `address`.
+    /// Compares an entry as written with the wanted one, and adds what must change at `address`.
     fn entry<T: Pod + PartialEq>(&mut self, address: u64, written: &mut T, wanted: &T) {
         if written == wanted {
             return;
@@ -206,7 +206,7 @@ impl Tables {
         }
     }
 
-    /// Returns what the executor keeps of the entry `place` in a table of its own that begins at `table`.
+    /// Returns what the executor keeps of entry `place`, in its table that begins at `table`.
     fn progress<T: Pod>(
         &self,
         executor: &Executor,
@@ -216,7 +216,7 @@ impl Tables {
         self.read(executor, table + u64::from(place) * size_of::<T>() as u64)
     }
 
-    /// Waits until no block uses what has been ended.
+    /// Waits until no block of the executor uses an entry that has ended.
     fn settle(&mut self, executor: &Executor) -> Result<(), DeviceError> {
         if let Some(errno) = self.broken {
             if errno == libc::ESHUTDOWN {
@@ -230,7 +230,7 @@ impl Tables {
             executor.control + CONTROL_GENERATION,
             &self.generation.to_ne_bytes(),
         )?;
-        // Kernels on the CPU may be asleep.
+        // Kernels that run on the CPU may be asleep.
         crate::engine::announce();
         let settle = executor.settle.ok_or(failed("settle", libc::EINVAL))?;
         match settle(executor.context, self.generation) {
@@ -246,7 +246,7 @@ impl Tables {
         }
     }
 
-    /// Returns the keys of an HCA: its place among those that have keys.
+    /// Returns where the keys of an HCA begin in the key table. If the HCA has no block of keys, it gets one.
     fn keys_of(&mut self, hca: usize) -> Result<u32, DeviceError> {
         let found = self.hcas.iter().position(|other| *other == Some(hca));
         let place = match found.or_else(|| self.hcas.iter().position(Option::is_none)) {
@@ -264,11 +264,11 @@ impl Tables {
             }
         };
         self.hcas[place] = Some(hca);
-        // At most HCAS.
+        // The place is less than HCAS.
         Ok(u32::try_from(place).unwrap_or(0) * KEYS)
     }
 
-    /// Returns what an executor is to know of a QP; an entry without head if that is nothing.
+    /// Returns the entry of a QP as an executor shall see it. The entry is all zero if the executor shall not see the QP.
     fn qp_entry(&self, hca: &HcaState, keys: u32, qp: &QueuePair, qpn: u32, place: u32) -> Qp {
         let live = matches!(
             qp.state,
@@ -327,7 +327,7 @@ impl Tables {
         }
     }
 
-    /// Returns the twin of a UAR page; 0 if it has none.
+    /// Returns the address of the twin of a UAR page; 0 if it has none.
     fn twin(&self, hca: usize, page_id: u32) -> u64 {
         let base = self.executor.as_ref().map_or(0, |executor| executor.pages);
         let place = self.pages.get((hca, page_id));
@@ -359,7 +359,7 @@ fn key_entry(index: u32, key: &MemoryKey) -> Key {
 }
 
 impl Fabric {
-    /// See [`crate::device::external::softhca_attach`].
+    /// Attaches an executor. See [`crate::device::external::softhca_attach`].
     pub(in crate::device) fn attach_executor(
         &mut self,
         executor: Executor,
@@ -386,7 +386,7 @@ impl Fabric {
         }
         self.external.executor = Some(executor);
         crate::engine::serve_executor(true);
-        // This call reports an executor's kernel that has failed at once, or does not run.
+        // If the kernel of the executor has failed at once or does not run, this call reports it.
         let mut tables = std::mem::take(&mut self.external);
         let settled = tables.settle(&executor);
         let ended = tables.broken;
@@ -409,7 +409,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// See [`crate::device::external::softhca_detach`].
+    /// Detaches the executor. See [`crate::device::external::softhca_detach`].
     pub(crate) fn detach_executor(&mut self) {
         for number in self.external_hcas() {
             self.count(number);
@@ -430,17 +430,17 @@ impl Fabric {
         external.map(|slot| slot.state.number).collect()
     }
 
-    /// Returns whether an executor runs the WQEs of external HCAs.
+    /// Returns whether an executor is attached and answers, so that it runs the WQEs of external HCAs.
     pub(crate) fn has_executor(&self) -> bool {
         self.external.executor.is_some() && self.external.broken.is_none()
     }
 
-    /// Brings the executor's tables up to date with HCA `number`, if it is an external one. When it returns, nothing uses
-    /// what has ended.
+    /// Brings the executor's tables up to date with HCA `number`, if it is an external HCA. When this returns, the executor uses no object
+    /// that has ended.
     ///
     /// # Errors
     ///
-    /// A table is full, or the executor failed or does not answer.
+    /// A table is full, or the executor has failed or does not answer.
     pub(crate) fn write_through(&mut self, number: usize) -> Result<(), DeviceError> {
         let is_external = self
             .hca(number)
@@ -468,7 +468,7 @@ impl Fabric {
             take_places(tables, hca)?;
             changes_of(tables, executor, hca, &mut changes)?;
         }
-        // Objects that are gone.
+        // Objects that have entries but do not exist any more.
         let hca = self.hca(number);
         let is_there = |kind: fn(&HcaState, u32) -> bool, object: u32| {
             hca.as_ref().is_some_and(|hca| kind(hca, object))
@@ -553,8 +553,8 @@ impl Fabric {
         Ok(())
     }
 
-    /// Begins a new life of a QP, which has been reset. Nothing counts that its doorbells said before, and the executor begins
-    /// anew when the QP is ready again. Its entry must have ended.
+    /// Begins a new life of a QP, which has been reset. Doorbells from before do not count any more, and the executor begins anew when the
+    /// QP is ready again. The entry of the QP must have ended.
     ///
     /// # Errors
     ///
@@ -566,7 +566,7 @@ impl Fabric {
         let Some(place) = self.external.qps.get((number, qpn)) else {
             return Ok(());
         };
-        // A doorbell before the reset is not for the life after it.
+        // A doorbell from before the reset does not count for the new life.
         self.carry_doorbells(number, Look::Everywhere);
         let mut tables = std::mem::take(&mut self.external);
         let last = tables.qps.written[place as usize].0;
@@ -648,7 +648,7 @@ impl Fabric {
         let Some(hca) = self.hca(number) else {
             return;
         };
-        // Of another life until the first entry is written.
+        // The progress is of an earlier life until the first entry is written.
         let Some(cq) = hca.cqs.get_mut(cqn).filter(|_| progress.life == life) else {
             return;
         };
@@ -659,15 +659,15 @@ impl Fabric {
         }
     }
 
-    /// Learns of QPs that the executor has failed since the last look; returns whether it found any.
+    /// Brings the model up to date with QPs that the executor has failed since the last look. Returns whether the executor has reported
+    /// any.
     pub(crate) fn look_for_failures(&mut self) -> bool {
         let Some(executor) = self.external.executor else {
             return false;
         };
-        // SAFETY: a word that stays valid while the executor is attached, which it is under this lock; all threads use it
-        // atomically.
+        // SAFETY: the word stays valid while the executor is attached, which it is under this lock; all threads use the word atomically.
         let word = unsafe { AtomicU32::from_ptr(executor.attention.cast_mut()) };
-        // Acquire: pairs with the executor's release after it has written what it has failed.
+        // Acquire: pairs with the executor's release after it has written which QPs it has failed.
         let raised = word.load(Ordering::Acquire);
         if raised == std::mem::replace(&mut self.external.attention, raised) {
             return false;
@@ -679,13 +679,13 @@ impl Fabric {
         true
     }
 
-    /// Adds what the executor has counted for HCA `number` since the last time.
+    /// Adds to the counters of HCA `number` what the executor has counted since the last time.
     pub(crate) fn count(&mut self, number: usize) {
         let Some(executor) = self.external.executor else {
             return;
         };
         let mut tables = std::mem::take(&mut self.external);
-        // Those of other HCAs, too: their bytes go to this one.
+        // QPs of other HCAs are counted, too, if their peers are on this HCA: their bytes count for it.
         let all: Vec<(Name, u32)> = tables
             .qps
             .of
@@ -695,7 +695,7 @@ impl Fabric {
         for ((hca, _), place) in all {
             let entry = tables.qps.written[place as usize].0;
             if hca == number || entry.remote_hca as usize == number {
-                // What cannot be read is counted later.
+                // If the progress cannot be read now, it is counted later.
                 let _ = self.count_one(&mut tables, &executor, hca, place, entry);
             }
         }
@@ -739,7 +739,8 @@ impl Fabric {
         Ok(())
     }
 
-    /// Carries the doorbells that were stored in UAR pages over to their twins; returns whether it found one. `look`: how far to look.
+    /// Carries the doorbells that were stored in UAR pages over to the twins of the pages. Returns whether it found one. `look`: how far to
+    /// look.
     pub(crate) fn carry_doorbells(&mut self, number: usize, look: Look) -> bool {
         let mut rung = Vec::new();
         if let Some(hca) = self.hca(number) {
@@ -760,7 +761,7 @@ impl Fabric {
         for &(page_id, place, value) in &rung {
             let twin = self.external.twin(number, page_id);
             if twin != 0 {
-                // Where the executor's memory is gone no word can be written into it, and each wait has its deadline.
+                // If the executor's memory is gone, the doorbell is lost. Each wait for its effect has a deadline.
                 let at = twin + place as u64;
                 let _ = self.external.write(&executor, at, &value.to_ne_bytes());
             }
@@ -772,7 +773,7 @@ impl Fabric {
     }
 }
 
-/// Reports the oddities of a QP to the checker.
+/// Reports the mistakes `odd` of a QP to the checker.
 fn note_odd(hca: &mut HcaState, qpn: u32, odd: u64) {
     const NAMES: [(u64, Finding, &str); 8] = [
         (
@@ -844,7 +845,7 @@ fn take_places(tables: &mut Tables, hca: &HcaState) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// Compares the entries of an HCA's objects with the written ones.
+/// Compares the entries that an HCA's objects need with those that were written, and adds the changes.
 fn changes_of(
     tables: &mut Tables,
     executor: &Executor,
@@ -896,7 +897,7 @@ fn changes_of(
     Ok(())
 }
 
-/// Takes doorbells of QP `qpn` out of a twin.
+/// Takes doorbells of QP `qpn` out of the twin at `page`.
 fn clear_doorbells(
     tables: &Tables,
     executor: &Executor,

@@ -1,15 +1,15 @@
-//! Which objects use another, so that it cannot end.
+//! Counts the objects that use another object, which therefore cannot end.
 
 use crate::device::state::HcaState;
 
-/// Objects that use a protection domain.
+/// Returns the number of objects that use a protection domain.
 pub(crate) fn pd_users(hca: &HcaState, pdn: u32) -> usize {
     hca.keys.iter().filter(|(_, key)| key.pdn == pdn).count()
         + hca.qps.iter().filter(|(_, qp)| qp.pdn == pdn).count()
         + hca.srqs.iter().filter(|(_, srq)| srq.pdn == pdn).count()
 }
 
-/// Takes one opening of an XRC domain away, and the domain with the last.
+/// Takes one opening of an XRC domain away. The domain ends with its last opening.
 pub(crate) fn close_xrcd(hca: &mut HcaState, number: u32, context: u32) {
     if hca
         .xrcds
@@ -20,7 +20,7 @@ pub(crate) fn close_xrcd(hca: &mut HcaState, number: u32, context: u32) {
     }
 }
 
-/// Objects of a context that use an XRC domain.
+/// Returns the number of objects of a context that use an XRC domain.
 pub(crate) fn xrcd_users(hca: &HcaState, number: u32, context: u32) -> usize {
     let srqs = hca
         .srqs

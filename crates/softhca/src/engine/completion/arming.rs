@@ -1,13 +1,13 @@
-//! Completion events: armings are taken from the UAR pages, and events raised when the queue has entries.
+//! Completion events: the engine takes armings from the UAR pages, and raises an event when an armed CQ gets an entry.
 
 use crate::device::Event;
 use crate::device::objects::arming::Notice;
 use crate::device::state::HcaState;
 
-/// Takes the armings of the pages that are due; returns whether it found one.
+/// Takes the armings from the UAR pages that are due. Returns whether it found one.
 ///
-/// The register of a page holds one value, and all completion queues of a context are armed through the same one. A store names
-/// its queue, but others may have been stored before it. So all queues of the page are looked at.
+/// The register of a page holds one value, and all CQs of a context are armed through the same register. The store that is found names one
+/// CQ, but stores that it has overwritten may have named others. So all CQs of the page are looked at.
 pub(in crate::engine) fn take(hca: &mut HcaState) -> bool {
     let now_ns = hca.now_ns;
     let mut armed = Vec::new();
@@ -42,7 +42,7 @@ pub(super) fn entry_written(hca: &mut HcaState, cqn: u32, solicited: bool) {
     }
 }
 
-/// Raises the events that moderation has held back long enough; when the next is due.
+/// Raises the events that moderation has held back long enough. Returns when the next event is due.
 pub(in crate::engine) fn look_at_moderated(hca: &mut HcaState) -> Option<u64> {
     let now_ns = hca.now_ns;
     let mut at = 0;
@@ -60,7 +60,7 @@ pub(in crate::engine) fn look_at_moderated(hca: &mut HcaState) -> Option<u64> {
     hca.moderated.iter().map(|(due_ns, _)| *due_ns).min()
 }
 
-/// Does what a queue wants done about an entry.
+/// Raises the event of CQ `cqn` now or notes when it is due, as `notice` says.
 pub(in crate::engine) fn follow(hca: &mut HcaState, cqn: u32, notice: Notice) {
     match notice {
         Notice::Nothing => {}

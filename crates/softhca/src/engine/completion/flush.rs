@@ -16,8 +16,9 @@ pub(crate) fn enter_error(slot: &mut Slot, qpn: u32) {
     flush(slot, qpn);
 }
 
-/// Flushes what a QP in the error state has outstanding: the operation in progress, those on the wire, posted send WQEs,
-/// receive WQEs. If only its send queue is in error, the receive WQEs stay. Called again whenever more may have been posted.
+/// Flushes what a QP in the error state has outstanding: the operation in progress, the operations on the wire, posted send WQEs and
+/// receive WQEs. If only its send queue is in error, the receive WQEs stay. The engine calls this again whenever more WQEs may have been
+/// posted.
 pub(in crate::engine) fn flush(slot: &mut Slot, qpn: u32) {
     let Some(qp) = slot.state.qps.get_mut(qpn) else {
         return;
@@ -25,7 +26,7 @@ pub(in crate::engine) fn flush(slot: &mut Slot, qpn: u32) {
     if !matches!(qp.state, QpState::ERR | QpState::SQER) {
         return;
     }
-    // A send queue that failed has nothing left on the wire.
+    // After this, a send queue that failed has nothing left on the wire.
     let on_wire = matches!(qp.route, Route::Wire | Route::Datagram);
     if std::mem::take(&mut qp.wire_must_fail) && on_wire {
         let (wire, hca) = slot.wire_of(qpn);
@@ -54,7 +55,7 @@ fn flush_send(hca: &mut HcaState, qpn: u32, index: u16, blocks: u16, opcode: Wqe
     completion::fail_send(hca, qpn, index, blocks, opcode, Syndrome::WR_FLUSH_ERR);
 }
 
-/// NOPs that waited for operations on the wire; those are all over now.
+/// Flushes the NOPs that waited for operations on the wire. All those operations are over now.
 fn flush_parked(hca: &mut HcaState, qpn: u32) {
     while let Some(qp) = hca.qps.get_mut(qpn)
         && let Some((_, work)) = qp.send.parked.pop_front()
@@ -63,8 +64,8 @@ fn flush_parked(hca: &mut HcaState, qpn: u32) {
     }
 }
 
-/// Send WQEs that were posted and not begun. A block that holds no WQE of this index ends it: its length is unknown, and
-/// its completion stands for all after it.
+/// Flushes the send WQEs that were posted and not begun. It stops at a block that does not hold the WQE of its index: the length of that
+/// WQE is unknown, so one completion stands for it and all WQEs after it.
 fn flush_posted(hca: &mut HcaState, qpn: u32) {
     while let Some(qp) = hca.qps.get_mut(qpn)
         && qp.send.fetched != qp.send.posted
@@ -83,8 +84,8 @@ fn flush_posted(hca: &mut HcaState, qpn: u32) {
     }
 }
 
-/// The receive WQE that a message was using, and those of the QP's own queue. Those of an SRQ stay for others; instead the QP's
-/// owner gets an event that it takes no more of them.
+/// Flushes the receive WQE that a message was using, and the receive WQEs of the QP's own queue. The WQEs of an SRQ stay for other QPs. The
+/// owner of a QP with an SRQ gets an event instead: this QP takes no more WQEs from the SRQ.
 fn flush_receives(hca: &mut HcaState, qpn: u32) {
     if let Some(qp) = hca.qps.get_mut(qpn)
         && let Some(receiving) = qp.receiving.take()
@@ -98,7 +99,7 @@ fn flush_receives(hca: &mut HcaState, qpn: u32) {
             break;
         };
         let index = queue.taken;
-        // More than a ring ahead is no counter of this queue.
+        // A counter that is ahead by more than the ring cannot be right.
         if u64::from(posted.wrapping_sub(index)) > queue.entries() || posted == index {
             return;
         }

@@ -25,20 +25,21 @@ use mlx5_prm::qp::QpState;
 use mlx5_prm::wqe::WqeOpcode;
 use std::net::Ipv4Addr;
 
-/// Vendor syndromes; hardware has its own.
+/// Vendor syndromes of this device. Hardware has other values.
 mod vendor {
-    /// The WQE itself failed.
+    /// Syndrome of a send WQE that has itself failed.
     pub(super) const FAILED: u8 = 0x77;
-    /// The WQE was flushed.
+    /// Syndrome of a WQE that was flushed.
     pub(super) const FLUSHED: u8 = 0xf9;
-    /// A receive failed.
+    /// Syndrome of a receive WQE that has itself failed.
     pub(super) const RECEIVE: u8 = 0x88;
 }
 
-/// `flags_rqpn`: the packet has a GRH, or another header in its place.
+/// Bit of `flags_rqpn`: the packet has a GRH, or another header in its place.
 const GRH: u32 = 1 << 28;
 
-/// `flags_rqpn` with RoCE: the header in the place of the GRH (`MLX5_CQE_ROCE_L3_HEADER_TYPE_*` in Linux).
+/// Returns the bits of `flags_rqpn` that say, with RoCE, which header is in the place of the GRH (`MLX5_CQE_ROCE_L3_HEADER_TYPE_*` in
+/// Linux).
 fn network_header(envelope: Envelope) -> u32 {
     const GRH_ITSELF: u32 = 0;
     const IPV6: u32 = 1 << 24;
@@ -50,7 +51,7 @@ fn network_header(envelope: Envelope) -> u32 {
     }
 }
 
-/// A send WQE is over and well.
+/// Ends a send WQE that succeeded, unless a fault asks for its failure. Writes its completion entry if it is signalled.
 pub(super) fn complete_send(hca: &mut HcaState, qpn: u32, work: &Work, now_ns: u64) {
     over(hca, qpn, work.index, work.blocks);
     let Some(qp) = hca.qps.get_mut(qpn) else {
@@ -84,13 +85,13 @@ pub(super) fn complete_send(hca: &mut HcaState, qpn: u32, work: &Work, now_ns: u
     push(hca, cqn, bytemuck::cast(cqe));
 }
 
-/// A send WQE is over: software may use its slot again as soon as it sees the completion.
+/// Notes that a send WQE is over. Software may use its slot again as soon as it sees the completion.
 fn over(hca: &mut HcaState, qpn: u32, index: u16, blocks: u16) {
     scrutiny::completed(hca, qpn, index, blocks);
     overlap::ended(hca, qpn, index);
 }
 
-/// A send WQE has failed or is flushed. The caller moves the QP to the error state.
+/// Ends a send WQE that has failed or is flushed. The caller moves the QP to the error state.
 pub(super) fn fail_send(
     hca: &mut HcaState,
     qpn: u32,
@@ -122,7 +123,7 @@ pub(super) fn fail_send(
     push(hca, cqn, bytemuck::cast(err));
 }
 
-/// A message that consumed receive WQE `index` has arrived.
+/// Completes receive WQE `receiving`, whose message has arrived.
 pub(super) fn complete_receive(
     hca: &mut HcaState,
     qpn: u32,
@@ -175,8 +176,8 @@ pub(super) fn complete_receive(
     push(hca, cqn, bytemuck::cast(cqe));
 }
 
-/// Where the completion of a receive WQE goes, and the number by which software knows whose it is. They are those of the SRQ if
-/// that is one of an XRC domain, otherwise those of the QP.
+/// Returns the CQ that gets the completion of a receive WQE, and the number by which software knows whose completion it is. Both are of the
+/// SRQ if that belongs to an XRC domain, otherwise of the QP.
 fn receiver(hca: &HcaState, qpn: u32, srqn: Option<u32>) -> Option<(u32, u32)> {
     if let Some(srqn) = srqn
         && let SrqKind::Xrc {
@@ -189,7 +190,7 @@ fn receiver(hca: &HcaState, qpn: u32, srqn: Option<u32>) -> Option<(u32, u32)> {
     Some((qp.receive_cqn, qp.qpc.user_index()))
 }
 
-/// A receive WQE, of the QP's own queue or of an SRQ, has failed or is flushed.
+/// Ends a receive WQE, of the QP's own queue or of an SRQ, that has failed or is flushed.
 pub(super) fn fail_receive(
     hca: &mut HcaState,
     qpn: u32,
@@ -217,7 +218,7 @@ pub(super) fn fail_receive(
     push(hca, cqn, bytemuck::cast(err));
 }
 
-/// Writes an entry, unless a fault wants it otherwise.
+/// Writes an entry to CQ `cqn`, unless a fault drops the entry or delays it.
 fn push(hca: &mut HcaState, cqn: u32, entry: [u8; 64]) {
     if hca.faults.spare_entries() {
         return write(hca, cqn, entry);
@@ -231,14 +232,14 @@ fn push(hca: &mut HcaState, cqn: u32, entry: [u8; 64]) {
     }
 }
 
-/// Writes the entries that were late and are due.
+/// Writes the entries that a fault has delayed and that are due.
 pub(super) fn write_late(hca: &mut HcaState) {
     while let Some((cqn, entry)) = hca.faults.due_entry(hca.now_ns) {
         write(hca, cqn, entry);
     }
 }
 
-/// Writes an entry. A queue that overruns takes its QPs with it.
+/// Writes an entry to CQ `cqn`. If the CQ overruns, its QPs fail.
 fn write(hca: &mut HcaState, cqn: u32, entry: [u8; 64]) {
     if hca.dead {
         return;
@@ -251,7 +252,7 @@ fn write(hca: &mut HcaState, cqn: u32, entry: [u8; 64]) {
             hca.counters.cqes += u64::from(written);
             hca.news |= written;
             if written {
-                /// `op_own`: the sender asked for an event.
+                /// Bit of `op_own`: the sender asked for an event.
                 const SOLICITED: u8 = 1 << 1;
                 let failed = entry[63] >> 4 >= CqeOpcode::REQ_ERR.0;
                 arming::entry_written(hca, cqn, failed || entry[63] & SOLICITED != 0);
@@ -261,7 +262,7 @@ fn write(hca: &mut HcaState, cqn: u32, entry: [u8; 64]) {
     }
 }
 
-/// A queue was full.
+/// Reports that CQ `cqn` was full, and fails its QPs.
 pub(super) fn overran(hca: &mut HcaState, cqn: u32, overrun: &Overrun) {
     let Some(context) = hca.cqs.get(cqn).map(|cq| cq.context) else {
         return;
@@ -281,7 +282,7 @@ pub(super) fn overran(hca: &mut HcaState, cqn: u32, overrun: &Overrun) {
     }
 }
 
-/// The device cannot go on with a QP.
+/// Raises the event for a QP that the device cannot go on with, and moves the QP to the error state.
 fn fatal(hca: &mut HcaState, qpn: u32) {
     if let Some(qp) = hca.qps.get(qpn).filter(|qp| qp.state != QpState::ERR) {
         let context = qp.context;
@@ -290,9 +291,9 @@ fn fatal(hca: &mut HcaState, qpn: u32) {
     enter_error(hca, qpn);
 }
 
-/// A send WQE has failed. A reliable QP goes to the error state. An unreliable QP goes to SQER: its send queue fails and its
-/// receive side goes on. Sources: InfiniBand specification, "Queue Pair and EE Context States", and the transition of `mlx5_ib`
-/// from SQER back to Rts.
+/// Moves a QP whose send WQE has failed to its next state. A reliable QP goes to the error state. An unreliable QP goes to SQER: its send
+/// queue fails and its receive side goes on. Sources: InfiniBand specification, "Queue Pair and EE Context States", and the transition of
+/// `mlx5_ib` from SQER back to Rts.
 pub(super) fn send_failed(hca: &mut HcaState, qpn: u32) {
     match hca.qps.get_mut(qpn) {
         Some(qp) if !qp.service.is_reliable() => {

@@ -1,4 +1,4 @@
-//! Send WQEs, from bytes to operations. Pure: no memory, no objects.
+//! Decodes send WQEs: bytes become operations. The functions are pure: they use neither memory nor objects of the device.
 //!
 //! Source: PRM "Send WQE Format"; what libmlx5 builds in `mlx5_post_send` and UCX in `uct_ib_mlx5_ep`.
 
@@ -14,25 +14,25 @@ use mlx5_prm::wqe::{
 use std::fmt;
 use std::net::Ipv4Addr;
 
-/// A decoded WQE: what to do, with which local data. `None` is a NOP.
+/// A decoded WQE: the operation and its local data. A NOP has no operation.
 pub(crate) type Decoded = (Option<Operation>, Local);
 
-/// Why a WQE makes no sense.
+/// The reason why a WQE makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DecodeError {
-    /// The device does not know the opcode.
+    /// The opcode of the WQE is unknown to the device.
     Opcode(WqeOpcode),
-    /// The device knows the opcode, but not for this service.
+    /// The opcode of the WQE is known to the device, but not for this service.
     Service { opcode: WqeOpcode, service: Service },
-    /// The address vector of a datagram is the short form, which RoCE does not know and no driver uses on `InfiniBand`.
+    /// The address vector of a datagram has the short form. RoCE does not know that form, and no driver uses it on `InfiniBand`.
     ShortAddress,
     /// The opcode modifier of a masked atomic is neither 8 (4 bytes) nor 9 (8 bytes).
     OpMod(u8),
-    /// `ds` is too small for the segments that the opcode needs.
+    /// The length `ds` is too small for the segments that the opcode needs.
     Short { ds: usize, need: usize },
     /// Inline data reaches beyond `ds`.
     InlineBeyondEnd { bytes: usize, room: usize },
-    /// Inline data where the device would have to write.
+    /// Inline data stands where the device would have to write a result.
     InlineResult,
     /// The message is longer than the device allows.
     TooLong { bytes: u64, limit: u64 },
@@ -41,7 +41,7 @@ pub(crate) enum DecodeError {
 }
 
 impl DecodeError {
-    /// Returns a wrong length, not a wrong WQE.
+    /// Returns whether only a length is wrong. Otherwise the WQE itself is wrong.
     pub(crate) fn is_length(self) -> bool {
         matches!(self, Self::TooLong { .. } | Self::AtomicLength { .. })
     }
@@ -82,19 +82,19 @@ impl fmt::Display for DecodeError {
 /// Largest message: log_max_msg.
 pub(crate) const MAX_MESSAGE: u64 = 1 << crate::device::limits::LOG_MESSAGE;
 
-/// What the meaning of a WQE depends on.
+/// The attributes of a QP on which the meaning of its WQEs depends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sender {
     pub(crate) service: Service,
     /// Queue key of the QP.
     pub(crate) qkey: u32,
-    /// Payload of a packet, which is the longest message of a UD QP.
+    /// Largest payload of a packet, which is the longest message of a UD QP.
     pub(crate) mtu: u32,
-    /// On `InfiniBand` the address of the sender, whose subnet LIDs are of.
+    /// The address of the sender on `InfiniBand`: LIDs in the WQE are LIDs of its subnet. None with RoCE.
     pub(crate) infiniband: Option<Ipv4Addr>,
 }
 
-/// Decodes the WQE `wqe`, exactly `ds` units long, of a QP.
+/// Decodes the WQE `wqe` of a QP. The slice is exactly `ds` units long.
 ///
 /// # Errors
 ///
@@ -163,10 +163,10 @@ pub(crate) fn decode(sender: &Sender, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<Deco
     Ok((Some(operation), local))
 }
 
-/// Returns whether a service has an opcode. An unreliable connection does not wait for answers, and no packet of it could ask for an
-/// invalidation. A datagram is a SEND.
+/// Returns whether a service has an opcode. An unreliable connection has no opcodes that need an answer. Nor has it SEND_INVAL, since none
+/// of its packets can ask for an invalidation. UD has SENDs alone.
 ///
-/// Opcodes that are not known at all are left to the decoder.
+/// Returns true for opcodes that no service knows: the decoder refuses such opcodes.
 fn is_for(opcode: WqeOpcode, service: Service) -> bool {
     let sends = matches!(opcode, WqeOpcode::SEND | WqeOpcode::SEND_IMM);
     let writes = matches!(opcode, WqeOpcode::RDMA_WRITE | WqeOpcode::RDMA_WRITE_IMM);
@@ -187,7 +187,7 @@ fn is_for(opcode: WqeOpcode, service: Service) -> bool {
     }
 }
 
-/// Where a datagram goes.
+/// Returns the destination of a datagram, from its address vector.
 fn datagram(sender: &Sender, to: &DatagramSeg) -> Result<Datagram, DecodeError> {
     if to.dqp_dct.get() & DatagramSeg::EXTENDED == 0 {
         return Err(DecodeError::ShortAddress);
@@ -198,7 +198,7 @@ fn datagram(sender: &Sender, to: &DatagramSeg) -> Result<Datagram, DecodeError> 
         Some(own) => {
             let has_grh = to.grh_gid_fl.get() & DatagramSeg::GRH != 0;
             let peer = link::peer(own, to.rlid.get(), has_grh.then_some(&to.rgid));
-            // A datagram to an address without an HCA is lost on its way.
+            // The GID of all zeros stands for an address without an HCA: the datagram is lost on its way.
             let gid = peer.map_or([0; 16], |peer| peer.to_ipv6_mapped().octets());
             (gid, has_grh)
         }
@@ -240,7 +240,7 @@ fn check_length(
     }
 }
 
-/// Width of an atomic's operand.
+/// Returns the width of the operand of an atomic, in bytes.
 pub(crate) fn operand_bytes(op: &AtomicOp) -> u64 {
     match *op {
         AtomicOp::CompareSwap { .. } | AtomicOp::FetchAdd { .. } => 8,
@@ -316,7 +316,7 @@ struct Segments<'a> {
 }
 
 impl Segments<'_> {
-    /// Takes a segment of a fixed size, a multiple of 16 bytes.
+    /// Takes the next segment, whose size is a multiple of 16 bytes.
     fn take<T: bytemuck::AnyBitPattern>(&mut self) -> Result<T, DecodeError> {
         let end = self.at + size_of::<T>();
         let short = DecodeError::Short {
@@ -328,7 +328,7 @@ impl Segments<'_> {
         bytemuck::try_pod_read_unaligned(bytes).map_err(|_| short)
     }
 
-    /// Takes the rest: data segments and inline data, in any order. Also their length.
+    /// Takes all that is left: data segments and inline data, in any order. Returns the data and their length.
     fn data(mut self) -> Result<(Local, u64), DecodeError> {
         if self.at == self.wqe.len() {
             return Ok((Local::Nothing, 0));
@@ -360,7 +360,7 @@ impl Segments<'_> {
         Ok(Piece::Memory(Segment {
             lkey: data.lkey.get(),
             address: data.addr.get(),
-            // A length of 0 stands for 2^31, which is too long for this device and will be said so.
+            // A length of 0 stands for 2^31. `check_length` refuses that as too long.
             bytes: match count {
                 0 => 1 << 31,
                 count => count.into(),
@@ -368,7 +368,7 @@ impl Segments<'_> {
         }))
     }
 
-    /// Inline data at the current unit: header and payload, padded to whole units.
+    /// Takes inline data at the current unit: header and payload, padded to whole units.
     fn inline_data(&mut self, bytes: u32) -> Result<&[u8], DecodeError> {
         let bytes = bytes as usize;
         let start = self.at + size_of::<InlineHeader>();

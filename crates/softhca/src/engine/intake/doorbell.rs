@@ -1,4 +1,4 @@
-//! Doorbells: taken from the UAR registers, checked against the doorbell record, which says how far to run.
+//! Doorbells: this module takes them from the UAR registers and checks them against the doorbell record, which says how far to run.
 
 use super::scrutiny;
 use crate::device::Execution;
@@ -12,14 +12,14 @@ use mlx5_prm::doorbell::{doorbell_next, doorbell_qpn};
 /// Takes all doorbells of an HCA.
 pub(crate) fn take_all(hca: &mut HcaState) {
     if hca.execution == Execution::External {
-        // They are for the executor, and their records lie in its memory: `Fabric::new_life` takes them.
+        // An executor takes these doorbells, and their records lie in its memory: `Fabric::new_life` takes them.
         return;
     }
     hca.watch.choose(&hca.uars, Look::Everywhere);
     take(hca);
 }
 
-/// Takes the doorbells of the pages that are due; returns whether it found one.
+/// Takes the doorbells of the UAR pages that are due. Returns whether it found one.
 pub(in crate::engine) fn take(hca: &mut HcaState) -> bool {
     let mut rung = std::mem::take(&mut hca.rung);
     rung.clear();
@@ -38,8 +38,8 @@ pub(in crate::engine) fn take(hca: &mut HcaState) -> bool {
     any
 }
 
-/// One doorbell. The register holds the last one stored. A QP that may be rung through the same register may have been rung just
-/// before, so those whose record has moved run as well.
+/// Handles the doorbell `word` that `register` holds. The register holds only the last doorbell that was stored. Another QP that may use
+/// this register may have been rung just before, so each such QP whose doorbell record has moved runs as well.
 fn ring(hca: &mut HcaState, page_id: u32, register: usize, word: u64) {
     let qpn = doorbell_qpn(word);
     hca.counters.doorbells += 1;
@@ -72,7 +72,8 @@ fn ring(hca: &mut HcaState, page_id: u32, register: usize, word: u64) {
     }
 }
 
-/// Of a QP without doorbell record the doorbell itself says how far to run; whether this is one.
+/// Takes the counter from doorbell `word` if QP `qpn` has no doorbell record: then the doorbell itself says how far to run. Returns whether
+/// the QP is of this kind.
 fn takes_word(hca: &mut HcaState, qpn: u32, word: u64) -> bool {
     let Some(qp) = hca.qps.get_mut(qpn) else {
         return false;
@@ -87,7 +88,7 @@ fn takes_word(hca: &mut HcaState, qpn: u32, word: u64) -> bool {
     true
 }
 
-/// Returns whether the doorbell record of a QP that takes doorbells says something new.
+/// Returns whether QP `qpn` takes doorbells and its doorbell record has changed.
 fn has_moved(hca: &HcaState, qpn: u32) -> bool {
     hca.qps.get(qpn).is_some_and(record_has_moved)
 }
@@ -98,7 +99,7 @@ fn record_has_moved(qp: &Qp) -> bool {
         && qp.send_record() != qp.send.posted
 }
 
-/// In lax mode the doorbell record alone is enough: looks at that of every QP; whether one has moved.
+/// Looks at the doorbell record of every QP: in lax mode a changed record is enough, without a doorbell. Returns whether one has changed.
 pub(in crate::engine) fn look_at_records(hca: &mut HcaState) -> bool {
     let moved = hca.qps.numbers(record_has_moved);
     for &qpn in &moved {
@@ -107,7 +108,7 @@ pub(in crate::engine) fn look_at_records(hca: &mut HcaState) -> bool {
     !moved.is_empty()
 }
 
-/// Takes the send counter of the doorbell record over.
+/// Takes over the send counter of the doorbell record, or reports what is wrong with the counter.
 fn look(hca: &mut HcaState, qpn: u32) {
     let Some(qp) = hca.qps.get_mut(qpn) else {
         return;
@@ -135,7 +136,7 @@ fn look(hca: &mut HcaState, qpn: u32) {
                     hca.checker.note(Finding::DoorbellBackwards, qpn, || {
                         format!("QP {qpn:#x}: the {source} went back from {before} to {posted}")
                     });
-                    // Nothing to run: the earlier limit stays.
+                    // Nothing new may run: the earlier limit stays.
                     hca.schedule(qpn);
                 }
                 Wrong::BeyondRing => {
@@ -182,22 +183,22 @@ fn accept(hca: &mut HcaState, qpn: u32, posted: u16) {
 /// The defect of a send counter.
 enum Wrong {
     Backwards,
-    /// Slots that were not fetched yet have been overwritten.
+    /// The counter has passed slots whose WQEs were not fetched yet, so software has overwritten them.
     BeyondRing,
-    /// The first since the QP was made or reset, which cannot have posted so much.
+    /// The first counter since the QP was made or reset is larger than the ring: software cannot have posted so much.
     NotReset,
-    /// Slots whose WQEs are not complete yet have been overwritten.
+    /// The counter has passed slots whose WQEs are not complete yet, so software has overwritten them.
     Reused,
 }
 
 fn check(qp: &Qp, posted: u16) -> Result<(), Wrong> {
     let send = &qp.send;
     let depth = send.depth();
-    // A reset has begun the numbers at 0: a counter beyond the ring began elsewhere.
+    // The counter of a new or reset QP begins at 0. So a first counter beyond the ring did not begin there.
     if !send.begun && posted > depth {
         return Err(Wrong::NotReset);
     }
-    // Half of the number circle: further ahead is behind.
+    // The counter is modulo 2^16. One that is ahead by half of that or more has in fact gone back.
     if posted.wrapping_sub(send.posted) >= 0x8000 && posted != send.posted {
         return Err(Wrong::Backwards);
     }

@@ -1,4 +1,4 @@
-//! Send WQEs in their ring: where they lie, and whether they are what the doorbell promised.
+//! Copies send WQEs out of their ring, and checks that they are what the doorbell promised.
 
 use super::scrutiny;
 use crate::device::checker::Finding;
@@ -12,7 +12,7 @@ use mlx5_prm::wqe::{CtrlSeg, SEG_BYTES, WQEBB_BYTES};
 pub(in crate::engine) struct Fetched {
     pub(in crate::engine) ctrl: CtrlSeg,
     pub(in crate::engine) blocks: u16,
-    /// Length.
+    /// Length of the WQE in bytes.
     pub(in crate::engine) bytes: usize,
 }
 
@@ -22,29 +22,29 @@ pub(in crate::engine) struct BadWqe {
     pub(in crate::engine) syndrome: Syndrome,
 }
 
-/// WQEBBs that a WQE takes.
+/// Returns the number of WQEBBs that a WQE takes.
 pub(in crate::engine) fn blocks(ctrl: &CtrlSeg) -> u16 {
     u16::from(ctrl.ds()).div_ceil(4)
 }
 
-/// The control segment at `index`, of a ring of a power of two of WQEBBs.
+/// Returns the control segment at `index` of a ring whose length is a power of two.
 pub(in crate::engine) fn control(ring: &Region, index: u16) -> CtrlSeg {
     let mut bytes = [0; SEG_BYTES];
     ring.read(offset(ring, index), &mut bytes);
     bytemuck::cast(bytes)
 }
 
-/// Byte offset of block `index`; the ring's length is a power of two.
+/// Returns the byte offset of block `index` in the ring, whose length is a power of two.
 fn offset(ring: &Region, index: u16) -> usize {
     let mask = ring.length() - 1;
     (usize::from(index) * WQEBB_BYTES) & mask
 }
 
-/// Copies the WQE at `index` out, `posted` being the index after the last that may run.
+/// Copies the WQE at `index` out of its ring. `posted` is the index after the last block that may run.
 ///
 /// # Errors
 ///
-/// The ring does not hold the WQE that is due at `index`; the checker has the finding.
+/// The ring does not hold the WQE that is due at `index`. The checker has noted the finding.
 pub(in crate::engine) fn fetch(
     hca: &mut HcaState,
     qpn: u32,

@@ -1,9 +1,9 @@
-//! What software does with its send rings, looked at beyond what running them needs.
+//! Checks of what software does with its send rings, beyond the checks that running the WQEs needs.
 //!
-//! Doorbells are compared with their records, always. The bytes of WQEs are compared with themselves, from doorbell to
-//! completion, if [`CheckConfig::wqe_bytes`](crate::device::CheckConfig) says so. Each block of a ring has a sum, taken when its
-//! doorbell came. A slot is software's again only when the completion of its WQE, or of one after it, has been written. The sums
-//! are compared before that.
+//! Doorbells are always compared with their records. If [`CheckConfig::wqe_bytes`](crate::device::CheckConfig) is set, this module also
+//! checks that the bytes of a WQE do not change between its doorbell and its completion. It takes a sum of each block of a ring when the
+//! doorbell of the block comes. Software may write a slot again only once the completion of its WQE, or of a later WQE, has been written.
+//! The sums are compared before that.
 
 use crate::device::checker::Finding;
 use crate::device::memory::Region;
@@ -13,13 +13,14 @@ use mlx5_prm::doorbell::doorbell_index;
 use mlx5_prm::qp::QpState;
 use mlx5_prm::wqe::WQEBB_BYTES;
 
-/// How often records are looked at that no doorbell came for.
+/// Pause between two searches for doorbell records that moved without a doorbell.
 const SCAN_INTERVAL_NS: u64 = 20_000_000;
-/// How many looks in a row a record may be ahead: 10 s. A busy machine may keep a thread from its core for seconds between its
-/// record and its doorbell. Counted, not timed: a process that is stopped for long is not at fault.
+/// The number of looks in a row after which a record without a doorbell is a finding. The looks take 10 s. A busy machine may keep a thread
+/// from its core for seconds between its record and its doorbell. Looks are counted, not time: a process that is stopped for long is not at
+/// fault.
 const PATIENCE: u16 = 500;
 
-/// A doorbell with this word came for a QP whose record says how far to run.
+/// Checks doorbell `word` of a QP whose doorbell record says how far to run.
 pub(super) fn rung(hca: &mut HcaState, qpn: u32, word: u64) {
     let Some(qp) = hca.qps.get_mut(qpn) else {
         return;
@@ -30,7 +31,7 @@ pub(super) fn rung(hca: &mut HcaState, qpn: u32, word: u64) {
     }
     let record = qp.send_record();
     let index = doorbell_index(word);
-    // The word is the beginning of the last WQE, which has a length; or it names the index after that.
+    // The word is either the beginning of the last WQE, which has a length, or names the index after that WQE.
     let names_last = word.to_le_bytes()[7] != 0;
     let behind = record.wrapping_sub(index);
     if behind >= 0x8000 || (names_last && behind == 0) {
@@ -43,7 +44,7 @@ pub(super) fn rung(hca: &mut HcaState, qpn: u32, word: u64) {
     }
 }
 
-/// Looks for records that are ahead and have no doorbell, now and then; returns when to look again if it found some.
+/// Looks from time to time for doorbell records that have moved without a doorbell. Returns when to look again if it found some.
 pub(in crate::engine) fn look_for_forgotten_doorbells(
     hca: &mut HcaState,
     now_ns: u64,
@@ -80,7 +81,7 @@ fn is_ahead(qp: &Qp) -> bool {
     qp.state == QpState::RTS && qp.send.ring.is_some() && qp.send_record() != qp.send.posted
 }
 
-/// The blocks from `from` to `to` were handed over.
+/// Notes that software has posted the blocks from `from` up to `to`: keeps their sums.
 pub(super) fn posted(hca: &mut HcaState, qpn: u32, from: u16, to: u16) {
     if !hca.checker.config().wqe_bytes {
         return;
@@ -102,12 +103,12 @@ pub(super) fn posted(hca: &mut HcaState, qpn: u32, from: u16, to: u16) {
     }
 }
 
-/// The WQE at `index` was copied out of its ring.
+/// Checks the WQE at `index`, which was copied out of its ring.
 pub(super) fn fetched(hca: &mut HcaState, qpn: u32, index: u16, blocks: u16) {
     compare(hca, qpn, index, blocks, Finding::WqeChangedBeforeFetch);
 }
 
-/// The WQE at `index` is about to complete.
+/// Checks the WQE at `index`, which is about to complete.
 pub(in crate::engine) fn completed(hca: &mut HcaState, qpn: u32, index: u16, blocks: u16) {
     compare(hca, qpn, index, blocks, Finding::WqeChangedBeforeCompletion);
 }
@@ -146,7 +147,7 @@ fn compare(hca: &mut HcaState, qpn: u32, index: u16, blocks: u16, finding: Findi
     }
 }
 
-/// Returns a sum of the block at `index`; different bytes have the same one by accident only.
+/// Returns a sum of the block at `index`. Different bytes have the same sum by accident only.
 fn sum(ring: &Region, index: u16) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut block = [0; WQEBB_BYTES];

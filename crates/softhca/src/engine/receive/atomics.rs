@@ -4,15 +4,15 @@ use crate::device::memory::Region;
 use crate::wire::headers::AtomicOp;
 use file_memory::Gone;
 
-/// Carries out `op` on the operand at the start of `operand`; its value before.
+/// Carries out `op` on the operand at the start of `operand`. Returns the value that the operand had before.
 ///
 /// # Errors
 ///
-/// Its page is gone.
+/// The page of the operand is gone.
 ///
 /// # Panics
 ///
-/// If `operand` is shorter than the operand or off its boundary: a bug of the caller.
+/// If `operand` is shorter than the operand of `op`, or not aligned to its size: a bug of the caller.
 pub(super) fn apply(op: &AtomicOp, operand: &Region) -> Result<u64, Gone> {
     match *op {
         AtomicOp::MaskedCompareSwap { bytes: 4, .. }
@@ -52,14 +52,14 @@ fn result(op: &AtomicOp, old: u64) -> u64 {
     }
 }
 
-/// Adds without letting a carry leave a bit that `boundary` has set.
+/// Returns the sum of `old` and `add`. No carry leaves a bit that `boundary` has set.
 fn add_fields(old: u64, add: u64, boundary: u64) -> u64 {
-    // Without the boundary bits no carry passes one; their own sum is the exclusive or of the operands' bits.
+    // With the boundary bits cleared no carry passes them. The sum of the boundary bits themselves is their exclusive or.
     let sum = (old & !boundary).wrapping_add(add & !boundary);
     sum ^ (old & boundary) ^ (add & boundary)
 }
 
-/// Returns the low half.
+/// Returns the low half of `value`.
 fn low(value: u64) -> u32 {
     let [_, _, _, _, a, b, c, d] = value.to_be_bytes();
     u32::from_be_bytes([a, b, c, d])
@@ -71,7 +71,7 @@ mod tests {
     use crate::device::memory::tests_memory;
     use proptest::prelude::*;
 
-    /// One bit at a time.
+    /// Computes the sum one bit at a time.
     fn oracle(old: u64, add: u64, boundary: u64) -> u64 {
         let mut carry = 0;
         (0..64).fold(0, |sum, bit| {

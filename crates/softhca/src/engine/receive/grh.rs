@@ -1,25 +1,25 @@
 //! The 40 bytes in front of a received datagram.
 //!
-//! With RoCE v2 over IPv4 the first 20 mean nothing and the last 20 are the IPv4 header of the packet. By that software
-//! (`ibv_init_ah_from_wc`) distinguishes it from an IPv6 header, which takes all 40 in v2 between other GIDs. Source: annex A17 of
-//! the InfiniBand specification. In RoCE v1 and on `InfiniBand` the 40 bytes are the GRH itself (chapter 8 of the specification).
-//! It differs from an IPv6 header in its next header alone.
+//! With RoCE v2 over IPv4 the first 20 bytes mean nothing and the last 20 are the IPv4 header of the packet. Software
+//! (`ibv_init_ah_from_wc`) distinguishes this by that place from an IPv6 header, which takes all 40 bytes: RoCE v2 uses IPv6 between GIDs
+//! that are not IPv4 addresses. Source: annex A17 of the InfiniBand specification. In RoCE v1 and on `InfiniBand` the 40 bytes are the GRH
+//! itself (chapter 8 of the specification). A GRH differs from an IPv6 header only in its next header.
 
 use crate::envelope::Addresses;
 use crate::wire::frame::global;
 use crate::wire::icrc::IBA_TRANSPORT;
 use std::net::Ipv4Addr;
 
-/// Bytes of a GRH, and of what stands in its place.
+/// Length of a GRH, and of the header that stands in its place.
 pub(in crate::engine) const BYTES: usize = 40;
 
-/// BTH, DETH and ICRC.
+/// Length of BTH, DETH and ICRC together.
 const AROUND: u32 = 12 + 8 + 4;
 const UDP_BYTES: u32 = 8;
 const TIME_TO_LIVE: u8 = 64;
 const UDP: u8 = 17;
 
-/// For a datagram of `bytes` bytes, with or without immediate data, whose packet had headers with these addresses.
+/// Returns the 40 bytes for a datagram of `bytes` bytes, with or without immediate data, whose packet had headers with these addresses.
 pub(in crate::engine) fn of_datagram(
     addresses: Addresses,
     bytes: u32,
@@ -52,13 +52,13 @@ fn ipv4(source: Ipv4Addr, destination: Ipv4Addr, payload: u32) -> [u8; BYTES] {
     grh
 }
 
-/// Returns a length. A datagram is at most an MTU long.
+/// Returns the low 16 bits of a length. No length is larger, since a datagram is at most an MTU long.
 fn low_16(length: u32) -> u16 {
     let [_, _, high, low] = length.to_be_bytes();
     u16::from_be_bytes([high, low])
 }
 
-/// Returns the checksum of an IPv4 header whose own field is 0.
+/// Returns the checksum of an IPv4 header whose checksum field is 0.
 fn checksum(header: &[u8]) -> u16 {
     let sum: u32 = header
         .chunks_exact(2)

@@ -1,8 +1,8 @@
-//! Requests of peers to a QP. [`responder`] finds their memory by rkey and carries out their writes, reads and atomics. Requests
-//! come from the wire or from an HCA of the same process.
+//! Requests of peers to a QP. [`responder`] finds the memory that they name by rkey and carries out their writes, reads and atomics.
+//! Requests come from the wire or from an HCA of the same process.
 //!
-//! This module has the receive WQEs: it takes one for a message ([`begin`]), fills it and completes it. The WQE comes from the QP's
-//! own queue, from the QP's SRQ, or from the SRQ that an XRC packet names.
+//! This module handles receive WQEs: it takes a WQE for a message ([`begin`]), fills it and completes it. The WQE comes from the QP's own
+//! queue, from the QP's SRQ, or from the SRQ that an XRC packet names.
 
 mod atomics;
 pub(super) mod grh;
@@ -24,7 +24,7 @@ use mlx5_prm::qp::QpState;
 pub(super) const BROKEN: ReceiveError = ReceiveError::Refused(NakCode::REMOTE_OPERATIONAL_ERROR);
 pub(super) const INVALID: ReceiveError = ReceiveError::Refused(NakCode::INVALID_REQUEST);
 
-/// Takes the next receive WQE for a message. That of a message that broke off is used again.
+/// Takes the next receive WQE for a message. If the last message broke off, its WQE is used again.
 pub(super) fn begin(hca: &mut HcaState, qpn: u32, srqn: Option<u32>) -> Result<(), ReceiveError> {
     established(hca, qpn);
     let qp = hca
@@ -49,7 +49,7 @@ pub(super) fn begin(hca: &mut HcaState, qpn: u32, srqn: Option<u32>) -> Result<(
     Ok(())
 }
 
-/// Raises, once, the event that a QP was found by its peer before it is ready to send.
+/// Raises, once, the event that a request of the peer has reached a QP in Rtr, which is not ready to send yet.
 pub(super) fn established(hca: &mut HcaState, qpn: u32) {
     if let Some(qp) = hca.qps.get_mut(qpn)
         && qp.state == QpState::RTR
@@ -104,7 +104,7 @@ fn take_own(hca: &mut HcaState, qpn: u32) -> Result<Receiving, ReceiveError> {
     })
 }
 
-/// Fills a part of the current receive WQE.
+/// Writes `data` to `offset` of the current receive WQE.
 pub(super) fn bytes(hca: &mut HcaState, qpn: u32, offset: u64, data: &[u8]) -> Result<(), NakCode> {
     let Some((receiving, front)) = current(hca, qpn) else {
         return Err(NakCode::REMOTE_OPERATIONAL_ERROR);
@@ -122,7 +122,7 @@ pub(super) fn bytes(hca: &mut HcaState, qpn: u32, offset: u64, data: &[u8]) -> R
     }
 }
 
-/// The message that uses the current receive WQE is complete.
+/// Completes the current receive WQE: its message has arrived as a whole.
 pub(super) fn done(hca: &mut HcaState, qpn: u32, received: &Received) -> Result<(), NakCode> {
     let Some((receiving, front)) = current(hca, qpn) else {
         return Ok(());
@@ -140,7 +140,7 @@ pub(super) fn done(hca: &mut HcaState, qpn: u32, received: &Received) -> Result<
     }
     let mut received = *received;
     if let Some(source) = received.source {
-        // Without a GRH its 40 bytes keep what they held.
+        // If the datagram has no GRH, the first 40 bytes of the buffer stay as they were.
         if let Some(header) = datagram::header(hca, qpn, &source, &received)
             && let Err(syndrome) = fill(hca, &receiving, 0, &header)
         {
@@ -154,7 +154,7 @@ pub(super) fn done(hca: &mut HcaState, qpn: u32, received: &Received) -> Result<
     Ok(())
 }
 
-/// Returns the current receive WQE, taken out, and how many bytes a header takes in front of the message.
+/// Takes the current receive WQE out of the QP. Returns it, and how many bytes of it a header takes in front of the message.
 fn current(hca: &mut HcaState, qpn: u32) -> Option<(Receiving, u64)> {
     let qp = hca.qps.get_mut(qpn)?;
     let front = match qp.service {
@@ -177,9 +177,8 @@ fn fill(
         .map_err(|_| Syndrome::LOCAL_PROT_ERR)
 }
 
-/// The receive WQE fails. Returns the code for the peer's NAK. Where no NAK is sent, the QP's end is decided here.
-///
-/// As `ConnectX` does it, an unreliable QP goes to the error state too (the specification would let it drop the message).
+/// Fails the receive WQE. Returns the code for the peer's NAK. An unreliable QP sends no NAK and goes to the error state here, as
+/// `ConnectX` does it. The specification would let it drop the message.
 fn fail(hca: &mut HcaState, qpn: u32, receiving: &Receiving, syndrome: Syndrome) -> NakCode {
     let (srqn, index) = (receiving.srqn, receiving.index);
     completion::fail_receive(hca, qpn, srqn, index, syndrome);

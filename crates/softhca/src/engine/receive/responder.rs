@@ -1,4 +1,4 @@
-//! The HCA as its wire sees it, and as an HCA of the same process does: memory, receive WQEs, completions.
+//! The HCA as the wire sees it, and as an HCA of the same process does: memory, receive WQEs, completions.
 
 use super::atomics;
 use crate::device::Event;
@@ -21,7 +21,7 @@ use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
 
 impl HcaState {
-    /// Refuses what comes for a QP that takes no requests.
+    /// Refuses a request for a QP that is missing or whose state takes no requests.
     fn need_receiving(&self, qpn: u32) -> Result<(), NakCode> {
         let qp = self.qps.get(qpn);
         qp.filter(|qp| qp_state::receives(qp.state))
@@ -29,7 +29,7 @@ impl HcaState {
             .ok_or(NakCode::REMOTE_OPERATIONAL_ERROR)
     }
 
-    /// The memory that a peer's request names, if QP `qpn` grants the access, piece by piece, appended to `out`.
+    /// Appends to `out` the memory that a peer's request names, piece by piece, if QP `qpn` grants the access.
     fn grant(
         &mut self,
         qpn: u32,
@@ -74,7 +74,7 @@ impl HcaState {
         })
     }
 
-    /// A page that a peer's request names is gone, though its key gives it.
+    /// Reports that a page is gone to which a peer's request leads by its key. Returns the code for the NAK.
     pub(in crate::engine) fn refuse_gone(&mut self, qpn: u32, rkey: u32, gone: Gone) -> NakCode {
         self.checker.note(Finding::RemoteKey, qpn, || {
             format!("QP {qpn:#x}: the peer's request by rkey {rkey:#x} is refused: {gone}")
@@ -82,8 +82,9 @@ impl HcaState {
         NakCode::REMOTE_ACCESS_ERROR
     }
 
-    /// Returns the domain that keys of a peer's requests must be of. An XRC target has none. Its requests may use a key if one of the SRQs
-    /// of its XRC domain is of the key's domain. The specification asks for the very SRQ that the request names.
+    /// Returns the protection domain that keys of a peer's requests must have. An XRC target has no domain of its own. Its requests may use
+    /// a key if one of the SRQs of its XRC domain has the domain of the key. The specification asks for the very SRQ that the request
+    /// names.
     fn remote_domain(&self, qp: &Qp, rkey: u32) -> u32 {
         let Some(xrcd) = qp.xrcd() else {
             return qp.pdn;
@@ -96,8 +97,8 @@ impl HcaState {
         if shared { pdn } else { 0 }
     }
 
-    /// The memory that a peer writes or reads, piece by piece. The vector is the HCA's scratch: it goes back to
-    /// [`HcaState::granted`] after use.
+    /// Returns the memory that a peer writes or reads, piece by piece. The vector is the HCA's scratch: the caller gives it back to the
+    /// field `granted` after use.
     pub(in crate::engine) fn grant_remote(
         &mut self,
         qpn: u32,
@@ -110,7 +111,7 @@ impl HcaState {
         self.granted(qpn, access, rkey, va, bytes)
     }
 
-    /// As [`Self::grant_remote`], also for a QP that has refused a later request meanwhile.
+    /// Does what [`Self::grant_remote`] does, also for a QP that has refused a later request meanwhile.
     fn granted(
         &mut self,
         qpn: u32,
@@ -134,7 +135,7 @@ impl HcaState {
         }
     }
 
-    /// Invalidates `key` because the peer says so.
+    /// Invalidates `key`, as a message of the peer asks.
     pub(super) fn invalidate(&mut self, qpn: u32, key: u32) -> Result<(), UmrError> {
         let pdn = self
             .qps
@@ -143,7 +144,7 @@ impl HcaState {
         umr::invalidate_remotely(&mut self.keys, key, KeyUser { pdn, qpn })
     }
 
-    /// Ends NOPs that waited for `completed` operations on the wire.
+    /// Ends the parked NOPs whose earlier operations on the wire are all over.
     fn release_parked(&mut self, qpn: u32) {
         while let Some(qp) = self.qps.get_mut(qpn)
             && let Some((after, _)) = qp.send.parked.front()
@@ -194,7 +195,7 @@ impl Device for HcaState {
             }
         }
         self.release_parked(qpn);
-        // The next operation has room.
+        // There is room for the next operation now.
         self.schedule(qpn);
     }
 
@@ -227,7 +228,7 @@ impl Device for HcaState {
 
     fn remote_read(&mut self, qpn: u32, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), NakCode> {
         let bytes = out.len() as u64;
-        // The request was accepted: its answer goes out before the refusal of one after it.
+        // The QP accepted this request earlier: its answer goes out before the refusal of a later request.
         let sources = self.granted(qpn, RemoteAccess::Read, rkey, va, bytes)?;
         self.pending_writes.before_read(qpn, self.order_of(qpn));
         let read = regions::read(&sources, out);

@@ -1,4 +1,4 @@
-//! Receive WQEs of shared receive queues: that of the SRQ that a QP was made with, or that an XRC packet names.
+//! Receive WQEs of shared receive queues. The SRQ is the one that the QP was made with, or the one that an XRC packet names.
 
 use crate::device::Event;
 use crate::device::checker::Finding;
@@ -16,7 +16,7 @@ pub(in crate::engine) fn take(
     srqn: u32,
 ) -> Result<Receiving, ReceiveError> {
     let xrcd = hca.qps.get(qpn).and_then(Qp::xrcd);
-    // A basic SRQ has no XRC domain, and neither has a QP that was made with one.
+    // A basic SRQ has no XRC domain, and neither has a QP that was made with a basic SRQ.
     let Some(srq) = hca.srqs.get_mut(srqn).filter(|srq| srq.xrcd() == xrcd) else {
         hca.checker.note(Finding::RemoteRight, qpn, || {
             format!(

@@ -5,67 +5,67 @@
 //!
 //! - **Whether another thread wants the engine's core.** Benchmarks busy-poll on every core. `sched_yield` then gives the core away
 //!   for the other thread's whole time slice, milliseconds. So the engine naps instead: a timer or a packet brings it back.
-//!   The engine finds this out by the time that its yields take: long yields may take one [`YIELD_SHARE`]th of the time and no more.
+//!   The engine finds this out by the time that its yields take: long yields may take one part in [`YIELD_SHARE`] of the time and no more.
 //!   One long yield by itself says little, since the scheduler may have used it to move the engine to an idle core.
 //!   An engine with much to do keeps its yields: it loses no latency that matters, and naps would cut its work into
 //!   small pieces.
-//! - **Whether a doorbell is likely.** For [`RECENT_NS`] after the last work each nap lasts for [`FIRST_NAP`]. After that each is twice
-//!   as long as the last, up to [`LONGEST_NAP`]. A program that kicks ends the nap itself, so the engine doubles at once and sleeps
-//!   longer.
+//! - **Whether a doorbell is likely.** For [`RECENT_NS`] after the last work each nap lasts for [`FIRST_NAP`]. After that each nap is twice
+//!   as long as the one before, up to [`LONGEST_NAP`]. A program that kicks ends the nap itself, so the engine doubles its naps at once, up
+//!   to [`LONGEST_NAP_KICKED`].
 //!
 //! Shorter time slices for the engine thread (`sched_setattr`) changed no figure of `benches/pollers.rs` and are left out.
 
 use std::time::Duration;
 
-/// How long the engine looks around without offering its core.
+/// The time after its last work for which the engine looks around without offering its core.
 const SPIN_ALONE_NS: u64 = 500;
-/// How long it looks around in all, where nothing else wants its core.
+/// The whole time after its last work for which the engine looks around, if nothing else wants its core.
 const SPIN_NS: u64 = 40_000;
-/// A yield that takes longer than this gave the core to another thread.
+/// Longest yield that did not give the core to another thread: a longer one did.
 const LONG_YIELD_NS: u64 = 50_000;
-/// Long yields may take one part in so many of the time.
+/// Long yields may take one part in this many of the time.
 const YIELD_SHARE: u64 = 20;
-/// When long yields have taken so much more than their share, the engine takes its core for shared. It does so until half of that
-/// excess is made up for.
+/// The time by which long yields may exceed their share. Beyond this the engine takes its core for shared, until half of this excess is
+/// made up for.
 const MOST_LOST_NS: u64 = 8_000_000;
-/// The time over which the engine sees how much it works.
+/// The time over which the engine measures how much it works.
 const MEMORY_NS: u64 = 2_000_000;
-/// What one turn counts for at most: another thread may have had the core for most of a longer one.
+/// Most time that one turn counts for: another thread may have had the core for most of a longer turn.
 const LONGEST_WORK_NS: u64 = 50_000;
-/// The engine is loaded when it works for more than one part in so many of the time.
+/// The engine is loaded when it works for more than one part in this many of the time.
 const LOADED_SHARE: u64 = 3;
-/// How long after its last work the engine expects the next doorbell any moment.
+/// The time after its last work for which the engine expects the next doorbell any moment.
 const RECENT_NS: u64 = 4_000_000;
 const FIRST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(4);
 const LONGEST_NAP_KICKED: Duration = Duration::from_millis(16);
 
-/// What the engine does next.
+/// The next step of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// Looks again at once.
+    /// Look again at once.
     Spin,
-    /// Lets another thread run, and looks again.
+    /// Let another thread run, and look again.
     Yield,
-    /// Sleeps for so long, or until a packet or a kick.
+    /// Sleep for this long, or until a packet or a kick.
     Nap(Duration),
 }
 
-/// What the next wait depends on. All times are those of one clock, in nanoseconds.
+/// The facts that decide the next wait. All times are times of one clock, in nanoseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
-    /// When the engine last did something.
+    /// The time at which the engine last did something.
     worked_ns: u64,
-    /// Until when the engine takes its core for shared.
+    /// The time until which the engine takes its core for shared.
     shared_until_ns: u64,
-    /// What long yields have taken beyond their share.
+    /// The time that long yields have taken beyond their share.
     lost_ns: u64,
-    /// When `lost_ns` was right.
+    /// The time up to which `lost_ns` is counted.
     counted_ns: u64,
-    /// Time of work, and of looking around and naps, of late.
+    /// Recent time of work. `idle_ns` is the recent time of looking around and of naps.
     work_ns: u64,
     idle_ns: u64,
-    /// The next nap, when the last work is no longer recent.
+    /// Length of the next nap. It grows once the last work is no longer recent.
     nap: Duration,
 }
 
@@ -82,7 +82,7 @@ impl Pace {
         }
     }
 
-    /// A turn from `before_ns` to `now_ns` did something.
+    /// Notes that a turn from `before_ns` to `now_ns` did something.
     pub(super) fn worked(&mut self, before_ns: u64, now_ns: u64) {
         self.worked_ns = now_ns;
         self.nap = FIRST_NAP;
@@ -90,12 +90,12 @@ impl Pace {
         self.forget();
     }
 
-    /// The engine looked around or napped from `before_ns` to `now_ns`.
+    /// Notes that the engine looked around or napped from `before_ns` to `now_ns`.
     pub(super) fn idled(&mut self, before_ns: u64, now_ns: u64) {
         self.idled_for(now_ns.saturating_sub(before_ns));
     }
 
-    /// The engine did nothing for so long.
+    /// Notes that the engine did nothing for `idle_ns`.
     fn idled_for(&mut self, idle_ns: u64) {
         self.idle_ns += idle_ns.min(MEMORY_NS);
         self.forget();
@@ -108,12 +108,12 @@ impl Pace {
         }
     }
 
-    /// The engine has so much to do that the latency of a doorbell does not matter.
+    /// Returns whether the engine has so much to do that the latency of a doorbell does not matter.
     const fn is_loaded(&self) -> bool {
         self.work_ns * LOADED_SHARE > self.work_ns + self.idle_ns
     }
 
-    /// Returns what an idle engine does.
+    /// Returns what an idle engine does next.
     pub(super) fn next(&self, now_ns: u64) -> Wait {
         let idle_ns = now_ns.saturating_sub(self.worked_ns);
         if idle_ns < SPIN_ALONE_NS {
@@ -125,17 +125,17 @@ impl Pace {
         }
     }
 
-    /// A yield lasted from `before_ns` to `after_ns`.
+    /// Notes that a yield lasted from `before_ns` to `after_ns`.
     pub(super) fn yielded(&mut self, before_ns: u64, after_ns: u64) {
         let took_ns = after_ns.saturating_sub(before_ns);
-        // What another thread did with a long yield says nothing about this one's load.
+        // What another thread did during a long yield says nothing about the load of this thread.
         self.idled_for(took_ns.min(LONG_YIELD_NS));
         let share_ns = after_ns.saturating_sub(self.counted_ns) / YIELD_SHARE;
         self.lost_ns = self.lost_ns.saturating_sub(share_ns);
         self.counted_ns = after_ns;
         if took_ns > LONG_YIELD_NS && !self.is_loaded() {
             self.lost_ns = self.lost_ns.saturating_add(took_ns);
-            // However long this one was, the engine looks around once more before it naps.
+            // However long this yield was, the engine looks around once more before it naps.
             self.worked_ns = self.worked_ns.max(after_ns.saturating_sub(SPIN_ALONE_NS));
         }
         if self.lost_ns > MOST_LOST_NS {
@@ -144,7 +144,7 @@ impl Pace {
         }
     }
 
-    /// A nap that [`Pace::next`] has asked for ended at `now_ns`, and the engine knows of nothing to do.
+    /// Notes that a nap that [`Pace::next`] has asked for ended at `now_ns`, and that the engine knows of nothing to do.
     pub(super) fn napped(&mut self, now_ns: u64, kicked: bool) {
         let longest = if kicked {
             LONGEST_NAP_KICKED
@@ -163,7 +163,7 @@ mod tests {
 
     const START_NS: u64 = 1_000_000_000;
 
-    /// The waits of an engine that finds nothing for `time_ns`, on a core of its own or on a shared one. On a shared core a yield
+    /// Returns the waits of an engine that finds nothing for `time_ns`, on a core of its own or on a shared core. On a shared core a yield
     /// takes 3 ms.
     fn waits(time_ns: u64, shared: bool, kicked: bool) -> Vec<Wait> {
         let mut pace = Pace::new(START_NS);
@@ -203,7 +203,8 @@ mod tests {
         assert!(waits.contains(&Wait::Yield));
     }
 
-    /// The waits of an engine beside a poller, which always has work a while ago: `time_ns` of them, and what yields took.
+    /// Runs the pace of an engine beside a poller for `time_ns`. The last work is always [`SPIN_ALONE_NS`] ago. Returns the time that
+    /// yields took.
     fn beside_a_poller(pace: &mut Pace, time_ns: u64, yield_ns: u64) -> u64 {
         let (mut now_ns, mut yields_ns) = (START_NS, 0);
         while now_ns < START_NS + time_ns {
@@ -283,7 +284,7 @@ mod tests {
             pace.yielded(now_ns, now_ns + 3_000_000);
             now_ns += 3_000_000;
         }
-        // When the work has ended, each long yield is followed by a nap, and soon they are all naps.
+        // After the work has ended, naps alone follow.
         let end_ns = now_ns;
         let mut yields = 0;
         while pace.is_loaded() {

@@ -1,7 +1,7 @@
 //! The engine thread: one per process, for all HCAs.
 //!
-//! It runs turns without a wait as long as they find work; [`Pace`] says how it waits for more. A program that calls `softhca_kick`
-//! after its doorbells ends every nap at once. One that does not kick loses at most one nap.
+//! The thread runs turns without a wait as long as they find work. [`Pace`] says how it waits for more. A program that calls `softhca_kick`
+//! after its doorbells ends every nap at once. A doorbell of a program that does not kick waits for at most one nap.
 
 use super::pace::{Pace, Wait};
 use super::turn::{Report, turn};
@@ -17,17 +17,17 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How long the engine keeps off the lock while others want it.
+/// The time that the engine stays away from the lock while other threads want the lock.
 const COURTESY_NS: u64 = 1_000_000;
 
-/// Whether the thread runs.
+/// True if the thread runs.
 static STARTED: Mutex<bool> = Mutex::new(false);
 
 /// Starts the engine if it does not run yet.
 ///
 /// # Errors
 ///
-/// No thread or eventfd left.
+/// No thread or eventfd is left.
 pub(crate) fn start() -> io::Result<()> {
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
     if !*started {
@@ -45,7 +45,7 @@ fn run() {
     loop {
         let kicked = wake::is_kicked();
         let wait = pace.next(now);
-        // The last look before a nap comes after the announcement, so that no doorbell slips between.
+        // The last look before a nap comes after the announcement of the nap. So no doorbell is missed between the two.
         let look = if matches!(wait, Wait::Nap(_)) {
             wake::fall_asleep();
             Look::Everywhere
@@ -70,7 +70,7 @@ fn run() {
         now = now_ns();
         match wait {
             Wait::Spin => pace.idled(before, now),
-            // The turn before it is short beside a long yield.
+            // The turn before the yield is short compared with a long yield.
             Wait::Yield => pace.yielded(before, now),
             Wait::Nap(_) => {
                 pace.idled(before, now);
@@ -80,7 +80,7 @@ fn run() {
     }
 }
 
-/// Returns how long to sleep: until the next deadline, and at most `nap` while doorbells may come; `None` is until a kick.
+/// Returns how long to sleep: until the next deadline, and at most `nap` while doorbells may come. `None`: until a kick.
 fn sleep_time(report: &Report, nap: Duration) -> Option<Duration> {
     let nap = report.open.then_some(nap);
     let Some(deadline_ns) = report.deadline_ns else {
@@ -90,7 +90,7 @@ fn sleep_time(report: &Report, nap: Duration) -> Option<Duration> {
     Some(nap.map_or(left, |nap| nap.min(left)))
 }
 
-/// A panic here is a bug of the device. Without its engine the process would wait for completions for ever, so it ends,
+/// Runs one turn. A panic in it is a bug of the device. Without its engine the process would wait for completions for ever, so it aborts
 /// after the panic's own message.
 fn one_turn_or_abort(look: Look) -> Report {
     match catch_unwind(AssertUnwindSafe(|| one_turn(look))) {
@@ -125,8 +125,8 @@ fn one_turn(look: Look) -> Report {
     report
 }
 
-/// Returns the sockets, and what to wait for on each. One that is closed meanwhile ends the sleep early, no more. An HCA that is
-/// paused does not look at its socket: waiting packets must not end the sleep.
+/// Returns the sockets, and what to wait for on each. A socket that is closed meanwhile only ends the sleep early. The sockets of a paused
+/// HCA are left out: the HCA does not look at them, so waiting packets must not end the sleep.
 fn descriptors() -> Vec<(RawFd, i16)> {
     let fabric = World::of_process().lock_for_engine();
     let now_ns = fabric.clock.now_ns();

@@ -9,22 +9,23 @@ use crate::engine::send::loopback::End;
 use crate::engine::send::{self, TurnOutcome};
 use std::sync::Arc;
 
-/// WQEs of a QP before the next has its turn.
+/// The number of WQEs that a QP may run before the next QP has its turn.
 const BUDGET: usize = 64;
-/// How long a turn over all QPs lasts, about, so that others get the lock. A virtual clock does not move meanwhile.
+/// The approximate length of a turn over all QPs. It is bounded so that other threads get the lock. A virtual clock does not move during a
+/// turn.
 const TURN_NS: u64 = 200_000;
 
-/// An event and its receiver.
+/// An event and the handler that receives it.
 pub(crate) type Delivery = (Arc<dyn Fn(Event) + Send + Sync>, Event);
 
-/// What a turn led to.
+/// The outcome of a turn.
 #[derive(Default)]
 pub(crate) struct Report {
     /// Something was done, or is left to do at once.
     pub(crate) busy: bool,
-    /// Software has something new to see.
+    /// The turn has written something that software may wait for.
     pub(crate) news: bool,
-    /// When something is to be done even if nothing happens.
+    /// The time at which the engine has something to do even if nothing happens before.
     pub(crate) deadline_ns: Option<u64>,
     /// A program has a device open: doorbells may come.
     pub(crate) open: bool,
@@ -37,8 +38,8 @@ impl Report {
     }
 }
 
-/// Does a bounded piece of work. The time is that of the fabric's clock. What a brief look misses is found within a bounded
-/// number of turns.
+/// Does a bounded piece of work for every HCA, at the time of the fabric's clock. What a brief look misses is found within a bounded number
+/// of turns.
 pub(crate) fn turn(fabric: &mut Fabric, look: Look) -> Report {
     let now_ns = fabric.clock.now_ns();
     let mut report = Report::default();
@@ -87,7 +88,7 @@ pub(crate) fn turn(fabric: &mut Fabric, look: Look) -> Report {
             if let Some(due_ns) = arming::look_at_moderated(hca) {
                 report.wake_at(due_ns);
             }
-            // What the wire brought may have given QPs something to do.
+            // The packets that the wire received may have given QPs something to do.
             report.busy |= !hca.ready.is_empty();
             report.news |= std::mem::take(&mut hca.news);
             deliver(hca, &mut report);
@@ -96,15 +97,15 @@ pub(crate) fn turn(fabric: &mut Fabric, look: Look) -> Report {
     report
 }
 
-/// The turn of an HCA whose WQEs an executor runs. It carries over the doorbells that hosts have rung, and reports the QPs that
-/// the executor has failed.
+/// Runs the turn of an HCA whose WQEs an executor runs: carries over the doorbells that hosts have rung, and reports the QPs that the
+/// executor has failed.
 fn external_turn(fabric: &mut Fabric, number: usize, look: Look, report: &mut Report) {
     let now_ns = fabric.clock.now_ns();
     if let Some(hca) = fabric.hca(number) {
         if hca.paused_until_ns > now_ns {
             report.wake_at(hca.paused_until_ns);
         } else if std::mem::take(&mut hca.paused_until_ns) != 0 {
-            // The pause is over. The next command reports an executor that fails.
+            // The pause is over. If the executor fails here, the next command reports it.
             let _ = fabric.write_through(number);
         }
     }
@@ -116,7 +117,8 @@ fn external_turn(fabric: &mut Fabric, number: usize, look: Look, report: &mut Re
     }
 }
 
-/// With a lottery: lets QPs with work miss a turn now and then, rarely the whole HCA for long.
+/// Returns whether the QPs with work miss this turn. An HCA without a lottery never does that. With a lottery it happens now and then, and
+/// rarely the whole HCA pauses for up to 300 us.
 fn doze(hca: &mut HcaState, now_ns: u64) -> bool {
     let Some(lottery) = hca.lottery.as_mut().filter(|_| !hca.ready.is_empty()) else {
         return false;
@@ -128,7 +130,7 @@ fn doze(hca: &mut HcaState, now_ns: u64) -> bool {
     lottery.u32(0..4) == 0
 }
 
-/// QPs whose time has come stand in line again.
+/// Puts the QPs whose wait is over in line again.
 fn wake_stalled(hca: &mut HcaState, now_ns: u64, report: &mut Report) {
     let mut at = 0;
     while let Some(&(until, qpn)) = hca.stalled.get(at) {
@@ -181,7 +183,7 @@ fn run_ready(fabric: &mut Fabric, number: usize, now_ns: u64, report: &mut Repor
     }
 }
 
-/// The next QP and how many WQEs it may run: in order, or by lot.
+/// Returns the next QP in line and how many WQEs it may run. With a lottery both are drawn by lot.
 fn draw(hca: &mut HcaState) -> Option<(u32, usize)> {
     let Some(lottery) = &mut hca.lottery else {
         return Some((hca.ready.pop_front()?, BUDGET));
@@ -195,7 +197,7 @@ fn draw(hca: &mut HcaState) -> Option<(u32, usize)> {
 }
 
 fn poll_wire(fabric: &mut Fabric, number: usize, report: &mut Report) {
-    // The clock anew: QPs may have run for a while.
+    // The clock is read anew: QPs may have run for a while.
     let now_ns = fabric.clock.now_ns();
     let Some(slot) = fabric.slot(number) else {
         return;
@@ -205,7 +207,7 @@ fn poll_wire(fabric: &mut Fabric, number: usize, report: &mut Report) {
         match wire.poll(now_ns, &mut slot.state) {
             Ok(activity) => report.busy |= activity.busy || activity.unfinished,
             Err(error) => {
-                // A broken socket is silence: QPs give up in their own time. Said once.
+                // A broken socket means silence: QPs give up in their own time. The checker notes it once.
                 let number = slot.state.identity.index;
                 slot.state
                     .checker

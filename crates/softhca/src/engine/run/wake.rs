@@ -4,8 +4,8 @@
 //! asleep or about to be. Software that waits for completions or bytes of peers sleeps on a futex word that the
 //! engine bumps.
 //!
-//! [`sleep`] calls `ppoll` of libc: rustix asks for descriptors that stay open, and those of an HCA may be closed meanwhile. Nor
-//! does rustix have signal masks.
+//! [`sleep`] calls `ppoll` of libc, not of rustix. The `ppoll` of rustix needs descriptors that stay open, but the descriptors of an HCA
+//! may be closed meanwhile. Nor does rustix have signal masks.
 
 // UNSAFETY: exported C symbols; ppoll, signal masks.
 #![expect(unsafe_code, reason = "exported symbols, ppoll and signal masks")]
@@ -20,17 +20,17 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::time::Duration;
 
-/// Bumped after each turn in which software got something new to see.
+/// The futex word. The engine bumps it after each turn in which it has written something that software may wait for.
 static WAKE_WORD: AtomicU32 = AtomicU32::new(0);
-/// The engine is asleep, or decided to be.
+/// True if the engine is asleep, or has decided to sleep.
 static ASLEEP: AtomicBool = AtomicBool::new(false);
-/// [`softhca_kick`] has been called.
+/// True if [`softhca_kick`] has ever been called.
 static KICKED: AtomicBool = AtomicBool::new(false);
-/// An executor looks at doorbells and sleeps on the wake word.
+/// True if an executor looks at doorbells and sleeps on the wake word.
 static EXECUTOR: AtomicBool = AtomicBool::new(false);
 static BELL: OnceLock<OwnedFd> = OnceLock::new();
 
-/// The futex word that changes (and is woken) when a completion was written or a peer's bytes have arrived.
+/// Returns the futex word. It changes, and its waiters are woken, when a completion was written or bytes of a peer have arrived.
 ///
 /// Wait for a change with `FUTEX_WAIT` and `FUTEX_PRIVATE_FLAG`: load the word, look at the memory, then wait while the word
 /// is as loaded.
@@ -46,26 +46,26 @@ pub extern "C" fn softhca_kick() {
         KICKED.store(true, Ordering::Relaxed);
     }
     kick();
-    // The doorbell may be for an executor, which sleeps as software does.
+    // The doorbell may be for an executor, which sleeps on the wake word as software does.
     if EXECUTOR.load(Ordering::Relaxed) {
         announce();
     }
 }
 
-/// Says whether an executor is to be woken by kicks.
+/// Sets whether kicks wake an executor.
 pub(crate) fn serve_executor(attached: bool) {
     EXECUTOR.store(attached, Ordering::Relaxed);
 }
 
-/// Returns whether software calls the engine after its doorbells.
+/// Returns whether software has called [`softhca_kick`], as it does after its doorbells.
 pub(super) fn is_kicked() -> bool {
     KICKED.load(Ordering::Relaxed)
 }
 
-/// See [`softhca_kick`].
+/// Wakes the engine if it is asleep or about to be.
 pub(crate) fn kick() {
-    // Orders the doorbell's store before the load: either the engine's last look sees the doorbell, or we see ASLEEP.
-    // Pairs with the fence in `fall_asleep`.
+    // Orders the doorbell's store before the load: either the engine's last look sees the doorbell, or this thread sees ASLEEP. Pairs with
+    // the fence in `fall_asleep`.
     fence(Ordering::SeqCst);
     if ASLEEP.load(Ordering::Relaxed) && ASLEEP.swap(false, Ordering::Relaxed) {
         ring();
@@ -74,18 +74,18 @@ pub(crate) fn kick() {
 
 fn ring() {
     if let Some(bell) = BELL.get() {
-        // It does not block; a full counter rings as well.
+        // The write does not block. If the counter of the eventfd is full, the engine wakes as well.
         let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
     }
 }
 
-/// Opens the eventfd. Once, before the engine starts.
+/// Opens the eventfd, once, before the engine starts.
 pub(super) fn prepare() -> io::Result<()> {
     if BELL.get().is_some() {
         return Ok(());
     }
     let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    // If another thread was first, this one is closed again.
+    // If another thread has set its eventfd first, this eventfd is closed again.
     let _ = BELL.set(bell);
     Ok(())
 }
@@ -97,12 +97,12 @@ pub(super) fn fall_asleep() {
     fence(Ordering::SeqCst);
 }
 
-/// The last look found something: no sleep.
+/// Takes the announcement of a sleep back: the last look found something.
 pub(super) fn stay_awake() {
     ASLEEP.store(false, Ordering::Relaxed);
 }
 
-/// Sleeps until a descriptor is ready, a thread kicks, or the time is over; `None` is for ever.
+/// Sleeps until a descriptor is ready, a thread kicks, or the time is over. `None` has no end.
 pub(super) fn sleep(descriptors: &[(RawFd, i16)], time: Option<Duration>) {
     let Some(bell) = BELL.get() else {
         return;
@@ -126,26 +126,26 @@ pub(super) fn sleep(descriptors: &[(RawFd, i16)], time: Option<Duration>) {
     // SAFETY: an array of `count` entries and a timespec or null, all alive during the call.
     unsafe { libc::ppoll(polled.as_mut_ptr(), count, timeout, ptr::null()) };
     stay_awake();
-    // It does not block, even if no thread has rung.
+    // The read does not block, even if no thread has rung.
     let _ = rustix::io::read(bell, &mut [0u8; 8]);
 }
 
-/// Lets timers of the calling thread end on time. Linux lets them be 50 us late, which is as long as the engine's first nap.
+/// Lets timers of the calling thread end on time. By default Linux lets them be 50 us late, which is as long as the engine's first nap.
 pub(super) fn exact_timers() {
     const NANOSECONDS: NonZeroU64 = NonZeroU64::MIN;
-    // Where a sandbox forbids it, naps end late.
+    // Where a sandbox forbids this call, naps end late.
     let _ = set_current_timer_slack(Some(NANOSECONDS));
 }
 
 /// Announces to waiting software that it has something new to see.
 pub(crate) fn announce() {
-    // Release: a thread that sees the new word sees all writes before it.
+    // Release: a thread that sees the new word sees all writes that were made before.
     WAKE_WORD.fetch_add(1, Ordering::Release);
-    // It fails for words that are not aligned or not mapped.
+    // The wake fails only for words that are not aligned or not mapped.
     let _ = futex::wake(&WAKE_WORD, futex::Flags::PRIVATE, i32::MAX.unsigned_abs());
 }
 
-/// Blocks all signals for the calling thread while `run` runs: threads made meanwhile start with them blocked.
+/// Runs `run` while all signals are blocked for the calling thread. Threads that `run` makes start with all signals blocked.
 pub(super) fn without_signals<T>(run: impl FnOnce() -> T) -> T {
     // SAFETY: signal sets are plain data; both calls concern the calling thread only.
     unsafe {

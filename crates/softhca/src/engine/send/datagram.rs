@@ -1,5 +1,5 @@
-//! Datagrams, and the QP that takes one, from wherever it comes. A datagram between QPs of one process is over once it is out,
-//! whatever becomes of it.
+//! Datagrams between QPs of one process, and the checks of a QP that receives a datagram from there or from the wire. Between QPs of one
+//! process a datagram is over once it is sent, whether or not its peer takes it.
 
 use crate::device::checker::Finding;
 use crate::device::objects::qp_state;
@@ -17,7 +17,7 @@ use crate::{link, partition};
 
 /// Longest datagram: the MTU of a port.
 const MAX_BYTES: usize = 4096;
-/// How often a peer that sleeps is looked at again.
+/// Pause between two looks at a peer that sleeps.
 const SLEEP_STEP_NS: u64 = 100_000;
 
 /// Carries a datagram of QP `own` to an HCA of this process.
@@ -31,7 +31,7 @@ pub(in crate::engine) fn step(
     now_ns: u64,
 ) -> Step {
     let OperationKind::Send { with } = current.operation.kind else {
-        return Step::Done(Ok(())); // decoded as nothing else
+        return Step::Done(Ok(())); // the decoder makes no other operation of a datagram
     };
     if fabric
         .hca(peer_hca)
@@ -43,7 +43,7 @@ pub(in crate::engine) fn step(
         .hca(own.hca)
         .and_then(|hca| hca.destination(&current.work, to));
     let Some(there) = there else {
-        return Step::Done(Ok(())); // had no way to this HCA
+        return Step::Done(Ok(())); // no way leads to this HCA any more
     };
     let mut buffer = [0; MAX_BYTES];
     let length = usize::try_from(current.operation.bytes).map_or(MAX_BYTES, |b| b.min(MAX_BYTES));
@@ -64,13 +64,13 @@ pub(in crate::engine) fn step(
     let address_of_peer = there.address;
     let is_within = fabric.hca(peer_hca).is_some_and(|there| {
         let port = there.port_of(to.qpn);
-        // A datagram to one port does not meet the QPs of another.
+        // A datagram to one port does not reach QPs of another port.
         let theirs = there.qps.get(to.qpn).filter(|_| port.has(address_of_peer));
         let theirs = theirs.map(|qp| port.pkey(&qp.qpc));
         matches!((pkey, theirs), (Some(ours), Some(theirs)) if partition::matches(ours, theirs))
     });
     if !is_within {
-        return Step::Done(Ok(())); // of another partition
+        return Step::Done(Ok(())); // the two QPs are of different partitions
     }
     let source = DatagramSource {
         qpn: own.qpn,
@@ -92,7 +92,7 @@ pub(in crate::engine) fn step(
     Step::Done(Ok(()))
 }
 
-/// At the other side. Every reason not to take a datagram drops it.
+/// Delivers a datagram at HCA `peer_hca`. If anything speaks against taking the datagram, it is dropped.
 fn deliver(
     fabric: &mut Fabric,
     peer_hca: usize,
@@ -142,7 +142,7 @@ pub(in crate::engine) fn accepts_datagram(hca: &mut HcaState, qpn: u32, qkey: u3
     own == qkey
 }
 
-/// Returns what stands in front of a datagram, if anything does.
+/// Returns the header in front of a received datagram, or None if it has none.
 pub(in crate::engine) fn header(
     hca: &HcaState,
     qpn: u32,

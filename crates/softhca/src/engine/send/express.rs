@@ -1,9 +1,9 @@
-//! The short way of the common WQEs: WRITEs and READs of an RC QP to a QP of this process, of one WQEBB. [The
-//! engine](crate::engine#the-fast-path) says when it is taken, and why its effects are those of the long way.
+//! The fast path for common WQEs: WRITEs and READs, of one WQEBB, of an RC QP to a QP of this process. [The
+//! engine](crate::engine#the-fast-path) says when it is taken, and why its effects are the same as those of the slow path.
 //!
-//! Both ends are looked up once for a whole run of WQEs, and written back after it. The lock is held, so that nothing else
-//! changes them, their keys or their queue meanwhile. A WQE that is anything else, or that would fail, is left as it is to the
-//! long way, which begins with it anew. So this module has no errors, and each of its effects is the long way's.
+//! Both ends are looked up once for a whole run of WQEs, and written back after it. The lock is held, so nothing else changes the ends,
+//! their keys or their queue meanwhile. If a WQE is of another kind or would fail, this module leaves it untouched, and the slow path
+//! begins with it anew. So this module has no errors, and all its effects are effects that the slow path has too.
 
 use super::loopback::{self, End};
 use super::pending;
@@ -23,17 +23,17 @@ use mlx5_prm::cqe::{Cqe64, CqeOpcode};
 use mlx5_prm::qp::QpState;
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, InlineHeader, RaddrSeg, SEG_BYTES, WQEBB_BYTES, WqeOpcode};
 
-/// Longer messages have others run between their parts.
+/// Longest message of the fast path. Between parts of longer messages other QPs have their turn.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// What a run has done.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ran {
     pub(super) wqes: usize,
     pub(super) bytes: u64,
 }
 
-/// Runs WQEs of a QP as long as they are common ones: up to `budget`, or about `limit` bytes.
+/// Runs WQEs of a QP as long as they are common ones: up to `budget` WQEs, or about `limit` bytes.
 pub(super) fn run(
     fabric: &mut Fabric,
     own: End,
@@ -77,7 +77,7 @@ pub(super) fn run(
 struct Ends {
     qpn: u32,
     ring: Region,
-    /// The next WQE, and after the last one.
+    /// Index of the next WQE. `posted` is the index after the last one.
     index: u16,
     posted: u16,
     psn: Psn,
@@ -86,13 +86,13 @@ struct Ends {
     user_index: u32,
     near: KeyUser,
     far: KeyUser,
-    /// What the peer's QP lets us do.
+    /// The rights that the peer's QP gives: remote writes and remote reads.
     writes: bool,
     reads: bool,
 }
 
 impl Ends {
-    /// Both ends, and where the peer is; `None` if the QP has nothing common to do.
+    /// Returns the state of both ends, and where the peer is; `None` if the QP has no common WQE to run.
     fn find(fabric: &mut Fabric, own: End, now_ns: u64) -> Option<(Self, End)> {
         let hca = fabric.hca(own.hca)?;
         let config = hca.checker.config();
@@ -137,7 +137,7 @@ impl Ends {
             return None;
         }
         let other = fabric.hca(peer.hca)?.qps.get(peer.qpn)?;
-        // The first request before Rts is an event.
+        // The first request that a peer in Rtr receives raises an event. The slow path does that.
         if other.state == QpState::RTR {
             return None;
         }
@@ -150,12 +150,12 @@ impl Ends {
         Some((ends, peer))
     }
 
-    /// Where the next WQE lies; the ring's length is a power of two.
+    /// Returns the offset of the next WQE in the ring, whose length is a power of two.
     fn offset(&self) -> usize {
         (usize::from(self.index) * WQEBB_BYTES) & (self.ring.length() - 1)
     }
 
-    /// The WQE has been carried out: completes it.
+    /// Completes the WQE that has just been carried out.
     fn finish(&mut self, cq: &mut Cq, wqe: &[u8; WQEBB_BYTES], done: &mut Done, now_ns: u64) {
         let ctrl: CtrlSeg = segment(wqe, 0);
         let index = self.index;
@@ -188,7 +188,7 @@ impl Ends {
         }
     }
 
-    /// Writes the results into both ends.
+    /// Writes the results of the run into both ends.
     fn write_back(&self, fabric: &mut Fabric, own: End, peer: End, done: &Done) {
         if done.wqes == 0 {
             return;
@@ -226,7 +226,7 @@ impl Ends {
     }
 }
 
-/// The HCAs of both ends; `None` for the second if they are the same.
+/// Returns the HCAs of both ends; `None` for the second if both ends are on one HCA.
 fn both(
     fabric: &mut Fabric,
     own: usize,
@@ -243,7 +243,7 @@ fn is_common(opcode: WqeOpcode) -> bool {
     matches!(opcode, WqeOpcode::RDMA_WRITE | WqeOpcode::RDMA_READ)
 }
 
-/// What a run has done so far.
+/// The work that a run has done so far.
 #[derive(Default)]
 struct Done {
     wqes: usize,
@@ -251,15 +251,15 @@ struct Done {
     writes: u64,
     inline_writes: u64,
     reads: u64,
-    /// Bytes written to the peer, and read from it.
+    /// Number of bytes written to the peer. `fetched` is the number of bytes read from the peer.
     sent: u64,
     fetched: u64,
-    /// Bytes of the last WQE.
+    /// Number of bytes that the last WQE moved.
     last: u32,
     outcome: Outcome,
 }
 
-/// What became of the last completion entry.
+/// The outcome of the last completion entry.
 #[derive(Clone, Copy, Default)]
 enum Outcome {
     /// The entry raises no event.
@@ -269,14 +269,14 @@ enum Outcome {
     Overrun(Overrun),
 }
 
-/// The keys of both ends.
+/// The memory keys of both ends.
 struct Memory<'a> {
     near: Keys<'a>,
     far: Keys<'a>,
 }
 
 impl Memory<'_> {
-    /// Moves the bytes of a WQE; `false` if it is one for the long way, and then nothing has happened.
+    /// Moves the bytes of a WQE. Returns `false` if the WQE is one for the slow path, and then nothing has happened.
     fn carry_out(&mut self, ends: &Ends, wqe: &[u8; WQEBB_BYTES], done: &mut Done) -> bool {
         let ctrl: CtrlSeg = segment(wqe, 0);
         let opcode = ctrl.opcode();
@@ -346,7 +346,7 @@ impl Memory<'_> {
     }
 }
 
-/// The keys of an end, and the one used last.
+/// The keys of one end, and the key used last.
 struct Keys<'a> {
     all: &'a Table<MemoryKey>,
     user: KeyUser,
@@ -377,7 +377,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// The segment at unit `at`.
+/// Returns the segment at unit `at` of the WQE.
 fn segment<T: bytemuck::AnyBitPattern>(wqe: &[u8; WQEBB_BYTES], at: usize) -> T {
     let start = at * SEG_BYTES;
     bytemuck::pod_read_unaligned(&wqe[start..start + size_of::<T>()])

@@ -1,8 +1,8 @@
 //! Operations between QPs of one process: memory to memory, no packets.
 //!
-//! The peer may be another HCA, another QP, or the very same QP. Sequence numbers are kept as on the wire, so that a bring-up
-//! that got them wrong fails here too. The HCA waits for a peer that would not answer (not ready, missing, asleep) as long as the
-//! wire would. It waits for a peer without a receive WQE as often as the QP's attributes say.
+//! The peer may be a QP of another HCA, another QP of this HCA, or the very same QP. Sequence numbers are kept as on the wire, so that a
+//! bring-up that got them wrong fails here too. For a peer that would not answer (not ready, missing, asleep) the HCA waits as long as the
+//! wire would. For a peer without a receive WQE it tries again as often as the QP's attributes say.
 
 use super::pending;
 use crate::device::checker::Finding;
@@ -22,19 +22,19 @@ use crate::wire::timer::patience_ns;
 use file_memory::Gone;
 use std::borrow::Cow;
 
-/// Bytes that are moved before others have their turn.
+/// The number of bytes that are moved before other QPs have their turn.
 const CHUNK: u64 = 1 << 20;
-/// How often a peer that does not answer is looked at again.
+/// Pause between two looks at a peer that does not answer.
 const SILENCE_STEP_NS: u64 = 100_000;
 
-/// What a step led to.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Step {
     /// The operation is over.
     Done(Result<(), Failure>),
-    /// A part has been moved: go on in the next turn.
+    /// A part has been moved. The rest follows in the next turn.
     Again,
-    /// Nothing can be done before this time.
+    /// The operation cannot go on before this time.
     Wait(u64),
 }
 
@@ -45,7 +45,7 @@ pub(in crate::engine) struct End {
     pub(in crate::engine) qpn: u32,
 }
 
-/// Carries `current`, of QP `own`, a step further.
+/// Carries operation `current` of QP `own` a step further.
 pub(super) fn step(
     fabric: &mut Fabric,
     own: End,
@@ -76,7 +76,8 @@ pub(super) fn step(
         OperationKind::Atomic(atomic) => {
             let old = remote(fabric, peer, |hca| hca.remote_atomic(peer.qpn, &atomic));
             old.and_then(|old| {
-                // Of 4 bytes: the low half, big-endian; of 8 bytes as atomic_req_8B_endianness_mode says.
+                // A result of 4 bytes is the low half, big-endian. A result of 8 bytes has the order that atomic_req_8B_endianness_mode
+                // says.
                 let (wide, narrow) = (old.to_ne_bytes(), &old.to_be_bytes()[4..]);
                 let bytes = match current.operation.bytes {
                     4 => narrow,
@@ -108,12 +109,12 @@ pub(super) fn step(
     }
 }
 
-/// Why an operation is not over yet, or for good.
+/// The reason why an operation stopped: it is not over yet, or it has failed.
 #[derive(Clone, Copy, Debug)]
 enum Stop {
-    /// At the own end.
+    /// The operation failed at its own end.
     Failed(Failure),
-    /// At the peer's.
+    /// The peer refused the operation.
     Refused(NakCode),
     Again,
     NotReady,
@@ -125,18 +126,18 @@ impl From<Failure> for Stop {
     }
 }
 
-/// Why the peer does not answer.
+/// The reason why the peer does not answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Silence {
-    /// It does not exist, or is not connected to us.
+    /// The peer does not exist, or is not connected to this QP.
     Absent,
-    /// It expects another sequence number.
+    /// The peer expects another sequence number.
     Psn { expected: u32, sent: u32 },
-    /// Its HCA sleeps because a test said so: patience has no limit.
+    /// The HCA of the peer sleeps because a test has paused it. The operation waits without a limit.
     Asleep,
 }
 
-/// The other end, if it exists and expects the next packet.
+/// Returns the other end, if it exists and expects the next packet.
 pub(super) fn find_peer(
     fabric: &mut Fabric,
     own: End,
@@ -172,7 +173,7 @@ pub(super) fn find_peer(
         return Err(Silence::Absent);
     }
     let expected = peer.receive_psn;
-    // Without acknowledges each message begins the numbers anew.
+    // Without acknowledges each message begins the sequence numbers anew.
     if expected != sent && service.is_reliable() {
         return Err(Silence::Psn { expected, sent });
     }
@@ -182,7 +183,7 @@ pub(super) fn find_peer(
     })
 }
 
-/// An unreliable peer does not take the message. It was sent all the same, if it could be.
+/// Ends an operation whose unreliable peer does not take the message. The message counts as sent, unless its own memory refuses it.
 fn lost(fabric: &mut Fabric, own: End, current: &Current) -> Step {
     let bytes = u64::from(current.operation.bytes);
     let local = &current.work.local;
@@ -199,7 +200,7 @@ fn lost(fabric: &mut Fabric, own: End, current: &Current) -> Step {
     Step::Done(Ok(()))
 }
 
-/// The peer does not answer: give up when the QP's patience is over.
+/// Handles a peer that does not answer: the operation waits, and fails when the QP's patience is over.
 fn silence(
     fabric: &mut Fabric,
     own: End,
@@ -230,9 +231,9 @@ fn silence(
     Step::Done(Err(Failure::RetryExceeded))
 }
 
-/// The peer has no receive WQE: again after the time that it asks for, as often as the QP allows.
+/// Handles a peer that has no receive WQE: the operation is tried again after the time that the peer asks for, as often as the QP allows.
 fn not_ready(fabric: &mut Fabric, own: End, peer: End, current: &mut Current, now_ns: u64) -> Step {
-    /// `rnr_retry`: for ever.
+    /// Value of `rnr_retry` that means without limit.
     const FOR_EVER: u32 = 7;
     let timer = fabric
         .hca(peer.hca)
@@ -300,7 +301,7 @@ fn move_bytes(
         Ok::<_, Stop>((near, far))
     };
     if total > CHUNK && current.done == 0 {
-        // The whole message, before its first byte.
+        // A long message is checked as a whole before its first byte moves.
         let (near, far) = both(fabric, 0, total)?;
         give_back(fabric, own, near, peer, far);
     }
@@ -331,7 +332,7 @@ fn move_bytes(
     Ok(())
 }
 
-/// A page of one end is gone: which end's fault that is.
+/// Reports that a page that belongs to one end is gone. The report goes to that end.
 fn refuse_gone(
     fabric: &mut Fabric,
     own: End,
@@ -358,7 +359,7 @@ fn refuse_gone(
         .unwrap_or(Stop::Failed(Failure::LocalProtection))
 }
 
-/// Returns the `bytes` bytes from `offset` of local data that does not lie in memory as a whole; `None` if it does.
+/// Returns the `bytes` bytes from `offset` of local data if some or all of the data is inline; `None` if all of it lies in memory.
 fn outside_memory<'a>(
     fabric: &mut Fabric,
     own: End,
@@ -445,7 +446,7 @@ fn receive_begin(fabric: &mut Fabric, peer: End, current: &Current) -> Result<()
     })
 }
 
-/// Returns the memory of `bytes` bytes from `offset` of the local data; inline bytes have none. The vector is the HCA's scratch.
+/// Returns the memory of `bytes` bytes from `offset` of the local data. Inline bytes have no memory. The vector is the HCA's scratch.
 fn pieces(
     fabric: &mut Fabric,
     own: End,
@@ -463,7 +464,7 @@ fn pieces(
     })
 }
 
-/// Gives the scratch vectors of [`pieces`] and of a grant back.
+/// Gives the scratch vectors back: `near` came from [`pieces`], `far` from a grant of the peer.
 fn give_back(fabric: &mut Fabric, own: End, near: Vec<Region>, peer: End, far: Vec<Region>) {
     if let Some(hca) = fabric.hca(own.hca) {
         hca.pieces = near;
@@ -482,7 +483,7 @@ fn remote<T>(
     on(fabric, peer.hca, |hca| call(hca).map_err(Stop::Refused))
 }
 
-/// Runs `call` on an HCA. Both ends were found at the start of the step, and the lock is held.
+/// Runs `call` on an HCA. The HCA is there: both ends were found at the start of the step, and the lock is held.
 fn on<T>(
     fabric: &mut Fabric,
     hca: usize,
@@ -512,7 +513,8 @@ fn count(fabric: &mut Fabric, from: End, to: End, bytes: u64) {
     }
 }
 
-/// Both ends count the packets that the operation would have been. A UC receiver goes by the numbers it sees.
+/// Moves the sequence numbers of both ends on by the packets that the operation would have been. Without `peer` only the sender counts: a
+/// UC receiver goes by the numbers that it sees.
 fn advance(fabric: &mut Fabric, own: End, peer: Option<End>, bytes: u32) {
     let Some(qp) = fabric.hca(own.hca).and_then(|hca| hca.qps.get_mut(own.qpn)) else {
         return;

@@ -1,7 +1,7 @@
-//! A QP's turn: run what its doorbell allows, in order, for a bounded time.
+//! The turn of a QP: the engine runs what the doorbell allows, in order, for a bounded time.
 //!
-//! [`turn`] lets [`express`] run the common WQEs first and takes the others one by one. [`begin`] makes a WQE an operation, and
-//! [`way`] says how it gets to its peer. [`loopback`] carries it out by memory or [`submit`] hands it to the wire. [`pending`] is
+//! [`turn`] lets [`express`] run the common WQEs first and takes the other WQEs one by one. [`begin`] makes a WQE an operation, and [`way`]
+//! says how the operation gets to its peer. Then [`loopback`] carries it out by memory, or [`submit`] hands it to the wire. [`pending`] is
 //! for devices that put off the bytes of writes, [`overlap`] for the checker.
 
 pub(super) mod datagram;
@@ -27,18 +27,18 @@ use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
 use mlx5_prm::wqe::{CtrlSeg, DatagramSeg, WqeOpcode};
 
-/// What a turn led to.
+/// The outcome of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TurnOutcome {
-    /// It has nothing to do until a doorbell, a completion or a command.
+    /// The QP has nothing to do until a doorbell, a completion or a command.
     Idle,
-    /// It has more to do.
+    /// The QP has more to do.
     More,
-    /// It has nothing to do before this time.
+    /// The QP has nothing to do before this time.
     Wait(u64),
 }
 
-/// Bytes after which others have their turn.
+/// The number of bytes after which other QPs have their turn.
 const TURN_BYTES: u64 = 1 << 20;
 
 /// Runs up to `budget` WQEs of a QP.
@@ -76,7 +76,7 @@ pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) ->
             fail(&mut slot.state, own.qpn, &doomed);
             return TurnOutcome::More;
         }
-        // Draining: what has begun goes on, nothing new does.
+        // The send queue drains: an operation that has begun goes on, no other begins.
         if qp.state == QpState::SQD && qp.send.current.is_none() {
             tell_drained(&mut slot.state, own.qpn);
             return TurnOutcome::Idle;
@@ -148,16 +148,16 @@ pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) ->
     TurnOutcome::More
 }
 
-/// How an operation gets to its peer.
+/// The way by which an operation gets to its peer.
 enum Delivery {
-    /// By memory, to an HCA of this process.
+    /// The operation goes by memory, to the HCA of this process with this number.
     Process(usize),
     Wire,
-    /// Not before operations that are on the wire are over.
+    /// The operation waits until the operations that are on the wire are over.
     Later,
 }
 
-/// Returns the way of an operation. Datagrams of one QP may go both ways; they end in the order in which they were posted.
+/// Returns the way of an operation. Datagrams of one QP may go both ways, but they end in the order in which they were posted.
 fn way(fabric: &mut Fabric, own: End, route: Route, current: &Current) -> Delivery {
     let to = match (route, current.operation.to) {
         (Route::Process(peer), _) => return Delivery::Process(peer),
@@ -184,7 +184,7 @@ fn way(fabric: &mut Fabric, own: End, route: Route, current: &Current) -> Delive
     }
 }
 
-/// Says, once for each time that it was asked to drain, that everything begun is over.
+/// Raises the event that everything begun is over, once for each time that the QP was asked to drain.
 fn tell_drained(hca: &mut HcaState, qpn: u32) {
     if let Some(qp) = hca.qps.get_mut(qpn)
         && qp.send.is_drained()
@@ -195,20 +195,20 @@ fn tell_drained(hca: &mut HcaState, qpn: u32) {
     }
 }
 
-/// A WQE cannot be run.
+/// Fails WQE `wqe`, which cannot be run.
 fn fail(hca: &mut HcaState, qpn: u32, wqe: &Doomed) {
     completion::fail_send(hca, qpn, wqe.index, wqe.blocks, wqe.opcode, wqe.syndrome);
     completion::send_failed(hca, qpn);
 }
 
-/// Puts an operation that is not over back.
+/// Puts back an operation that is not over.
 fn keep(fabric: &mut Fabric, own: End, current: Current) {
     if let Some(qp) = fabric.hca(own.hca).and_then(|hca| hca.qps.get_mut(own.qpn)) {
         qp.send.current = Some(current);
     }
 }
 
-/// An operation inside the process is over.
+/// Ends an operation between QPs of this process.
 fn end(
     fabric: &mut Fabric,
     own: End,
@@ -246,17 +246,17 @@ fn submit(fabric: &mut Fabric, own: End, current: Current) {
                 qp.send.submitted += 1;
             }
         }
-        // No room after all: it stays in progress and is offered again after the next completion.
+        // There is no room after all. The operation stays in progress and is offered again after the next completion.
         Err(_) => keep(fabric, own, current),
     }
 }
 
-/// What became of a fetched WQE.
+/// The outcome of [`begin`].
 enum Begun {
     Operation(Current),
-    /// A NOP: complete, or waiting for those before it. A UMR: carried out.
+    /// The WQE needs no more work here: a NOP that is complete or waits for WQEs before it, or a UMR that was carried out.
     Over,
-    /// It begins when those before it are over; it has not been taken.
+    /// The WQE begins when the WQEs before it are over. It has not been taken yet.
     Waits,
     Failed,
 }
@@ -307,7 +307,7 @@ struct Next {
     index: u16,
     fetched: Fetched,
     sender: Sender,
-    /// The port that the QP is for.
+    /// The port of the QP.
     port: u8,
 }
 
@@ -330,7 +330,7 @@ impl Next {
         }
     }
 
-    /// The end of the QP by this WQE.
+    /// Returns the note that the QP ends by this WQE.
     fn doomed(&self, syndrome: Syndrome) -> Doomed {
         Doomed {
             index: self.index,
@@ -341,7 +341,8 @@ impl Next {
     }
 }
 
-/// Copies the WQE that is due. Returns `None` if the QP has no ring, or the ring does not hold that WQE: then the QP is doomed.
+/// Copies the WQE that is due out of its ring. Returns `None` if the QP has no ring, or the ring does not hold that WQE. In the latter case
+/// the QP is doomed.
 fn fetch_next(hca: &mut HcaState, qpn: u32) -> Option<Next> {
     let qp = hca.qps.get(qpn)?;
     let (index, posted) = (qp.send.fetched, qp.send.posted);
@@ -362,7 +363,7 @@ fn fetch_next(hca: &mut HcaState, qpn: u32) -> Option<Next> {
             port: number,
         }),
         Err(bad) => {
-            // Where the next WQE begins is not known: nothing after this one can be flushed.
+            // It is not known where the next WQE begins. So this WQE stands for all that are posted, and none of them is flushed by itself.
             if let Some(qp) = hca.qps.get_mut(qpn) {
                 qp.send.fetched = posted;
                 qp.send.doomed = Some(Doomed {
@@ -377,11 +378,11 @@ fn fetch_next(hca: &mut HcaState, qpn: u32) -> Option<Next> {
     }
 }
 
-/// Counts the WQE as begun. Returns false if it has to wait for those before it.
+/// Counts the WQE as begun. Returns false if it has to wait for the WQEs before it.
 fn take(hca: &mut HcaState, qpn: u32, next: &Next) -> bool {
     let (opcode, fetched) = (next.opcode(), &next.fetched);
     if let Some(qp) = hca.qps.get_mut(qpn) {
-        // A NOP with the fence bit holds up the WQEs after it.
+        // A NOP with the fence bit holds up the WQEs after it until the WQEs before it are over.
         let fenced = fetched.ctrl.fm_ce_se & CtrlSeg::FM_MASK != 0;
         let waits = opcode == WqeOpcode::UMR || (opcode == WqeOpcode::NOP && fenced);
         if waits && qp.send.is_outstanding() {
@@ -394,7 +395,7 @@ fn take(hca: &mut HcaState, qpn: u32, next: &Next) -> bool {
     true
 }
 
-/// Carries out a UMR WQE, which goes nowhere.
+/// Carries out a UMR WQE, which sends nothing to a peer.
 fn run_umr(fabric: &mut Fabric, own: End, next: &Next, now_ns: u64) -> Begun {
     let Some(hca) = fabric.hca(own.hca) else {
         return Begun::Failed;
@@ -411,8 +412,8 @@ fn run_umr(fabric: &mut Fabric, own: End, next: &Next, now_ns: u64) -> Begun {
     }
 }
 
-/// Returns what the WQE asks for, `None` inside for a NOP, and its local data. Returns `None` if its segments are wrong: then the QP is
-/// doomed.
+/// Returns the operation of the WQE, which is `None` for a NOP, and its local data. Returns `None` if its segments are wrong: then the QP
+/// is doomed.
 fn decode_next(hca: &mut HcaState, qpn: u32, next: &Next) -> Option<(Option<Operation>, Local)> {
     let fetched = &next.fetched;
     let error = match decode::decode(&next.sender, &fetched.ctrl, &hca.wqe[..fetched.bytes]) {
@@ -461,7 +462,7 @@ fn source_gid(wqe: &[u8]) -> u8 {
     })
 }
 
-/// A WQE that goes nowhere is over; it speaks for those before it.
+/// Ends a WQE that sends nothing to a peer. If the WQE is signalled, its completion also says that the WQEs before it are over.
 fn over(fabric: &mut Fabric, own: End, work: &Work, now_ns: u64) {
     if work.signalled {
         pending::force(fabric, own);

@@ -1,13 +1,13 @@
-//! Remote ranges that are being changed. Operations of different QPs have no order between them. So two that are under way at
-//! once and change the same bytes leave the bytes of either. Looked for if [`CheckConfig::overlap`](crate::device::CheckConfig)
-//! says so.
+//! Remote ranges that are being changed. Operations of different QPs have no order between them. So if two operations are under way at once
+//! and change the same bytes, the bytes of either may remain. This module looks for that if
+//! [`CheckConfig::overlap`](crate::device::CheckConfig) is set.
 
 use crate::device::checker::Finding;
 use crate::device::checker::flight::Flight;
 use crate::device::state::HcaState;
 use crate::transport::{Operation, OperationKind};
 
-/// A WQE has been fetched that asks for `operation`.
+/// Notes that WQE `index`, which asks for `operation`, has been fetched. Reports an overlap with an operation of another QP.
 pub(super) fn begun(hca: &mut HcaState, qpn: u32, index: u16, operation: &Operation) {
     if !hca.checker.config().overlap {
         return;
@@ -21,7 +21,7 @@ pub(super) fn begun(hca: &mut HcaState, qpn: u32, index: u16, operation: &Operat
         return;
     };
     let Some(length) = u64::from(operation.bytes).checked_sub(1) else {
-        return; // no bytes
+        return; // it changes no bytes
     };
     let flight = Flight {
         qpn,
@@ -48,7 +48,7 @@ pub(super) fn begun(hca: &mut HcaState, qpn: u32, index: u16, operation: &Operat
     hca.flights.push(flight);
 }
 
-/// The WQE is over.
+/// Forgets WQE `index`, which is over.
 pub(in crate::engine) fn ended(hca: &mut HcaState, qpn: u32, index: u16) {
     if !hca.flights.is_empty() {
         hca.flights

@@ -1,4 +1,4 @@
-//! Where operations inside the process meet the [pending writes](crate::device::memory::pending_writes) of the peer.
+//! Calls by which operations inside the process use the [pending writes](crate::device::memory::pending_writes) of the peer.
 
 use super::loopback::End;
 use crate::device::memory::{Region, regions};
@@ -8,13 +8,14 @@ use crate::device::state::Fabric;
 use crate::transport::RemoteAccess;
 use file_memory::Gone;
 
-/// Returns whether bytes for `peer` may wait before it is in memory.
+/// Returns whether bytes for `peer` may wait for a while before they are in its memory.
 pub(super) fn is_active(fabric: &mut Fabric, peer: End) -> bool {
     let hca = fabric.hca(peer.hca);
     hca.is_some_and(|hca| hca.pending_writes.is_active())
 }
 
-/// A READ or WRITE of `peer` is about to be carried out.
+/// Notes that a READ or WRITE of memory of `peer` is about to be carried out. Before a READ, pending writes are placed as its order
+/// demands.
 pub(super) fn before_access(fabric: &mut Fabric, peer: End, access: RemoteAccess) {
     if let Some(hca) = fabric.hca(peer.hca)
         && access == RemoteAccess::Read
@@ -28,18 +29,18 @@ pub(super) fn before_access(fabric: &mut Fabric, peer: End, access: RemoteAccess
 ///
 /// # Errors
 ///
-/// A page is gone.
+/// A page of `near` is gone.
 pub(super) fn gathered(near: &[Region]) -> Result<Vec<u8>, Gone> {
     let mut data = vec![0; near.iter().map(Region::length).sum()];
     regions::read(near, &mut data)?;
     Ok(data)
 }
 
-/// Hands `data` to the peer.
+/// Hands `data` to the peer's HCA, which may place it later.
 ///
 /// # Errors
 ///
-/// A page of the peer's is gone already.
+/// A page of the peer's memory is gone already.
 pub(super) fn accept(
     fabric: &mut Fabric,
     peer: End,
@@ -57,8 +58,8 @@ pub(super) fn accept(
     }
 }
 
-/// `current` of `own` is over. Returns the time at which software learns that, if later than now. Else all that it has sent so
-/// far is in the peer's memory when this returns.
+/// Returns the time at which software learns that `current` of `own` is over, if that is later than now. If it returns None and software
+/// gets a completion, all that `own` has sent so far is in the peer's memory when this returns.
 pub(super) fn told_at(fabric: &mut Fabric, own: End, current: &Current, ok: bool) -> Option<u64> {
     if ok && !current.work.signalled {
         return None; // software gets no completion
@@ -76,7 +77,7 @@ pub(super) fn told_at(fabric: &mut Fabric, own: End, current: &Current, ok: bool
     told_ns
 }
 
-/// Software is about to learn that everything before is done: it is in the peer's memory when this returns.
+/// Places all that `own` has sent so far in the peer's memory: software is about to learn that it is done.
 pub(super) fn force(fabric: &mut Fabric, own: End) {
     if let Some(peer) = peer_of(fabric, own)
         && let Some(hca) = fabric.hca(peer.hca)
@@ -85,7 +86,7 @@ pub(super) fn force(fabric: &mut Fabric, own: End) {
     }
 }
 
-/// The other end of a QP whose peer is in this process.
+/// Returns the other end of a QP whose peer is in this process.
 fn peer_of(fabric: &mut Fabric, own: End) -> Option<End> {
     let qp = fabric.hca(own.hca)?.qps.get(own.qpn)?;
     let Route::Process(hca) = qp.route else {

@@ -1,4 +1,4 @@
-//! UMR WQEs: from bytes to a changed key.
+//! UMR WQEs: this module makes a change of a memory key of their bytes.
 //!
 //! A UMR WQE begins when all operations before it on its QP are over, and is over before the next begins. Operations after it
 //! see the new key, and those before it have used the old one.
@@ -17,16 +17,17 @@ use mlx5_prm::umr::UmrCtrlSeg;
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, SEG_BYTES};
 use std::ops::Range;
 
-/// Where the segments are in a WQE.
+/// The place of the UMR control segment in a WQE. `CONTEXT` is the place of the key's context in the WQE, and `LIST` is where its list
+/// begins.
 const CTRL: Range<usize> = SEG_BYTES..SEG_BYTES + size_of::<UmrCtrlSeg>();
 const CONTEXT: Range<usize> = CTRL.end..CTRL.end + Mkc::BYTES;
 const LIST: usize = CONTEXT.end;
 
-/// Carries out the WQE of `bytes` bytes in [`HcaState::wqe`].
+/// Carries out the UMR WQE of `bytes` bytes in [`HcaState::wqe`].
 ///
 /// # Errors
 ///
-/// The syndrome of its completion; the checker has the finding.
+/// The syndrome of its completion. The checker has noted the finding.
 pub(in crate::engine) fn run(
     hca: &mut HcaState,
     qpn: u32,
@@ -57,7 +58,7 @@ pub(in crate::engine) fn run(
 
 /// The defect of a WQE.
 enum Wrong {
-    /// The list is where no key gives it; the checker has the finding.
+    /// The list lies in memory that no key gives. The checker has noted the finding.
     Key,
     Wqe(String),
 }
@@ -111,7 +112,7 @@ fn entries(list: &[u8]) -> Vec<RawEntry> {
     entries.filter_map(|entry| entry.try_into().ok()).collect()
 }
 
-/// Returns a list that lies in memory.
+/// Returns the list, which lies in memory.
 fn fetch(hca: &mut HcaState, qpn: u32, data: DataSeg, bytes: usize) -> Result<Vec<u8>, Wrong> {
     const LIMIT: usize = ENTRY_BYTES << limits::LOG_KEY_LIST;
     if bytes > LIMIT {

@@ -5,7 +5,7 @@ use std::fs;
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const THERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
-/// A path in a directory that is gone with it.
+/// A path in a directory that is removed with this value.
 struct Place(PathBuf);
 
 impl Place {
@@ -27,7 +27,7 @@ impl Drop for Place {
     }
 }
 
-/// Returns the frames in a capture, with their directions, by its own block lengths.
+/// Returns the frames in a capture file with their directions. It finds them by the lengths of the blocks.
 fn frames(file: &Path) -> Vec<(Direction, Vec<u8>)> {
     let bytes = fs::read(file).unwrap();
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());

@@ -41,7 +41,7 @@ fn qp() -> Datagrams<TestWqe> {
     })
 }
 
-/// Lets the QP send all that it has; the datagrams.
+/// Lets the QP send all that it has. Returns the datagrams with their destinations.
 fn sent(qp: &mut Datagrams<TestWqe>, device: &mut TestDevice) -> Vec<(Ipv4Addr, Vec<u8>)> {
     let mut packets = vec![];
     let mut out = vec![0; MTU as usize + MAX_OVERHEAD_BYTES];
@@ -247,7 +247,7 @@ fn the_envelope_stands_in_the_deth_unless_the_carrier_keeps_it() {
             (Envelope::V2_IPV4, envelope)
         };
         assert_eq!((carried, deth.envelope), expected);
-        // Both ways the receiver learns of it.
+        // With either carrier the receiver learns the envelope.
         far.receives = [0].into();
         let source = Source {
             envelope: carried,

@@ -1,4 +1,4 @@
-//! A QP as the wire of its HCA keeps it: a connection or a source of datagrams, and its place in the queues.
+//! A QP as the wire of its HCA keeps it: a connection or a sender of datagrams, and its place in the queues.
 
 use crate::envelope::Destination;
 use crate::partition::PkeyTable;
@@ -12,15 +12,15 @@ use std::net::Ipv4Addr;
 #[derive(Debug)]
 pub(super) struct Qp<W> {
     pub(super) kind: Kind<W>,
-    /// The key of its partition.
+    /// The partition key of the QP.
     pub(super) pkey: u16,
-    /// Stands in `ready`.
+    /// True if the QP stands in `ready`.
     pub(super) is_ready: bool,
-    /// Stands in its destination's `waiting`.
+    /// True if the QP stands in its destination's `waiting`.
     pub(super) is_waiting: bool,
-    /// Earliest entry in `timers`.
+    /// Time of the earliest entry of the QP in `timers`.
     pub(super) armed_ns: u64,
-    /// Packets of this QP that its destination's window counts.
+    /// Number of packets of this QP that its destination's window counts.
     pub(super) accounted: u32,
 }
 
@@ -38,9 +38,9 @@ pub(super) enum Kind<W> {
 pub(super) struct Connection<W> {
     pub(super) remote: Destination,
     pub(super) service: Service,
-    /// `None` once the QP is in the error state for a reason of its own, and always in an XRC initiator.
+    /// The responder. `None` once the QP is in the error state without having refused a request, and always in an XRC initiator.
     pub(super) responder: Option<Responder>,
-    /// `None` before Rts, and always in an XRC target.
+    /// The requester. `None` before Rts, and always in an XRC target.
     pub(super) requester: Option<Requester<W>>,
 }
 
@@ -56,7 +56,7 @@ impl<W> Qp<W> {
         }
     }
 
-    /// Returns the only address that it exchanges packets with.
+    /// Returns the only address that the QP exchanges packets with; None for datagrams.
     pub(super) fn remote(&self) -> Option<Ipv4Addr> {
         match &self.kind {
             Kind::Connected(connection) => Some(connection.remote.address),
@@ -64,7 +64,7 @@ impl<W> Qp<W> {
         }
     }
 
-    /// Returns the path bits of the only own address that it exchanges packets with.
+    /// Returns the path bits of the only own address that the QP uses; None for datagrams.
     pub(super) fn path_bits(&self) -> Option<u8> {
         match &self.kind {
             Kind::Connected(connection) => Some(connection.remote.path_bits),
@@ -92,7 +92,7 @@ impl<W> Qp<W> {
         }
     }
 
-    /// The engine has put the QP into the error state.
+    /// Handles that the engine has put the QP into the error state.
     pub(super) fn fail(&mut self) {
         match &mut self.kind {
             Kind::Connected(connection) => {
@@ -114,14 +114,14 @@ impl<W> Qp<W> {
         }
     }
 
-    /// Reports the operations that are over.
+    /// Reports the operations that are over to the device.
     pub(super) fn report<D: Device<Wqe = W>>(&mut self, qpn: u32, device: &mut D) {
         while let Some(completion) = self.take_completion() {
             device.complete(qpn, completion.wqe, completion.outcome);
         }
     }
 
-    /// Would send something, if the destination has room.
+    /// Returns whether the QP would send something if its destination had room.
     pub(super) fn has_work(&self) -> bool {
         match &self.kind {
             Kind::Connected(connection) => {
@@ -136,7 +136,7 @@ impl<W> Qp<W> {
 }
 
 impl<W> Connection<W> {
-    /// The packet is of this connection's service and goes in a direction that this end takes.
+    /// Returns whether the packet is of this connection's service and goes in a direction that this end takes.
     pub(super) fn takes(&self, packet: &Packet<'_>) -> bool {
         matches!(
             (self.service, packet.head.transport),

@@ -1,4 +1,4 @@
-//! Many HCAs on a virtual network: small socket buffers, few cores, dead and late peers.
+//! Tests with many HCAs on a virtual network: small socket buffers, few cores, dead and late peers.
 
 mod services;
 
@@ -13,7 +13,7 @@ use std::net::SocketAddrV4;
 
 const MTU: u32 = 1024;
 
-/// A queue of packets with a bound, as a socket has it.
+/// A queue with room for a limited number of packets, like that of a socket.
 struct Queue {
     packets: Vec<(Ipv4Addr, Vec<u8>)>,
     scratch: Vec<u8>,
@@ -34,14 +34,14 @@ impl PacketSink for Queue {
 struct Host {
     endpoint: Endpoint<TestWqe>,
     device: TestDevice,
-    /// What the kernel holds for this host: source and datagram.
+    /// The datagrams that the kernel holds for this host, each with its source.
     arrived: VecDeque<(Ipv4Addr, Vec<u8>)>,
     dropped: u64,
 }
 
 struct Network {
     hosts: Vec<Host>,
-    /// Packets that a host's socket holds.
+    /// Number of packets that a host's socket holds.
     buffer_packets: usize,
     now_ns: u64,
 }
@@ -50,13 +50,13 @@ fn address(index: usize) -> Ipv4Addr {
     Ipv4Addr::from(0x7f00_0001 + u32::try_from(index).unwrap())
 }
 
-/// QP at `here` for the peer `there`.
+/// Returns the number of the QP at `here` for the peer `there`.
 fn qpn(here: usize, there: usize) -> u32 {
     u32::try_from(1000 * (here + 1) + there).unwrap()
 }
 
 impl Network {
-    /// `count` hosts, each with a QP to each other.
+    /// Returns `count` hosts, each with a QP to each other host.
     fn full_mesh(count: usize, memory: usize, buffer_packets: usize) -> Self {
         let hosts = (0..count).map(|here| {
             let mut endpoint = Endpoint::new(address(here));
@@ -108,7 +108,7 @@ impl Network {
             .unwrap();
     }
 
-    /// Host `index` has the core: it handles what has arrived and sends what it may.
+    /// Gives host `index` the core: it handles what has arrived and sends what it may.
     fn run_host(&mut self, index: usize) {
         let host = &mut self.hosts[index];
         while let Some((source, datagram)) = host.arrived.pop_front() {
@@ -167,7 +167,7 @@ impl Network {
     }
 }
 
-/// All hosts write `messages` x `bytes` to all others; returns packets sent again per packet needed.
+/// Lets all hosts write `messages` x `bytes` to all others. Returns the number of retransmissions per packet needed.
 fn all_to_all(
     seed: u64,
     count: usize,
@@ -282,7 +282,7 @@ fn a_dead_destination_does_not_hold_up_the_others() {
             write(0, 65_536),
         );
     }
-    // Host 1 never has the core.
+    // Host 1 never gets the core.
     for _ in 0..10_000 {
         network.run_host(0);
         network.run_host(2);
@@ -344,7 +344,7 @@ fn a_failed_qp_flushes_and_a_disconnected_one_is_forgotten() {
     );
     assert!(!host.endpoint.has_room(qpn(0, 1)));
     assert_eq!(host.device.completed.len(), 1);
-    // The peer still has its QP: what it sends is counted as unknown.
+    // The peer still has its QP: the packet that it sends is counted as unknown.
     network.submit(1, 0, TestWqe::new(0, vec![1; 10]), write(0, 10));
     network.run_host(1);
     network.run_host(0);
@@ -355,7 +355,7 @@ fn a_failed_qp_flushes_and_a_disconnected_one_is_forgotten() {
 #[test]
 fn a_qp_that_is_disconnected_leaves_its_window_to_the_others() {
     let mut network = Network::full_mesh(2, 1 << 16, 0);
-    // Eight QPs to host 1, which gets nothing: those that go must not hold what they had in flight.
+    // There are eight QPs to host 1, which gets no packet. A QP that is disconnected must not go on holding what it had in flight.
     for extra in 0..8 {
         let host = &mut network.hosts[0];
         let (remote_qpn, first_psn) = (1, Psn::new(0));

@@ -1,4 +1,4 @@
-//! The layer: which packet meets which fate.
+//! The layer, which decides the fate of each packet.
 
 use super::queue::Queue;
 use crate::envelope::Source;
@@ -8,26 +8,26 @@ use crate::wire::faults::spec::{
 use std::iter::Sum;
 use std::time::Duration;
 
-/// Packets that are kept for a replay, at most.
+/// Most packets that are kept for a replay.
 const MAX_RECORDED: usize = 4096;
-/// The byte of a packet that the ICRC does not cover (congestion bits and reserved ones).
+/// Offset of the byte of a packet that the ICRC does not cover (congestion bits and reserved bits).
 const UNCOVERED: usize = 4;
 
-/// What has happened to packets so far.
+/// Counters of what has happened to packets so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FaultCounts {
-    /// Packets lost, those of a partition and of a port that is down included.
+    /// Packets lost, including those of a partition and of a port that is down.
     pub dropped: u64,
-    /// Packets that went on twice.
+    /// Packets that passed twice.
     pub duplicated: u64,
-    /// Packets that others were to overtake.
+    /// Packets that were held back until others overtook them.
     pub reordered: u64,
     /// Packets that were held back for a time.
     pub delayed: u64,
     /// Packets with an inverted bit.
     pub corrupted: u64,
-    /// Recorded packets brought in again.
+    /// Recorded packets that arrived again.
     pub replayed: u64,
 }
 
@@ -44,23 +44,23 @@ impl Sum for FaultCounts {
     }
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It goes on.
+    /// The packet passes.
     Pass,
-    /// It goes on with these bits of this byte inverted.
+    /// The packet passes with some bits of a byte inverted.
     Damaged {
-        /// Which byte.
+        /// The offset of the byte.
         at: usize,
-        /// Which bits.
+        /// The inverted bits.
         bits: u8,
     },
-    /// It does not go on; if it is only late, the layer has it.
+    /// The packet does not pass now. If it is only late, the layer holds it.
     Gone,
 }
 
-/// A packet as it came from the carrier.
+/// A packet as the carrier brought it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
     /// The sender of the packet.
@@ -72,7 +72,7 @@ pub struct Recorded {
 /// The faults of one HCA's packets.
 #[derive(Debug)]
 pub struct FaultLayer {
-    /// Each with the number of packets that it has selected.
+    /// The faults, each with the number of packets that it has selected.
     faults: Vec<(PacketFault, u64)>,
     start_ns: u64,
     random: [fastrand::Rng; 2],
@@ -84,7 +84,7 @@ pub struct FaultLayer {
 }
 
 impl FaultLayer {
-    /// Faults that begin at `now_ns`.
+    /// Returns a layer with faults that begin at `now_ns`.
     #[must_use]
     pub fn new(seed: u64, faults: &[PacketFault], now_ns: u64) -> Self {
         Self {
@@ -99,14 +99,14 @@ impl FaultLayer {
         }
     }
 
-    /// Other faults from now on. Packets that are held back stay so.
+    /// Replaces the faults. Packets that are held back stay so.
     pub fn set(&mut self, seed: u64, faults: &[PacketFault], now_ns: u64) {
         self.faults = faults.iter().map(|fault| (*fault, 0)).collect();
         self.start_ns = now_ns;
         self.random = [seed, !seed].map(fastrand::Rng::with_seed);
     }
 
-    /// With the link down nothing passes, and held-back packets are lost.
+    /// Sets whether the link is down. While it is down nothing passes, and held-back packets are lost.
     pub fn set_down(&mut self, down: bool) {
         self.down = down;
         if down {
@@ -114,13 +114,13 @@ impl FaultLayer {
         }
     }
 
-    /// Returns what has happened so far.
+    /// Returns the counters of what has happened so far.
     #[must_use]
     pub fn counts(&self) -> FaultCounts {
         self.counts
     }
 
-    /// Keeps packets that come for `qpn` from now on, and forgets those kept before; `None` keeps no more.
+    /// Keeps packets that arrive for `qpn` from now on, and forgets those kept before. `None` stops that.
     pub fn record(&mut self, qpn: Option<u32>) {
         self.recording = qpn;
         if qpn.is_some() {
@@ -134,13 +134,13 @@ impl FaultLayer {
         &self.recorded
     }
 
-    /// Lets a packet come in as if the carrier had brought it.
+    /// Lets a packet arrive as if the carrier had brought it.
     pub fn inject(&mut self, now_ns: u64, packet: &Recorded) {
         self.counts.replayed += 1;
         self.held[Direction::In as usize].hold(now_ns, packet.source, &packet.bytes);
     }
 
-    /// Returns what becomes of a packet that is on its way.
+    /// Decides the fate of a packet.
     pub fn judge(
         &mut self,
         now_ns: u64,
@@ -213,7 +213,7 @@ impl FaultLayer {
         Fate::Gone
     }
 
-    /// Takes a packet from the carrier; `deliver` gets it if it goes on.
+    /// Takes a packet from the carrier. `deliver` gets the packet if it passes.
     pub fn receive(
         &mut self,
         now_ns: u64,
@@ -232,7 +232,7 @@ impl FaultLayer {
         }
     }
 
-    /// Packets of this direction whose time has come, one by one, as long as `take` has room for them.
+    /// Hands the held packets of this direction whose time has come to `take`, one by one, as long as `take` has room for them.
     pub fn release(
         &mut self,
         now_ns: u64,
@@ -248,7 +248,7 @@ impl FaultLayer {
         }
     }
 
-    /// When a held packet goes on.
+    /// Returns when the next held packet is due.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
         self.held.iter().filter_map(Queue::deadline_ns).min()
@@ -282,7 +282,7 @@ fn between(random: &mut fastrand::Rng, from: Duration, to: Duration) -> u64 {
     random.u64(from..=to.max(from))
 }
 
-/// Returns a byte that the ICRC covers, or is part of, and one of its bits.
+/// Returns the offset of a byte that the ICRC covers, or that is part of the ICRC, and one of its bits.
 fn damaged(random: &mut fastrand::Rng, bytes: usize) -> (usize, u8) {
     let mut at = random.usize(0..bytes.max(1));
     if at == UNCOVERED && bytes > UNCOVERED + 1 {

@@ -1,10 +1,10 @@
-//! Packets that get lost, doubled, late, out of order or damaged because a test asked for it.
+//! Faults of packets that a test asks for: packets get lost, doubled, late, out of order or damaged.
 //!
-//! A [`FaultLayer`] stands between an endpoint and its carrier. It asks no clock and no operating system: time comes as an argument
-//! and chance from a seed. So the same packets meet the same fate again. Each direction draws from a sequence of its own. A packet
-//! is held here as long as it is late; [`FaultLayer::deadline_ns`] says until when.
+//! A [`FaultLayer`] stands between an endpoint and its carrier. It uses no clock and no operating system: time comes as an argument and
+//! chance from a seed. So equal packets meet equal fates. Each direction draws from its own random numbers. The layer holds a packet as
+//! long as it is late; [`FaultLayer::deadline_ns`] says until when.
 //!
-//! A damaged packet keeps its old ICRC: the receiver has to notice.
+//! A damaged packet keeps its old ICRC, so the receiver must notice the damage.
 
 mod layer;
 mod queue;

@@ -1,17 +1,17 @@
-//! Packets that are held back, until their time has come or others have overtaken them.
+//! Queues of packets that are held back, until their time has come or other packets have overtaken them.
 
 use crate::envelope::Source;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// Packets held at once in one direction; later ones are lost, as in a full buffer.
+/// Most packets held at once in one direction. Further packets are lost, as in a full buffer.
 const MAX_HELD: usize = 1 << 16;
 
 /// A packet on its way from or to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) due_ns: u64,
-    /// Keeps packets of one time in order.
+    /// A running number, which keeps packets with equal times in order.
     number: u64,
     pub(super) peer: Source,
     pub(super) bytes: Vec<u8>,
@@ -29,17 +29,17 @@ impl PartialOrd for Held {
     }
 }
 
-/// The packets of one direction.
+/// The held packets of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     late: BinaryHeap<Reverse<Held>>,
-    /// With the number of packets that are still to overtake each.
+    /// The displaced packets, each with the number of packets that are still to overtake it.
     displaced: Vec<(u32, Held)>,
     count: u64,
 }
 
 impl Queue {
-    /// Holds a packet back until `due_ns`; false if the queue is full.
+    /// Holds a packet back until `due_ns`. Returns false if the queue is full.
     pub(super) fn hold(&mut self, due_ns: u64, peer: Source, bytes: &[u8]) -> bool {
         let fits = self.len() < MAX_HELD;
         if fits {
@@ -49,7 +49,7 @@ impl Queue {
         fits
     }
 
-    /// Holds a packet back until `overtakers` others have passed, and at most until `due_ns`; false if the queue is full.
+    /// Holds a packet back until `overtakers` others have passed, and at most until `due_ns`. Returns false if the queue is full.
     pub(super) fn displace(
         &mut self,
         overtakers: u32,
@@ -75,7 +75,7 @@ impl Queue {
         }
     }
 
-    /// A packet from or to `peer` goes past: those that it overtakes last are due now.
+    /// Notes that a packet from or to `peer` passes. Packets that have now been overtaken often enough become due.
     pub(super) fn passed(&mut self, now_ns: u64, peer: Source) {
         let mut at = 0;
         while let Some((overtakers, held)) = self.displaced.get_mut(at) {
@@ -92,7 +92,7 @@ impl Queue {
         }
     }
 
-    /// The next packet whose time has come.
+    /// Takes the next packet whose time has come.
     pub(super) fn due(&mut self, now_ns: u64) -> Option<Held> {
         while let Some(at) = self
             .displaced
@@ -109,7 +109,7 @@ impl Queue {
         self.late.pop().map(|Reverse(held)| held)
     }
 
-    /// Takes a packet back that found no room.
+    /// Takes a packet back that the carrier had no room for.
     pub(super) fn put_back(&mut self, held: Held) {
         self.late.push(Reverse(held));
     }

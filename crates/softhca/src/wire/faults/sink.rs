@@ -1,4 +1,4 @@
-//! The layer in front of a carrier's queue.
+//! The fault layer in front of a carrier's queue.
 
 use super::layer::invert;
 use super::{Fate, FaultLayer};
@@ -11,7 +11,7 @@ use std::net::SocketAddrV4;
 /// A sink whose packets meet the faults of a layer on their way out.
 pub(crate) struct FaultySink<'a> {
     pub(crate) layer: &'a mut FaultLayer,
-    /// Where packets go that pass.
+    /// The queue that gets the packets that pass.
     pub(crate) inner: &'a mut dyn PacketSink,
     pub(crate) now_ns: u64,
 }
@@ -45,7 +45,7 @@ impl PacketSink for FaultySink<'_> {
     }
 
     fn commit(&mut self, bytes: usize, destination: Destination) {
-        // The space that was filled: nothing was committed since.
+        // This is the space that was filled: nothing has been committed since.
         let Some(packet) = self.inner.slot().and_then(|slot| slot.get_mut(..bytes)) else {
             return;
         };

@@ -1,77 +1,77 @@
-//! Which packets get lost, doubled, late, out of order or damaged.
+//! Specs of faults of packets: which packets get lost, doubled, late, out of order or damaged.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// Something that happens to packets.
+/// A fault of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketFault {
-    /// What happens.
+    /// The mishap that strikes the packets.
     pub what: Mishap,
-    /// To which of the packets that the other fields select.
+    /// The rule that chooses, among the packets that the other fields select, those that the mishap strikes.
     pub when: When,
-    /// Only in this direction; `None` is both.
+    /// The direction of the packets; `None` is both.
     pub direction: Option<Direction>,
-    /// Only from or to this address.
+    /// The peer from or to which the packets go; `None` is any.
     pub peer: Option<Ipv4Addr>,
-    /// Only during this time.
+    /// The time during which it happens.
     pub window: Window,
 }
 
-/// What happens to a packet.
+/// The mishap of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
-    /// It is lost.
+    /// The packet is lost.
     Drop,
-    /// It comes twice.
+    /// The packet comes twice.
     Duplicate,
-    /// Up to [`REORDER_DISTANCE`] packets that come after it overtake it.
+    /// Up to [`REORDER_DISTANCE`] later packets overtake the packet.
     Reorder,
-    /// It is late by a time between these two.
+    /// The packet is late by a time between these two.
     Delay(Duration, Duration),
-    /// One of its bits is inverted, its ICRC is not.
+    /// One bit of the packet is inverted. Its ICRC is not corrected.
     Corrupt,
 }
 
-/// How many packets overtake a displaced one, at most.
+/// Most packets that overtake a displaced packet.
 pub const REORDER_DISTANCE: u32 = 4;
-/// A displaced packet that no other overtakes goes on after this time.
+/// The time after which a displaced packet passes even if no other has overtaken it.
 pub const REORDER_PATIENCE_NS: u64 = 1_000_000;
 
-/// To which packets.
+/// The rule that chooses, among the selected packets, those that a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// To so many of a million, by chance.
+    /// This many packets of a million, by chance.
     PerMillion(u32),
-    /// To the n-th only, counted from 1.
+    /// Only the n-th packet, counted from 1.
     Nth(u64),
 }
 
 impl When {
-    /// To every packet.
+    /// Every packet.
     pub const ALWAYS: Self = Self::PerMillion(1_000_000);
 }
 
-/// Where a packet goes, as seen from the HCA.
+/// The direction of a packet, as seen from the HCA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From a peer.
+    /// The packet comes from a peer.
     In,
-    /// To a peer.
+    /// The packet goes to a peer.
     Out,
 }
 
-/// A span of time since the faults were asked for.
+/// A span of time, counted from the moment when the faults were set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Its beginning.
+    /// The beginning of the span.
     pub from: Duration,
-    /// Its end; `None` is never.
+    /// The end of the span; `None` means that it has no end.
     pub to: Option<Duration>,
 }
 
 impl Window {
-    /// `after` lies in it.
+    /// Returns whether `after` lies in the span.
     #[must_use]
     pub fn contains(&self, after: Duration) -> bool {
         after >= self.from && self.to.is_none_or(|to| after < to)
@@ -79,7 +79,7 @@ impl Window {
 }
 
 impl PacketFault {
-    /// `what` happens to packets of both directions and all peers, at all times.
+    /// Returns the fault that `what` happens to packets of both directions and all peers, at all times.
     #[must_use]
     pub const fn new(what: Mishap, when: When) -> Self {
         Self {

@@ -28,7 +28,7 @@ fn always(what: Mishap) -> PacketFault {
     PacketFault::new(what, When::ALWAYS)
 }
 
-/// Lets packets 0, 1, .. in, one each microsecond; what comes out by then, and what comes out in the end.
+/// Lets packets 0, 1, .. in, one each microsecond. Returns the packets that passed during that time, and those that passed later.
 fn run(layer: &mut FaultLayer, packets: u16) -> (Vec<u16>, Vec<u16>) {
     let mut seen = Vec::new();
     let number = |packet: &[u8]| u16::from_be_bytes([packet[0], packet[1]]);
@@ -99,7 +99,7 @@ fn a_displaced_packet_is_overtaken_by_a_few_and_not_lost() {
     assert!((20..100).contains(&reordered), "{reordered}");
     for (place, packet) in (0i32..).zip(&all) {
         let moved = place - i32::from(*packet);
-        // Others that are displaced at the same time count, too.
+        // The distance may be larger because other packets are displaced at the same time.
         assert!(moved.abs() <= 3 * 4, "packet {packet} came at {place}");
     }
 }
@@ -287,7 +287,7 @@ fn the_sink_of_the_layer_sends_what_passes_and_later_what_was_late() {
     sink.now_ns = 5;
     sink.release();
     let sent: Vec<u8> = carrier.sent.iter().map(|(_, packet)| packet[0]).collect();
-    // 1 was lost, 2 was late.
+    // Packet 1 was lost, and packet 2 was late.
     assert_eq!(sent, [3, 4, 2]);
     assert!(carrier.sent.iter().all(|(to, _)| *to == there));
 }

@@ -3,13 +3,13 @@
 use super::{FrameError, split};
 use std::net::Ipv6Addr;
 
-/// Bytes of the header.
+/// Length of the header.
 pub(crate) const BYTES: usize = 40;
-/// Version 6; traffic class and flow label 0.
+/// First byte of the header: version 6. Traffic class and flow label are 0.
 const VERSION: u8 = 6 << 4;
 const HOP_LIMIT: u8 = 64;
 
-/// Returns the header in front of `bytes` bytes, of which the first belong to what `next` says.
+/// Returns the header in front of `bytes` bytes, which begin with a header of type `next`.
 pub(crate) fn header(next: u8, bytes: u16, source: Ipv6Addr, destination: Ipv6Addr) -> [u8; BYTES] {
     let mut header = [0; BYTES];
     header[0] = VERSION;
@@ -26,7 +26,7 @@ pub(super) struct Parsed<'a> {
     pub(super) next: u8,
     pub(super) source: [u8; 16],
     pub(super) destination: [u8; 16],
-    /// As many bytes as the header says: a short frame comes padded.
+    /// As many bytes as the header says: a short frame is padded.
     pub(super) payload: &'a [u8],
 }
 

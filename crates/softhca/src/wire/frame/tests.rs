@@ -10,7 +10,7 @@ fn bytes(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Ether/IP/UDP/"abcde" as scapy 2.5 builds it: identification 0x1234, DF, ports 49152 and 4791.
+/// Returns Ether/IP/UDP/"abcde" as scapy 2.5 builds it: identification 0x1234, DF, ports 49152 and 4791.
 fn datagram() -> Vec<u8> {
     bytes(
         "52540000000202000a00000108004500002112344000401114960a0000010a000002c00012b7000def526162636465",
@@ -192,7 +192,7 @@ fn any_bytes_and_any_part_of_a_frame_are_read_without_panic() {
 #[test]
 fn a_checksum_that_comes_out_as_zero_is_sent_as_all_ones() {
     let route = Route::between(Source::of_hca(HERE.0), THERE.0);
-    // The payload word that brings the sum to zero.
+    // This payload word brings the sum to zero.
     let sum = |payload: [u8; 2]| headers(&route, &payload)[40..42].to_vec();
     let zeroed = [0, 0];
     let found = sum(zeroed);

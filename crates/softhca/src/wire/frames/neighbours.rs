@@ -1,17 +1,17 @@
-//! The MAC addresses of hosts, and the packets that wait for an answer.
+//! The MAC addresses of hosts, and the packets that wait for an answer of ARP.
 
 use crate::envelope::{Destination, Envelope};
 use crate::link::Mac;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-/// Packets that wait for a peer's MAC address.
+/// Most packets that wait for the MAC address of one peer.
 pub const HELD_PACKETS: usize = 32;
-/// How often a peer is asked.
+/// The number of times that a peer is asked for its MAC address.
 pub const ATTEMPTS: u32 = 5;
 const INTERVAL_NS: u64 = 100_000_000;
 
-/// The hosts that are known or asked for.
+/// The hosts whose MAC addresses are known or asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Neighbours {
     known: BTreeMap<Ipv4Addr, Mac>,
@@ -23,23 +23,23 @@ pub(crate) struct Neighbours {
 struct Question {
     held: Vec<(Envelope, Vec<u8>)>,
     asked: u32,
-    /// When to ask again.
+    /// The time at which the host is asked again.
     next_ns: u64,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resolved {
-    /// It can go.
+    /// The packet can be sent to this address.
     At(Mac),
-    /// It was taken, and waits.
+    /// The packet was taken, and waits.
     Held,
-    /// Too many wait already.
+    /// The packet is dropped: too many wait already.
     Dropped,
 }
 
 impl Neighbours {
-    /// Where a packet for the HCA at `there` goes.
+    /// Returns where a packet for the HCA at `there` goes, or keeps it until its MAC address is known.
     pub(crate) fn resolve(&mut self, there: &Destination, packet: &[u8]) -> Resolved {
         if let Some(mac) = self.known.get(&there.address) {
             return Resolved::At(*mac);
@@ -52,7 +52,8 @@ impl Neighbours {
         Resolved::Held
     }
 
-    /// `ip` has said that it is at `mac`; returns what waited for that. Strangers are noted only if they spoke `to_us`.
+    /// Notes that `ip` has said that it is at `mac`. Returns the packets that waited for that. Unknown hosts are noted only if they spoke
+    /// `to_us`.
     pub(crate) fn learn(
         &mut self,
         ip: Ipv4Addr,
@@ -66,7 +67,7 @@ impl Neighbours {
         question.map(|question| question.held).unwrap_or_default()
     }
 
-    /// Hosts to ask now, and how many packets are given up with those that do not answer.
+    /// Returns the hosts to ask now, and the number of packets that are dropped because their hosts did not answer.
     pub(crate) fn due(&mut self, now_ns: u64) -> (Vec<Ipv4Addr>, u64) {
         let (mut questions, mut lost) = (vec![], 0);
         self.asked.retain(|ip, question| {
@@ -85,7 +86,7 @@ impl Neighbours {
         (questions, lost)
     }
 
-    /// When [`Self::due`] has something to say.
+    /// Returns when [`Self::due`] has something to do.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         self.asked.values().map(|question| question.next_ns).min()
     }

@@ -1,6 +1,6 @@
 //! Sockets that carry whole Ethernet frames.
 //!
-//! rustix has neither the options of packet sockets nor their addresses.
+//! The sockets use libc: rustix has neither the options of packet sockets nor their addresses.
 
 // UNSAFETY: packet sockets and send/recv with flags are not in std.
 #![expect(unsafe_code, reason = "packet sockets of libc")]
@@ -12,12 +12,12 @@ use std::mem::size_of;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// A non-blocking socket: one frame per message.
+/// A non-blocking socket with one frame per message.
 #[derive(Debug)]
 pub struct FrameSocket(OwnedFd);
 
 impl FrameSocket {
-    /// One frame per UDP datagram, as QEMU's `-netdev dgram` has it.
+    /// Opens a socket with one frame per UDP datagram, as in QEMU's `-netdev dgram`.
     ///
     /// # Errors
     /// The local address cannot be used.
@@ -28,10 +28,10 @@ impl FrameSocket {
         Ok(Self(socket.into()))
     }
 
-    /// The frames of a network interface for a host at `mac`, which the interface itself does not have.
+    /// Opens a socket for the frames of a network interface that are for a host at `mac`. The interface itself has another address.
     ///
     /// # Errors
-    /// No such interface, or no right to see its frames (`CAP_NET_RAW`).
+    /// The interface does not exist, or there is no right to see its frames (`CAP_NET_RAW`).
     pub fn on_interface(name: &str, mac: Mac) -> io::Result<Self> {
         let invalid = |_| io::Error::from(io::ErrorKind::InvalidInput);
         let c_name = CString::new(name).map_err(invalid)?;
@@ -42,7 +42,7 @@ impl FrameSocket {
             return Err(io::Error::last_os_error());
         }
         let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        // Protocol 0: nothing comes before the socket is bound to the interface.
+        // Protocol 0: no frame comes before the socket is bound to the interface.
         // SAFETY: a plain system call.
         let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
         if fd < 0 {
@@ -80,7 +80,7 @@ impl FrameSocket {
     /// Sends a frame.
     ///
     /// # Errors
-    /// `WouldBlock` if the socket takes no more for now; else the frame is lost.
+    /// `WouldBlock` if the socket takes no more for now. After other errors the frame is lost.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         for attempt in 0.. {
             let fd = self.0.as_raw_fd();
@@ -92,7 +92,7 @@ impl FrameSocket {
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
-                // An earlier frame met no receiver; the kernel did not look at this one.
+                // An earlier frame found no receiver. The kernel has not looked at this frame.
                 Some(libc::ECONNREFUSED) if attempt == 0 => {}
                 Some(libc::ENOBUFS) => return Err(io::ErrorKind::WouldBlock.into()),
                 _ => return Err(error),
@@ -101,14 +101,14 @@ impl FrameSocket {
         Ok(())
     }
 
-    /// Receives a frame; its length, which may be more than fits, or `None` if none has arrived.
+    /// Receives a frame. Returns its length, which may be more than fits, or `None` if none has arrived.
     ///
     /// # Errors
     /// The socket is broken, or the interface is gone.
     pub fn receive(&self, frame: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             let fd = self.0.as_raw_fd();
-            // SAFETY: pointer and length of `frame`, which is ours alone.
+            // SAFETY: the pointer and the length are those of `frame`, which this function alone uses.
             let bytes = unsafe {
                 libc::recv(
                     fd,
@@ -123,7 +123,7 @@ impl FrameSocket {
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
                 Some(libc::EAGAIN) => return Ok(None),
-                // A frame of ours met no receiver, or the interface was down for a while.
+                // A frame of this socket found no receiver, or the interface was down for a while.
                 Some(libc::EINTR | libc::ECONNREFUSED | libc::ENETDOWN) => {}
                 _ => return Err(error),
             }

@@ -17,13 +17,13 @@ fn carrier(local: SocketAddr, remote: SocketAddr, address: Ipv4Addr) -> FrameCar
     FrameCarrier::new(FrameSocket::over_udp(local, remote).unwrap(), address, None)
 }
 
-/// Two HCAs on one Ethernet.
+/// Returns two HCAs on one Ethernet.
 fn pair() -> (FrameCarrier, FrameCarrier) {
     let (one, two) = (free_port(), free_port());
     (carrier(one, two, HERE), carrier(two, one, THERE))
 }
 
-/// An HCA and the bare other end of its Ethernet.
+/// Returns an HCA and the bare socket at the other end of its Ethernet.
 fn alone() -> (FrameCarrier, UdpSocket) {
     let other = UdpSocket::bind("127.0.0.1:0").unwrap();
     other.set_read_timeout(Some(HANG)).unwrap();
@@ -45,7 +45,7 @@ fn next(socket: &UdpSocket) -> Vec<u8> {
     frame
 }
 
-/// Lets both receive until `count` packets have come to `there`.
+/// Lets both HCAs receive until `count` packets have come to `there`. Returns the packets.
 fn collect(here: &mut FrameCarrier, there: &mut FrameCarrier, count: usize) -> Vec<Vec<u8>> {
     let mut packets = vec![];
     let end = Instant::now() + HANG;
@@ -102,7 +102,7 @@ fn a_question_about_our_address_is_answered_and_others_are_not() {
         target: asker,
     };
     assert_eq!(Frame::parse(&next(&other)), Ok(Frame::Arp(answer)));
-    // The asker is known from then on.
+    // The HCA knows the asker from then on.
     put(&mut here, THERE, b"hello");
     here.flush(0);
     let frame = next(&other);
@@ -155,7 +155,7 @@ fn a_packet_goes_in_its_envelope_and_a_link_local_gid_needs_no_arp() {
         envelope: Envelope::of_mark(mark),
         path_bits: 0,
     };
-    // Both versions, by either GID of the peer; those by its IP address wait for ARP.
+    // The marks are both versions, each with either GID of the peer. Packets to its IP address wait for ARP.
     let marks = [0, 0b0010, 0b0100 | 0b1000, 0b0010 | 0b1000];
     for mark in marks {
         for payload in [&one, &two] {
@@ -176,7 +176,7 @@ fn a_packet_goes_in_its_envelope_and_a_link_local_gid_needs_no_arp() {
             })
             .unwrap();
     }
-    // What had to wait comes last.
+    // The packets that had to wait come last.
     let expected: Vec<_> = [marks[2], marks[3], marks[0], marks[1]]
         .into_iter()
         .flat_map(|mark| [(mark, one.clone()), (mark, two.clone())])

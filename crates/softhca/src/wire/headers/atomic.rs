@@ -1,11 +1,11 @@
-//! Headers of atomics: the standard ones, and the form of masked ones between softhcas.
+//! Headers of atomics: the standard headers, and the form of masked atomics between softhcas.
 
 use super::{be32, be64};
 use crate::transport::{AtomicEth, AtomicOp};
 use crate::wire::opcode::BthOpcode;
 
 impl AtomicEth {
-    /// Size on the wire.
+    /// Length of the header on the wire.
     pub const BYTES: usize = 28;
 
     pub(crate) fn parse(bytes: &[u8; Self::BYTES], opcode: BthOpcode) -> Self {
@@ -25,7 +25,7 @@ impl AtomicEth {
         }
     }
 
-    /// Returns the header's bytes: 28 or, for masked operations, 48.
+    /// Writes the header to `out`. Returns its length: 28 or, for masked operations, 48.
     pub(crate) fn emit(&self, out: &mut [u8]) -> usize {
         out[..8].copy_from_slice(&self.va.to_be_bytes());
         out[8..12].copy_from_slice(&self.rkey.to_be_bytes());
@@ -56,7 +56,7 @@ impl AtomicEth {
         self.wire_bytes()
     }
 
-    /// Size of this header on the wire.
+    /// Returns the length of this header on the wire.
     pub const fn wire_bytes(&self) -> usize {
         match self.op {
             AtomicOp::CompareSwap { .. } | AtomicOp::FetchAdd { .. } => Self::BYTES,
@@ -66,7 +66,7 @@ impl AtomicEth {
         }
     }
 
-    /// Size of the operand: 8, or 4 for some masked operations.
+    /// Returns the length of the operand: 8, or 4 for some masked operations.
     pub const fn operand_bytes(&self) -> u8 {
         match self.op {
             AtomicOp::CompareSwap { .. } | AtomicOp::FetchAdd { .. } => 8,
@@ -76,7 +76,7 @@ impl AtomicEth {
         }
     }
 
-    /// Returns the opcode that goes with it.
+    /// Returns the opcode of packets with this header.
     pub const fn opcode(&self) -> BthOpcode {
         match self.op {
             AtomicOp::CompareSwap { .. } => BthOpcode::COMPARE_SWAP,
@@ -87,19 +87,20 @@ impl AtomicEth {
     }
 }
 
-/// Wire form of masked atomics, between softhcas only.
+/// Wire form of masked atomics, which only softhcas use among each other.
 ///
-/// `va 8 | rkey 4 | operand bytes 1 | zero 3 | swap or add 8 | compare 8 | swap mask or boundary 8 | compare mask 8`; a fetch
-/// and add leaves `compare` and `compare mask` zero. The answer is an ordinary ATOMIC ACKNOWLEDGE; of a 4-byte operand the
+/// `va 8 | rkey 4 | operand bytes 1 | zero 3 | swap or add 8 | compare 8 | swap mask or boundary 8 | compare mask 8`. A fetch and add
+/// leaves `compare` and `compare mask` zero. The answer is an ordinary ATOMIC ACKNOWLEDGE. If the operand has 4 bytes, its original value
+/// stands in the low 32 bits.
 /// original value stands in its low 32 bits.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskedAtomicEth;
 
 impl MaskedAtomicEth {
-    /// Size on the wire.
+    /// Length of the header on the wire.
     pub const BYTES: usize = 48;
 
-    /// Also the operand size if that is neither 4 nor 8, as an error.
+    /// Reads the header. If the operand size is neither 4 nor 8, returns that size as an error.
     pub(crate) fn parse(raw: &[u8; Self::BYTES], opcode: BthOpcode) -> Result<AtomicEth, u8> {
         let bytes = raw[12];
         if bytes != 4 && bytes != 8 {

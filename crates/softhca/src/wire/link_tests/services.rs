@@ -1,4 +1,4 @@
-//! The services other than RC on the same link.
+//! Tests of the services other than RC on the same link.
 
 use super::*;
 use crate::transport::Target;
@@ -20,7 +20,7 @@ fn xrc_is_as_reliable_and_every_receive_names_its_srq() {
         let first_psn = fastrand::Rng::with_seed(seed).u32(..);
         let link = Link::between(services, seed, ROUGH, first_psn, initial);
         let mut link = check_on(link, seed, ROUGH, first_psn, model);
-        link.far.srqs.dedup(); // A receive that is not ready is asked for again.
+        link.far.srqs.dedup(); // a request that met no receive WQE comes again
         let mut named: Vec<_> = sends
             .iter()
             .map(|to| match to {
@@ -43,7 +43,7 @@ fn over_a_rough_link_uc_delivers_whole_messages_or_none() {
         link.far.receives = vec![0; 200].into();
         let operations: Vec<(TestWqe, Operation)> = (0..40)
             .map(|tag| {
-                // One to five packets, all bytes of a message the same and no two messages alike.
+                // One to five packets. All bytes of a message are equal, and no two messages are alike.
                 let bytes = random.usize(1..1280);
                 let data = vec![u8::try_from(tag + 1).unwrap(); bytes];
                 let operation = if random.bool() {

@@ -1,4 +1,4 @@
-//! The contents of a packet, without its addressing: one variant per kind, with its extended headers.
+//! The contents of a packet besides its addressing: one variant per kind, with its extended headers.
 
 use crate::wire::headers::{Aeth, AtomicEth, Reth};
 use crate::wire::opcode::{BthOpcode, Position};
@@ -8,70 +8,70 @@ use crate::wire::opcode::{BthOpcode, Position};
 pub enum Body {
     /// Part of a SEND.
     Send {
-        /// A message starts here.
+        /// True if a message starts with this packet.
         starts: bool,
-        /// A message ends here, in this way.
+        /// The end of the message, if the message ends with this packet.
         end: Option<SendEnd>,
     },
     /// Part of an RDMA WRITE.
     Write {
-        /// A message starts here: it goes to this place.
+        /// The place where the message goes, if the message starts with this packet.
         start: Option<Reth>,
-        /// A message ends here, in this way.
+        /// The end of the message, if the message ends with this packet.
         end: Option<WriteEnd>,
     },
-    /// Asks for remote bytes.
+    /// A request for remote bytes.
     ReadRequest(Reth),
     /// Part of the answer to a READ request.
     ReadResponse(ReadPart),
     /// ACK, NAK or RNR NAK.
     Acknowledge(Aeth),
-    /// Asks for an atomic.
+    /// A request for an atomic.
     Atomic(AtomicEth),
     /// The answer to an atomic.
     AtomicAcknowledge {
-        /// Outcome.
+        /// The outcome of the atomic.
         aeth: Aeth,
-        /// Value before the operation.
+        /// The value before the operation.
         original: u64,
     },
 }
 
-/// How a SEND ends.
+/// The end of a SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendEnd {
-    /// With its payload.
+    /// The SEND ends with its payload.
     Plain,
-    /// With immediate data.
+    /// The SEND ends with immediate data.
     Immediate(u32),
-    /// With a key to invalidate.
+    /// The SEND ends with a key to invalidate.
     Invalidate(u32),
 }
 
-/// How a WRITE ends.
+/// The end of a WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteEnd {
-    /// With its payload.
+    /// The WRITE ends with its payload.
     Plain,
-    /// With immediate data, which consumes a receive WQE.
+    /// The WRITE ends with immediate data, which consumes a receive WQE.
     Immediate(u32),
 }
 
-/// One packet of a READ response; all but middle ones carry an AETH.
+/// One packet of a READ response. All packets but the middle ones have an AETH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPart {
-    /// First of several.
+    /// The first of several packets.
     First(Aeth),
-    /// Neither first nor last.
+    /// A packet that is neither first nor last.
     Middle,
-    /// Last of several.
+    /// The last of several packets.
     Last(Aeth),
-    /// The whole response.
+    /// The packet that is the whole response.
     Only(Aeth),
 }
 
 impl ReadPart {
-    /// The part at `position`, with `aeth` where that part carries one.
+    /// Returns the part at `position`, with `aeth` if such a part has an AETH.
     pub const fn at(position: Position, aeth: Aeth) -> Self {
         match position {
             Position::First => Self::First(aeth),
@@ -81,14 +81,14 @@ impl ReadPart {
         }
     }
 
-    /// The message ends with this part.
+    /// Returns whether the response ends with this part.
     pub const fn ends(self) -> bool {
         matches!(self, Self::Last(_) | Self::Only(_))
     }
 }
 
 impl Body {
-    /// Returns the RC opcode that says so.
+    /// Returns the RC opcode of a packet with this body.
     pub const fn opcode(&self) -> BthOpcode {
         use BthOpcode as Op;
         match self {
@@ -159,7 +159,7 @@ impl Body {
         }
     }
 
-    /// Writes the extended headers; returns their length.
+    /// Writes the extended headers to `out`. Returns their length.
     pub(super) fn emit(&self, out: &mut [u8]) -> usize {
         let mut at = 0;
         let mut put = |bytes: &[u8]| {

@@ -28,7 +28,7 @@ const RETH_BYTES: [u8; 16] = [
 ];
 const ACK_BYTES: [u8; 4] = [0x1f, 0, 0, 7];
 
-/// Every kind of packet: its opcode and the bytes of its extended headers.
+/// Returns every kind of packet: its body, its opcode and the bytes of its extended headers.
 fn kinds() -> Vec<(Body, u8, Vec<u8>)> {
     let word = 0xa1b2_c3d4;
     let word_bytes = [0xa1, 0xb2, 0xc3, 0xd4];
@@ -240,7 +240,7 @@ fn carries_payload(body: &Body) -> bool {
     )
 }
 
-/// Every kind of packet in every service that has it: head, body, opcode, and the bytes of all extended headers.
+/// Returns every kind of packet in every service that has it: head, body, opcode, and the bytes of all extended headers.
 fn packets() -> Vec<(Head, Body, u8, Vec<u8>)> {
     let deth = Deth {
         qkey: 0x8001_0203,
@@ -421,7 +421,7 @@ proptest! {
     ) {
         let bytes = [&[opcode, flags][..], &rest].concat();
         if let Ok(packet) = Packet::parse(&bytes) {
-            // A parsed packet is written back as it came, but for reserved bits.
+            // A parsed packet is written back as it came, except for reserved bits.
             let mut out = vec![0; bytes.len() + MAX_HEAD_BYTES];
             let used = write_headers(&packet.head, &packet.body, packet.payload.len(), &mut out);
             out[used..used + packet.payload.len()].copy_from_slice(packet.payload);

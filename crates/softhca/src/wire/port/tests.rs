@@ -7,9 +7,9 @@ use crate::wire::responder::ResponderConfig;
 use crate::wire::testing::{TestDevice, TestWqe, read, write};
 use std::net::Ipv4Addr;
 
-/// Time is the test's: a turn of the ports takes so long, however long it really takes.
+/// Time of one turn of the ports. The tests count time by turns, however long these really take.
 const TURN_NS: u64 = 100_000;
-/// Of this time a test needs much less.
+/// The most time that a test may take. A test needs much less.
 const LIMIT_NS: u64 = 5_000_000_000;
 
 struct Node {
@@ -83,7 +83,7 @@ fn submit(node: &mut Node, qpn: u32, tag: usize, data: Vec<u8>, operation: Opera
         .unwrap();
 }
 
-/// Polls both until `done`.
+/// Polls both nodes until `done` returns true.
 fn run(here: &mut Node, there: &mut Node, mut done: impl FnMut(&Node) -> bool) {
     let mut now_ns = 0;
     while !done(here) {
@@ -121,13 +121,13 @@ fn strangers_are_counted_and_dropped() {
     connect(&mut stranger, 5, there.address, 6);
     submit(&mut stranger, 5, 0, vec![1; 8], write(0, 8));
     stranger.port.poll(0, &mut stranger.device).unwrap();
-    // A QP that `there` does not have, and bytes that are no packet.
+    // These are a packet for a QP that `there` does not have, and bytes that are no packet.
     connect(&mut stranger, 7, there.address, 99);
     submit(&mut stranger, 7, 0, vec![1; 8], write(0, 8));
     stranger.port.poll(0, &mut stranger.device).unwrap();
     let garbage = UdpSocket::bind("127.0.0.1:0").unwrap();
     garbage.send_to(b"hello", (there.address, 4791)).unwrap();
-    // The peer's own address and a packet whose ICRC is not right.
+    // The write of the real peer still arrives.
     submit(&mut here, 5, 0, vec![2; 8], write(8, 8));
     run(&mut here, &mut there, |here| {
         here.device.completed.len() == 1
@@ -170,7 +170,7 @@ fn many_senders_to_one_small_socket_buffer_all_arrive() {
     const SENDERS: usize = 6;
     const BYTES: usize = 1 << 20;
     let mut receiver = node(SENDERS * BYTES);
-    // What an unprivileged process gets on a stock kernel: 208 KiB asked for, doubled.
+    // This is the buffer that an unprivileged process gets on a stock kernel: 208 KiB asked for, doubled.
     let socket = UdpSocket::bind((receiver.address, 0)).unwrap();
     drop(std::mem::replace(
         &mut receiver.port.carrier,
@@ -193,7 +193,7 @@ fn many_senders_to_one_small_socket_buffer_all_arrive() {
         for sender in &mut senders {
             sender.port.poll(now_ns, &mut sender.device).unwrap();
         }
-        // A receiver that is slower than all senders together.
+        // The receiver is slower than all senders together.
         if turn % 2 == 0 {
             receiver.port.poll(now_ns, &mut receiver.device).unwrap();
         }
@@ -247,7 +247,7 @@ fn over_a_network_in_memory_time_is_what_the_caller_says() {
         let next_ns = deadlines.into_iter().flatten().min();
         now_ns = next_ns.expect("a QP waits");
     }
-    // The request takes one latency to the peer, the acknowledge one back.
+    // The request takes one latency to the peer, and the acknowledge takes one back.
     assert_eq!(now_ns, 2 * LATENCY_NS);
     assert_eq!(there.device.memory, [7; 64]);
 }

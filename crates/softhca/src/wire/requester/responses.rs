@@ -1,4 +1,4 @@
-//! What the requester learns from responses: acknowledges, refusals, READ data, results of atomics.
+//! The requester's handling of responses: acknowledges, refusals, READ data, results of atomics.
 
 use super::{Completion, Feedback, Requester};
 use crate::transport::{Device, Failure, NakCode, OperationKind};
@@ -23,7 +23,7 @@ impl<W> Requester<W> {
         let ahead = head.psn.distance_from(self.psn_of(self.unacked));
         let sequence = self.unacked + u64::from(ahead);
         if self.failed || ahead >= PSN_MODULUS / 2 || sequence >= self.sent {
-            return Feedback::default(); // Of the past, or about what was never sent.
+            return Feedback::default(); // old, or about a packet that was never sent
         }
         let before = self.unacked;
         let lost = match body {
@@ -46,7 +46,7 @@ impl<W> Requester<W> {
         }
     }
 
-    /// Handles an AETH for `sequence`; true if it reports a loss.
+    /// Handles an AETH for packet `sequence`. Returns true if it reports a loss.
     fn on_acknowledge(&mut self, now_ns: u64, sequence: u64, aeth: Aeth) -> bool {
         let done_before = if matches!(aeth.syndrome, Syndrome::Ack { .. }) {
             sequence + 1
@@ -54,7 +54,7 @@ impl<W> Requester<W> {
             sequence
         };
         if !self.acknowledge_before(now_ns, done_before) {
-            return self.repair_gap(); // A response before it got lost.
+            return self.repair_gap(); // an earlier response got lost
         }
         match aeth.syndrome {
             Syndrome::Ack { .. } | Syndrome::Reserved(_) => false,
@@ -142,7 +142,7 @@ impl<W> Requester<W> {
         };
         let narrow = original & u64::from(u32::MAX);
         let stored = match (atomic.operand_bytes(), u32::try_from(narrow)) {
-            // The capability that says how results of 8 bytes come says nothing of these.
+            // The capability that says how results of 8 bytes come does not apply to results of 4 bytes.
             (4, Ok(word)) => device.scatter(qpn, &message.wqe, 0, &word.to_be_bytes()),
             _ => device.scatter(qpn, &message.wqe, 0, &original.to_ne_bytes()),
         };
@@ -153,7 +153,7 @@ impl<W> Requester<W> {
         false
     }
 
-    /// Marks all packets before `limit` as acknowledged; false if it stops at one whose response is missing.
+    /// Marks all packets before `limit` as acknowledged. Returns false if it stops at a packet whose response is missing.
     pub(super) fn acknowledge_before(&mut self, now_ns: u64, limit: u64) -> bool {
         let before = self.unacked;
         while self.unacked < limit {
@@ -195,7 +195,7 @@ impl<W> Requester<W> {
         }
     }
 
-    /// Goes back once for the present `unacked`.
+    /// Goes back, once for each value of `unacked`. Returns whether it did.
     fn repair_gap(&mut self) -> bool {
         if self.gap_at == Some(self.unacked) {
             return false;

@@ -1,4 +1,4 @@
-//! The requester alone, packet by packet.
+//! Tests of the requester alone, packet by packet.
 
 use super::*;
 use crate::transport::NakCode;
@@ -47,7 +47,7 @@ impl Bench {
             .unwrap();
     }
 
-    /// Sends all that may be sent; PSNs and bodies.
+    /// Sends all that may be sent. Returns PSNs and bodies.
     fn sent(&mut self, allowance: u32) -> Vec<(u32, Body)> {
         let mut out = vec![0; MTU as usize + MAX_OVERHEAD_BYTES];
         let mut packets = vec![];
@@ -194,7 +194,7 @@ fn a_timeout_sends_one_packet_and_the_answer_to_it_sends_the_rest() {
     assert_eq!(bench.psns(), []);
     bench.clock(60 * MS);
     assert_eq!(bench.psns(), [0]);
-    // The peer had them up to 4: that is not sent again.
+    // The peer had the packets up to 4: they are not sent again.
     bench.ack(4);
     assert_eq!(bench.psns(), [5, 6, 7]);
 }
@@ -205,7 +205,7 @@ fn waiting_for_the_destination_is_not_silence_of_the_peer() {
     bench.submit(0, write(0, 4 * 256));
     bench.psns();
     bench.clock(20 * MS);
-    // The window is taken by others for a minute.
+    // Other QPs take up the window for a minute.
     assert_eq!(bench.requester.deadline_ns(), None);
     bench.clock(60_000 * MS);
     assert_eq!(bench.sent(0), []);
@@ -336,7 +336,7 @@ fn rnr_naks_count_only_in_a_row() {
     bench.psns();
     let rnr = Syndrome::RnrNak { timer: 12 };
     for psn in [0, 0, 1, 1, 2, 2] {
-        // An answer to the one before comes with it.
+        // An RNR NAK for a packet also acknowledges the packet before it.
         bench.aeth(psn, rnr);
         assert_eq!(bench.psns(), [], "held");
         bench.clock(bench.now_ns + 639_999);
@@ -431,7 +431,7 @@ proptest! {
             bench.clock(bench.now_ns + pause_ns);
             prop_assert!(bench.requester.in_flight() <= 16);
         }
-        // The peer falls silent: everything ends, in order, and failures last.
+        // The peer falls silent: every operation ends, in order, and failures come last.
         for _ in 0..100 {
             bench.psns();
             let Some(deadline_ns) = bench.requester.deadline_ns() else { break };

@@ -1,4 +1,4 @@
-//! Carrying out the request packet that is next in order.
+//! Carries out the request packet that is next in order.
 
 use super::{Job, Progress, REPLAYS, Responder, packets_of};
 use crate::transport::{Device, NakCode, ReceiveError, Received, RemoteAccess, SendWith};
@@ -6,7 +6,7 @@ use crate::wire::headers::{AtomicEth, Reth};
 use crate::wire::packet::{Body, Packet, SendEnd, Transport, WriteEnd};
 use crate::wire::psn::Psn;
 
-/// Why the expected packet is not carried out.
+/// The reason why the expected packet is not carried out.
 pub(super) enum Refusal {
     Nak(NakCode),
     NotReady,
@@ -28,13 +28,13 @@ impl From<ReceiveError> for Refusal {
     }
 }
 
-/// The longest message of the standard. Its packets are fewer than half of all PSNs, or exactly half at MTU 256.
+/// Length of the longest message of the standard. Its packets are fewer than half of all PSNs, or exactly half at MTU 256.
 const MAX_MESSAGE_BYTES: u32 = 1 << 31;
 
 const INVALID: Refusal = Refusal::Nak(NakCode::INVALID_REQUEST);
 
 impl Responder {
-    /// Carries out the expected packet; returns how many PSNs it takes.
+    /// Carries out the expected packet. Returns how many PSNs it takes.
     pub(super) fn execute<D: Device>(
         &mut self,
         qpn: u32,
@@ -138,7 +138,7 @@ impl Responder {
                 device.receive_begin(qpn, srq(packet))?;
                 0
             }
-            // The last of several packets is not empty.
+            // The last of several packets must not be empty.
             (false, Progress::Send { offset }) if bytes > 0 => offset,
             _ => return Err(INVALID),
         };
@@ -217,14 +217,14 @@ impl Responder {
         Ok(1)
     }
 
-    /// A READ or atomic may begin: no message is unfinished, and a resource for its answer is free.
+    /// Checks that a READ or atomic may begin: no message is unfinished, and a resource for its answer is free.
     fn resource_for_answer(&self) -> Result<(), Refusal> {
         if !matches!(self.progress, Progress::None) {
             return Err(INVALID);
         }
         self.room_for_answer()?;
-        // A job that has been answered has left the list, though its answer may get lost and the requester may ask again. So a
-        // requester that keeps to the limit never has more jobs waiting.
+        // A job that has been answered has left the list, though its answer may get lost and the requester may ask again. So if a requester
+        // keeps to the limit, no more jobs than that ever wait.
         let waiting = |job: &&Job| {
             matches!(
                 job,
@@ -239,7 +239,7 @@ impl Responder {
         }
     }
 
-    /// The payload's length, if it is one that this place in a message may have.
+    /// Returns the length of the payload, if a packet at this position in a message may have that length.
     fn payload_bytes(&self, packet: &Packet<'_>, ends: bool) -> Result<u32, Refusal> {
         let bytes = u32::try_from(packet.payload.len()).map_err(|_| INVALID)?;
         let fits = if ends {
@@ -251,7 +251,7 @@ impl Responder {
     }
 }
 
-/// Returns the SRQ that the packet names.
+/// Returns the SRQ that the packet names, if it is one of XRC.
 fn srq(packet: &Packet<'_>) -> Option<u32> {
     match packet.head.transport {
         Transport::XrcRequest(xrc) => Some(xrc.srqn),

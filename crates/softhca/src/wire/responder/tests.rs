@@ -1,4 +1,4 @@
-//! The responder alone, packet by packet.
+//! Tests of the responder alone, packet by packet.
 
 mod rules;
 mod services;
@@ -75,7 +75,7 @@ impl Bench {
         self.request(psn, Body::Write { start, end }, payload)
     }
 
-    /// Everything that waits to be sent: PSN, body, length of the payload.
+    /// Returns all answers that wait to be sent: PSN, body, length of the payload.
     fn answers(&mut self) -> Vec<(u32, Body, usize)> {
         let mut out = vec![0; MTU as usize + MAX_OVERHEAD_BYTES];
         let mut answers = vec![];
@@ -330,7 +330,7 @@ fn requests_beyond_the_answers_that_can_wait_are_dropped_and_not_done() {
     assert_eq!(bench.request(64, add(64).1, &[]), Arrival::Executed);
 }
 
-/// Requests whose fields are often nearly right.
+/// Returns requests whose fields are often nearly right.
 fn any_request() -> impl Strategy<Value = Body> {
     let va = prop_oneof![0u64..5000, Just(u64::MAX), any::<u64>()];
     let rkey = prop_oneof![4 => Just(RKEY), 1 => any::<u32>()];
@@ -367,10 +367,10 @@ proptest! {
         bench.device.receives = receives.into();
         let mut answers = 0;
         for (step, body, bytes) in requests {
-            // Mostly the expected PSN, sometimes the one before or after.
+            // This is mostly the expected PSN, sometimes the one before or after it.
             let psn = bench.responder.expected.add(step).sub(u32::from(step > 0)).value();
             bench.request(psn, body, &vec![1; bytes]);
-            // As many answers as fit into a burst; a READ of 2 GiB has more.
+            // This sends as many answers as fit into a burst; a READ of 2 GiB has more.
             let mut out = vec![0; MTU as usize + MAX_OVERHEAD_BYTES];
             while answers < 500 && bench.responder.poll_transmit(1, &mut bench.device, &mut out).is_some() {
                 answers += 1;

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 #[repr(C)]
 pub(super) struct SocketName {
     family: libc::sa_family_t,
-    /// In network order, as all that follows.
+    /// Port in network order. The fields after it have network order, too.
     port: [u8; 2],
     ipv4_or_flow: [u8; 4],
     ipv6: [u8; 16],
@@ -31,10 +31,10 @@ const _: () = {
 };
 
 impl SocketName {
-    /// Bytes for a name of either family.
+    /// Length of a buffer for a name of either family.
     pub(super) const ROOM: u32 = 28;
 
-    /// The RoCE port of an address.
+    /// Returns the name for the RoCE port of an address.
     pub(super) fn of(address: IpAddr) -> Self {
         let port = ROCE_PORT.to_be_bytes();
         match address {
@@ -53,7 +53,7 @@ impl SocketName {
         }
     }
 
-    /// Bytes of it that the kernel takes.
+    /// Returns the number of bytes of the name that the kernel takes.
     pub(super) fn length(&self) -> u32 {
         match self.family {
             AF_INET => IPV4_BYTES,
@@ -61,8 +61,8 @@ impl SocketName {
         }
     }
 
-    /// Returns the sender with this socket name, as an HCA with an address of `subnet` or with an IPv4 address sees it. `None` if the name
-    /// is that of no HCA.
+    /// Returns the sender with this socket name, as an HCA with an address of `subnet` or with an IPv4 address sees it. `None` if no HCA
+    /// has such a name.
     pub(super) fn source(&self, subnet: Option<Ipv6Subnet>) -> Option<Source> {
         let port = u16::from_be_bytes(self.port);
         let Some(subnet) = subnet else {

@@ -1,12 +1,12 @@
-//! Packets that wait to be sent, one after the other in memory, in runs that one message can carry.
+//! The queue of packets that wait to be sent. They lie one after the other in memory, in runs that one message can carry.
 
 use crate::envelope::Destination;
 use crate::wire::carrier::{MAX_PACKET_BYTES, PacketSink};
 use std::net::IpAddr;
 
-/// Packets of the largest size that the queue holds.
+/// Number of packets of the largest size that the queue holds.
 const QUEUE_PACKETS: usize = 64;
-/// The most that fits into one UDP message.
+/// Most bytes that fit into one UDP message.
 const MESSAGE_BYTES: usize = 65_507;
 /// Most segments of one message that every kernel takes.
 const MESSAGE_SEGMENTS: usize = 64;
@@ -17,17 +17,17 @@ pub(super) struct SendQueue {
     pub(super) bytes: Box<[u8]>,
     used: usize,
     pub(super) runs: Vec<Run>,
-    /// Runs that are already sent.
+    /// Number of runs that are already sent.
     pub(super) sent: usize,
-    /// Packets may share a run.
+    /// True if packets may share a run.
     joins: bool,
 }
 
-/// Packets of one size for one destination; the last may be shorter.
+/// Packets of one size for one destination. The last packet may be shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) destination: IpAddr,
-    /// From which of the own IPv4 addresses.
+    /// Path bits of the own IPv4 address from which the packets go.
     pub(super) path_bits: u8,
     pub(super) start: usize,
     pub(super) bytes: usize,
@@ -35,9 +35,9 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// A packet of `bytes` may follow. Over IPv4 that holds only on the loopback interface, which does not segment. Elsewhere the
-    /// kernel gives the segments of a message the identifications 0, 1, 2 and so on, for which their ICRC would be wrong. IPv6
-    /// has none.
+    /// Returns whether a packet of `bytes` may join the run. Over IPv4 packets may join only on the loopback interface, which does not
+    /// segment. Elsewhere the kernel gives the segments of a message the identifications 0, 1, 2 and so on, with which their ICRC would be
+    /// wrong. IPv6 has no identification.
     fn takes(&self, bytes: usize, destination: IpAddr, path_bits: u8) -> bool {
         (self.destination, self.path_bits) == (destination, path_bits)
             && (destination.is_ipv6() || destination.is_loopback())
@@ -65,7 +65,7 @@ impl SendQueue {
         self.runs.clear();
     }
 
-    /// Packets do not share runs from now on.
+    /// Makes packets no longer share runs.
     pub(super) fn stop_joining(&mut self) {
         self.joins = false;
     }
@@ -89,7 +89,7 @@ impl SendQueue {
 
 impl PacketSink for SendQueue {
     fn slot(&mut self) -> Option<&mut [u8]> {
-        // What waits for the socket goes first: no more before it is gone.
+        // Packets that wait for the socket go first. No more are taken before they are sent.
         if self.sent > 0 {
             None
         } else {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Instant;
 
 fn pair() -> (UdpCarrier, UdpCarrier) {
-    // Any port will do here: the carrier sends to the port of RoCE, so both need that one on addresses of their own.
+    // The carriers send to the port of RoCE. So both sockets need that port, on addresses of their own.
     let make = || {
         for _ in 0..1000 {
             let ip = Ipv4Addr::new(

@@ -29,7 +29,7 @@ fn direct(access: Access, iova: u64, address: u64, bytes: u64) -> MemoryKey {
     key(access, iova, bytes, Backing::Direct(region))
 }
 
-/// Returns what resolves: (address, bytes).
+/// Returns the pieces that the key gives: (address, bytes).
 fn parts(
     keys: &Table<MemoryKey>,
     key: u32,

@@ -1,4 +1,4 @@
-//! Orders, device by device: what may be seen, what may not, and that everything comes in the end.
+//! Tests of each order of data: what may be seen, what may not be seen, and that all bytes are placed in the end.
 
 use super::*;
 use crate::device::memory::tests_memory;
@@ -30,8 +30,8 @@ fn words(memory: &Region) -> Vec<u64> {
     bytes.chunks_exact(8).map(word).collect()
 }
 
-/// Writes 1 to the 16 words one after the other, each a line; calls `look` with the words after each microsecond. Whether a
-/// later word was seen before an earlier one.
+/// Writes 1 to 16 words, one after the other, each in a line of its own, and looks at the words after each microsecond. Returns whether a
+/// later word was seen before an earlier word.
 fn overtaking(order: DataOrder, relaxed: bool, seed: u64) -> bool {
     let mut memory = [0u64; 128];
     let all = tests_memory(&mut memory);
@@ -150,7 +150,7 @@ fn repeated(repeats: bool) -> u32 {
         pending.accept(QPN, DataOrder::InOrder, write(1), 0);
         pending.force(QPN);
         assert_eq!(words(&all)[0], 1);
-        // The receiver takes it away: it must not come back.
+        // The receiver clears the word: the first write must not come back.
         first.write(0, &0u64.to_ne_bytes());
         for value in 2..20 {
             pending.accept(QPN, DataOrder::InOrder, write(value), 0);

@@ -1,4 +1,4 @@
-//! Lists against a byte-by-byte model.
+//! Tests of lists against a byte-by-byte model.
 
 use crate::device::memory::translation::*;
 use mlx5_prm::be::{Be16, Be32, Be64};
@@ -30,7 +30,7 @@ fn strided(key: u32, va: u64, bytes: u16, stride: u16) -> RawEntry {
     })
 }
 
-/// (key, address) of every byte, by asking for every offset and by walking.
+/// Returns (key, address) of every byte. Asks for every offset, and checks that walking from piece to piece gives the same.
 fn bytes_of(list: &Translation, total: u64) -> Vec<(u32, u64)> {
     let single: Vec<_> = (0..total)
         .map(|offset| list.at(offset).unwrap())

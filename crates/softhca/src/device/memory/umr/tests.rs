@@ -1,4 +1,4 @@
-//! Windows and indirect keys through their life.
+//! Tests of windows and indirect keys through their life.
 
 use crate::device::memory::tests_region;
 use crate::device::memory::translation::tests::klm;
@@ -34,7 +34,7 @@ fn table(access: Access, type_2: bool) -> Table<MemoryKey> {
 const REGION: u32 = 1 << 8 | 0x11;
 const WINDOW: u32 = 2 << 8 | 0x11;
 
-/// Returns what libmlx5 builds for a window over 0x20 bytes at 0x1010.
+/// Returns the change that libmlx5 builds for a window over 0x20 bytes at 0x1010.
 fn bind(tag: u32) -> Change {
     Change {
         flags: UmrCtrlSeg::FLAG_INLINE | UmrCtrlSeg::FLAG_TRANSLATION_OFFSET,
@@ -90,7 +90,7 @@ fn a_window_is_open_between_bind_and_unbind_under_its_newest_key() {
     let stale = KeyError::Stale { now: WINDOW + 1 };
     assert_eq!(write(&keys, WINDOW, USER), Err(stale));
     assert_eq!(write(&keys, WINDOW + 1, USER), Ok(()));
-    // The next bind must name the key as it is now.
+    // The next bind must name the key with its present low byte.
     let refused = change(&mut keys, WINDOW, USER, &bind(0x13)).unwrap_err();
     assert_eq!(refused, UmrError::Key(stale));
     change(&mut keys, WINDOW + 1, USER, &bind(0x13)).unwrap();

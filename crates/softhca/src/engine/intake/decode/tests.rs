@@ -138,7 +138,7 @@ fn inline_data_and_segments_keep_their_order() {
             &[first, second, &head],
             vec![outer.clone(), inner.clone(), inside(&header)],
         ),
-        // Neighbouring inline segments are one piece of data, and one without bytes is a segment as well.
+        // Neighbouring inline segments become one piece of data. An inline segment without bytes is a piece as well.
         (
             &[first, &head, &tail, second],
             vec![outer.clone(), inside(&joined), inner.clone()],
@@ -160,7 +160,7 @@ fn inline_data_beside_segments_ends_inside_the_wqe_and_holds_no_result() {
     let segment = data(100, 1, 0xa0);
     let segment = bytes(&segment);
     let at = raddr(0, 0);
-    // The last unit has room for 12 bytes: one too many, and as many as the field holds.
+    // The last unit has room for 12 bytes. The cases have one byte more, and as many bytes as the field can say.
     for (count, bytes) in [(13, 13), (u32::MAX, 0x3ff)] {
         let header = Be32::new(InlineHeader::INLINE | count);
         let last = [header.bytes().as_slice(), &[0; 12]].concat();

@@ -1,10 +1,10 @@
-//! UC, UD and XRC beside each other.
+//! Tests of UC, UD and XRC QPs.
 
 use super::*;
 use crate::transport::{Datagram, OperationKind, SendWith, Target};
 use crate::wire::testing::{QKEY, operation};
 
-/// Two hosts with a QP 7 each, connected in these services.
+/// Returns two hosts with a QP 7 each, connected by these services.
 fn two_hosts(near: Service, far: Service) -> Network {
     let mut network = Network::full_mesh(2, 4096, 64);
     for (here, service) in [(0, near), (1, far)] {
@@ -130,7 +130,7 @@ fn datagrams_pass_between_qps_that_are_not_connected() {
         assert_eq!(source.address, address(0));
         assert_eq!(received[0].1, [u8::try_from(there).unwrap(); 100]);
     }
-    // In the error state everything comes back as flushed.
+    // In the error state every operation comes back as flushed.
     let host = &mut network.hosts[0];
     host.endpoint.fail(8, &mut host.device);
     let wqe = TestWqe::new(9, vec![0; 100]);

@@ -1,4 +1,4 @@
-//! Rules of the standard that a peer has to be malicious, or 2^24 packets old, to meet.
+//! Tests of rules of the standard that matter only for a malicious peer, or after 2^24 packets.
 
 use super::*;
 
@@ -57,7 +57,7 @@ fn more_reads_and_atomics_than_agreed_are_an_invalid_request() {
     for psn in 0..2 {
         assert_eq!(bench.request(psn, add_one(), &[]), Arrival::Executed);
     }
-    // Those that are asked for again do not count.
+    // Duplicates do not count.
     assert_eq!(bench.request(0, add_one(), &[]), Arrival::Duplicate);
     assert_eq!(bench.request(2, add_one(), &[]), Arrival::Refused);
     assert_eq!(bench.device.atomics_done, 2);
@@ -81,7 +81,7 @@ fn of_two_atomics_with_the_same_number_the_later_is_answered_again() {
         bench.request(psn, add_one(), &[]);
     }
     bench.answers();
-    // 2^24 packets later.
+    // From here on 2^24 packets have passed.
     bench.responder.expected = Psn::new(5);
     bench.request(5, add_one(), &[]);
     bench.answers();
@@ -102,7 +102,7 @@ fn a_duplicate_from_half_the_circle_ago_is_answered_and_not_done() {
     let old = bench.write(0, Some(reth(0, 4)), PLAIN, &[7; 4]);
     assert_eq!(old, Arrival::Duplicate);
     assert_eq!(bench.answers(), [answer(0x7f_ffff, ACK, 0)]);
-    // One packet further on the circle it is a packet of the future.
+    // One PSN further away it counts as a packet of the future.
     let ahead = bench.write(0xff_ffff, Some(reth(0, 4)), PLAIN, &[7; 4]);
     assert_eq!(ahead, Arrival::OutOfOrder);
     assert_eq!(bench.device.bytes_written, 0);

@@ -1,4 +1,4 @@
-//! UC and XRC.
+//! Tests of UC and XRC.
 
 use super::*;
 
@@ -15,11 +15,11 @@ fn uc_drops_what_is_broken_and_goes_on_with_the_next_message() {
         end: Some(SendEnd::Plain),
     };
     let payload = [1; MTU as usize];
-    // The packet between is missing.
+    // The packet between these two is missing.
     assert_eq!(bench.request(10, first, &payload), Arrival::Executed);
     assert_eq!(bench.request(12, last, &[2]), Arrival::OutOfOrder);
     assert_eq!(bench.request(13, last, &[3]), Arrival::OutOfOrder);
-    // A new message interrupts one that was not finished, with any number.
+    // A new message interrupts a message that was not finished, and may have any number.
     assert_eq!(bench.request(14, first, &payload), Arrival::Executed);
     assert_eq!(bench.request(5, first, &payload), Arrival::Executed);
     assert_eq!(bench.request(6, last, &[4]), Arrival::Executed);
