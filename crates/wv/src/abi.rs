@@ -1,4 +1,4 @@
-//! Parameters of the kernels that measure, and of that of the doctor.
+//! Parameters of the kernels of `wv bench`, and of the kernel of `wv doctor`.
 
 use warpverbs::abi::header::{self, constant_items, struct_item};
 use warpverbs::abi::{DevicePtr, QpContext, Status, TeamContext, Window};
@@ -154,7 +154,7 @@ abi_struct! {
     }
 }
 
-/// `kernels/bench/abi.h`.
+/// Returns the text of `kernels/bench/abi.h`.
 #[must_use]
 pub fn render_bench() -> String {
     let mut items = constant_items(constants());
@@ -170,7 +170,7 @@ pub fn render_bench() -> String {
     header::file(ORIGIN, "wv", &["<warpverbs/abi.h>"], items)
 }
 
-/// `kernels/doctor/abi.h`.
+/// Returns the text of `kernels/doctor/abi.h`.
 #[must_use]
 pub fn render_doctor() -> String {
     let items = vec![struct_item::<DoctorPutParams>()];

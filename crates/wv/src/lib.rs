@@ -1,5 +1,5 @@
-//! What `wv` does: `src/bin/wv.rs` parses, [`cmd`] runs, [`mod@bench`] measures, with kernels whose parameters are in [`abi`],
-//! and [`p2p`] copies files.
+//! The library of the program `wv`. `src/bin/wv.rs` parses the command line and [`cmd`] runs the commands. [`mod@bench`] measures, with
+//! kernels whose parameters are in [`abi`], and [`p2p`] copies files.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
@@ -14,7 +14,7 @@ warpverbs::kernels! {
 }
 
 warpverbs::kernels! {
-    /// The kernel of `wv doctor`, in a set of its own: the driver of a GPU compiles no other in the time of a check.
+    /// The kernel of `wv doctor`. It is a set of its own, so that the driver of a GPU compiles no other kernel in the time of a check.
     pub static DOCTOR = "doctor"
 }
 

@@ -13,18 +13,18 @@ use crate::abi::StampBenchParams;
 use warpverbs::abi::DevicePtr;
 use warpverbs::gpu::{DeviceMemory, Gpu, Launch, Stream};
 
-/// Times of one stream. Its device has the kernels of this crate.
+/// Times of the device clock, stored in one stream. The device has the kernels of this crate.
 pub(super) struct Clock<'a> {
     gpu: &'a dyn Gpu,
     stream: &'a Stream,
-    /// Never freed where it was not read: a launch may still store to it.
+    /// Memory for the times. Only `read` frees it: without `read` a launch may still store to it.
     times: ManuallyDrop<DeviceMemory>,
     count: u32,
     taken: u32,
 }
 
 impl<'a> Clock<'a> {
-    /// One that has room for `count` times.
+    /// Returns a clock with room for `count` times.
     pub(super) fn new(
         gpu: &'a dyn Gpu,
         stream: &'a Stream,
@@ -39,7 +39,7 @@ impl<'a> Clock<'a> {
         })
     }
 
-    /// Stores the time at which all that is in the stream now has ended.
+    /// Launches a kernel that stores the time at which all earlier work of the stream has ended.
     pub(super) fn stamp(&mut self) -> Result<(), BenchError> {
         assert!(self.taken < self.count, "room was made for each stamp");
         let params = StampBenchParams {
@@ -52,7 +52,7 @@ impl<'a> Clock<'a> {
         Ok(())
     }
 
-    /// Waits for the stream, at most `patience`; all times, ns.
+    /// Waits for the stream, at most `patience`. Returns all stored times, ns.
     pub(super) fn read(self, patience: Duration) -> Result<Vec<u64>, BenchError> {
         let end = self.stream.record()?;
         self.gpu.wait(&end, patience)?;

@@ -1,9 +1,9 @@
-//! What the host engine adds to an HCA, each figure beside its yardstick in one run: the same WRITEs posted by a bare loop, one worker
-//! beside two, QPs that do nothing beside none. Also how long a worker takes that sleeps, and what an engine with many peers costs
-//! that has nothing to do.
+//! What the host engine adds to an HCA. Each figure stands beside its yardstick of the same run: the engine beside a bare loop that posts
+//! the same WRITEs, two workers beside one worker, and busy QPs with idle QPs beside busy QPs alone. The bench also measures how long a
+//! transfer takes that wakes a sleeping worker, and the CPU time of an engine with many peers and no work.
 //!
-//! All runs on software HCAs of this process and over sinks, so only ratios mean something. The two of a ratio take turns, so that
-//! other load of the machine falls on both. Engine and loop each write once more at the end, and all bytes are compared.
+//! All runs on software HCAs of this process and over sinks, so only ratios mean something. Both sides of a ratio take turns, so that other
+//! load of the machine falls on both. Engine and loop each write once more at the end, and all bytes are compared.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,27 +22,27 @@ use super::BenchError;
 use super::p2p::{self, Ends, P2pOptions, Pair, Pattern, SINK};
 use super::spread::spread;
 
-/// Nothing takes so long.
+/// Longest wait for a transfer; far more than any takes.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Software HCAs: of the two ends, and of the idle peers.
+/// The number of software HCAs: one for each of the two ends, and one for the idle peers.
 pub const HCAS: u32 = 3;
-/// Most QPs of a connection, which each idle peer has.
+/// The most QPs of a connection. Each idle peer has so many.
 const QPS_OF_A_PEER: u32 = 8;
-/// Peers of the engine whose idle time is measured.
+/// The number of peers of the engine whose idle time is measured.
 const IDLE_PEERS: u32 = 64;
-/// Without a transfer a worker is asleep after this, and connections are at rest.
+/// The time without a transfer after which a worker sleeps and connections are at rest.
 const REST: Duration = Duration::from_millis(4);
-/// WQEs behind a doorbell of the bare loop, and log2 of the WQEBBs of its QPs: those of softhca's own bench.
+/// The number of WQEs for each doorbell of the bare loop, and log2 of the WQEBBs of its QPs. Softhca's own bench has the same values.
 const BATCH: usize = 512;
 const LOG_DEPTH: u8 = 10;
-/// So often idle QPs come and go, so that other load of the machine falls on rounds with them and without.
+/// How often idle QPs are added and removed. Rounds with idle QPs and without alternate, so that other load of the machine falls on both.
 const PHASES: u32 = 5;
-/// Transfers of a round over a sink: long enough that two workers run at the same time.
+/// The number of transfers of a round over a sink: enough that two workers run at the same time.
 const AT_A_TIME: u32 = 32;
-/// Bytes up to which WQEs of the bare loop carry them: none, as there.
+/// The most bytes that a WQE of the bare loop carries inline: none, as in softhca's own bench.
 const INLINE: u32 = 0;
 
-/// What is written on software HCAs.
+/// The patterns that are written on software HCAs.
 const PATTERNS: [Pattern; 2] = [
     Pattern {
         name: "words",
@@ -58,83 +58,83 @@ const PATTERNS: [Pattern; 2] = [
     },
 ];
 
-/// Setting of a run.
+/// The setting of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct EngineOptions {
-    /// QPs of the connection.
+    /// The number of QPs of the connection.
     pub qps: u32,
-    /// Bytes of a slice.
+    /// The number of bytes of a slice.
     pub slice: u32,
-    /// Rounds of each figure.
+    /// The number of rounds of each figure.
     pub rounds: u32,
-    /// Transfers of which each is timed by itself.
+    /// The number of transfers that are timed singly.
     pub wakes: u32,
-    /// Idle QPs beside the busy ones, at least 512.
+    /// The number of idle QPs beside the busy ones, at least 512.
     pub idle_qps: u32,
-    /// Milliseconds for which engines are watched that have nothing to do.
+    /// Milliseconds for which idle engines are watched.
     pub idle_ms: u32,
 }
 
-/// The results.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct EngineReport {
-    /// What completes.
+    /// What completes the WQEs.
     pub ran_on: &'static str,
-    /// Its setting.
+    /// The setting of the run.
     pub options: EngineOptions,
-    /// Rates beside their yardsticks.
+    /// The measured rates, each beside its yardstick.
     pub rows: Vec<Row>,
-    /// From submitting 8 bytes to their end.
+    /// Times from submitting a transfer of 8 bytes to its end.
     pub latencies: Vec<Latency>,
-    /// What engines cost that have nothing to do.
+    /// The cost of idle engines.
     pub idle: Idle,
-    /// Bytes that were compared.
+    /// The number of bytes that were compared.
     pub compared: u64,
 }
 
-/// A rate beside another.
+/// A measured rate, beside the rate of its yardstick.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// What was measured, in words.
     pub what: String,
-    /// Its yardstick.
+    /// The name of the yardstick.
     pub beside: &'static str,
-    /// The unit of both.
+    /// The unit of both rates.
     pub unit: &'static str,
-    /// The rate: the median, the lowest and the highest.
+    /// The measured rate: the median, the lowest and the highest.
     pub rate: [f64; 3],
-    /// As `rate`, of what the engine is compared with, in the same round.
+    /// The rate of the yardstick in the same rounds: the median, the lowest and the highest.
     pub yardstick: [f64; 3],
-    /// The rate by that of the yardstick next to it: the median of all rounds.
+    /// The rate divided by the yardstick's rate of the same round: the median of all rounds.
     pub ratio: f64,
 }
 
-/// Times of transfers.
+/// How long transfers of one kind took.
 #[derive(Clone, Debug, Serialize)]
 pub struct Latency {
-    /// Of which transfers, in words.
+    /// The kind of transfers, in words.
     pub what: &'static str,
-    /// Microseconds: half of all took at most this, 99 of 100, and all.
+    /// Microseconds within which 50 % of the transfers ended, 99 %, and all.
     pub microseconds: [f64; 3],
 }
 
-/// What engines cost that have nothing to do.
+/// The cost of idle engines.
 #[derive(Clone, Debug, Serialize)]
 pub struct Idle {
-    /// Peers of one of them.
+    /// The number of peers of the engine in the middle.
     pub peers: u32,
-    /// Engines of the process, those of the peers among them.
+    /// The number of engines of the process, those of the peers included.
     pub engines: u32,
-    /// Threads of all of them.
+    /// The number of threads of all these engines.
     pub threads: usize,
-    /// CPU time of all threads, in percent of a core.
+    /// CPU time of all these threads, in percent of a core.
     pub percent_of_core: f64,
 }
 
-/// Measures on three software HCAs of this process.
+/// Runs all measurements on three software HCAs of this process.
 ///
 /// # Errors
-/// A value outside its limits, a transfer that is not done, bytes that came otherwise.
+/// An option outside its limits, a transfer that does not end well, or bytes that arrived wrong.
 pub fn measure(devices: &[String], options: &EngineOptions) -> Result<EngineReport, BenchError> {
     let open = |name: &String| Context::open(&DeviceSelector::Name(name.clone()));
     let contexts = devices.iter().map(open).collect::<Result<Vec<_>, _>>()?;
@@ -153,7 +153,7 @@ pub fn measure(devices: &[String], options: &EngineOptions) -> Result<EngineRepo
         options,
         made: 0,
     };
-    // The other end is a peer, too.
+    // The other end of the pair is one of the peers, too.
     crowd.grow(&ends.pair.engines[0], IDLE_PEERS - 1)?;
     let idle = crowd.idle()?;
     crowd.connected.clear();
@@ -197,7 +197,7 @@ pub fn measure(devices: &[String], options: &EngineOptions) -> Result<EngineRepo
 }
 
 impl Row {
-    /// Of rounds that took turns with those of the yardstick.
+    /// Returns the row of these rates. Round by round, `rates` and `yardstick` were taken in turn.
     fn new(
         what: String,
         (beside, unit): (&'static str, &'static str),
@@ -224,7 +224,7 @@ fn unit(pattern: &Pattern) -> &'static str {
     }
 }
 
-/// In the unit of the pattern.
+/// Returns the rate of a round that took `time`, in the unit of the pattern.
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
 fn rate(pattern: &Pattern, slice: u32, time: Duration) -> f64 {
     let amount = match unit(pattern) {
@@ -234,8 +234,9 @@ fn rate(pattern: &Pattern, slice: u32, time: Duration) -> f64 {
     amount / time.as_secs_f64()
 }
 
-/// Two workers over a sink, beside one. And two engines of one worker each, which share nothing: what the machine has for two. Each of
-/// the two has a CPU of its own. Else the system may leave both on one for a whole run.
+/// Measures two workers over a sink beside one worker. It also measures two engines of one worker each, which share nothing: that shows
+/// what the machine has for two. Each of the two workers has a CPU of its own, because the system may otherwise leave both on one CPU for a
+/// whole run.
 fn beside_one_worker(options: &EngineOptions) -> Result<Vec<Row>, BenchError> {
     let bytes = SINK.iter().map(Pattern::extent).max().unwrap_or(0);
     let own = own_cpus();
@@ -291,7 +292,7 @@ fn beside_one_worker(options: &EngineOptions) -> Result<Vec<Row>, BenchError> {
     Ok(rows)
 }
 
-/// Returns the CPUs that this process may use; none where the system does not say.
+/// Returns the CPUs that this process may use, or none if the system does not say.
 fn own_cpus() -> Vec<u32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();
@@ -300,7 +301,7 @@ fn own_cpus() -> Vec<u32> {
     list.map_or_else(Vec::new, |list| list.numbers().to_vec())
 }
 
-/// Posts several transfers and waits for all of them.
+/// Posts `AT_A_TIME` transfers and waits for all of them. Returns how long that took.
 fn together(
     engine: &SinkEngine,
     pattern: &Pattern,
@@ -323,13 +324,13 @@ fn together(
     Ok(time)
 }
 
-/// Millions of a round.
+/// Returns the WQEs of a round, in millions.
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
 fn wqes(pattern: &Pattern, slice: u32) -> f64 {
     pattern.slices(slice) as f64 / 1e6
 }
 
-/// Of transfers of one WQE over a sink: the engine adds all of it.
+/// Measures transfers of one WQE over a sink, where all of the time is the engine's.
 fn latencies(options: &EngineOptions) -> Result<Vec<Latency>, BenchError> {
     let engine = SinkEngine::new(p2p::config("wakes", &options.p2p())?, 1 << 12, None)?;
     let pattern = Pattern {
@@ -348,7 +349,7 @@ fn latencies(options: &EngineOptions) -> Result<Vec<Latency>, BenchError> {
     let names = ["by a worker that slept", "behind it, at once"];
     let latency = |(what, mut times): (_, Vec<f64>)| {
         times.sort_by(f64::total_cmp);
-        // The smallest that is not below so many of a hundred.
+        // The index of the smallest time that is at least as long as `percent` percent of all.
         let at = |percent: usize| times.get((times.len() * percent).div_ceil(100).max(1) - 1);
         let microseconds = [50, 99, 100].map(|percent| at(percent).copied().unwrap_or(f64::NAN));
         Latency { what, microseconds }
@@ -357,7 +358,7 @@ fn latencies(options: &EngineOptions) -> Result<Vec<Latency>, BenchError> {
 }
 
 impl EngineOptions {
-    /// Of one worker.
+    /// Returns these options for an engine of one worker.
     fn p2p(&self) -> P2pOptions {
         P2pOptions {
             workers: 1,
@@ -368,7 +369,7 @@ impl EngineOptions {
     }
 }
 
-/// Two ends between which an engine writes, and a bare loop.
+/// Two engines of which one writes to the other, and a bare loop that writes the same.
 struct Both {
     options: EngineOptions,
     prepared: [Arc<Prepared>; PATTERNS.len()],
@@ -377,7 +378,7 @@ struct Both {
     pair: Pair,
 }
 
-/// Rates of a pattern, by round.
+/// Rates of a pattern, one for each round.
 #[derive(Default)]
 struct Rates {
     engine: Vec<f64>,
@@ -387,7 +388,7 @@ struct Rates {
 impl Both {
     fn new(contexts: [&Arc<Context>; 2], options: &EngineOptions) -> Result<Self, BenchError> {
         let extent = PATTERNS.iter().map(Pattern::extent).max().unwrap_or(0);
-        // The idle peers get more QPs than the other end.
+        // The connection to an idle peer may have more QPs than the one to the other end.
         let most = P2pOptions {
             qps: QPS_OF_A_PEER,
             ..options.p2p()
@@ -417,7 +418,7 @@ impl Both {
         })
     }
 
-    /// All patterns, by the engine and by the loop in turn.
+    /// Measures all patterns, in turn by the engine and by the loop.
     fn rounds(&mut self, all: &mut [Rates; PATTERNS.len()]) -> Result<(), BenchError> {
         for round in 0..=self.options.rounds.div_ceil(PHASES) {
             for (nth, rates) in all.iter_mut().enumerate() {
@@ -446,7 +447,7 @@ impl Both {
         Ok(time)
     }
 
-    /// Lets both write once more, over other bytes each time. How many bytes were compared.
+    /// Lets engine and loop write each pattern once more, over new bytes each time. Returns how many bytes were compared.
     fn compare(&mut self) -> Result<u64, BenchError> {
         let (mut compared, mut seed) = (0, 1);
         for (nth, pattern) in PATTERNS.iter().enumerate() {
@@ -461,18 +462,18 @@ impl Both {
     }
 }
 
-/// Engines that are peers of one, and do nothing.
+/// Engines that are connected to one engine and do nothing.
 struct Crowd<'a> {
     connected: Vec<(Peer, Peer, Engine)>,
     place: String,
     context: &'a Arc<Context>,
     options: &'a EngineOptions,
-    /// Engines that were made, of which each has a name of its own.
+    /// The number of engines made until now, from which each gets a name of its own.
     made: u32,
 }
 
 impl Crowd<'_> {
-    /// Until they are so many.
+    /// Connects idle engines to `hub` until there are `count`.
     fn grow(&mut self, hub: &Engine, count: u32) -> Result<(), BenchError> {
         while self.connected.len() < count as usize {
             self.made += 1;
@@ -494,7 +495,7 @@ impl Crowd<'_> {
         Ok(())
     }
 
-    /// Returns what all engines of this process cost now, in which nothing happens.
+    /// Returns what all engines of this process cost now, while they have no work.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     fn idle(&self) -> Result<Idle, BenchError> {
         let watched = Duration::from_millis(self.options.idle_ms.into());
@@ -505,7 +506,7 @@ impl Crowd<'_> {
         let ran = (after - before) as f64 / 1e9;
         Ok(Idle {
             peers: IDLE_PEERS,
-            // With the two ends.
+            // The two ends are engines as well.
             engines: u32::try_from(self.connected.len()).unwrap_or(u32::MAX) + 2,
             threads,
             percent_of_core: 100.0 * ran / begin.elapsed().as_secs_f64(),
@@ -513,11 +514,11 @@ impl Crowd<'_> {
     }
 }
 
-/// Nanoseconds for which threads of engines ran, and how many they are.
+/// Returns for how many nanoseconds the threads of engines ran, and how many such threads there are.
 fn ran() -> Result<(u64, usize), BenchError> {
     let of_engine = |task: std::io::Result<std::fs::DirEntry>| {
         let task = task.ok()?.path();
-        // The system cuts names at 15 bytes.
+        // The system cuts thread names at 15 bytes.
         let name = std::fs::read_to_string(task.join("comm")).ok()?;
         let times = std::fs::read_to_string(task.join("schedstat")).ok()?;
         let is_own = name.starts_with("wv-engine");

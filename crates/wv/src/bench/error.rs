@@ -13,41 +13,41 @@ use warpverbs::verbs::VerbsError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
-    /// The device's.
+    /// An error of the device.
     #[error(transparent)]
     Gpu(#[from] GpuError),
-    /// That of the HCA that is a kernel.
+    /// An error of gpuhca, the HCA that is a kernel.
     #[error(transparent)]
     Gpuhca(#[from] gpuhca::GpuhcaError),
-    /// The HCA's.
+    /// An error of the HCA.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
-    /// The team's.
+    /// An error of the team.
     #[error(transparent)]
     Team(#[from] TeamError),
-    /// The layer's.
+    /// An error of the MoE layer.
     #[error(transparent)]
     Moe(#[from] MoeError),
-    /// The group's.
+    /// An error of the group.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// The host engine's.
+    /// An error of the host engine.
     #[error(transparent)]
     Engine(#[from] HostError),
-    /// A variable.
+    /// An environment variable with a wrong value.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The store's.
+    /// An error of the store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A GPU without so much memory.
+    /// The GPU has less free memory than was asked for.
     #[error(
         "{gpu} has no memory for {bytes} bytes: {detail}; it must be no more than the GPU has free"
     )]
     NoMemory {
         /// The device.
         gpu: String,
-        /// Bytes asked for.
+        /// The number of bytes asked for.
         bytes: u64,
         /// The driver's reason.
         detail: String,
@@ -55,19 +55,19 @@ pub enum BenchError {
     /// An option out of its range.
     #[error("{what} is {value}; it must be {limit}")]
     Option {
-        /// Which one.
+        /// The name of the option.
         what: &'static str,
         /// The value that the user gave, in words.
         value: String,
         /// What the option may be.
         limit: String,
     },
-    /// A run that did not do what it should have: it is no measurement.
+    /// A run that did not do what it should have. Its times are no measurement.
     #[error("{case}: {detail}")]
     Wrong {
-        /// Which run.
+        /// The run, in words.
         case: String,
-        /// The found value, and the expected one.
+        /// What was found, and what was expected.
         detail: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What a device and its machine say of themselves: what measurements are to be read with.
+//! What a device and its machine report about themselves. A reader of measurements needs it beside them.
 
 use std::fmt;
 use std::fs;
@@ -12,19 +12,19 @@ use warpverbs::gpu::Gpu;
 /// The facts of a device.
 #[derive(Clone, Debug, Serialize)]
 pub struct Facts {
-    /// The device.
+    /// The label of the device.
     pub ran_on: String,
-    /// Release of the machine's kernel.
+    /// The release of the machine's Linux kernel.
     pub kernel: String,
-    /// The driver's module, as it calls itself; none without one.
+    /// The driver's module, as it calls itself; None without a driver.
     pub driver: Option<String>,
-    /// CPUs of this process.
+    /// The number of CPUs of this process.
     pub cpus: usize,
     /// How an HCA reaches the device's memory: registration by address, DMA-BUF, order of writes.
     pub rdma: String,
     /// Attributes of the device.
     pub attributes: Vec<Attribute>,
-    /// What the driver's compiler has made of the kernels: those of the library and those that measure.
+    /// What the driver's compiler has made of the kernels of the library and of those that measure.
     pub kernels: Vec<Kernel>,
 }
 
@@ -42,13 +42,13 @@ pub struct Attribute {
 pub struct Kernel {
     /// The name under which the kernel is exported.
     pub name: String,
-    /// Registers of a thread.
+    /// The number of registers of a thread.
     pub registers: u32,
     /// Bytes of local memory of a thread: spilled registers, and arrays.
     pub local_bytes: u32,
     /// Bytes of static shared memory of a block.
     pub shared_bytes: u32,
-    /// Most threads of a block.
+    /// The most threads that a block may have.
     pub max_threads: u32,
 }
 
@@ -56,7 +56,7 @@ pub struct Kernel {
 ///
 /// # Errors
 ///
-/// The device's.
+/// An error of the device.
 pub fn of(gpu: &dyn Gpu) -> Result<Facts, BenchError> {
     gpu.add_kernels(&KERNELS)?;
     gpu.add_kernels(&DOCTOR)?;

@@ -1,10 +1,10 @@
-//! Pages at random places of a peer's memory, written by a host engine: the RANDOM_FILL of the walkthrough of EFA.
+//! Pages at random places of a peer's memory, written by a host engine. The walkthrough of EFA calls this RANDOM_FILL.
 //!
-//! In each repeat every page of a set goes to a place of its own, which the seed chooses. Submitting and reaping take turns, as
-//! in a program that has other work. The bench compares all bytes of the last repeat and of two that the seed chooses. Before
-//! such a repeat the pages get bytes of their own. No clock runs during that and the comparison. The other end (`served`) compares
-//! as soon as a notice comes, which is after all bytes of the repeat. It is an engine of this process or of another machine. Each end
-//! has memory of the host or of a GPU.
+//! In each repeat every page of a set goes to a place of its own, which the seed chooses. Submitting and reaping take turns, as in a
+//! program that has other work. The bench compares all bytes of the last repeat and of two that the seed chooses. Before such a repeat the
+//! pages get new bytes. The clock stops for that and for the comparison. The other end (`served`) compares as soon as a notice comes, which
+//! is after all bytes of the repeat. The other end is an engine of this process or of another machine. Each end has memory of the host or
+//! of a GPU.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,31 +26,31 @@ use super::memory::{EndMemory, Memories, MemoryChoice, PIECE};
 use super::served::{Others, PATIENCE, Served, Server, Setting, written};
 use super::spread::spread;
 
-/// A line of progress for each so many operations.
+/// The number of operations between two lines of progress.
 const PROGRESS: u64 = 16_384;
-/// The device with a fault has one repeat alone for so many of all.
+/// A run of all devices has this many times the repeats of a run on the faulty device alone, which would take long.
 const ALONE: u32 = 10;
-/// Runs of each set of devices where one of them has a fault.
+/// The number of runs of each set of devices where one of them has a fault.
 const FAULTY_ROUNDS: u32 = 3;
-/// Repeats that are compared beside the last.
+/// The number of repeats that are compared besides the last one.
 const CHOSEN: u32 = 2;
 
-/// Setting of a run.
+/// The setting of a run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct FillOptions {
-    /// Bytes of the peer's memory.
+    /// The number of bytes of the peer's memory.
     pub bytes: u64,
-    /// Bytes of a page.
+    /// The number of bytes of a page.
     pub page: u64,
-    /// Pages of a repeat.
+    /// The number of pages of a repeat.
     pub pages: u64,
-    /// Repeats that were measured.
+    /// The number of repeats that are measured.
     pub repeats: u32,
-    /// Pages of a transfer.
+    /// The number of pages of a transfer.
     pub batch: u32,
-    /// Transfers at a time.
+    /// The number of transfers in flight at a time.
     pub in_flight: u32,
-    /// What chooses places, bytes and repeats.
+    /// The seed that chooses places, bytes and the compared repeats.
     pub seed: u64,
 }
 
@@ -58,7 +58,7 @@ impl FillOptions {
     /// Refuses options out of their ranges.
     ///
     /// # Errors
-    /// The option, with what it may be.
+    /// The option that is out of its range, with what it may be.
     pub fn check(&self) -> Result<(), BenchError> {
         let places = self.bytes.checked_div(self.page).unwrap_or(0);
         for (what, value, least, most) in [
@@ -83,7 +83,7 @@ impl FillOptions {
         self.pages * u64::from(self.repeats)
     }
 
-    /// Repeats whose bytes are compared, in their order.
+    /// Returns the numbers of the repeats whose bytes are compared, in ascending order.
     fn compared(&self) -> Vec<u32> {
         let mut random = Rng::with_seed(self.seed);
         let last = self.repeats - 1;
@@ -93,7 +93,7 @@ impl FillOptions {
         all
     }
 
-    /// Where the pages of a repeat go.
+    /// Returns the places to which the pages of a repeat go.
     fn places(&self, repeat: u32) -> Vec<u64> {
         let mut random = self.random(repeat);
         let count = usize::try_from(self.pages).unwrap_or(usize::MAX);
@@ -107,7 +107,7 @@ impl FillOptions {
         Rng::with_seed(seeds.u64(..))
     }
 
-    /// Returns the pages of a repeat, in the order of their places' list.
+    /// Returns the bytes of the pages of a repeat, in the order in which `places` names their places.
     fn sent(&self, repeat: u32) -> Vec<u8> {
         let mut random = self.random(repeat);
         let mut sent = vec![0; length(self.pages * self.page)];
@@ -117,7 +117,7 @@ impl FillOptions {
         sent
     }
 
-    /// Compares all pages of a repeat with those that were sent. How many bytes.
+    /// Compares all pages of a repeat with those that were sent. Returns how many bytes it compared.
     pub(super) fn compare(&self, memory: &EndMemory, repeat: u32) -> Result<u64, BenchError> {
         let (sent, page) = (self.sent(repeat), length(self.page));
         let mut pages: Vec<(u64, &[u8])> = self
@@ -128,7 +128,7 @@ impl FillOptions {
         pages.sort_unstable_by_key(|(place, _)| *place);
         let window = (PIECE as u64 / self.page).max(1);
         let mut came = Vec::new();
-        // One copy for all pages that are near each other: a GPU takes long to begin one.
+        // One copy reads all pages that are near each other, because a GPU takes long to begin a copy.
         for near in pages.chunk_by(|(a, _), (b, _)| a / window == b / window) {
             let [first, last] = [near[0].0, near[near.len() - 1].0];
             came.resize(length((last - first + 1) * self.page), 0);
@@ -147,53 +147,53 @@ impl FillOptions {
     }
 }
 
-/// The results.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct FillReport {
-    /// The devices with the GPUs that have memory of an end, and whether they are software.
+    /// The names of the devices, or that they are software, and the GPUs whose memory an end uses.
     pub ran_on: String,
-    /// From where pages came, and to where they went.
+    /// The memory that pages came from, and the memory that they went to.
     pub memory: Memories,
     /// The poster of the WRITEs.
     pub poster: &'static str,
-    /// Its setting.
+    /// The setting of the run.
     pub options: FillOptions,
-    /// QPs of the connection.
+    /// The number of QPs of the connection.
     pub qps: u64,
-    /// Bytes that each device of the engine which writes has posted.
+    /// The number of bytes that each device of the writing engine has posted.
     pub posted_bytes: Vec<u64>,
-    /// Pages that were written.
+    /// The number of pages that were written.
     pub operations: u64,
-    /// Seconds in which the clock ran.
+    /// Seconds for which the clock ran.
     pub seconds: f64,
-    /// Bits of pages in a second, / 10^9.
+    /// Bits of pages in a second, divided by 10^9.
     pub gbps: f64,
-    /// Of the port's speed, in percent; none where that is not known.
+    /// The rate in percent of the port's speed; None if that speed is not known.
     pub percent_of_link: Option<f64>,
-    /// Submissions that found all slots taken.
+    /// The number of submissions that found all slots taken.
     pub blocked: u64,
-    /// Bytes that were compared, each time when a notice had come.
+    /// The number of bytes that were compared, each time after a notice had come.
     pub compared: u64,
-    /// What a fault of one device costs, where there is one.
+    /// What a fault of one device costs; None in a run without a fault.
     pub faulty: Option<Faulty>,
 }
 
 /// Rates with a fault of the last device, each in Gb/s: the median, the lowest and the highest.
 #[derive(Clone, Debug, Serialize)]
 pub struct Faulty {
-    /// What `--fault` says of the last device.
+    /// The fault of the last device, as `--fault` gives it.
     pub fault: String,
-    /// Of all devices.
+    /// The rate of all devices together.
     pub all: [f64; 3],
-    /// Of all but the last.
+    /// The rate of all devices but the last.
     pub others: [f64; 3],
-    /// Of the last alone.
+    /// The rate of the last device alone.
     pub alone: [f64; 3],
-    /// The rate of all by the sum of the other two, in percent.
+    /// The rate of all devices divided by the sum of `others` and `alone`, in percent.
     pub percent: f64,
 }
 
-/// The engine that fills.
+/// The engine that writes the pages.
 struct Filler {
     server: Server,
     here: EndMemory,
@@ -209,7 +209,7 @@ impl Filler {
         place: &str,
         options: &FillOptions,
     ) -> Result<Self, BenchError> {
-        // Several may fill one end, one after the other.
+        // Several engines may fill one end in turn, so each has a name of its own.
         let name = format!("fills-{:016x}", fastrand::u64(..));
         let config = EngineConfig::from_env(&name)?.with_engine_path(EnginePath::Nic);
         let engine = Engine::on(from, config)?;
@@ -233,7 +233,7 @@ impl Filler {
     }
 }
 
-/// Names of the devices of an engine, or that they are software, with the GPUs that have memory of an end.
+/// Returns the names of the devices of an engine, or that they are software, with the GPUs whose memory an end uses.
 pub(super) fn ran_on(contexts: &[Arc<Context>], memories: &Memories) -> String {
     let names: Vec<&str> = contexts.iter().map(|it| it.name()).collect();
     if contexts.iter().any(|it| it.info().is_soft()) {
@@ -243,10 +243,10 @@ pub(super) fn ran_on(contexts: &[Arc<Context>], memories: &Memories) -> String {
     }
 }
 
-/// Runs it between two engines of this process on these devices, each with its memory, and calls `tell` with each line of progress.
+/// Runs the bench between two engines of this process on these devices, each with its memory. It calls `tell` with each line of progress.
 ///
 /// # Errors
-/// An option out of its range; memory that an end cannot have; a transfer that is not done; bytes that came otherwise.
+/// An option out of its range; memory that an end cannot have; a transfer that does not end well; bytes that arrived wrong.
 pub fn measure(
     [from, to]: [Vec<Arc<Context>>; 2],
     [here, there]: [MemoryChoice; 2],
@@ -269,8 +269,8 @@ pub fn measure(
     })
 }
 
-/// As `measure`, with a fault of the last device, beside runs without that device, and with it alone. `set` sets the fault, which is one
-/// item of packets as `wv sim --fault` takes it.
+/// Measures as [`measure`] does, with a fault of the last device. It also measures without that device, and with that device alone. `set`
+/// sets the fault, which is one item of packets as `wv sim --fault` takes it.
 ///
 /// # Errors
 /// As [`measure`]; less than two devices; what `set` refuses.
@@ -302,13 +302,13 @@ pub fn measure_faulty(
     let mut rates = [const { Vec::new() }; 3];
     let mut report = None;
     for _ in 0..FAULTY_ROUNDS {
-        // In turn, so that other load of the machine falls on all of them.
+        // The sets of devices take turns, so that other load of the machine falls on all of them.
         let which = [0..count - 1, count - 1..count, all.clone()];
         for (rates, which) in rates.iter_mut().zip(which) {
             let ends = [&from, &to].map(|it| it[which.clone()].to_vec());
             let mut options = *options;
             if which.len() == 1 {
-                // It alone would take most of the time.
+                // The faulty device alone would take most of the time.
                 options.repeats = options.repeats.div_ceil(ALONE);
             }
             let measured = measure(ends, memories, &options, &mut tell)?;
@@ -328,7 +328,8 @@ pub fn measure_faulty(
     Ok(report)
 }
 
-/// The same from an engine of this process on these devices, with such memory, to one that listens at `place`, as `host:port`: a [`Served`].
+/// Runs the bench from an engine of this process on these devices, with such memory, to a [`Served`] that listens at `place`, as
+/// `host:port`.
 ///
 /// # Errors
 /// As [`measure`].
@@ -351,7 +352,7 @@ pub fn measure_to(
         told: 0,
         tell,
     };
-    // Pages that no thread has written are all one page of zeros, which stays in a cache.
+    // Pages that no thread has written are all mapped to one page of zeros, which stays in a cache.
     run.fresh(0)?;
     run.warm_up()?;
     let to_compare = options.compared();
@@ -399,23 +400,23 @@ pub fn measure_to(
 struct Run<'a, Tell> {
     filler: &'a Filler,
     options: &'a FillOptions,
-    /// Transfers and how many pages each has, oldest first.
+    /// The transfers in flight and how many pages each has, oldest first.
     under_way: VecDeque<(TransferId, u64)>,
     submitted: u64,
     finished: u64,
     blocked: u64,
-    /// For which the clock ran.
+    /// The time for which the clock ran.
     time: Duration,
-    /// Lines of progress.
+    /// The number of lines of progress told until now.
     told: u64,
     tell: Tell,
 }
 
 impl<Tell: FnMut(&str)> Run<'_, Tell> {
-    /// Every QP has sent before the clock starts.
+    /// Lets every QP send before the clock starts.
     fn warm_up(&mut self) -> Result<(), BenchError> {
         for repeat in 0..self.filler.server.peer.qps() {
-            // Small transfers go to the workers, and their lanes, in turn; large ones to all.
+            // Small transfers go to the workers, and their lanes, in turn; large ones go to all.
             let places = self.options.places(u32::try_from(repeat).unwrap_or(0));
             self.repeat(&places, None)?;
         }
@@ -440,8 +441,8 @@ impl<Tell: FnMut(&str)> Run<'_, Tell> {
         Ok(())
     }
 
-    /// Submits one repeat, and reaps between submissions what has finished. The last pages have the notice, if any, and wait until all
-    /// others have landed: transfers have no order among each other.
+    /// Submits one repeat, and between submissions reaps finished transfers. The transfer of the last pages carries `notice`, if given, and
+    /// is submitted after all other transfers have landed, because transfers have no order among each other.
     fn repeat(&mut self, places: &[u64], notice: Option<&[u8]>) -> Result<(), BenchError> {
         let (from, to) = (self.filler.here.address(), self.filler.server.address);
         let page = self.options.page;
@@ -485,7 +486,7 @@ impl<Tell: FnMut(&str)> Run<'_, Tell> {
         Ok(())
     }
 
-    /// Takes what has finished, without a wait.
+    /// Takes the oldest transfers as long as they are finished, without waiting.
     fn reap(&mut self) -> Result<(), BenchError> {
         while let Some((id, pages)) = self.under_way.front().copied() {
             let status = self.filler.engine.poll(id).map_err(HostError::from)?;
@@ -523,7 +524,7 @@ impl<Tell: FnMut(&str)> Run<'_, Tell> {
         Ok(())
     }
 
-    /// The pages get bytes that no other repeat has.
+    /// Gives the pages bytes that no other repeat has.
     fn fresh(&self, repeat: u32) -> Result<(), BenchError> {
         self.filler.here.write(0, &self.options.sent(repeat))
     }
@@ -658,7 +659,7 @@ mod tests {
 
     #[test]
     fn a_page_that_came_otherwise_is_found_with_its_place() {
-        // Of one page in a copy, of many, and of a length that no word has.
+        // The cases: one page in a copy, many pages in a copy, and a length that is no multiple of a word.
         for (page, pages) in [(4096, 100), (PIECE as u64 + 4096, 2), (999, 700)] {
             let options = FillOptions {
                 bytes: 3 * (PIECE as u64 + 4096),

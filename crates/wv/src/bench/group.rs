@@ -21,15 +21,16 @@ use warpverbs::membership::GroupConfig;
 use warpverbs::membership::sim::{Asked, Counted, Process, World, WorldConfig, looks};
 use warpverbs::team::{MemoryStore, Store};
 
-/// Bound of every wait: many ranks may share two cores.
+/// The bound of every wait. It is long, because many ranks may share two cores.
 const LONG: Duration = Duration::from_secs(300);
-/// Looks that are timed.
+/// The number of looks that are timed.
 const LOOKS: u32 = 30;
-/// Longest time between two looks of a thread that watches, where ranks make no calls. The end of a rank that all see rings before.
+/// The longest time between two looks of a thread that watches, where ranks make no calls. A rank whose end all others see rings before
+/// that.
 const WATCH: Duration = Duration::from_millis(200);
-/// As `WATCH`, where only its process shows the end of a rank.
+/// As `WATCH`, where the others see the end of a rank only by its process.
 const WATCH_PROCESSES: Duration = Duration::from_millis(20);
-/// Ranks that make calls while a newcomer dies again and again.
+/// The number of ranks that make calls while a newcomer dies again and again.
 const CALLERS: u32 = 4;
 /// Ticks of /proc in a second, as Linux reports them to programs.
 const TICKS: f64 = 100.0;
@@ -37,31 +38,31 @@ const TICKS: f64 = 100.0;
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupCase {
-    /// Ranks, at least 3.
+    /// The number of ranks, at least 3.
     pub ranks: u32,
-    /// Deaths that are timed, each with a return of the rank; at least 1.
+    /// The number of deaths that are timed, each with a return of the rank; at least 1.
     pub deaths: u32,
     /// Time to live of a lease.
     pub lease: Duration,
-    /// Time in which nothing happens, and calls are counted.
+    /// How long the group is left in peace while calls of the store are counted.
     pub peace: Duration,
 }
 
 /// Starts a process that stands for a rank.
 pub type Helper<'a> = &'a dyn Fn() -> io::Result<Child>;
 
-/// Where the ranks meet.
+/// The store in which the ranks meet, and the processes around it.
 pub struct Meeting<'a> {
     /// The store in which the ranks meet.
     pub store: Arc<dyn Store>,
-    /// The processes of its servers.
+    /// The processes of the store's servers.
     pub servers: Vec<u32>,
-    /// Starts the processes that stand for ranks; none: all ranks see by themselves that one has ended.
+    /// What starts the processes that stand for ranks. None: ranks are threads, and all others see by themselves that one has ended.
     pub helper: Option<Helper<'a>>,
 }
 
 impl Meeting<'_> {
-    /// In the memory of this process, without a server.
+    /// Returns a meeting in a store in the memory of this process, without a server.
     #[must_use]
     pub fn in_memory() -> Self {
         Self {
@@ -72,7 +73,7 @@ impl Meeting<'_> {
     }
 }
 
-/// The processes that stand for ranks, by slot. They end with this.
+/// The processes that stand for ranks, by slot. They are killed when this is dropped.
 #[derive(Clone, Default)]
 struct Helpers(Arc<Mutex<BTreeMap<u32, Child>>>);
 
@@ -101,7 +102,7 @@ impl Helpers {
 
     fn kill(&self, slot: u32) -> Option<Child> {
         let mut child = self.map().remove(&slot)?;
-        // One that has ended by itself is as dead.
+        // A process that has ended by itself is as dead as a killed one.
         let _ = child.kill();
         Some(child)
     }
@@ -122,11 +123,11 @@ impl Drop for Helpers {
 /// Runs one case.
 ///
 /// # Errors
-/// What the store or a group refuses; ranks that do not come to one view, or are expelled though nothing was done to them.
+/// What the store or a group refuses; ranks that do not agree on one view; ranks that are expelled though nothing was done to them.
 pub fn measure(case: &GroupCase, meeting: &Meeting<'_>) -> Result<GroupRow, BenchError> {
     let mut run = Run::start(case, meeting)?;
     let peace = run.peace(case.peace)?;
-    // What ranks read at their begin they have forgotten.
+    // By now the ranks have dropped what they read at their begin, so the memory of that is not counted.
     let of_a_rank = |kib: u64| kib.saturating_sub(run.kib_before) / u64::from(case.ranks);
     let kib_per_rank = of_a_rank(resident::kib());
     let kib_in_use = of_a_rank(resident::kib_in_use());
@@ -157,7 +158,7 @@ fn config(lease: Duration) -> GroupConfig {
     GroupConfig::default().with_lease_ttl(lease)
 }
 
-/// A group that runs.
+/// A group in which the ranks run.
 struct Run<'a> {
     case: GroupCase,
     world: World,
@@ -218,9 +219,9 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Nothing happens.
+    /// Counts the calls of the store while nothing happens for `time`.
     fn peace(&mut self, time: Duration) -> Result<Peace, BenchError> {
-        // What the begin has left to do is done.
+        // After this time the ranks have done what was left of their begin.
         thread::sleep(2 * self.case.lease);
         let before = [self.asked.calls(), self.asked.renewals()];
         let ticks = self.server_ticks();
@@ -242,7 +243,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// One rank dies, and its next generation is taken in.
+    /// Lets one rank die and its next generation join, and counts the calls of the store for both.
     fn change(&mut self, peace: &Peace) -> Result<Change, BenchError> {
         let ranks = f64::from(self.case.ranks);
         let before = (self.asked.calls(), self.asked.read(), self.asked.by_kind());
@@ -250,7 +251,7 @@ impl<'a> Run<'a> {
         self.kill(1)?;
         self.join(1)?;
         let changed = start.elapsed();
-        // Until the lease of the dead rank has run out, and all ranks have reported the change.
+        // After this time the lease of the dead rank has run out, and all ranks have reported the change.
         thread::sleep((2 * self.case.lease).saturating_sub(changed));
         let in_peace = peace.calls_per_second * start.elapsed().as_secs_f64();
         let calls = (self.asked.calls() - before.0) as f64 / ranks;
@@ -265,7 +266,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// From the kill until all others serve without it.
+    /// Kills a rank. Returns the time from the kill until all others serve without it.
     fn kill(&mut self, slot: u32) -> Result<Duration, BenchError> {
         self.expelled += self.world.expelled();
         let start = Instant::now();
@@ -274,13 +275,13 @@ impl<'a> Run<'a> {
         let took = self.settle(&format!("death of rank {slot}"), start);
         drop(dead);
         if let Some(mut child) = child {
-            // It is dead: this only takes its exit status.
+            // The process is dead: this only takes its exit status.
             let _ = child.wait();
         }
         took
     }
 
-    /// From the start of the next generation until all serve with it.
+    /// Starts the next generation of a rank. Returns the time from the start until all serve with it.
     fn join(&mut self, slot: u32) -> Result<Duration, BenchError> {
         if let Some(helper) = self.helper {
             self.helpers.start(slot, helper)?;
@@ -296,11 +297,11 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A newcomer that dies again and again, `deaths` times, beside ranks that make calls; before that they make calls in peace for
-/// `peace`. `lease` is the time to live of a lease.
+/// Measures ranks that make calls beside a newcomer that dies again and again, `deaths` times. Before that the ranks make calls in peace
+/// for `peace`. `lease` is the time to live of a lease.
 ///
 /// # Errors
-/// What a group refuses; ranks that make no calls.
+/// What a group refuses, or ranks that make no calls.
 pub fn crash_loop(deaths: u32, lease: Duration, peace: Duration) -> Result<CrashLoop, BenchError> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let config = WorldConfig {
@@ -322,7 +323,7 @@ pub fn crash_loop(deaths: u32, lease: Duration, peace: Duration) -> Result<Crash
     let (start, held) = (Instant::now(), world.standstills());
     for death in 0..deaths {
         world.join(CALLERS)?;
-        // It dies at each step of its way in: at once, while it connects, promised or not, and when it is a member.
+        // The newcomer dies at each step of its way in: at once, while it connects, promised or not, and when it is a member.
         thread::sleep(Duration::from_millis(u64::from(death % 16) * 4));
         drop(world.kill(CALLERS));
     }
@@ -341,8 +342,8 @@ pub fn crash_loop(deaths: u32, lease: Duration, peace: Duration) -> Result<Crash
     })
 }
 
-/// Returns how often newcomers of one slot may hold the calls of a rank within `time`, however many of them die. The slot waits for
-/// 0, 1, 2, 4 .. leases before it is taken in once more. Each costs a change when it comes, another when it is gone, and one or
+/// Returns how often newcomers of one slot may hold the calls of a rank within `time`, however many of them die. The slot waits for 0, 1,
+/// 2, 4 .. leases before a newcomer is taken in once more. Each newcomer costs a change when it comes, another when it is gone, and one or
 /// two smaller proposals when it dies between.
 fn most_standstills(time: Duration, lease: Duration) -> u64 {
     let leases = time.as_nanos() / lease.as_nanos().max(1);
@@ -350,14 +351,14 @@ fn most_standstills(time: Duration, lease: Duration) -> u64 {
     4 * taken_in
 }
 
-/// How the calls of ranks went.
+/// How often ranks made calls, and the longest time between two calls of one rank.
 struct Calls {
     per_second: f64,
     longest_gap: Duration,
 }
 
 impl Calls {
-    /// Those of all living ranks since `start`.
+    /// Returns the calls of all living ranks since `start`.
     fn of(world: &World, start: Instant) -> Result<Self, BenchError> {
         let end = Instant::now();
         let (mut made, mut longest_gap) = (0, Duration::ZERO);
@@ -384,11 +385,10 @@ impl Calls {
     }
 }
 
-/// Memory of this process that is resident, KiB.
-/// Ticks that a process has had of all cores; 0 if it has ended.
+/// Returns the ticks for which process `process` has run on all cores; 0 if it has ended.
 fn ticks(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // Field 2 is the name of the program in parentheses, which may hold anything; 14 and 15 are the times.
+    // Field 2 of the line is the name of the program in parentheses, which may hold anything. Fields 14 and 15 are the times.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let times = fields.split_whitespace().skip(11).take(2);
     times.filter_map(|time| time.parse::<f64>().ok()).sum()

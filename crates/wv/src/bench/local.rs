@@ -1,5 +1,5 @@
-//! What the local path of the host engine costs: transfers between two processes of this machine. Beside them stand a memcpy and
-//! a bare loop of the calls by which the kernel copies, of the same bytes in the same run. Of memory of a GPU it is a copy by that
+//! What the local path of the host engine costs: transfers between two processes of this machine. In the same run a yardstick moves the
+//! same bytes: a memcpy, or a bare loop of the system calls by which the kernel copies. For memory of a GPU the yardstick is a copy by that
 //! GPU within this process.
 //!
 //! The other process is this program again: it has one region that both map, one that the kernel copies, and one of the GPU's memory.
@@ -26,66 +26,66 @@ use super::BenchError;
 use super::memory::{EndMemory, MemoryChoice};
 use super::spread::spread;
 
-/// Nothing takes so long.
+/// Longest wait for a transfer; far more than any takes.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Bytes of each memory, and of all transfers of a round.
+/// The number of bytes of each memory, and of all transfers of a round.
 const BYTES: u64 = 1 << 25;
-/// Bytes of a call of the bare loop, as the engine's are.
+/// The number of bytes that one call of the bare loop copies. The engine's calls copy as many.
 const CALL: usize = 1 << 20;
-/// Bytes of a transfer.
+/// The numbers of bytes of a transfer.
 const SIZES: [u64; 2] = [1 << 20, 1 << 24];
 
-/// The results.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct LocalReport {
-    /// Threads that copy.
+    /// The number of threads that copy.
     pub workers: u32,
-    /// Bytes of a slice.
+    /// The number of bytes of a slice.
     pub slice: u32,
-    /// Rounds of each row.
+    /// The number of rounds of each row.
     pub rounds: u32,
-    /// The GPU whose memory is copied, if one is asked for.
+    /// The GPU whose memory is copied; None if no GPU was chosen.
     pub gpu: Option<String>,
-    /// One for each way, direction and length.
+    /// The rows, one for each way, direction and length.
     pub rows: Vec<LocalRow>,
 }
 
-/// Transfers of one kind.
+/// The rates of transfers of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct LocalRow {
-    /// `mapped`, `process_vm` or `gpu`.
+    /// The way of the bytes: `mapped`, `process_vm` or `gpu`.
     pub way: &'static str,
-    /// `write` or `read`.
+    /// The direction: `write` or `read`.
     pub kind: &'static str,
-    /// Bytes of a transfer.
+    /// The number of bytes of a transfer.
     pub bytes: u64,
-    /// GB/s of the engine: the median, the lowest and the highest.
+    /// The rate of the engine, GB/s: the median, the lowest and the highest.
     pub engine: [f64; 3],
-    /// As `engine`, of the yardstick: memcpy, the bare loop, or the copy of the GPU.
+    /// The rate of the yardstick (memcpy, the bare loop, or the copy of the GPU), GB/s: the median, the lowest and the highest.
     pub bare: [f64; 3],
-    /// The engine's median by that of the yardstick.
+    /// The engine's median divided by the yardstick's.
     pub ratio: f64,
-    /// Bytes that were compared.
+    /// The number of bytes that were compared.
     pub compared: u64,
 }
 
-/// The other process.
+/// The other process, with which this one measures.
 struct Other {
     child: Child,
-    /// Address of its engine, and descriptors of its regions.
+    /// The address of its engine, and the descriptors of its regions.
     address: String,
     regions: Vec<Descriptor>,
 }
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // It ends when it reads the end.
+        // The other process ends when its input ends.
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
 }
 
-/// Is the other process, until its input ends.
+/// Runs the other process: offers its regions until its input ends.
 ///
 /// # Errors
 /// What the engine refuses.
@@ -105,7 +105,7 @@ pub fn serve(device: &str, gpu: MemoryChoice) -> Result<(), BenchError> {
     let address = engine.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0).into())?;
     let told = writeln!(std::io::stdout(), "{address} {line}");
     told.map_err(|error| wrong("the other process", error.to_string()))?;
-    // Until the end.
+    // Wait until the input ends.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     Ok(())
 }
@@ -113,7 +113,7 @@ pub fn serve(device: &str, gpu: MemoryChoice) -> Result<(), BenchError> {
 /// Measures between this process and `other`, which runs [`serve`].
 ///
 /// # Errors
-/// A value outside its limits, a peer that is not reached within the machine, bytes that came otherwise.
+/// A value outside its limits, a peer that is not reached within the machine, or bytes that arrived wrong.
 pub fn measure(
     (device, gpu): (&str, MemoryChoice),
     other: Command,
@@ -171,7 +171,7 @@ struct Ends {
     peer: Peer,
     here: EndMemory,
     gpu: Option<EndMemory>,
-    /// Goes last.
+    /// The last field, because the other process must be dropped last.
     other: Other,
 }
 
@@ -196,7 +196,7 @@ impl Ends {
             "gpu" => self.copy_of_gpu(apart.as_ref()),
             _ => self.loop_of_calls(kind, region.address),
         };
-        // Every page has been touched before a clock starts.
+        // This round touches every page before a clock starts.
         self.round(&prepared)?;
         bare(&mut buffers)?;
         let (mut engine, mut yardstick) = (Vec::new(), Vec::new());
@@ -219,7 +219,7 @@ impl Ends {
         })
     }
 
-    /// All transfers of a round.
+    /// Prepares all transfers of a round.
     fn prepare(
         &self,
         kind: Kind,
@@ -256,7 +256,7 @@ impl Ends {
         Ok(time)
     }
 
-    /// Returns what is copied to and from region `number` of the other process.
+    /// Returns the memory of this process that is copied to and from region `number` of the other process.
     fn local(&self, number: usize) -> &EndMemory {
         self.gpu
             .as_ref()
@@ -264,7 +264,7 @@ impl Ends {
             .unwrap_or(&self.here)
     }
 
-    /// Copies the bytes by the GPU, to other memory of it in this process.
+    /// Lets the GPU copy the bytes to other memory of the GPU in this process. Returns how long that took.
     fn copy_of_gpu(&self, apart: Option<&EndMemory>) -> Result<Duration, BenchError> {
         let (Some(EndMemory::Gpu(gpu, memory)), Some(apart)) = (&self.gpu, apart) else {
             return Err(wrong("the GPU", "it has no memory here".to_owned()));
@@ -280,7 +280,7 @@ impl Ends {
         Ok(begin.elapsed())
     }
 
-    /// Copies the bytes by the calls that the engine makes, and nothing else.
+    /// Copies the bytes in a bare loop of the system calls that the engine makes. Returns how long that took.
     fn loop_of_calls(&self, kind: Kind, remote: u64) -> Result<Duration, BenchError> {
         let pid = libc::pid_t::try_from(self.other.child.id());
         let pid = pid.map_err(|error| wrong("the other process", error.to_string()))?;
@@ -312,7 +312,7 @@ impl Ends {
         Ok(begin.elapsed())
     }
 
-    /// Writes random bytes and reads them back. How many.
+    /// Writes random bytes to a region and reads them back. Returns how many bytes it compared.
     fn compare(&self, number: usize) -> Result<u64, BenchError> {
         let at = self.other.regions[number].address;
         let mut sent = vec![0; usize::try_from(BYTES).unwrap_or(0)];
@@ -363,7 +363,7 @@ impl Other {
     }
 }
 
-/// Memory of the GPU, if one is chosen, that other processes open.
+/// Returns memory of the GPU that other processes can open, or None if no GPU is chosen.
 fn of_gpu(engine: &Engine, choice: MemoryChoice) -> Result<Option<EndMemory>, BenchError> {
     match choice {
         MemoryChoice::Host => Ok(None),
@@ -378,7 +378,7 @@ fn descriptor(hex: &str) -> Option<Descriptor> {
     Descriptor::from_bytes(&bytes).ok()
 }
 
-/// A memcpy of all bytes.
+/// Copies all bytes by memcpy. Returns how long that took.
 fn copy([from, to]: &mut [Vec<u8>; 2]) -> Duration {
     let begin = Instant::now();
     to.copy_from_slice(std::hint::black_box(from));
@@ -386,14 +386,14 @@ fn copy([from, to]: &mut [Vec<u8>; 2]) -> Duration {
     begin.elapsed()
 }
 
-/// GB/s: the median, the lowest and the highest.
+/// Returns rates in GB/s: the median, the lowest and the highest.
 fn rates(times: Vec<Duration>) -> [f64; 3] {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let rate = |time: &Duration| BYTES as f64 / time.as_secs_f64() / 1e9;
     spread(times.iter().map(rate).collect())
 }
 
-/// As the variables of this process say.
+/// Returns the engine's configuration by the variables of this process, except for device and path.
 fn config(name: &str, device: &str) -> Result<EngineConfig, BenchError> {
     let device = |variable: &str| match variable {
         "WARPVERBS_DEVICE" => Some(device.into()),

@@ -1,5 +1,5 @@
-//! Memory of an end of a measurement: of the host, or of a GPU. The host fills and reads the latter by copies of the GPU alone, so
-//! it need not have it at any address.
+//! Memory of an end of a measurement: of the host, or of a GPU. The host fills and reads memory of a GPU only by copies of the GPU, so that
+//! memory need not be mapped in the host's address space.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,25 +12,25 @@ use warpverbs::internal::engine::{ProviderError, ways};
 
 use super::BenchError;
 
-/// Most bytes of a copy to or from a GPU, whose other copies wait meanwhile.
+/// The most bytes of one copy to or from a GPU. Other copies of the GPU wait for it.
 pub(super) const PIECE: usize = 4 << 20;
-/// Memory of a GPU begins at a page, as its DMA-BUF does.
+/// The alignment of memory of a GPU: a page, as its DMA-BUF needs it.
 const PAGE: usize = 4096;
 
-/// Where memory of an end is to lie.
+/// The place where memory of an end is to lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryChoice {
-    /// In the host.
+    /// Memory of the host.
     #[default]
     Host,
-    /// On a GPU.
+    /// Memory of this GPU.
     Gpu(GpuSelector),
 }
 
 impl FromStr for MemoryChoice {
     type Err = String;
 
-    /// `none`, or what names a GPU.
+    /// Returns the choice that `text` means: `none` for the host, else what names a GPU.
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "none" => Ok(Self::Host),
@@ -50,25 +50,25 @@ impl fmt::Display for MemoryChoice {
     }
 }
 
-/// What memory an end has.
+/// The memory that an end has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum MemoryKind {
-    /// Of the host.
+    /// Memory of the host.
     Host,
-    /// Of a GPU, or of what stands for one.
+    /// Memory of a GPU, or of a simt device in its place.
     Gpu {
-        /// Its name.
+        /// The label of the GPU.
         gpu: String,
-        /// It is no GPU: the memory is that of its process.
+        /// Whether the device is a simt device, whose memory is that of its process.
         in_process: bool,
-        /// How each NIC of the end has registered it, and which ways were refused.
+        /// How each NIC of the end has registered the memory, and which ways were refused.
         registered: Vec<String>,
     },
 }
 
 impl MemoryKind {
-    /// Returns the device that it is of, unless it is the host's.
+    /// Returns the label of the GPU that has the memory, or None for memory of the host.
     fn gpu(&self) -> Option<&str> {
         match self {
             Self::Host => None,
@@ -105,14 +105,14 @@ impl fmt::Display for MemoryKind {
 /// The memory of the end that measures, and of each of its peers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Memories {
-    /// Of the end that measures.
+    /// The memory of the end that measures.
     pub here: MemoryKind,
-    /// Of its peers, in their order.
+    /// The memory of its peers, in their order.
     pub peers: Vec<MemoryKind>,
 }
 
 impl Memories {
-    /// `device`, with each GPU that has memory of an end: `softhca+simt`.
+    /// Returns `device` with each GPU whose memory an end uses, as `softhca+simt`.
     pub(super) fn label(&self, device: &str) -> String {
         let mut parts = vec![device];
         for gpu in self.all().filter_map(MemoryKind::gpu) {
@@ -150,7 +150,7 @@ pub(super) enum EndMemory {
 }
 
 impl EndMemory {
-    /// So many bytes for `engine`.
+    /// Returns `bytes` bytes of memory for `engine`.
     pub(super) fn new(
         engine: &Engine,
         choice: MemoryChoice,
@@ -165,14 +165,14 @@ impl EndMemory {
         }
     }
 
-    /// So many bytes of `gpu`.
+    /// Returns `bytes` bytes of memory of `gpu`.
     pub(super) fn of(gpu: Arc<dyn Gpu>, bytes: u64) -> Result<Self, BenchError> {
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let memory = gpu.alloc(length, PAGE);
         Self::over(gpu, memory, bytes)
     }
 
-    /// As `of`, that other processes of this machine open.
+    /// Returns `bytes` bytes of memory of `gpu` that other processes of this machine can open.
     pub(super) fn shared(gpu: Arc<dyn Gpu>, bytes: u64) -> Result<Self, BenchError> {
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let memory = gpu.alloc_shared(length, PAGE);
@@ -196,7 +196,7 @@ impl EndMemory {
         Ok(Self::Gpu(gpu, Arc::new(memory)))
     }
 
-    /// As an engine takes it.
+    /// Returns the memory in the type that an engine takes.
     pub(super) fn any(&self) -> AnyMemory {
         match self {
             Self::Host(memory) => memory.into(),
@@ -204,7 +204,7 @@ impl EndMemory {
         }
     }
 
-    /// Returns the `bytes` bytes at `offset`, as an engine takes them.
+    /// Returns the `bytes` bytes at `offset`, in the type that an engine takes.
     pub(super) fn part(&self, offset: u64, bytes: u64) -> Result<AnyMemory, BenchError> {
         let part: Result<AnyMemory, ProviderError> = match self {
             Self::Host(whole) => {
@@ -217,12 +217,12 @@ impl EndMemory {
         Ok(part.map_err(HostError::from)?)
     }
 
-    /// Its first byte, as requests name it.
+    /// Returns the address of the first byte, as requests name it.
     pub(super) fn address(&self) -> u64 {
         self.any().address()
     }
 
-    /// Registers all of it. What it is, with the ways in which the NICs have it.
+    /// Registers the whole memory. Returns its region, and its kind with the ways in which the NICs have registered it.
     pub(super) fn register(&self, engine: &Engine) -> Result<(RegionId, MemoryKind), BenchError> {
         let region = engine.register(self.any())?;
         let kind = match self {
@@ -236,7 +236,7 @@ impl EndMemory {
         Ok((region, kind))
     }
 
-    /// Copies `from` to `offset`.
+    /// Copies `from` to the memory at `offset`.
     pub(super) fn write(&self, offset: u64, from: &[u8]) -> Result<(), BenchError> {
         match self {
             Self::Host(memory) => memory.write(offset, from).map_err(HostError::from)?,
@@ -251,7 +251,7 @@ impl EndMemory {
         Ok(())
     }
 
-    /// Copies from `offset` to `to`.
+    /// Copies the memory at `offset` to `to`.
     pub(super) fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), BenchError> {
         match self {
             Self::Host(memory) => memory.read(offset, to).map_err(HostError::from)?,
@@ -280,7 +280,7 @@ pub(super) mod of_tests {
         EndMemory::of(open_bare(GpuSelector::Simt, false).unwrap(), bytes).unwrap()
     }
 
-    /// Of the driver that the test has.
+    /// Returns memory of CUDA device 0 of the driver that the test has.
     #[cfg(feature = "cuda")]
     pub(crate) fn cuda(bytes: u64) -> EndMemory {
         EndMemory::of(open_bare(GpuSelector::Cuda(0), false).unwrap(), bytes).unwrap()

@@ -1,19 +1,19 @@
 //! Measurements.
 //!
-//! [`post`] measures posting alone: rings in device memory whose NIC is a sink, a block of the same kernel that answers doorbells
-//! with CQEs. It needs neither NIC nor software HCA, and its numbers say nothing about either. On simt everything runs the same
-//! and is checked the same, but the times are those of a simulation. The report says so and shows none as speed. [`others`] does
-//! the same with the posting functions of other projects.
+//! [`post`] measures posting alone, on rings in device memory. In place of a NIC they have a sink: a block of the same kernel that answers
+//! doorbells with CQEs. It needs neither NIC nor software HCA, and its numbers say nothing about either. On simt the same code runs with
+//! the same checks, but the times are those of a simulation. The report says so and shows none as speed. [`others`] measures the posting
+//! functions of other projects in the same way.
 //!
-//! [`primitives`] measures single operations of a device. [`registers`] shows as what a page of registers can be mapped, and
-//! [`facts`] has the properties that the device reports.
+//! [`primitives`] measures single operations of a device. [`registers`] shows the memory types as which a page of registers can be mapped,
+//! and [`facts`] has the properties that the device reports.
 //!
-//! [`moe`] counts what a MoE step puts on the wire, on software HCAs. [`rejoin`] measures what a returning rank costs the others.
-//! [`group`] counts what a group of ranks asks of its store, over a simulated fabric. [`p2p`] measures the host engine, over
-//! lanes without an HCA or on software HCAs, and [`engine`] what it adds to them. [`local`] measures its copies between processes of one machine, and [`fill`] how
-//! fast it writes pages to random places. [`patterns`] moves what programs do, to one peer or several. The other end
-//! of the latter two may be on another machine ([`served`]). [`regions`] measures what registering memory costs, and what it costs to find a region.
-//! Ends of the latter three have memory of the host or of a GPU ([`memory`]).
+//! [`moe`] counts what a MoE step puts on the wire, on software HCAs. [`rejoin`] measures what a returning rank costs the others. [`group`]
+//! counts what a group of ranks asks of its store, over a simulated fabric. [`p2p`] measures the host engine, over lanes without an HCA or
+//! on software HCAs, and [`engine`] what the engine adds to them. [`local`] measures the engine's copies between processes of one machine.
+//! [`fill`] measures how fast the engine writes pages to random places, and [`patterns`] moves what programs move, to one peer or several.
+//! For [`fill`] and [`patterns`] the other end may be on another machine ([`served`]). [`regions`] measures what registering memory costs,
+//! and what finding a region costs. For [`fill`], [`patterns`] and [`regions`] the ends have memory of the host or of a GPU ([`memory`]).
 
 mod clock;
 pub mod engine;

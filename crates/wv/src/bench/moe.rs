@@ -1,11 +1,11 @@
 //! What a MoE step costs on the wire: work requests, doorbells, signals and bytes of dispatch and combine.
 //!
-//! Ranks are threads of this process, each with a software HCA and a simt device of its own. Two sides count: the HCA, and the
-//! QPs' contexts in device memory. They must agree on work requests. Doorbells are those that kernels rang; the HCA may find
-//! fewer. Beside the counts stands what DeepEP's published low-latency algorithm needs for the same routing, which is computed.
-//! It posts one work request for each token and expert of another rank, and one signal for each expert of another rank. It rings
-//! one doorbell for each four of those together. No time is taken of it: `softhca+simt` says nothing about speed. [`bandwidth`] runs
-//! the kernels of one rank alone, and takes their times where the machine has a GPU.
+//! Ranks are threads of this process, each with a software HCA and a simt device of its own. Both the HCA and the QPs' contexts in device
+//! memory count, and they must agree on work requests. Doorbells are those that kernels rang; the HCA may find fewer. Beside the counts
+//! stands what DeepEP's published low-latency algorithm needs for the same routing, which is computed. DeepEP posts one work request for
+//! each token and expert of another rank, and one signal for each expert of another rank. It rings one doorbell for each four of these
+//! together. No times are taken, because `softhca+simt` says nothing about speed. [`bandwidth`] runs the kernels of one rank alone, and
+//! takes their times where the machine has a GPU.
 
 pub mod bandwidth;
 mod buffers;
@@ -27,16 +27,16 @@ use warpverbs::gpu::simt::SimtGpu;
 use warpverbs::moe::{MoeConfig, RowLayout};
 use warpverbs::team::MemoryStore;
 
-/// One step to count.
+/// A step whose traffic is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoeCase {
     /// Number of ranks.
     pub ranks: u32,
-    /// Shape of the layer. Every rank has `max_tokens` tokens.
+    /// The shape of the layer. Every rank has `max_tokens` tokens.
     pub config: MoeConfig,
-    /// How tokens choose.
+    /// How tokens choose their experts.
     pub routing: Routing,
-    /// Seed of tokens and routing.
+    /// The seed of tokens and routing.
     pub seed: u64,
 }
 
@@ -52,32 +52,32 @@ impl MoeCase {
 /// What the HCA of one rank has counted since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HcaCounts {
-    /// Work requests begun.
+    /// The number of work requests begun.
     pub wqes: u64,
-    /// Doorbells taken.
+    /// The number of doorbells taken.
     pub doorbells: u64,
-    /// Of the work requests, inline writes and atomics: signals and control words.
+    /// The number of work requests that are inline writes or atomics: signals and control words.
     pub signals: u64,
-    /// Payload bytes sent.
+    /// The number of payload bytes sent.
     pub bytes: u64,
 }
 
-/// How to ask the HCA named so.
+/// A function that returns the counts of the HCA with a name.
 pub type ReadHca<'a> = dyn Fn(&str) -> Option<HcaCounts> + Sync + 'a;
 
 /// The device of a rank.
 pub struct RankGpu {
-    /// Where its kernels run.
+    /// The device on which the kernels of the rank run.
     pub gpu: Arc<dyn Gpu>,
-    /// The simt device that counts what they do, if they run on one.
+    /// The same device where it is a simt device, which counts what kernels do.
     pub simt: Option<Arc<SimtGpu>>,
 }
 
 impl RankGpu {
-    /// A simt device of its own.
+    /// Returns a new simt device.
     ///
     /// # Errors
-    /// [`SimtGpu::open`].
+    /// The error of [`SimtGpu::open`].
     pub fn simt() -> Result<Self, BenchError> {
         let simt = SimtGpu::open()?;
         Ok(Self {
@@ -87,10 +87,10 @@ impl RankGpu {
     }
 }
 
-/// How to make the device of a rank.
+/// A function that makes the device of a rank.
 pub type OpenGpu<'a> = dyn Fn() -> Result<RankGpu, BenchError> + Sync + 'a;
 
-/// Runs one step on the first `ranks` of `devices` and counts it: dispatch, then combine.
+/// Runs one step, dispatch and combine, on the first `ranks` of `devices`, and counts its traffic.
 ///
 /// # Errors
 /// Too few devices; what team, layer and device refuse; counts that disagree; a call that is not complete.
@@ -102,10 +102,10 @@ pub fn measure(
     measure_on(case, devices, read, &RankGpu::simt)
 }
 
-/// As [`measure`], where `open` makes the device of each rank.
+/// Measures as [`measure`] does, on devices that `open` makes, one for each rank.
 ///
 /// # Errors
-/// As [`measure`], and those of `open`.
+/// The errors of [`measure`] and of `open`.
 pub fn measure_on(
     case: &MoeCase,
     devices: &[String],

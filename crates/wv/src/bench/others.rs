@@ -1,8 +1,8 @@
-//! What a put costs other projects, beside this one: each posts through its own function, on the same rings, records, registers
-//! and sink.
+//! What a put costs other projects, beside this one. Each project posts through its own function, on the same rings, records, registers and
+//! sink.
 //!
-//! `./x gpu others FOLDER` compiles an adapter of ours (`kernels/bench/others`) against headers of each project, which this
-//! repository does not have. It makes PTX, so rows of others need a GPU.
+//! `./x gpu others FOLDER` compiles an adapter of ours (`kernels/bench/others`) against the headers of each project, which this repository
+//! does not have. The adapter is PTX, so the rows of other projects need a GPU.
 
 use std::fmt;
 use std::fs;
@@ -19,15 +19,15 @@ use crate::KERNELS;
 use warpverbs::abi::{MODE_EXCLUSIVE, MODE_WIDE_CQ};
 use warpverbs::gpu::{Gpu, GpuError, KernelSet};
 
-/// Our rows beside the others: the defaults of a program, and a CQ as long as the ring with a completion of each put.
+/// The names of our two rows: the defaults of a program, and a CQ as long as the ring with a completion of each put.
 const OURS: [&str; 2] = ["warpverbs", "warpverbs, wide CQ"];
 
 /// A project with an adapter.
 #[derive(Clone, Copy, Debug)]
 struct Project {
-    /// Also the adapter's.
+    /// The name of the project and of its adapter.
     name: &'static str,
-    /// The bits of `QpContext::mode` that say which CQ it looks at.
+    /// The bits of `QpContext::mode` that say which CQ the project looks at.
     cq: u32,
 }
 
@@ -42,65 +42,65 @@ const fn project(name: &'static str, cq: u32) -> Project {
     Project { name, cq }
 }
 
-/// Architectures that adapters are compiled for.
+/// The architectures for which adapters are compiled.
 const ARCHITECTURES: [u32; 2] = [80, 90];
 
-/// Which puts are measured.
+/// The puts that are measured.
 #[derive(Clone, Debug)]
 pub struct Puts {
-    /// Bytes that a WQE names.
+    /// The numbers of bytes that a WQE names.
     pub bytes: Vec<u32>,
-    /// Numbers of posters.
+    /// The numbers of posters.
     pub blocks: Vec<u32>,
 }
 
-/// The results.
+/// The results for all projects.
 #[derive(Clone, Debug, Serialize)]
 pub struct Others {
-    /// `sink+` and the device.
+    /// The label `sink+` and the device.
     pub ran_on: String,
-    /// Whether times are those of hardware; else the report has none.
+    /// Whether times are those of hardware. If not, the report has no times.
     pub speed: bool,
-    /// Where the doorbell register was, `device` or `host` memory.
+    /// The memory of the doorbell register, `device` or `host`.
     pub doorbell: &'static str,
-    /// Ring length in WQEBBs.
+    /// The length of a ring in WQEBBs.
     pub depth: u32,
-    /// Calls of each poster.
+    /// The number of calls of each poster.
     pub calls: u32,
-    /// This project first, by default and with a wide CQ.
+    /// The projects. This project is first, by default and with a wide CQ.
     pub projects: Vec<Measured>,
 }
 
-/// One project.
+/// The results for one project.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
     /// The name of the project.
     pub name: &'static str,
-    /// Why it has fewer rows than this one.
+    /// Why this project has fewer rows than cases; None if it has all.
     pub refused: Option<String>,
     /// The cases, in the same order for all projects.
     pub rows: Vec<PutRow>,
 }
 
-/// One case of one project.
+/// The result for one case of one project.
 #[derive(Clone, Debug, Serialize)]
 pub struct PutRow {
-    /// `exclusive` or `shared`.
+    /// The sharing of QPs: `exclusive` or `shared`.
     pub sharing: &'static str,
-    /// Bytes that each WQE named.
+    /// The number of bytes that each WQE named.
     pub bytes: u32,
-    /// Posters.
+    /// The number of posters.
     pub blocks: u32,
-    /// Puts of all posters.
+    /// The number of puts of all posters.
     pub puts: u64,
-    /// Of hardware alone.
+    /// The times; None where they are not those of hardware.
     pub times: Option<Times>,
 }
 
-/// Measures `puts` of this project, then those of each project that has an adapter in `kernels`, as `sm_NN/NAME.ptx`; `options` has
-/// the rest.
+/// Measures `puts` of this project, then of each project that has an adapter in `kernels`, as `sm_NN/NAME.ptx`. `options` has the rest of
+/// the setting.
 ///
-/// The result says of a project whose kernels the device refuses, or whose puts are not what they should be, why it has fewer rows.
+/// A project has fewer rows than cases if the device refuses its kernels, or if its puts are not what they should be. The result says why.
 /// After a kernel that does not end nothing else is tried.
 ///
 /// # Errors
@@ -142,7 +142,8 @@ pub fn measure(
 }
 
 impl Others {
-    /// Returns why this project has fewer rows than cases, if it has: then nothing stands beside the others.
+    /// Returns why our rows are fewer than the cases, or None if they are all there. Without them the other projects have nothing to stand
+    /// beside.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         let ours = self.projects.iter().take(OURS.len());
@@ -150,12 +151,12 @@ impl Others {
     }
 }
 
-/// One measurement.
+/// One measurement while it runs.
 struct Run<'a> {
     gpu: &'a Arc<dyn Gpu>,
     options: &'a PostOptions,
     puts: &'a Puts,
-    /// The project of a kernel that has not ended.
+    /// The project whose kernel has not ended.
     hangs: Option<&'static str>,
 }
 
@@ -274,7 +275,7 @@ impl Run<'_> {
 }
 
 impl Puts {
-    /// Sharing, bytes and posters of each case.
+    /// Returns sharing, bytes and posters of each case.
     fn cases(&self) -> impl Iterator<Item = (Sharing, u32, u32)> + '_ {
         let of = |sharing| {
             let with = move |bytes| self.blocks.iter().map(move |at| (sharing, bytes, *at));
@@ -284,7 +285,7 @@ impl Puts {
     }
 }
 
-/// Returns the adapters in `folder`. They last for the rest of the process, as kernels of a device do.
+/// Returns the adapters in `folder`. Their texts are leaked, because kernels of a device must last for the rest of the process.
 fn adapters(folder: &Path) -> Result<Vec<(Project, &'static KernelSet)>, BenchError> {
     let refused = |why: String| BenchError::Option {
         what: "--kernels",
@@ -298,7 +299,7 @@ fn adapters(folder: &Path) -> Result<Vec<(Project, &'static KernelSet)>, BenchEr
             let place = format!("sm_{architecture}/{}.ptx", project.name);
             match fs::read_to_string(folder.join(&place)) {
                 Ok(text) => {
-                    // Where machine code lies beside that of other kernels.
+                    // The path at which machine code of this text lies, beside that of other kernels.
                     let path = format!("sm_{architecture}/others/{}.ptx", project.name);
                     ptx.push((architecture, &*path.leak(), &*text.leak()));
                 }
@@ -320,7 +321,7 @@ fn adapters(folder: &Path) -> Result<Vec<(Project, &'static KernelSet)>, BenchEr
     }
 }
 
-/// The table: each case of this project, and those of the others below it.
+/// Prints the table: each case of this project, and below it those of the others.
 impl fmt::Display for Others {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -397,7 +398,7 @@ mod tests {
         }
     }
 
-    /// Returns a folder with this text as an adapter to gpunetio.
+    /// Returns a folder with `text` as the adapter to gpunetio.
     fn folder(text: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("sm_80")).unwrap();
@@ -414,7 +415,7 @@ mod tests {
             panic!("{found}");
         };
         for ours in [ours, wide] {
-            // Some laps of the ring each.
+            // Each poster posts several laps of its ring.
             let counted: Vec<_> = ours.rows.iter().map(|row| row.puts).collect();
             assert_eq!(counted, [700, 2100, 700, 2100, 700, 2100, 700, 2100]);
             assert!(ours.rows.iter().all(|row| row.times.is_none()));

@@ -1,7 +1,7 @@
 //! What the host engine costs: transfers over lanes without an HCA, or between two engines of this process on software HCAs.
 //!
-//! Over a sink nothing moves: that is the cost of all but the NIC. On software HCAs every byte that has moved is compared. Rounds
-//! of all patterns take turns, so that other load of the machine falls on all of them.
+//! Over a sink no byte moves, so the cost is that of all but the NIC. On software HCAs every byte that has moved is compared. Rounds of all
+//! patterns take turns, so that other load of the machine falls on all of them.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,19 +19,19 @@ use warpverbs::verbs::{Context, DeviceSelector};
 use super::BenchError;
 use super::spread::spread;
 
-/// Nothing takes so long.
+/// Longest wait for a transfer; far more than any takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Setting of a run.
+/// The setting of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct P2pOptions {
-    /// Threads that post.
+    /// The number of threads that post.
     pub workers: u32,
-    /// QPs of the connection.
+    /// The number of QPs of the connection.
     pub qps: u32,
-    /// Bytes of a slice.
+    /// The number of bytes of a slice.
     pub slice: u32,
-    /// Rounds of each pattern.
+    /// The number of rounds of each pattern.
     pub rounds: u32,
 }
 
@@ -40,15 +40,16 @@ pub struct P2pOptions {
 pub struct Pattern {
     /// The name of the pattern in the table.
     pub name: &'static str,
-    /// Operations of the vector.
+    /// The number of operations of the vector.
     pub operations: u64,
-    /// Bytes of each.
+    /// The number of bytes of each operation.
     pub bytes: u64,
-    /// From one to the next, here; at the peer twice as far, so that none follow each other at both ends.
+    /// The distance in bytes from one operation to the next, here. At the peer it is twice as much, so that no two operations are adjacent
+    /// at both ends.
     pub stride: u64,
 }
 
-/// Over a sink: one large block, pages of a KV cache, words.
+/// The patterns over a sink: one large block, pages of a KV cache, words.
 pub const SINK: [Pattern; 3] = [
     Pattern {
         name: "block",
@@ -70,7 +71,7 @@ pub const SINK: [Pattern; 3] = [
     },
 ];
 
-/// On software HCAs: the same, smaller.
+/// The patterns on software HCAs: those of `SINK`, but smaller.
 pub const SOFTHCA: [Pattern; 3] = [
     Pattern {
         name: "block",
@@ -103,44 +104,44 @@ impl Pattern {
         (0..self.operations).map(of).collect()
     }
 
-    /// Bytes that a peer has for it.
+    /// Returns the number of bytes that a peer needs for the pattern.
     pub(super) fn extent(&self) -> u64 {
         2 * self.operations * self.stride
     }
 
-    /// WQEs of a round.
+    /// Returns the number of WQEs of a round.
     pub(super) fn slices(&self, slice: u32) -> u64 {
         self.operations * self.bytes.div_ceil(slice.into())
     }
 }
 
-/// The results.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct P2pReport {
-    /// What completes.
+    /// What completes the WQEs.
     pub ran_on: &'static str,
-    /// Its setting.
+    /// The setting of the run.
     pub options: P2pOptions,
-    /// One for each pattern.
+    /// The rows, one for each pattern.
     pub rows: Vec<Row>,
 }
 
-/// One pattern.
+/// The results for one pattern.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The posted operations.
     pub pattern: Pattern,
-    /// WQEs of a round.
+    /// The number of WQEs of a round.
     pub slices: u64,
-    /// Seconds of a round: the median, and the shortest and longest.
+    /// Seconds of a round: the median, the shortest and the longest.
     pub seconds: [f64; 3],
     /// WQEs in a second, at the median.
     pub slices_per_second: f64,
-    /// Bytes that were compared after the last round; 0 where none move.
+    /// The number of bytes that were compared after the last round; 0 over a sink, where none move.
     pub compared: u64,
 }
 
-/// A poster of prepared operations, which waits for them.
+/// A poster of prepared operations, which can wait for them.
 pub(super) trait Ends {
     fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, HostError>;
     fn post(&self, prepared: &Arc<Prepared>) -> Result<TransferId, HostError>;
@@ -192,7 +193,7 @@ impl Ends for Pair {
 }
 
 impl Pair {
-    /// On these devices; the first end with the first options.
+    /// Returns two connected engines on these devices. The first engine has the first options.
     pub(super) fn new(
         contexts: [&Arc<Context>; 2],
         [first, second]: [&P2pOptions; 2],
@@ -217,7 +218,7 @@ impl Pair {
         })
     }
 
-    /// Compares what a pattern has moved. How many bytes.
+    /// Compares what a pattern has moved. Returns how many bytes it compared.
     pub(super) fn compare(&self, pattern: &Pattern) -> Result<u64, BenchError> {
         let length = usize::try_from(pattern.bytes).unwrap_or_default();
         let (mut sent, mut came) = (vec![0; length], vec![0; length]);
@@ -233,7 +234,7 @@ impl Pair {
         Ok(pattern.operations * pattern.bytes)
     }
 
-    /// Fills both ends: with bytes that no pattern moves.
+    /// Fills `extent` bytes of each end with random bytes, other ones at each end.
     pub(super) fn fill(&self, extent: u64, seed: u64) -> Result<(), BenchError> {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut bytes = vec![0; 1 << 16];
@@ -253,7 +254,7 @@ impl Pair {
     }
 }
 
-/// As the options say, and the variables of this process where they say nothing.
+/// Returns the engine's configuration by the options, and by the variables of this process where the options say nothing.
 pub(super) fn config(name: &str, options: &P2pOptions) -> Result<EngineConfig, ConfigError> {
     let config = EngineConfig::from_env(name)?
         .with_workers(options.workers)
@@ -267,7 +268,7 @@ pub(super) fn config(name: &str, options: &P2pOptions) -> Result<EngineConfig, C
 /// Measures over a sink.
 ///
 /// # Errors
-/// A value outside its limits, or a transfer that is not done.
+/// A value outside its limits, or a transfer that does not end well.
 pub fn measure_sink(options: &P2pOptions) -> Result<P2pReport, BenchError> {
     let bytes = SINK.iter().map(Pattern::extent).max().unwrap_or(0);
     let engine = SinkEngine::new(config("sink", options)?, bytes, None)?;
@@ -278,7 +279,7 @@ pub fn measure_sink(options: &P2pOptions) -> Result<P2pReport, BenchError> {
 /// Measures between two software HCAs of this process.
 ///
 /// # Errors
-/// As [`measure_sink`]; bytes that did not arrive.
+/// The errors of [`measure_sink`], and bytes that did not arrive.
 pub fn measure_softhca(devices: [&str; 2], options: &P2pOptions) -> Result<P2pReport, BenchError> {
     let extent = SOFTHCA.iter().map(Pattern::extent).max().unwrap_or(0);
     let open = |name: &str| Context::open(&DeviceSelector::Name(name.to_owned()));
@@ -289,7 +290,7 @@ pub fn measure_softhca(devices: [&str; 2], options: &P2pOptions) -> Result<P2pRe
     let times = rounds(&pair, &SOFTHCA, places, options)?;
     let mut compared = Vec::new();
     for (seed, pattern) in (2..).zip(&SOFTHCA) {
-        // Once more alone, over other bytes: the patterns write over each other.
+        // Each pattern runs once more alone, over new bytes, because the patterns write over each other.
         pair.fill(extent, seed)?;
         let prepared = pair.prepare(&pattern.operations(places[0], places[1]))?;
         round(&pair, pattern, &prepared)?;
@@ -298,7 +299,7 @@ pub fn measure_softhca(devices: [&str; 2], options: &P2pOptions) -> Result<P2pRe
     Ok(report("softhca", options, &SOFTHCA, times, &compared))
 }
 
-/// Seconds of each round, by pattern.
+/// Returns the seconds of each round, by pattern.
 fn rounds(
     ends: &impl Ends,
     patterns: &[Pattern],

@@ -1,9 +1,9 @@
-//! What programs move by a host engine: pages of KV caches, weights for several peers, large blocks. The peers are engines of this
-//! process on software HCAs, one for each, or of other processes and machines ([`Served`]).
+//! Patterns of real programs, moved by a host engine: pages of KV caches, weights for several peers, large blocks. The peers are engines of
+//! this process on software HCAs, one HCA for each, or engines of other processes and machines ([`Served`]).
 //!
-//! Each peer gets all pieces in one transfer, at other places than they come from; or they are read from it. After the rounds this
-//! end is filled anew and the pattern runs once more. Then all bytes that were written to are compared, also those between the
-//! pieces. What a peer got the peer compares. Memory of each end is the host's or a GPU's.
+//! One transfer writes all pieces to a peer, at other places than they come from, or reads them from the peer. After the rounds this end
+//! gets new bytes and the pattern runs once more. Then all bytes of the memory that was written to are compared, also those between the
+//! pieces. A peer compares what was written to it. The memory of each end is the host's or a GPU's.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,12 +26,12 @@ use super::spread::spread;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// A source and its peers.
+/// The most peers of one source.
 pub const MOST_PEERS: u32 = 7;
-/// Bytes of the memory of an engine: room for the longest tensors, and no more pages than a transfer has operations.
+/// The range of bytes of an engine's memory. It has room for the longest tensors, and no more pages than a transfer has operations.
 const BYTES: std::ops::RangeInclusive<u64> = 4 * MIB..=8 << 30;
 
-/// What is moved.
+/// The kind of pieces that are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shape {
@@ -61,7 +61,7 @@ struct Piece {
     bytes: u64,
 }
 
-/// One piece at the begin of every second frame of a memory, in no order at both ends.
+/// Returns pieces that begin at frames of a memory. Half of the frames are used at each end, chosen and ordered at random.
 fn frames(
     random: &mut fastrand::Rng,
     (memory, frame): (u64, u64),
@@ -83,7 +83,7 @@ fn frames(
     pieces.collect()
 }
 
-/// As a model has them: most of them short, most bytes in long ones.
+/// Returns pieces as the tensors of a model: most of them short, most bytes in long ones.
 fn tensors(random: &mut fastrand::Rng, memory: u64) -> Vec<Piece> {
     let mut lengths = Vec::new();
     while lengths.iter().sum::<u64>() < memory / 2 {
@@ -104,32 +104,32 @@ fn tensors(random: &mut fastrand::Rng, memory: u64) -> Vec<Piece> {
     pieces.collect()
 }
 
-/// Setting of a run.
+/// The setting of a run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct PatternOptions {
-    /// What is moved.
+    /// The kind of pieces that are moved.
     pub pattern: Shape,
-    /// Whether it is read from the peers, and not written to them.
+    /// Whether the pieces are read from the peers. Otherwise they are written to them.
     pub reads: bool,
-    /// Engines that get it.
+    /// The number of peers.
     pub peers: u32,
-    /// Bytes of the memory of an engine.
+    /// The number of bytes of an engine's memory.
     pub bytes: u64,
-    /// Bytes of a block of [`Shape::Fill`].
+    /// The number of bytes of a block of [`Shape::Fill`].
     pub block: u64,
-    /// Threads that post.
+    /// The number of threads that post.
     pub workers: u32,
-    /// QPs of a connection.
+    /// The number of QPs of a connection.
     pub qps: u32,
-    /// Bytes of a slice.
+    /// The number of bytes of a slice.
     pub slice: u32,
-    /// Rounds of the pattern.
+    /// The number of rounds of the pattern.
     pub rounds: u32,
-    /// Of lengths, places and bytes.
+    /// The seed of lengths, places and bytes.
     pub seed: u64,
 }
 
-/// Bytes that an end has, or that are sent in the round that is compared.
+/// What the bytes of a memory are: those of this end at first, those of a peer, or those of the round that is compared.
 #[derive(Clone, Copy)]
 enum Contents {
     AtFirst = 1,
@@ -141,7 +141,7 @@ impl PatternOptions {
     /// Refuses options out of their ranges.
     ///
     /// # Errors
-    /// The option, with what it may be.
+    /// The option that is out of its range, with what it may be.
     pub fn check(&self) -> Result<(), BenchError> {
         let most = self.bytes / 2;
         let least = most.div_ceil(warpverbs::engine::MOST_OPERATIONS as u64);
@@ -181,7 +181,7 @@ impl PatternOptions {
         bytes
     }
 
-    /// Gives the memory of a peer its bytes.
+    /// Fills the memory of a peer with its bytes.
     pub(super) fn prepare(&self, memory: &EndMemory) -> Result<(), BenchError> {
         self.fill(memory, Contents::AtThePeer)
     }
@@ -190,7 +190,7 @@ impl PatternOptions {
         memory.write(0, &self.contents(which))
     }
 
-    /// Compares all bytes of the end that was written to, after the last round. How many.
+    /// Compares all bytes of the end that was written to, after the last round. Returns how many it compared.
     pub(super) fn compare(&self, memory: &EndMemory) -> Result<u64, BenchError> {
         let (had, came) = if self.reads {
             (Contents::Compared, Contents::AtThePeer)
@@ -226,34 +226,34 @@ impl PatternOptions {
     }
 }
 
-/// The results.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct PatternReport {
-    /// The devices with the GPUs that have memory of an end, and whether they are software.
+    /// The names of the devices, or that they are software, and the GPUs whose memory an end uses.
     pub ran_on: String,
-    /// What was moved to and from.
+    /// The memory of this end and of its peers.
     pub memory: Memories,
-    /// Its setting.
+    /// The setting of the run.
     pub options: PatternOptions,
-    /// Operations of a transfer, one of which goes to each peer.
+    /// The number of operations of a transfer. Each peer gets one transfer.
     pub operations: u64,
-    /// Bytes of a round, to all peers.
+    /// The number of bytes of a round, to all peers.
     pub bytes: u64,
-    /// Seconds of a round: the median, and the shortest and longest.
+    /// Seconds of a round: the median, the shortest and the longest.
     pub seconds: [f64; 3],
     /// Seconds of all rounds.
     pub total_seconds: f64,
-    /// GB/s at the median.
+    /// The rate of the median round, GB/s.
     pub gigabytes_per_second: f64,
-    /// Bytes that were compared, at all peers.
+    /// The number of bytes that were compared, of all peers.
     pub compared: u64,
 }
 
-/// Measures between engines of this process on these software HCAs: one for this end, and one for each peer, with memory as chosen
+/// Measures between engines of this process on these software HCAs: one for this end, and one for each peer. The two choices of memory are
 /// for this end and for the peers.
 ///
 /// # Errors
-/// A value outside its limits, memory that an end cannot have, a transfer that is not done, bytes that are not what they must be.
+/// A value outside its limits, memory that an end cannot have, a transfer that does not end well, or bytes that are not what they must be.
 pub fn measure(
     devices: &[String],
     [here, there]: [MemoryChoice; 2],
@@ -286,10 +286,10 @@ pub fn measure(
     })
 }
 
-/// As `measure`, from an engine on these devices, with such memory, to those that listen at `places`, as `host:port`.
+/// Measures from an engine on these devices, with such memory, to engines that listen at `places`, as `host:port`.
 ///
 /// # Errors
-/// As [`measure`].
+/// The errors of [`measure`].
 pub fn measure_to(
     (source, memory): (&[Arc<Context>], MemoryChoice),
     places: &[String],
@@ -297,7 +297,7 @@ pub fn measure_to(
 ) -> Result<PatternReport, BenchError> {
     options.check()?;
     let mut run = Run::new((source, memory), places, options)?;
-    // Every QP has sent before a clock starts.
+    // After this round every QP has sent, before a clock starts.
     run.round(None)?;
     let mut times = Vec::new();
     for _ in 0..options.rounds {
@@ -322,7 +322,7 @@ pub fn measure_to(
     })
 }
 
-/// As the options say, and the variables of this process where they say nothing.
+/// Returns the engine's configuration by the options, and by the variables of this process where the options say nothing.
 fn config(name: &str, options: &PatternOptions) -> Result<EngineConfig, BenchError> {
     let config = EngineConfig::from_env(name)?
         .with_workers(options.workers)
@@ -332,14 +332,14 @@ fn config(name: &str, options: &PatternOptions) -> Result<EngineConfig, BenchErr
     Ok(config)
 }
 
-/// This end, and what goes to each peer.
+/// This end of a run, with the prepared transfer of each peer.
 struct Run {
     options: PatternOptions,
     pieces: Vec<Piece>,
     memory: EndMemory,
     memories: Memories,
     targets: Vec<(Server, Arc<Prepared>)>,
-    /// What peers have told that was not yet asked for.
+    /// Notices of peers that nobody has asked for yet.
     notices: Others,
     engine: Engine,
 }
@@ -350,7 +350,7 @@ impl Run {
         places: &[String],
         options: &PatternOptions,
     ) -> Result<Self, BenchError> {
-        // Several may run with one peer, one after the other.
+        // Several engines may run with one peer in turn, so each has a name of its own.
         let name = format!("moves-{:016x}", fastrand::u64(..));
         let engine = Engine::on(source, config(&name, options)?)?;
         let memory = EndMemory::new(&engine, choice, options.bytes)?;
@@ -387,7 +387,7 @@ impl Run {
         })
     }
 
-    /// To all peers, with the notice after its last byte.
+    /// Posts the transfers of all peers, each with `notice` after its last byte, and waits for all. Returns how long that took.
     fn round(&self, notice: Option<&[u8]>) -> Result<Duration, BenchError> {
         let begin = Instant::now();
         let post = |(server, prepared): &(Server, Arc<Prepared>)| {
@@ -410,10 +410,10 @@ impl Run {
         Ok(time)
     }
 
-    /// Fills this end anew, moves once more, and has compared what was written. How many bytes.
+    /// Gives this end new bytes, runs the pattern once more, and has what was written compared. Returns how many bytes were compared.
     fn compare(&mut self) -> Result<u64, BenchError> {
         if self.options.reads {
-            // One peer after the other: they write to the same places.
+            // One peer is read after another, because all of them are read to the same places.
             let mut compared = 0;
             let targets = std::mem::take(&mut self.targets);
             for target in targets {
@@ -548,7 +548,7 @@ mod tests {
         }
     }
 
-    /// In memory that `memory` makes, of more than one copy.
+    /// Checks that wrong bytes are found in memory that `memory` makes. The memory is longer than one copy.
     fn wrong_bytes_are_found(memory: impl Fn(u64) -> EndMemory) {
         for reads in [false, true] {
             let options = PatternOptions {

@@ -16,11 +16,11 @@ use crate::abi::{BENCH_STATE_BYTES, BenchSink, BenchTime, PostBenchParams};
 use warpverbs::abi::{MAX_DEPTH, MAX_PUT_BYTES, MIN_DEPTH, MODE_EXCLUSIVE, MODE_NO_RECORD, Status};
 use warpverbs::gpu::{DeviceMemory, Gpu, Launch};
 
-/// Lanes of a block: one warp.
+/// The number of lanes of a block: one warp.
 const LANES: u32 = 32;
 /// How much longer than its own deadline a kernel may take to end.
 const GRACE: Duration = Duration::from_secs(10);
-/// Most posters of a case; with the sink they must all be resident.
+/// The most posters of a case. They must all be resident beside the sink.
 pub const MAX_BLOCKS: u32 = 1024;
 
 /// How posters share QPs.
@@ -35,20 +35,20 @@ pub enum Sharing {
 /// The threads that post together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// One thread, one put for each call.
+    /// One thread, with one put for each call.
     Thread,
-    /// A warp, 32 puts for each call and one doorbell.
+    /// A warp, with 32 puts and one doorbell for each call.
     Warp,
 }
 
-/// One thing to measure.
+/// One way to post that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     /// How posters share QPs.
     pub sharing: Sharing,
     /// The threads that post together.
     pub scope: Scope,
-    /// Posters: one block each.
+    /// The number of posters, each of which is one block.
     pub blocks: u32,
     /// Whether the QP has a doorbell record (and a second fence).
     pub record: bool,
@@ -57,20 +57,20 @@ pub struct Case {
 /// What all cases have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostOptions {
-    /// Calls of each poster, at least 1.
+    /// The number of calls of each poster, at least 1.
     pub calls: u32,
-    /// Ring length in WQEBBs, a power of two.
+    /// The length of a ring in WQEBBs, a power of two.
     pub depth: u32,
-    /// Bytes that each WQE names.
+    /// The number of bytes that each WQE names.
     pub bytes: u32,
-    /// Every so many calls asks for a completion; 0: only the last.
+    /// How many calls share one completion. The last call always asks for one; with 0 only that does.
     pub signal_every: u32,
-    /// Whether the doorbell register is a word of host memory. Then the store crosses PCIe as it does to a NIC, and the sink sees
-    /// it as late. Else it is a word of device memory.
+    /// Whether the doorbell register is a word of host memory instead of device memory. Then the store crosses PCIe as it does to a NIC,
+    /// and the sink sees it as late.
     pub host_doorbell: bool,
-    /// Whether the sink looks at every WQE that was rung for: a test of the protocol, and slower.
+    /// Whether the sink looks at every WQE whose doorbell was rung. That tests the protocol, and is slower.
     pub check: bool,
-    /// Bound of one case.
+    /// The bound of one case.
     pub deadline: Duration,
 }
 
@@ -82,7 +82,7 @@ impl Sharing {
         }
     }
 
-    /// QPs of so many posters.
+    /// Returns the number of QPs of `posters` posters.
     pub(super) fn qps(self, posters: u32) -> u32 {
         match self {
             Self::Shared => 1,
@@ -99,7 +99,7 @@ impl fmt::Display for Case {
 }
 
 impl Case {
-    /// Returns the kernel that measures it.
+    /// Returns the name of the kernel that measures this case.
     #[must_use]
     pub fn kernel(&self) -> String {
         let sharing = self.sharing.name();
@@ -119,7 +119,7 @@ impl Case {
         exclusive | if self.record { 0 } else { MODE_NO_RECORD }
     }
 
-    /// WQEs of one call.
+    /// Returns the number of WQEs of one call.
     fn batch(&self) -> u32 {
         match self.scope {
             Scope::Thread => 1,
@@ -127,7 +127,7 @@ impl Case {
         }
     }
 
-    /// `kernel`: the name of its kernel.
+    /// Returns the launch of this case with the kernel named `kernel`.
     pub(super) fn posting<'a>(&self, kernel: &'a str) -> Posting<'a> {
         Posting {
             kernel,
@@ -147,7 +147,7 @@ impl Case {
     }
 }
 
-/// Every combination of sharing, scope and record, for each number of blocks.
+/// Returns every combination of sharing, scope and record, for each number of blocks.
 #[must_use]
 pub fn all_cases(blocks: &[u32]) -> Vec<Case> {
     let mut cases = Vec::new();
@@ -167,11 +167,11 @@ pub fn all_cases(blocks: &[u32]) -> Vec<Case> {
     cases
 }
 
-/// Measures `cases` on `gpu`, one after the other.
+/// Measures `cases` on `gpu`, one after another.
 ///
 /// # Errors
 ///
-/// An option out of its range; the device's; a case in which a call failed, or the rings do not hold the posted WQEs.
+/// An option out of its range; an error of the device; a case in which a call failed, or the rings do not hold the posted WQEs.
 pub fn measure(
     gpu: &Arc<dyn Gpu>,
     options: &PostOptions,
@@ -188,7 +188,7 @@ pub fn measure(
 }
 
 impl PostOptions {
-    /// Where the register is.
+    /// Returns the memory of the register, `host` or `device`.
     pub(super) fn doorbell(&self) -> &'static str {
         if self.host_doorbell { "host" } else { "device" }
     }
@@ -250,29 +250,29 @@ fn run(gpu: &Arc<dyn Gpu>, options: &PostOptions, case: Case) -> Result<Row, Ben
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Posting<'a> {
     pub(super) kernel: &'a str,
-    /// A kernel that goes first: it makes the structs of another project.
+    /// The name of a kernel that is launched first, to make the structs of another project.
     pub(super) open: Option<&'a str>,
     pub(super) blocks: u32,
     pub(super) qps: u32,
-    /// Of the QPs, as `QpContext::mode`.
+    /// The mode of the QPs, as `QpContext::mode`.
     pub(super) mode: u32,
-    /// WQEs of one call.
+    /// The number of WQEs of one call.
     pub(super) batch: u32,
 }
 
-/// What a launch leaves, every call of it done.
+/// What a launch leaves once every call of it is done.
 #[derive(Debug)]
 pub(super) struct Posted {
     pub(super) times: Vec<BenchTime>,
     pub(super) rings: Rings,
-    /// Of each QP.
+    /// The number of WQEs that each QP got.
     pub(super) wqes: u64,
 }
 
 /// Why a launch is no measurement.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// The device's.
+    /// An error of the device.
     Device(BenchError),
     /// A wrong result, in words for the user.
     Wrong(String),
@@ -296,7 +296,7 @@ impl Failed {
     }
 }
 
-/// Launches it, and looks at what every poster, the sink and each ring hold then.
+/// Launches the posters and the sink. Then it checks what every poster, the sink and each ring hold.
 pub(super) fn post(
     gpu: &Arc<dyn Gpu>,
     options: &PostOptions,
@@ -337,7 +337,7 @@ pub(super) fn post(
         // this function. That is after the wait or, if the wait fails, after the device's own deadline of the kernel.
         let event = unsafe { gpu.launch(&launch, bytes_of(&params)) }?;
         if let Err(error) = gpu.wait(&event, options.deadline + 2 * GRACE) {
-            // Its memory must not be freed under a kernel that may still run.
+            // A kernel that may still run uses this memory, so it must not be freed.
             std::mem::forget((rings, sinks, times, gate, state));
             return Err(error.into());
         }
@@ -364,7 +364,7 @@ pub(super) fn post(
     Ok(Posted { times, rings, wqes })
 }
 
-/// Each slot holds the last index that fell on it.
+/// Checks that each slot of a ring holds the last index that belongs to it.
 fn check_ring(rings: &Rings, qp: u32, wqes: u64, depth: u32) -> Result<(), Failed> {
     let depth = u64::from(depth);
     for (slot, control) in (0..wqes.min(depth)).zip(rings.controls(qp)?) {

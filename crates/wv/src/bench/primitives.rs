@@ -16,7 +16,7 @@ use crate::KERNELS;
 use crate::abi::{PrimitiveParams, PrimitiveTime};
 use warpverbs::gpu::{DeviceMemory, Gpu, HostMapped, Launch};
 
-/// Operations without stores in front of them.
+/// The names of operations without stores before them.
 const SINGLE: [&str; 8] = [
     "atomic_gpu",
     "atomic_sys",
@@ -27,7 +27,7 @@ const SINGLE: [&str; 8] = [
     "mmio_store",
     "clock_step",
 ];
-/// Fences, and the stores alone.
+/// The names of the fences, and of the stores alone.
 const FENCES: [&str; 5] = [
     "stores",
     "fence_release_gpu",
@@ -35,30 +35,30 @@ const FENCES: [&str; 5] = [
     "fence_acq_rel_gpu",
     "fence_acq_rel_sys",
 ];
-/// Stores of 16 bytes in front of a fence: none, those of a WQE, those of four.
+/// The numbers of stores of 16 bytes before a fence: none, as many as a WQE takes, as many as four WQEs take.
 const STORES: [u32; 3] = [0, 3, 12];
-/// Threads of a block where a grid meets.
+/// The number of threads of a block in grids with barriers.
 const THREADS: u32 = 128;
-/// Bytes of device memory: a line that is read, and room for the stores after it.
+/// The number of bytes of device memory: a line that is read, and room for the stores after it.
 const WORDS: usize = 4096;
-/// Bound of one kernel.
+/// The bound of one kernel.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// How much is done.
+/// How much of each operation is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrimitiveOptions {
-    /// Operations of a chain, at least 1.
+    /// The number of operations of a chain, at least 1.
     pub count: u32,
-    /// Barriers of a grid in one launch, at least 1.
+    /// The number of barriers of a grid in one launch, at least 1.
     pub barriers: u32,
-    /// Launches of each kind, at least 1.
+    /// The number of launches of each kind, at least 1.
     pub launches: u32,
-    /// Blocks of the grids that meet and are launched.
+    /// The numbers of blocks of the grids that are launched, and that have barriers.
     pub blocks: Vec<u32>,
 }
 
 impl PrimitiveOptions {
-    /// On a GPU enough for three digits, on simt for all paths.
+    /// Returns numbers for `gpu`: enough for three digits on a GPU, and for all paths of the code on simt.
     #[must_use]
     pub fn on(gpu: &dyn Gpu) -> Self {
         let simt = gpu.label() == "simt";
@@ -71,50 +71,50 @@ impl PrimitiveOptions {
     }
 }
 
-/// The results.
+/// The results for one device.
 #[derive(Clone, Debug, Serialize)]
 pub struct Primitives {
-    /// The device.
+    /// The label of the device.
     pub ran_on: String,
-    /// Whether times are those of hardware; else the report has none.
+    /// Whether times are those of hardware. If not, the report has no times.
     pub speed: bool,
     /// The smallest step of the device's clock, ns.
     pub clock_step_ns: Option<u64>,
-    /// Operations of one thread.
+    /// The operations of one thread.
     pub operations: Vec<Operation>,
-    /// The time of one barrier of all blocks, by number of blocks.
+    /// The time of one barrier of all blocks, for each number of blocks.
     pub grid_barriers: Vec<OfGrid>,
-    /// From the end of a launch to the end of the next one, which is in the queue by then.
+    /// The time from the end of a launch to the end of the next one, which is in the queue by then.
     pub launches: Vec<OfGrid>,
 }
 
-/// One kind of operation.
+/// The result for one kind of operation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Operation {
-    /// Its kernel, without `wv_bench_`.
+    /// The name of its kernel, without `wv_bench_`.
     pub name: &'static str,
-    /// Stores in front of each.
+    /// The number of stores before each operation.
     pub stores: u32,
-    /// Each, ns.
+    /// The time of one operation, ns.
     pub ns: Option<f64>,
 }
 
-/// What concerns a grid.
+/// The result for one kind of grid.
 #[derive(Clone, Debug, Serialize)]
 pub struct OfGrid {
     /// `barrier`, or how the grid was launched: `plain`, `cooperative`, `graph`.
     pub how: &'static str,
-    /// Blocks of the grid.
+    /// The number of blocks of the grid.
     pub blocks: u32,
-    /// Each, ns.
+    /// The time of one barrier or launch, ns.
     pub ns: Option<f64>,
 }
 
-/// Measures all of it on `gpu`.
+/// Measures all operations on `gpu`.
 ///
 /// # Errors
 ///
-/// The device's, among them a launch that it does not have; an operation that gave something else than it must.
+/// An error of the device, among them a launch that it does not have; an operation that gave another value than it must.
 pub fn measure(gpu: &Arc<dyn Gpu>, options: &PrimitiveOptions) -> Result<Primitives, BenchError> {
     gpu.add_kernels(&KERNELS)?;
     let bench = Bench::new(gpu)?;
@@ -165,13 +165,13 @@ pub fn measure(gpu: &Arc<dyn Gpu>, options: &PrimitiveOptions) -> Result<Primiti
     })
 }
 
-/// Nanoseconds of one of `count` operations.
+/// Returns the nanoseconds of one of `count` operations.
 #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
 fn each(time: &PrimitiveTime, count: u32) -> f64 {
     time.end_ns.saturating_sub(time.start_ns) as f64 / f64::from(count)
 }
 
-/// The memory of the measurements.
+/// The device and the memory of the measurements.
 #[derive(Debug)]
 struct Bench {
     gpu: Arc<dyn Gpu>,
@@ -185,7 +185,7 @@ impl Bench {
         Ok(Self {
             words: gpu.alloc(WORDS, 128)?,
             time: gpu.alloc(size_of::<PrimitiveTime>(), 128)?,
-            // A line for reads, and one that stands for a register.
+            // Host memory: a line for reads, and a line that stands for a register.
             host: gpu.map_host(4096)?,
             gpu: Arc::clone(gpu),
         })
@@ -203,7 +203,7 @@ impl Bench {
         }
     }
 
-    /// Runs a chain and looks at what its last operation gave.
+    /// Runs a chain and checks what its last operation gave.
     fn chain(
         &self,
         name: &'static str,
@@ -234,7 +234,7 @@ impl Bench {
         Ok(each(&time, count))
     }
 
-    /// Returns the mean time of `count` launches that follow one another in a stream, ns.
+    /// Returns the mean time of `count` launches that follow each other in a stream, ns.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     fn launches(&self, how: &'static str, blocks: u32, count: u32) -> Result<f64, BenchError> {
         let params = self.params(0, 0);
@@ -351,7 +351,7 @@ mod tests {
         let gpu: Arc<dyn Gpu> = SimtGpu::open().unwrap();
         gpu.add_kernels(&KERNELS).unwrap();
         let bench = Bench::new(&gpu).unwrap();
-        // A word that is not zero leads the chain astray: one turn reads it, and no more.
+        // A word that is not zero leads the chain astray. So the chain has one operation, which reads that word alone.
         gpu.write(bench.words.addr(), &7u64.to_ne_bytes()).unwrap();
         let error = bench.chain("load_gpu", 1, 0).unwrap_err().to_string();
         assert!(

@@ -1,4 +1,4 @@
-//! Ranks as threads of one process: a software HCA for each, and all at the same time.
+//! Ranks as threads of one process, which run at the same time, each with a software HCA of its own.
 
 use std::thread;
 
@@ -15,7 +15,7 @@ pub(super) fn devices_of(ranks: u32, devices: &[String]) -> Result<&[String], Be
     devices.get(..ranks as usize).ok_or_else(few)
 }
 
-/// Runs all at the same time; their results in order, or the first error of `case`.
+/// Runs all of `runs` at the same time. Returns their results in order, or the first error. `case` names them in an error.
 pub(super) fn together<T: Send>(
     runs: Vec<impl FnOnce() -> Result<T, BenchError> + Send>,
     case: &str,

@@ -1,7 +1,7 @@
 //! What registering memory costs a host engine, and what it costs to find the region of an address.
 //!
-//! Registering asks an HCA, and so does a key for a peer. On a software HCA the times show what the engine adds, and no speed of a NIC
-//! or of pinning. Finding a region asks no HCA. Memory of a GPU has in each registration a DMA-BUF of its own, as long as it lasts.
+//! Registering asks an HCA, and so does making a key for a peer. On a software HCA the times show what the engine adds, and no speed of a
+//! NIC or of pinning. Finding a region asks no HCA. Each registration of memory of a GPU has a DMA-BUF of its own while it lasts.
 
 use std::fmt;
 use std::hint::black_box;
@@ -20,57 +20,57 @@ use super::fill::ran_on;
 use super::memory::{EndMemory, Memories, MemoryChoice, MemoryKind};
 use super::spread::spread;
 
-/// Tensors of a model whose buffer is one region.
+/// The number of tensors of a model whose buffer is one region.
 const TENSORS: u32 = 1265;
-/// Bytes of a region, and from one to the next in tables.
+/// The number of bytes of a region, and from one region to the next in tables.
 const BYTES: u64 = 4096;
-/// Keys that a peer gets in a round.
+/// The number of keys that a peer gets in a round.
 const KEYS: u32 = 100;
-/// Lookups of a round.
+/// The number of lookups of a round.
 const LOOKUPS: u32 = 200_000;
 
-/// Setting of a run.
+/// The setting of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct RegionOptions {
-    /// Regions of the engine, and of the table.
+    /// The number of regions of the engine, and of the table.
     pub regions: u32,
-    /// Bytes of the buffer that is one region.
+    /// The number of bytes of the buffer that is one region.
     pub buffer: u64,
-    /// Rounds of each measurement.
+    /// The number of rounds of each measurement.
     pub rounds: u32,
-    /// Seed of the addresses that are looked up.
+    /// The seed of the addresses that are looked up.
     pub seed: u64,
 }
 
-/// The results.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RegionReport {
-    /// The device with the GPU that has the memory, and whether it is software.
+    /// The name of the device, or that it is software, and the GPU that has the memory.
     pub ran_on: String,
-    /// What was registered, and how.
+    /// The memory that was registered, and how it was.
     pub memory: MemoryKind,
-    /// Its setting.
+    /// The setting of the run.
     pub options: RegionOptions,
-    /// One for each way to register.
+    /// The rows, one for each way to register.
     pub rows: Vec<Row>,
-    /// Microseconds to make a key for a peer over a part of a region, and to end one: the median round, and the shortest and longest.
+    /// Microseconds to make a key for a peer over a part of a region, and to end a key: the median round, the shortest and the longest.
     pub key_us: [[f64; 3]; 2],
-    /// Nanoseconds to find the region of an address among all: the median round, and the shortest and longest.
+    /// Nanoseconds to find the region of an address among all: the median round, the shortest and the longest.
     pub lookup_ns: [f64; 3],
 }
 
-/// One way to register.
+/// The result for one way to register.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The way, in words.
     pub what: &'static str,
-    /// Regions that were registered in a round.
+    /// The number of regions that were registered in a round.
     pub regions: usize,
-    /// Bytes that are registered then, once for all regions that have them.
+    /// The number of bytes that are registered then. Bytes of several regions count once.
     pub bytes: u64,
-    /// Registrations that they have, as descriptors tell them apart.
+    /// The number of registrations of these regions, as descriptors tell them apart.
     pub registrations: usize,
-    /// Milliseconds of a round: the median, and the shortest and longest.
+    /// Milliseconds of a round: the median, the shortest and the longest.
     pub milliseconds: [f64; 3],
 }
 
@@ -106,7 +106,7 @@ pub fn measure(
         row("in one list", &apart, &in_a_list)?,
         row("apart, in one list", &of_one, &in_a_list)?,
     ];
-    // The buffer in which they lie, as their first.
+    // The list begins with the buffer in which the tensors lie.
     of_one.insert(0, tensors.any());
     rows.push(row("of one buffer, in one list", &of_one, &in_a_list)?);
     let memories = Memories {
@@ -123,16 +123,16 @@ pub fn measure(
     })
 }
 
-/// `count` parts, [`BYTES`] long each, of memory that is in no region.
+/// Returns `count` parts of memory that is in no region, each [`BYTES`] long.
 fn parts(whole: &EndMemory, count: u32, stride: u64) -> Result<Vec<AnyMemory>, BenchError> {
     let part = |nth| whole.part(u64::from(nth) * stride, BYTES);
     (0..count).map(part).collect()
 }
 
-/// What registers memories.
+/// A function that registers memories.
 type Register<'a> = &'a dyn Fn(&[AnyMemory]) -> Result<Vec<RegionId>, HostError>;
 
-/// Registers the same again and again.
+/// Registers these memories again and again, and returns the row of that.
 fn row(
     engine: &Engine,
     (what, memories): (&'static str, &[AnyMemory]),
@@ -164,7 +164,7 @@ fn row(
     })
 }
 
-/// Makes keys for a peer, an engine on the same device, and ends them.
+/// Makes keys for a peer, which is an engine on this device too, and ends them.
 fn keys(
     context: &Arc<Context>,
     (engine, memory): (&Engine, &EndMemory),
@@ -194,7 +194,7 @@ fn keys(
     Ok(times.map(spread))
 }
 
-/// Looks random addresses up in a table of as many regions, each of which has all the bytes up to the next but one.
+/// Looks random addresses up in a table of regions. Each region reaches up to the begin of the next, less one byte.
 fn lookups(options: &RegionOptions) -> Result<[f64; 3], BenchError> {
     let wrong = |detail: String| BenchError::Wrong {
         case: "table of regions".to_owned(),

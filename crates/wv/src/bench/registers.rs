@@ -1,5 +1,5 @@
-//! As what a page of doorbell registers can be mapped for kernels. A kernel rings doorbells against a thread of the CPU that
-//! exchanges the register with 0, as the software HCA does. No doorbell may be lost, and none may come twice.
+//! The memory types as which a page of doorbell registers can be mapped for kernels. In the test a kernel rings doorbells while a thread of
+//! the CPU exchanges the register with 0, as the software HCA does. No doorbell may be lost, and none may come twice.
 
 // UNSAFETY: maps a page of shared memory, and launches the measuring kernel on it.
 #![expect(unsafe_code, reason = "a page that stands for registers")]
@@ -21,21 +21,21 @@ use crate::KERNELS;
 use crate::abi::{PrimitiveParams, PrimitiveTime};
 use warpverbs::gpu::{Gpu, HostMapped, Launch, MappedMmio, RegisterKind};
 
-/// Bytes of a page of the machine, at most.
+/// The most bytes that a page of the machine has.
 const PAGE: usize = 1 << 16;
-/// Where in the page the register is.
+/// The offset of the register in the page.
 const REGISTER: usize = 0x800;
 
-/// The results.
+/// The results for one device.
 #[derive(Clone, Debug, Serialize)]
 pub struct Registers {
-    /// The device.
+    /// The label of the device.
     pub ran_on: String,
-    /// Whether times are those of hardware; else the report has none.
+    /// Whether times are those of hardware. If not, the report has no times.
     pub speed: bool,
-    /// Doorbells that each way was given.
+    /// The number of doorbells that each way was given.
     pub doorbells: u32,
-    /// One for each way.
+    /// The results, one for each way.
     pub ways: Vec<Way>,
 }
 
@@ -44,20 +44,20 @@ pub struct Registers {
 pub struct Way {
     /// `memory`, `io` (a page registered as either), or `host` (memory of the driver's).
     pub mapped_as: &'static str,
-    /// Why the page cannot be mapped so; then the rest is 0.
+    /// Why the page cannot be mapped in this way. If it has a reason, all counts are 0.
     pub refused: Option<String>,
-    /// Doorbells that the CPU took, each with the number that was due.
+    /// The number of doorbells that the CPU took with the number that was due.
     pub taken: u64,
-    /// Doorbells that came with another number.
+    /// The number of doorbells that the CPU took with another number.
     pub wrong: u64,
-    /// Doorbells whose answer the kernel saw.
+    /// The number of doorbells whose answer the kernel saw.
     pub answered: u64,
-    /// From a doorbell to its answer, ns.
+    /// The time from a doorbell to its answer, ns.
     pub ns: Option<f64>,
 }
 
 impl Registers {
-    /// Returns the possible ways that lost a doorbell.
+    /// Returns the ways that could be mapped and that lost or garbled a doorbell.
     pub fn lossy(&self) -> impl Iterator<Item = &Way> {
         let all = u64::from(self.doorbells);
         self.ways.iter().filter(move |way| {
@@ -66,11 +66,11 @@ impl Registers {
     }
 }
 
-/// Gives each way `doorbells` doorbells, each of which must be answered within `patience`, all of them together.
+/// Gives each way `doorbells` doorbells. All doorbells of a way together must be answered within `patience`.
 ///
 /// # Errors
 ///
-/// The device's, but for the refusal of a mapping; the kernel's.
+/// An error of the device, except that it refuses a mapping; an error of the kernel.
 pub fn measure(
     gpu: &Arc<dyn Gpu>,
     doorbells: u32,
@@ -148,7 +148,7 @@ fn ring(
     Ok(())
 }
 
-/// Takes doorbells until the kernel has ended, and answers each; how many had the number that was due, and how many had not.
+/// Takes doorbells until the kernel has ended, and answers each. Returns how many had the number that was due, and how many had not.
 fn take(register: &AtomicU64, answer: &AtomicU64, ended: &AtomicBool) -> (u64, u64) {
     let (mut taken, mut wrong) = (0, 0);
     loop {
@@ -169,14 +169,14 @@ fn take(register: &AtomicU64, answer: &AtomicU64, ended: &AtomicBool) -> (u64, u
     }
 }
 
-/// A word that stands for a register, where kernels and where the CPU reach it.
+/// A word that stands for a register, with its address for kernels and its address for the CPU.
 struct Register {
     addr: u64,
     word: NonNull<u64>,
     _memory: Memory,
 }
 
-/// What a register lies in.
+/// The memory that contains a register.
 #[expect(dead_code, reason = "kept for as long as the register")]
 enum Memory {
     Page(MappedMmio, Page),
@@ -184,7 +184,7 @@ enum Memory {
 }
 
 impl Register {
-    /// In a page of shared memory that is registered as `kind`, or in host memory of the driver's.
+    /// Returns a register in a page of shared memory that is registered as `kind`, or in host memory of the driver if `kind` is None.
     fn new(gpu: &Arc<dyn Gpu>, kind: Option<RegisterKind>) -> Result<Self, BenchError> {
         let Some(kind) = kind else {
             let memory = gpu.map_host(PAGE)?;
@@ -196,7 +196,7 @@ impl Register {
             });
         };
         let page = Page::new()?;
-        // Inside the page's bytes.
+        // The register lies inside the bytes of the page.
         let host = page.0.as_ptr().wrapping_add(REGISTER);
         let mapped = gpu.map_mmio_as(host, 8, kind)?;
         Ok(Self {
@@ -212,7 +212,7 @@ impl Register {
     }
 }
 
-/// Pages of shared memory, as those of the software HCA's registers.
+/// A page of shared memory, as the pages of the software HCA's registers are.
 struct Page(NonNull<u8>);
 
 impl Page {

@@ -1,9 +1,9 @@
-//! What a returning rank costs the others: one peer replaced, beside everything rebuilt.
+//! What a returning rank costs the others: replacing that one peer, beside rebuilding all QPs.
 //!
-//! Ranks are threads of this process, each with a software HCA and a simt device of its own. In each round the last rank is gone. A
-//! new generation of it has joined alone and published its record; then all connect. Commands and memory are those of the others,
-//! counted by their teams. Times run from the call that connects until a rank can send to the newcomer. They are transport only,
-//! without the start of a process, on `softhca+simt`, where a command takes microseconds. On a NIC it takes some hundred.
+//! Ranks are threads of this process, each with a software HCA and a simt device of its own. In each round the last rank is gone, and a new
+//! generation of it has joined alone and published its record. Then all ranks connect. Commands and memory are those of the other ranks,
+//! counted by their teams. Times run from the call that connects until a rank can send to the newcomer. They are of the transport only,
+//! without the start of a process. On `softhca+simt` a command takes microseconds; on a NIC it takes some hundred.
 
 use std::fmt;
 use std::sync::{Arc, Barrier};
@@ -18,61 +18,61 @@ use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::team::{MemoryStore, RankSet, Store, Team, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, DeviceSelector};
 
-/// Bound of every wait: many ranks may share two cores.
+/// The bound of every wait. It is long, because many ranks may share two cores.
 const LONG: Duration = Duration::from_secs(120);
-/// Bytes of each window; their contents do not count.
+/// The number of bytes of each window; their contents do not count.
 const WINDOW: u64 = 1 << 16;
 
-/// What to measure.
+/// The setting of one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RejoinCase {
-    /// Ranks, the one that comes back among them; at least 3.
+    /// The number of ranks, the returning one included; at least 3.
     pub ranks: u32,
-    /// QPs to each peer.
+    /// The number of QPs to each peer.
     pub qps_per_peer: u32,
-    /// Returns of the last rank in each way.
+    /// How often the last rank returns in each way.
     pub rounds: u32,
 }
 
-/// How a rank is taken back.
+/// How the others take a rank back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RejoinMethod {
-    /// The QPs to it are reset in place.
+    /// They reset the QPs to the rank in place.
     Replace,
-    /// All QPs of all ranks are destroyed and made again.
+    /// All ranks destroy all their QPs and make them again.
     Rebuild,
 }
 
-/// What one way cost each of the others in one return.
+/// What one return cost each of the others, by one way.
 #[derive(Clone, Debug, Serialize)]
 pub struct RejoinRow {
     /// Number of ranks.
     pub ranks: u32,
-    /// QPs to each peer.
+    /// The number of QPs to each peer.
     pub qps_per_peer: u32,
-    /// Which way.
+    /// The way the rank was taken back.
     pub way: RejoinMethod,
-    /// Most commands to the HCA, with those that ended the QPs when the rank was given up.
+    /// The most commands to the HCA, those included that ended the QPs when the rank was given up.
     pub commands: u64,
-    /// Most bytes of device and pinned host memory taken.
+    /// The most bytes of device and pinned host memory taken.
     pub bytes: u64,
-    /// Times to connect, ms: of all others in all rounds, p50, p99 and the longest.
+    /// Times to connect, of all others in all rounds, ms: p50, p99 and the longest.
     pub ms: [f64; 3],
-    /// Longest time in which one of the others did not reach another of them, ms.
+    /// Longest time in which one of the others could not reach another one of them, ms.
     pub stall_ms: f64,
 }
 
 /// The rows of several cases.
 #[derive(Clone, Debug, Serialize)]
 pub struct RejoinReport {
-    /// What it ran on.
+    /// The label of what the ranks ran on.
     pub ran_on: &'static str,
-    /// Two for each case.
+    /// The rows, two for each case.
     pub rows: Vec<RejoinRow>,
 }
 
-/// Runs one case on the first of `devices`.
+/// Runs one case on the first devices of `devices`, one for each rank.
 ///
 /// # Errors
 /// Too few devices; what team and device refuse.
@@ -112,7 +112,7 @@ pub fn measure(case: &RejoinCase, devices: &[String]) -> Result<Vec<RejoinRow>, 
     Ok(rows)
 }
 
-/// What one of the others did in one return.
+/// What one of the others did in one return of the last rank.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     commands: u64,
@@ -121,7 +121,7 @@ struct Sample {
     stall: Duration,
 }
 
-/// Joins and makes three windows, as a layer does.
+/// Joins the team and makes three windows, as a MoE layer does.
 fn start(
     config: TeamConfig,
     device: &str,
@@ -137,7 +137,7 @@ fn start(
     Ok(team)
 }
 
-/// The last rank goes and comes back.
+/// Gives up the last rank, lets its next generation join, and connects with it. Returns a sample of each other rank.
 fn come_back(
     case: &RejoinCase,
     way: RejoinMethod,
@@ -194,7 +194,7 @@ fn come_back(
     Ok(sample.collect())
 }
 
-/// Connects with all of `peers`, whichever of them comes first.
+/// Connects with all of `peers`, in the order in which they are ready.
 fn connect(team: &Team, mut peers: Vec<(u32, u32)>) -> Result<(), TeamError> {
     let mut looks = Looks::within(LONG);
     while !peers.is_empty() {

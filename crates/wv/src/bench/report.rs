@@ -1,8 +1,8 @@
 //! Results as a table and as JSON.
 //!
-//! comfy-table does not replace the format strings of the tables of `wv`. It fits columns to the contents of one table. So tables
-//! of two cases or runs would stand alike only if each column got its width again. It has no header over a group of columns. It
-//! costs three crates, 3 s of one core, and about as many lines as it saves in four tables.
+//! The tables of `wv` are format strings, because comfy-table is no better here. It fits columns to the contents of one table, so tables of
+//! two cases or runs would have equal columns only if each width were set again. It has no header over a group of columns. It costs three
+//! crates, 3 s of one core, and about as many lines as it saves in four tables.
 
 use std::fmt;
 
@@ -14,53 +14,54 @@ use crate::abi::BenchTime;
 /// What one run of a measurement found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// `sink+` and the device: what the numbers were taken on.
+    /// What the numbers were taken on: `sink+` and the device.
     pub ran_on: String,
     /// Whether times are those of hardware. If not, they only show that everything runs.
     pub speed: bool,
-    /// Where the doorbell register was, `device` or `host` memory.
+    /// The memory of the doorbell register, `device` or `host`.
     pub doorbell: &'static str,
-    /// Ring length in WQEBBs.
+    /// The length of a ring in WQEBBs.
     pub depth: u32,
-    /// Calls of each poster.
+    /// The number of calls of each poster.
     pub calls: u32,
-    /// Bytes that each WQE named.
+    /// The number of bytes that each WQE named.
     pub bytes: u32,
-    /// Every so many calls asked for a completion.
+    /// How many calls shared one completion.
     pub signal_every: u32,
     /// Whether the sink looked at every WQE.
     pub checked: bool,
-    /// One for each case.
+    /// The rows, one for each case.
     pub rows: Vec<Row>,
 }
 
-/// One case.
+/// The result for one case.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// `exclusive` or `shared`.
+    /// The sharing of QPs: `exclusive` or `shared`.
     pub sharing: &'static str,
-    /// `thread` or `warp`.
+    /// The threads that post together: `thread` or `warp`.
     pub scope: &'static str,
     /// Whether the QP had a doorbell record.
     pub record: bool,
-    /// Posters.
+    /// The number of posters.
     pub blocks: u32,
-    /// Puts of all posters.
+    /// The number of puts of all posters.
     pub puts: u64,
-    /// Doorbells rung.
+    /// The number of doorbells rung.
     pub doorbells: u64,
-    /// Of hardware alone.
+    /// The times; None where they are not those of hardware.
     pub times: Option<Times>,
 }
 
 /// The times of one case.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Times {
-    /// From a poster's first call to the return of its last, for one put; mean of the posters, ns.
+    /// The time from a poster's first call to the return of its last, divided by its puts; mean of the posters, ns.
     pub ns_per_put: f64,
-    /// Puts of all posters by the time from the first start to the last completion, in millions per second.
+    /// Puts of all posters divided by the time from the first start to the last completion, in millions per second.
     pub mputs_per_s: f64,
-    /// Part of the posters' time that was spent waiting for ring space, 0 to 1: the sink was slower. Only this library counts it.
+    /// The part of the posters' time that was spent waiting for ring space, 0 to 1, because the sink was slower. Only this library counts
+    /// it.
     pub full_ring: Option<f64>,
 }
 
@@ -128,7 +129,7 @@ impl Report {
     }
 }
 
-/// The table.
+/// Prints the report as a table.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(

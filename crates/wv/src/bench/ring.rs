@@ -1,4 +1,4 @@
-//! QPs in device memory without a NIC: context, flags, ring, and a word that is the doorbell register.
+//! QPs in device memory without a NIC: context, flags, ring, and a word in place of the doorbell register.
 
 use std::sync::Arc;
 
@@ -8,27 +8,27 @@ use super::BenchError;
 use warpverbs::abi::{EMPTY_BYTE, MODE_WIDE_CQ, QpContext, WQEBB_BYTES, control_bytes, parked};
 use warpverbs::gpu::{DeviceMemory, Gpu, HostMapped};
 
-/// `count` QPs of the same shape.
+/// The memory of several QPs of the same shape.
 #[derive(Debug)]
 pub(super) struct Rings {
     gpu: Arc<dyn Gpu>,
     control: DeviceMemory,
-    /// The registers.
+    /// The words in place of the registers.
     _registers: Registers,
     depth: u32,
     mode: u32,
 }
 
-/// Where doorbells are stored.
+/// The memory in which doorbells are stored.
 #[derive(Debug)]
 enum Registers {
     Device(DeviceMemory),
     Host(HostMapped),
 }
 
-/// PRM "Completion Queue Entry".
+/// The number of bytes of a CQE (PRM "Completion Queue Entry").
 const CQE_BYTES: u64 = 64;
-/// Bytes between two registers: a line each.
+/// The number of bytes from one register to the next: each has a line of its own.
 const REGISTER_STRIDE: u64 = 128;
 
 impl Rings {
@@ -64,12 +64,12 @@ impl Rings {
         Ok(rings)
     }
 
-    /// Address of the first context.
+    /// Returns the address of the first context.
     pub(super) fn addr(&self) -> u64 {
         self.control.addr()
     }
 
-    /// Bytes from one context to the next.
+    /// Returns the number of bytes from one context to the next.
     pub(super) fn stride(&self) -> u64 {
         stride(self.depth, self.mode)
     }
@@ -82,7 +82,7 @@ impl Rings {
         Ok(context[0])
     }
 
-    /// The first dword of each WQE in the ring of a QP, by slot.
+    /// Returns the first dword of each WQE in the ring of a QP, by slot.
     pub(super) fn controls(&self, qp: u32) -> Result<Vec<u32>, BenchError> {
         let wqe = WQEBB_BYTES as usize;
         let mut ring = vec![0; self.depth as usize * wqe];
@@ -103,7 +103,7 @@ impl Rings {
         self.flags_addr(qp) + 8 * u64::from(self.depth)
     }
 
-    /// Returns what the memory of an unused QP holds.
+    /// Returns what the memory of an unused QP contains.
     fn image(&self, qp: u32, register: u64) -> Vec<u8> {
         let base = self.context_addr(qp);
         let qpn = 0x100 + qp;
@@ -139,7 +139,7 @@ fn has_wide_cq(mode: u32) -> bool {
     mode & MODE_WIDE_CQ != 0
 }
 
-/// Context, flags and ring, and after them a CQ as long as the ring, if the QP has one.
+/// Returns the number of bytes of a QP: context, flags and ring, and after them a CQ as long as the ring, if the QP has one.
 fn bytes_of_qp(depth: u32, mode: u32) -> u64 {
     let cq = if has_wide_cq(mode) {
         u64::from(depth) * CQE_BYTES

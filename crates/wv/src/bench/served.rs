@@ -1,10 +1,10 @@
-//! The other end of `wv bench fill` and `wv bench p2p`: an engine with memory, which serves one run after the other.
+//! The other end of `wv bench fill` and `wv bench p2p`: an engine with memory, which serves one run after another.
 //!
-//! The two ends speak by notices. The end that measures tells its setting, and gets a region. With the last bytes that are to be
-//! compared comes a notice. This end compares at once: the notice is after all of them.
+//! The two ends speak by notices. The end that measures tells its setting, and gets a region. After the last bytes that are to be compared
+//! it sends a notice. This end compares as soon as the notice comes, because all the bytes come before the notice.
 //!
-//! Runs are served one after the other, in the order in which they were begun. A peer that begins none holds up nobody, and of what
-//! peers tell before their turn this end keeps so much and no more.
+//! Runs are served in the order in which they were begun. A peer that begins no run holds up no other peer. What peers tell before their
+//! turn is kept up to a bound.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,24 +25,24 @@ use super::fill::FillOptions;
 use super::memory::{EndMemory, MemoryChoice, MemoryKind};
 use super::patterns::PatternOptions;
 
-/// Nothing takes so long.
+/// Longest wait for a call of the engine; far more than any takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
-/// Of what the two ends tell each other.
+/// The version of the messages that the two ends send each other.
 const VERSION: u32 = 4;
-/// A peer that has connected begins a run within this time.
+/// How long a peer that has connected may take to begin a run.
 const BEGINS: Duration = Duration::from_secs(10);
-/// So often the end that measures tells that it goes on.
+/// The time between two notices by which the end that measures tells that it goes on.
 const BEAT: Duration = Duration::from_secs(20);
-/// Most notices, and most of their bytes, that are kept of one peer before its turn. A run begins with one.
+/// The most notices, and the most bytes of them, that are kept of one peer before its turn. A run begins with one notice.
 const MOST_OF_PEER: usize = 4;
 const MOST_BYTES_OF_PEER: usize = 16 << 10;
-/// As `MOST_BYTES_OF_PEER`, of all peers.
+/// The most notices, and the most bytes of them, that are kept of all peers.
 const MOST_OF_ALL: usize = 4096;
 const MOST_BYTES_OF_ALL: usize = 8 << 20;
 /// Longest wait for a notice before this end looks whether the other is still there.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What is measured.
+/// What a run measures, with its options.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Setting {
     Fill(FillOptions),
@@ -57,7 +57,7 @@ impl Setting {
         }
     }
 
-    /// Bytes of the memory that it takes.
+    /// Returns the number of bytes of memory that the run takes.
     fn bytes(&self) -> u64 {
         match self {
             Self::Fill(options) => options.bytes,
@@ -65,7 +65,7 @@ impl Setting {
         }
     }
 
-    /// What the memory has before it.
+    /// Fills the memory before the run.
     fn prepare(&self, memory: &EndMemory) -> Result<(), BenchError> {
         match self {
             Self::Fill(_) => Ok(()),
@@ -73,7 +73,7 @@ impl Setting {
         }
     }
 
-    /// Compares what a repeat has written. How many bytes.
+    /// Compares what a repeat has written. Returns how many bytes it compared.
     fn compare(&self, memory: &EndMemory, repeat: u32) -> Result<u64, BenchError> {
         match self {
             Self::Fill(options) => options.compare(memory, repeat),
@@ -85,20 +85,20 @@ impl Setting {
 /// What one end tells the other, as JSON in a notice.
 #[derive(Debug, Serialize, Deserialize)]
 enum Told {
-    /// How the run is to be.
+    /// The setting of the run that begins.
     Begin { version: u32, run: Setting },
-    /// The memory that the run has.
+    /// The memory that the run writes to or reads.
     Region {
         descriptor: Vec<u8>,
         memory: MemoryKind,
     },
-    /// The run goes on.
+    /// The run goes on, though it tells nothing new.
     Continues,
-    /// This repeat has been written, whole.
+    /// All bytes of this repeat have been written.
     Written(u32),
-    /// So many bytes of it are as they were sent.
+    /// So many bytes of the repeat were compared, and are as they were sent.
     Compared(u64),
-    /// The run is over.
+    /// The run is over because of this error.
     Failed(String),
 }
 
@@ -107,7 +107,8 @@ impl Told {
         serde_json::to_vec(self).map_err(|error| wrong(error.to_string()))
     }
 
-    /// Returns the next that `peer` tells; what others tell meanwhile goes to `others`. None: it is gone. Silence of `most` is an error.
+    /// Returns the next message of `peer`. What other peers tell meanwhile goes to `others`. None: `peer` is gone. Silence for `most` is an
+    /// error.
     fn next(
         engine: &Engine,
         peer: &Peer,
@@ -124,7 +125,7 @@ impl Told {
                     return Self::of(notice.into()).map(Some);
                 }
                 Some(notice) => others.keep(notice.into()),
-                // What came before the end of the connection is taken before that.
+                // The connection has ended, and every notice that came before its end has been taken.
                 None if !is_open => return Ok(None),
                 None => is_open = peer.is_open() && !engine.is_closed(),
             }
@@ -151,12 +152,12 @@ impl Told {
     }
 }
 
-/// Returns the notice after the last bytes of a repeat.
+/// Returns the bytes of the notice that follows the last bytes of a repeat.
 pub(super) fn written(repeat: u32) -> Result<Vec<u8>, BenchError> {
     Told::Written(repeat).to_bytes()
 }
 
-/// What peers have told that nobody has asked for yet. What a peer tells beyond its share is dropped: no run needs as much.
+/// Notices of peers that nobody has asked for yet. A notice beyond the share of its peer is dropped: no run needs so many.
 #[derive(Debug, Default)]
 pub(super) struct Others {
     kept: VecDeque<Early>,
@@ -191,7 +192,7 @@ impl Others {
             return;
         }
         self.kept.push_back(notice);
-        // Of many peers the one goes that has told first, and has not had its turn.
+        // If all peers together have too many notices, the oldest notice is dropped.
         while self.kept.len() > MOST_OF_ALL || self.bytes() > MOST_BYTES_OF_ALL {
             self.kept.pop_front();
         }
@@ -210,15 +211,15 @@ impl Others {
         self.kept.remove(at)
     }
 
-    /// The peer is gone, or its turn is over.
+    /// Drops the notices of a peer that is gone, or whose turn is over.
     fn forget(&mut self, peer: &str) {
         self.kept.retain(|it| it.peer != peer);
     }
 }
 
-/// Tells a server that this end goes on with its run, until it is dropped.
+/// A thread that tells a server that this end goes on with its run. It ends when this is dropped.
 struct Beats {
-    /// Whose end is the thread's.
+    /// A channel whose end tells the thread to end.
     ends: Option<mpsc::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -229,7 +230,7 @@ impl Beats {
         let (peer, continues) = (peer.clone(), Told::Continues.to_bytes()?);
         let body = move || {
             while end.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
-                // Of one that is gone, or that takes none, the run itself will hear.
+                // If the peer is gone or takes no notice, the run itself will see that.
                 let _ = peer.notify(&continues);
             }
         };
@@ -253,18 +254,18 @@ impl Drop for Beats {
     }
 }
 
-/// An end that serves, as the end that measures has it.
+/// The serving end, as the end that measures sees it.
 pub(super) struct Server {
     pub(super) peer: Peer,
     _beats: Beats,
-    /// Where its memory begins.
+    /// The address at which its memory begins.
     pub(super) address: u64,
-    /// What memory that is.
+    /// The kind of its memory.
     pub(super) memory: MemoryKind,
 }
 
 impl Server {
-    /// Begins a run with the engine that listens at `place`, in its turn. What others tell meanwhile goes to `others`.
+    /// Begins a run with the engine that listens at `place`, and waits for its turn. What other peers tell meanwhile goes to `others`.
     pub(super) fn begin(
         (engine, others): (&Engine, &mut Others),
         place: &str,
@@ -288,7 +289,7 @@ impl Server {
         }
     }
 
-    /// Bytes that it has compared after the notice of a repeat.
+    /// Returns the number of bytes that the server has compared after the notice of a repeat.
     pub(super) fn compared(&self, engine: &Engine, others: &mut Others) -> Result<u64, BenchError> {
         match answer(engine, &self.peer, others)? {
             Told::Compared(bytes) => Ok(bytes),
@@ -297,7 +298,8 @@ impl Server {
     }
 }
 
-/// Returns what a server tells, which is no failure. It may serve others first, for as long as they take.
+/// Returns the next message of a server, or an error if the message is a failure. The server may serve other runs first, however long they
+/// take.
 fn answer(engine: &Engine, peer: &Peer, others: &mut Others) -> Result<Told, BenchError> {
     match Told::next(engine, peer, others, Duration::MAX)? {
         Some(Told::Failed(reason)) => {
@@ -309,12 +311,12 @@ fn answer(engine: &Engine, peer: &Peer, others: &mut Others) -> Result<Told, Ben
     }
 }
 
-/// How long an end that serves waits for its peers.
+/// How long a serving end waits for its peers.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For a peer that has connected to begin a run. Others are served meanwhile.
+    /// The wait for a peer that has connected to begin a run. Other runs are served meanwhile.
     pub begins: Duration,
-    /// In a run, for the next that its peer tells.
+    /// The wait for the next message of the peer, in a run.
     pub continues: Duration,
 }
 
@@ -325,7 +327,7 @@ impl Default for Patience {
     }
 }
 
-/// A peer that has connected, and has not begun a run.
+/// A peer that has connected and has not begun a run.
 struct Waiting {
     peer: Peer,
     since: Instant,
@@ -336,15 +338,15 @@ struct Waiting {
 pub struct Served {
     engine: Engine,
     address: EngineAddress,
-    /// Most bytes of a run.
+    /// The most bytes of memory that a run may take.
     most: u64,
-    /// Where its memory is.
+    /// The kind of memory that runs get.
     memory: MemoryChoice,
     patience: Patience,
 }
 
 impl Served {
-    /// Listens at `address`, on these devices, for runs that take at most so many bytes of this memory.
+    /// Listens at `address`, on these devices, for runs that take at most `most` bytes of this memory.
     ///
     /// # Errors
     /// What the engine refuses; a GPU that cannot be opened.
@@ -356,7 +358,7 @@ impl Served {
     ) -> Result<Self, BenchError> {
         let engine = Engine::on(contexts, config.with_engine_path(EnginePath::Nic))?;
         if let MemoryChoice::Gpu(selector) = memory {
-            // Before a run: an end that cannot have its memory serves none.
+            // The GPU is opened before any run, because an end without its memory can serve none.
             engine.gpu(selector)?;
         }
         let address = engine.listen(address)?;
@@ -369,20 +371,20 @@ impl Served {
         })
     }
 
-    /// With other times.
+    /// Replaces the times that this end waits for its peers.
     #[must_use]
     pub fn with_patience(mut self, patience: Patience) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Where it listens.
+    /// Returns the address at which this end listens.
     #[must_use]
     pub const fn address(&self) -> &EngineAddress {
         &self.address
     }
 
-    /// Serves so many runs, or until it is closed; `tell` gets the error of each run that fails, and of each peer that begins none.
+    /// Serves `runs` runs, or until the engine is closed. `tell` gets the error of each run that fails, and of each peer that begins none.
     pub fn serve(&self, runs: Option<u64>, mut tell: impl FnMut(&BenchError)) {
         let (mut served, mut waiting, mut others) = (0, Vec::new(), Others::default());
         while runs.is_none_or(|most| served < most) && !self.engine.is_closed() {
@@ -391,17 +393,18 @@ impl Served {
             };
             served += 1;
             let done = self.run(&peer, &mut others);
-            // What a run has left that has failed.
+            // A failed run may have left notices.
             others.forget(peer.name());
             if let Err(error) = done {
-                // The other end may be gone.
+                // The other end may be gone, which is no matter.
                 let _ = Told::Failed(error.to_string()).tell(&peer);
                 tell(&error);
             }
         }
     }
 
-    /// Returns the next peer that has told something, if one does so soon. Those that are silent for too long are ended.
+    /// Returns the next peer that has begun a run, or None if none does so soon. Ends the connections of peers that are silent for too
+    /// long.
     fn next(
         &self,
         (waiting, others): (&mut Vec<Waiting>, &mut Others),
@@ -430,7 +433,7 @@ impl Served {
         None
     }
 
-    /// Ends a run and [`Served::serve`].
+    /// Ends the run and [`Served::serve`].
     pub fn close(&self) {
         let _ = self.engine.close();
     }
@@ -532,7 +535,7 @@ mod tests {
             others.keep(notice(peer, 1));
         }
         assert_eq!(others.bytes(), MOST_BYTES_OF_ALL);
-        // Those that have told last.
+        // The notices that came last are kept.
         assert!(others.has_of("peer 9999") && !others.has_of("peer 0"));
         assert_eq!(others.take("peer 9999").unwrap().bytes.len(), 8 << 10);
         others.forget("peer 9999");

@@ -1,4 +1,4 @@
-//! The `wv` command line; parses only.
+//! The `wv` command line, which is only parsed here.
 
 use std::process::ExitCode;
 
@@ -75,10 +75,10 @@ mod tests {
 
     use super::*;
 
-    /// Numbers of which each option takes one.
+    /// Numbers, at least one of which each option for a number takes.
     const SOME: [u64; 4] = [1, 4, 500, 1000];
 
-    /// Every option and argument of every command, with the words before it.
+    /// Finds every option and argument of `command` and of its subcommands, with the words before it.
     fn options(command: &clap::Command, words: &str, found: &mut Vec<(String, Arg)>) {
         let words = format!("{words}{} ", command.get_name());
         for option in command.get_arguments() {
@@ -95,7 +95,7 @@ mod tests {
         found
     }
 
-    /// Returns whether it is a number, as the type that its parser returns says.
+    /// Returns whether the parser returns one of `types`.
     fn is_of(parser: &ValueParser, types: &[TypeId]) -> bool {
         types.iter().any(|of| parser.type_id() == *of)
     }
@@ -118,8 +118,8 @@ mod tests {
         is_of(parser, &of)
     }
 
-    /// Returns what the parser of an option says of a text: nothing, or its refusal. An option like it is asked, so that what the option
-    /// requires and what it excludes does not matter.
+    /// Returns how the parser of an option refuses `text`, or None if it takes it. A like option with that parser is asked, so that what
+    /// the option requires and excludes does not matter.
     fn refusal(option: &Arg, text: &str) -> Option<String> {
         let like = Arg::new("like")
             .long("like")

@@ -139,15 +139,15 @@ enum Memory {
     Host,
 }
 
-/// The command in its messages.
+/// The name of the command in its messages.
 const NAME: &str = "wv bench";
-/// Numbers of posters on a GPU: up to one for each multiprocessor of an H100.
+/// The numbers of posters on a GPU: up to one for each multiprocessor of an H100.
 const BLOCKS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 132];
 const BLOCKS_SIMT: [u32; 2] = [1, 4];
 const CALLS: u32 = 4096;
 const CALLS_SIMT: u32 = 64;
 
-/// Runs `wv bench`: the table goes to standard output.
+/// Runs `wv bench`, whose table goes to standard output.
 #[must_use]
 pub fn run(command: &BenchCommand) -> ExitCode {
     let args = match command {
@@ -167,7 +167,7 @@ pub fn run(command: &BenchCommand) -> ExitCode {
     finish(run_post(args), args.json.as_deref())
 }
 
-/// Ends with the results: as JSON in the file that `json` names, if any, and as a table.
+/// Ends with the results: prints the table, and writes JSON to the file that `json` names, if any.
 fn finish<T: Serialize + Display>(
     measured: Result<T, BenchError>,
     json: Option<&Path>,
@@ -178,7 +178,7 @@ fn finish<T: Serialize + Display>(
     }
 }
 
-/// This report, which stands as JSON in the file that `json` names, if any.
+/// Returns the report, after writing it as JSON to the file that `json` names, if any.
 fn written<T: Serialize>(
     measured: Result<T, BenchError>,
     json: Option<&Path>,

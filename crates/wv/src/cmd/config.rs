@@ -1,4 +1,4 @@
-//! `wv config`: the variables that a rank or a host engine reads, with their values here.
+//! `wv config`: the variables that a rank or a host engine reads, with their values in this process.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -27,7 +27,7 @@ pub struct ConfigOptions {
     markdown: bool,
 }
 
-/// Variables that Warpverbs reads beside its configuration: they say where files are.
+/// The variables that Warpverbs reads beside its configuration. They say where files are.
 const OTHERS: [&str; 4] = [
     "WARPVERBS_NVRTC",
     "WARPVERBS_CUBINS",
@@ -38,7 +38,7 @@ const OTHERS: [&str; 4] = [
 #[derive(Serialize)]
 struct Row {
     name: &'static str,
-    /// As it is set; null where the default holds.
+    /// The value that is set; null where the default holds.
     set: Option<String>,
     default: &'static str,
     values: String,
@@ -48,13 +48,13 @@ struct Row {
 #[derive(Serialize)]
 struct Found {
     variables: Vec<Row>,
-    /// Why a rank or an engine could not start with these.
+    /// Why a rank or an engine could not start with these variables.
     refused: Option<String>,
-    /// Variables that begin with `WARPVERBS_` and that nothing reads.
+    /// The variables that begin with `WARPVERBS_` and that nothing reads.
     unknown: Vec<String>,
 }
 
-/// Runs it: 0 if a rank and an engine can start with these variables, 2 if a variable cannot be used.
+/// Runs `wv config`. It exits with 0 if a rank and an engine can start with these variables, and with 2 if a variable cannot be used.
 #[must_use]
 pub fn run(options: &ConfigOptions) -> ExitCode {
     const COMMAND: &str = "wv config";
@@ -105,7 +105,7 @@ fn look() -> Found {
     }
 }
 
-/// Whether a rank could start with the variables of this process, or why not.
+/// Checks that a rank could start with the variables of this process. The error says why not.
 fn check_rank() -> Result<(), String> {
     let config = as_a_rank(|name| std::env::var_os(name)).map_err(|error| error.to_string())?;
     let url = config.store;
@@ -119,7 +119,7 @@ fn check_rank() -> Result<(), String> {
     })
 }
 
-/// As `check_rank`, of a host engine.
+/// Checks that a host engine could start with the variables of this process. The error says why not.
 fn check_engine() -> Result<(), String> {
     let config = EngineConfig::from_variables("engine", |name| std::env::var_os(name));
     let config = config.map_err(|error| error.to_string())?;
@@ -129,7 +129,8 @@ fn check_engine() -> Result<(), String> {
     }
 }
 
-/// Returns what a rank makes of these variables; a process that no launcher has started reads them as the one rank of a team.
+/// Returns the configuration that a rank reads from these variables. A process that no launcher has started reads them as the only rank of
+/// a team.
 pub(super) fn as_a_rank(
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Config, ConfigError> {
@@ -143,7 +144,7 @@ pub(super) fn as_a_rank(
     }
 }
 
-/// Returns what a variable is set to. A password in the URL of a store is left out.
+/// Returns the value of a variable, if it is set. A password in the URL of a store is left out.
 fn shown(row: &Variable) -> Option<String> {
     let value = std::env::var_os(row.name)?;
     let value = match value.into_string() {
@@ -180,7 +181,7 @@ fn table(found: &Found) -> String {
     text
 }
 
-/// Returns the name that was perhaps meant.
+/// Returns a hint to the variable that was perhaps meant by `name`, or an empty text.
 fn alike(name: &str) -> String {
     let near = variables().min_by_key(|row| distance(name, row.name));
     match near.filter(|row| distance(name, row.name) <= 3) {
@@ -189,7 +190,7 @@ fn alike(name: &str) -> String {
     }
 }
 
-/// Letters to change, add or leave out between two names.
+/// Returns how many letters must be changed, added or left out to turn one name into the other.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -204,7 +205,7 @@ fn distance(one: &str, other: &str) -> usize {
     row[other.len()]
 }
 
-/// docs/configuration.md.
+/// Returns the text of docs/configuration.md.
 #[must_use]
 pub fn page() -> String {
     let mut text = String::from(

@@ -1,4 +1,4 @@
-//! An etcd that a command starts for its ranks, so that its servers can be killed, stopped and started again.
+//! An etcd that a command starts for its ranks. Its servers can be killed, stopped and started again.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,24 +12,24 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use super::tied;
 use warpverbs::deadline::Looks;
 
-/// Servers that come up do so within this time.
+/// The longest time for servers to come up.
 const START: Duration = Duration::from_secs(60);
-/// Longest wait for a server's answer to the question which member leads.
+/// The longest wait for a server's answer to the question which member leads.
 const ASK: Duration = Duration::from_millis(200);
-/// Between two such questions.
+/// The time between two such questions.
 const LOOK: Duration = Duration::from_millis(20);
-/// All threads of a server stop within this time.
+/// The longest time for all threads of a server to stop.
 const STOP: Duration = Duration::from_secs(5);
-/// Ports are free when they are picked, and may be taken a moment later.
+/// How often other ports are tried. A port that is free when it is picked may be taken a moment later.
 const TRIES: u32 = 5;
 
 /// Why an etcd does not serve.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", file.display())]
 pub(super) struct EtcdError {
-    /// The program, or the file that cannot be used.
+    /// The program, or the file, that cannot be used.
     pub(super) file: PathBuf,
-    /// What the system said.
+    /// The error of the system.
     pub(super) reason: String,
 }
 
@@ -42,7 +42,7 @@ impl EtcdError {
     }
 }
 
-/// The servers of one etcd, which end with this and with this process.
+/// The servers of one etcd. They are killed when this is dropped, and when this process ends.
 #[derive(Debug)]
 pub(super) struct Etcd {
     members: Vec<Member>,
@@ -55,13 +55,13 @@ struct Member {
     log: PathBuf,
     address: SocketAddr,
     process: Option<Child>,
-    /// Deeds that keep it down, and that keep it stopped.
+    /// How many deeds keep the server down, and how many keep it stopped.
     down: u32,
     stopped: u32,
 }
 
 impl Etcd {
-    /// Starts so many servers of `program` with their data below `place`, and waits until they have a leader.
+    /// Starts `members` servers of `program` with their data below `place`, and waits until they have a leader.
     pub(super) fn start(program: &Path, members: u16, place: &Path) -> Result<Self, EtcdError> {
         let refused = |error: &dyn ToString| EtcdError::new(program, error);
         for number in 0..TRIES {
@@ -130,7 +130,7 @@ impl Etcd {
         })
     }
 
-    /// As ranks open it.
+    /// Returns the URL by which ranks open this store.
     pub(super) fn url(&self) -> String {
         let members = self.members.iter().map(|member| member.address.to_string());
         format!("etcd://{}/wv", members.collect::<Vec<_>>().join(","))
@@ -155,7 +155,7 @@ impl Etcd {
         self.members.iter_mut().all(runs)
     }
 
-    /// Returns the server that leads, if one says so.
+    /// Returns the number of the server that leads, if a server says that it does.
     pub(super) fn leader(&self) -> Option<usize> {
         let leads = |member: &Member| {
             let status = member.status().unwrap_or_default();
@@ -165,17 +165,17 @@ impl Etcd {
         self.members.iter().position(leads)
     }
 
-    /// SIGKILL. The server stays down until it was started again as often as killed.
+    /// Kills the server (SIGKILL). It stays down until it was started again as often as it was killed.
     pub(super) fn kill(&mut self, number: usize) {
         let member = &mut self.members[number];
         member.down += 1;
         member.end();
     }
 
-    /// Starts it with the data that it had.
+    /// Starts the server again with its old data, once it was started as often as killed.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub(super) fn start_again(&mut self, number: usize) -> Result<(), EtcdError> {
         let member = &mut self.members[number];
         member.down = member.down.saturating_sub(1);
@@ -190,14 +190,14 @@ impl Etcd {
         Ok(())
     }
 
-    /// SIGSTOP. The server stands still until it was continued as often as stopped.
+    /// Stops the server (SIGSTOP). It stands still until it was resumed as often as it was stopped.
     pub(super) fn stop(&mut self, number: usize) {
         let member = &mut self.members[number];
         member.stopped += 1;
         member.stand_still();
     }
 
-    /// SIGCONT.
+    /// Resumes the server (SIGCONT), once it was resumed as often as stopped.
     pub(super) fn resume(&mut self, number: usize) {
         let member = &mut self.members[number];
         member.stopped = member.stopped.saturating_sub(1);
@@ -223,18 +223,18 @@ impl Member {
 
     fn end(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // One that has ended by itself is reaped as well.
+            // A server that has ended by itself must be reaped as well.
             let _ = process.kill();
             let _ = process.wait();
         }
     }
 
-    /// SIGSTOP, and waits until the system says that all threads have stopped: until then the server may still answer.
+    /// Stops the server (SIGSTOP), and waits until the system says that all threads have stopped. Until then the server may still answer.
     fn stand_still(&self) {
         self.signal(Signal::STOP);
         let Some(process) = &self.process else { return };
         let id = WaitId::Pid(Pid::from_child(process));
-        // The state stays to be waited for, by `end` among others.
+        // With NOWAIT the status can be waited for again, as `end` does.
         let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let options = options | WaitIdOptions::NOWAIT;
         for left in Looks::within(STOP) {
@@ -247,7 +247,7 @@ impl Member {
 
     fn signal(&self, signal: Signal) {
         if let Some(process) = &self.process {
-            // No thread has waited for this child, so the number is still its own.
+            // No thread has waited for this child, so no other process has its number.
             let _ = kill_process(Pid::from_child(process), signal);
         }
     }
@@ -269,7 +269,7 @@ impl Drop for Etcd {
     }
 }
 
-/// Returns the text of a field of an answer; empty if it is missing.
+/// Returns the value of a field of an answer, or an empty text if it is missing.
 fn field<'a>(answer: &'a str, name: &str) -> &'a str {
     let begin = format!("\"{name}\":\"");
     let value = answer.split_once(&begin).map_or("", |(_, rest)| rest);
@@ -311,7 +311,7 @@ mod tests {
         etcd.stop(0);
         etcd.resume(0);
         assert_eq!(etcd.leader(), None, "another deed keeps it stopped");
-        // One that is started anew while it is stopped stands still as well.
+        // A server that is started again while it is stopped stands still as well.
         etcd.kill(0);
         etcd.start_again(0).unwrap();
         etcd.resume(0);

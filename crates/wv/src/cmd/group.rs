@@ -1,4 +1,4 @@
-//! `wv group`: the state of a group by the contents of its store. It changes nothing in the store, and needs no rank that answers.
+//! `wv group`: shows the state of a group by the contents of its store. It changes nothing in the store, and asks no rank.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use warpverbs::team::open_store;
 use super::output;
 use super::store::{configured, place};
 
-/// The command in its messages.
+/// The name of the command in its messages.
 const NAME: &str = "wv group";
 
 /// List the members of a group of ranks, the pairs that are parted, and what each rank reports of the others
@@ -28,7 +28,7 @@ pub struct GroupOptions {
     json: bool,
 }
 
-/// Runs the command.
+/// Runs `wv group`.
 #[must_use]
 pub fn run(options: &GroupOptions) -> ExitCode {
     let report = match report(options) {
@@ -45,7 +45,7 @@ pub fn run(options: &GroupOptions) -> ExitCode {
     }
 }
 
-/// Returns what the store holds; why it has nothing to show, in words.
+/// Returns what the store contains, or why there is nothing to show, in words.
 fn report(options: &GroupOptions) -> Result<GroupReport, String> {
     let config = configured(options.store.as_deref()).map_err(|error| error.to_string())?;
     let (url, run) = (config.store.as_str(), &config.run_id);
@@ -104,7 +104,7 @@ fn json_of(report: &GroupReport) -> Value {
     })
 }
 
-/// As text.
+/// A report that is printed as text.
 struct Shown<'a>(&'a GroupReport);
 
 impl fmt::Display for Shown<'_> {
@@ -196,7 +196,7 @@ fn stands(rank: &RankReport) -> &'static str {
     }
 }
 
-/// Returns what a rank says against others, after how it stands.
+/// Returns what a rank says against other ranks, for the end of its line.
 fn says(rank: &RankReport) -> String {
     let all = [
         ("hears nothing of", &rank.unheard),

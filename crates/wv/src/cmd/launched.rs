@@ -1,7 +1,7 @@
-//! A command as one rank of a launcher's job: torchrun, mpirun, MPICH or srun has started a process of it for each rank.
+//! A command that runs as one rank of a launcher's job: torchrun, mpirun, MPICH or srun has started a process of it for each rank.
 //!
-//! Number and local rank come from the launcher, the store from `WARPVERBS_STORE`. A failure is reported once for the whole job:
-//! a rank writes it to the store, and rank 0 prints the reports of all ranks. Where rank 0 does not, the first other rank does.
+//! Rank number and local rank come from the launcher, and the store from `WARPVERBS_STORE`. A failure is reported once for the whole job: a
+//! rank writes it to the store, and rank 0 prints the reports of all ranks. If rank 0 does not print, the first other rank does.
 
 use std::env;
 use std::process::ExitCode;
@@ -19,18 +19,18 @@ use warpverbs::error::Error;
 use warpverbs::internal::tell_failure;
 use warpverbs::team::{RankDevices, Store, StoreError, TeamConfig, open_store};
 
-/// The ranks that fail because of others have this long to tell so.
+/// How long ranks that fail because of others have to report that.
 const GRACE: Duration = Duration::from_secs(2);
-/// Rank 0 has this long to print; then another rank does.
+/// How long rank 0 has to print before another rank does.
 const PRINTED: Duration = Duration::from_secs(8);
-/// Longest wait between two looks at the store.
+/// The longest wait between two looks at the store.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// One rank of a job.
 pub(super) struct Job {
     pub(super) config: Config,
     pub(super) store: Arc<dyn Store>,
-    /// The command in its messages; its keys have names of their own.
+    /// The name of the command in its messages and in its keys of the store.
     name: &'static str,
 }
 
@@ -38,14 +38,14 @@ pub(super) struct Job {
 #[derive(Debug)]
 pub(super) struct Cause {
     pub(super) message: String,
-    /// Another rank is the cause, and reports it itself.
+    /// Whether another rank is the cause, and reports it itself.
     pub(super) is_remote: bool,
-    /// Another process has the number of this rank.
+    /// Whether another process has the number of this rank.
     pub(super) is_taken: bool,
 }
 
 impl Job {
-    /// The job of this process; errors are printed.
+    /// Returns the job of this process. If that fails, it prints the error and returns the exit status.
     pub(super) fn of_this_process(name: &'static str) -> Result<Self, ExitCode> {
         let config = match Config::from_env() {
             Ok(config) => config,
@@ -80,7 +80,7 @@ impl Job {
         }
     }
 
-    /// Returns the devices of this rank, as `config` names them, on the link layer of the other ranks.
+    /// Opens the devices of this rank that `config` names, on the link layer of the other ranks.
     pub(super) fn open_devices(&self, config: &Config) -> Result<RankDevices, Error> {
         RankDevices::open_in(config, &TeamConfig::of(config), &self.store)
     }
@@ -89,19 +89,19 @@ impl Job {
         self.config.rank
     }
 
-    /// Returns whether this rank prints what the job has come to.
+    /// Returns whether this rank prints the results of the job.
     pub(super) fn prints(&self) -> bool {
         self.rank() == 0
     }
 
-    /// Publishes what this rank has found to the others.
+    /// Publishes a value of this rank to the other ranks.
     pub(super) fn tell(&self, topic: &str, value: &impl Serialize) -> Result<(), StoreError> {
         let bytes = serde_json::to_vec(value).expect("numbers and strings");
         self.store.put(&self.key(topic, self.rank()), &bytes)
     }
 
-    /// Returns the values that all ranks have published, by rank; none for a rank that has not within `timeout`. Ends early where a rank
-    /// has failed.
+    /// Returns the values that all ranks have published, by rank, with None for a rank that has not done so within `timeout`. It ends early
+    /// if a rank has failed.
     pub(super) fn hear<T: DeserializeOwned>(
         &self,
         topic: &str,
@@ -126,14 +126,14 @@ impl Job {
         Ok(told)
     }
 
-    /// Ends with this cause, which is said once.
+    /// Ends this rank with this cause, which is printed once for the job. Returns the exit status.
     pub(super) fn fail(&self, cause: &Cause) -> ExitCode {
         if !cause.is_remote {
             let line = format!("rank {}: {}", self.rank(), cause.message);
             let own = format!("{}-{:08x}", self.rank(), fastrand::u32(..));
             let told = self.store.put(&self.key("cause", own), line.as_bytes());
             if !cause.is_taken {
-                // Where a team looks while it is built.
+                // A team looks here while it is built.
                 let _ = tell_failure(self.store.as_ref(), self.rank(), &cause.message);
             }
             if let Err(error) = told {
@@ -145,7 +145,7 @@ impl Job {
         ExitCode::FAILURE
     }
 
-    /// Prints all causes, if this is the rank that does.
+    /// Prints all causes, if this is the rank that prints them.
     fn say_once(&self, own: &Cause) {
         let is_first = self.prints() && !own.is_taken;
         let is_printed = || matches!(self.store.try_get(&self.key("printed", "")), Ok(Some(_)));
@@ -173,7 +173,7 @@ impl Job {
         }
     }
 
-    /// The causes that ranks have reported of their ends.
+    /// Returns the causes that ranks have reported.
     pub(super) fn failures(&self) -> Result<Vec<String>, StoreError> {
         let names = self.store.list(&self.key("cause", ""))?;
         let cause = |name: &String| {
@@ -198,7 +198,7 @@ impl Job {
     }
 }
 
-/// Returns whether this process is the one of its machine that says what all of its processes find alike.
+/// Returns whether this is the process that prints what all processes of its machine find alike.
 fn speaks_for_machine(local_rank: Option<u32>) -> bool {
     const LOCAL: [&str; 5] = [
         "WARPVERBS_LOCAL_RANK",
@@ -214,7 +214,7 @@ fn speaks_for_machine(local_rank: Option<u32>) -> bool {
     }
 }
 
-/// This command with a software HCA of its own, for a rank that has no NIC; `option` selects that HCA.
+/// Runs this command again with a software HCA of its own, for a rank that has no NIC. `option` tells the new process to use that HCA.
 pub(super) fn on_software_hca(name: &str, option: &str) -> ExitCode {
     let program = match env::current_exe() {
         Ok(program) => program,

@@ -1,4 +1,4 @@
-//! What the library says of itself, on standard error: what `RUST_LOG` asks for, and warnings of ranks where it asks for nothing.
+//! The events of the library, on standard error: those that `RUST_LOG` asks for, and warnings of ranks if it asks for nothing.
 
 use std::env::VarError;
 use std::io;
@@ -11,7 +11,7 @@ use tracing_subscriber::{fmt, registry};
 
 use super::output;
 
-/// A variable that many programs read.
+/// The name of a variable that many programs read.
 const VARIABLE: &str = "RUST_LOG";
 
 /// Returns whether `RUST_LOG` asks for something.
@@ -19,17 +19,18 @@ pub(super) fn is_asked_for() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|words| !words.is_empty())
 }
 
-/// Writes a line of the standard error of `rank`, a process that this command has started, at once if `RUST_LOG` asks for lines.
+/// Prints a line of the standard error of `rank`, a process that this command has started, if `RUST_LOG` asks for lines.
 pub(super) fn pass_on(rank: u32, line: &str) {
     if is_asked_for() {
         output::say(format_args!("rank {rank}: {line}"));
     }
 }
 
-/// Writes what `RUST_LOG` asks for: levels, and modules with a level each. Without it: events at `level` or worse.
+/// Begins to write the events that `RUST_LOG` asks for: a level, or a list of modules with a level each. If the variable is not set, it
+/// writes events at `level` or worse.
 ///
 /// # Errors
-/// The status with which the command ends, which has printed the error.
+/// The exit status of the command. The error has been printed.
 pub fn start(level: LevelFilter) -> Result<(), ExitCode> {
     let wanted = match std::env::var(VARIABLE) {
         Ok(words) if !words.trim().is_empty() => words.parse::<Targets>().map_err(|error| {

@@ -1,4 +1,4 @@
-//! Numbers that are given as options. They are written as those of the `WARPVERBS_*` variables.
+//! Parsers of options that are numbers. The numbers are written as in `WARPVERBS_*` variables.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use clap::builder::TypedValueParser;
 use warpverbs::config::{BadAddress, EngineAddress, whole};
 
-/// A type of whole numbers that options have.
+/// A type of whole numbers that an option may have.
 pub(super) trait Whole:
     TryFrom<u64> + PartialOrd + Display + Clone + Send + Sync + 'static
 {
@@ -28,7 +28,7 @@ pub(super) fn any<T: Whole>() -> impl TypedValueParser<Value = T> {
     within(T::ALL)
 }
 
-/// Returns a number of this range.
+/// Returns a parser of numbers in this range.
 pub(super) fn within<T: Whole>(range: RangeInclusive<T>) -> impl TypedValueParser<Value = T> {
     move |text: &str| {
         let number = whole(text).and_then(|number| T::try_from(number).ok());
@@ -42,10 +42,10 @@ pub(super) fn within<T: Whole>(range: RangeInclusive<T>) -> impl TypedValueParse
     }
 }
 
-/// Longest time that an option takes, in seconds: a year. Any sum of a few of them is inside the range of every clock.
+/// The longest time that an option takes, in seconds: a year. The sum of a few such times is inside the range of every clock.
 const MOST_SECONDS: u64 = 365 * 24 * 60 * 60;
 
-/// Returns a whole number of seconds.
+/// Returns a parser of whole numbers of seconds.
 pub(super) fn seconds() -> impl TypedValueParser<Value = u64> {
     within(0..=MOST_SECONDS)
 }
@@ -67,7 +67,7 @@ fn fraction_of(text: &str) -> Option<f64> {
     text.parse().ok()
 }
 
-/// Returns an IP address and a port, or the path of a Unix socket.
+/// Returns a parser of an IP address and a port, or of the path of a Unix socket.
 pub(super) fn socket() -> impl TypedValueParser<Value = EngineAddress> {
     |text: &str| {
         text.parse::<EngineAddress>().map_err(|error| match error {

@@ -1,7 +1,7 @@
-//! What commands write: results to standard output, everything else to standard error.
+//! The output of commands: results go to standard output, everything else to standard error.
 //!
-//! The reader of standard output may have gone (`wv demo | head`). The command then drops what it holds and ends by SIGPIPE,
-//! as other programs do; shells report 141. A closed standard error changes nothing.
+//! The reader of standard output may be gone (`wv demo | head`). Then the command drops what it holds and ends by SIGPIPE, as other
+//! programs do; shells report 141. A closed standard error changes nothing.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use super::sim::end_likewise;
 
-/// Standard output that could not be written.
+/// The error that standard output could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to standard output: {0}")]
 pub struct OutputError(io::Error);
@@ -26,7 +26,7 @@ pub fn say(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Writes what a command has found; the status with which the command ends then. Called where nothing is left to be dropped.
+/// Prints the result of a command, and returns its exit status. It is called when nothing is left to be dropped.
 pub(super) fn finish(command: &str, text: &dyn fmt::Display) -> ExitCode {
     match print(text) {
         Ok(()) => ExitCode::SUCCESS,
@@ -35,7 +35,7 @@ pub(super) fn finish(command: &str, text: &dyn fmt::Display) -> ExitCode {
 }
 
 impl OutputError {
-    /// Ends `command`, which has nothing left to be dropped: by SIGPIPE if the reader has gone, else with a message.
+    /// Ends `command`, which has nothing left to be dropped: by SIGPIPE if the reader is gone, else with a message.
     pub(super) fn end(&self, command: &str) -> ExitCode {
         if self.0.kind() == io::ErrorKind::BrokenPipe {
             end_likewise(libc::SIGPIPE);

@@ -1,4 +1,4 @@
-//! Faults of the software HCAs of this process, which a command asks for while they run.
+//! Faults of the software HCAs of this process, which a command sets while they run.
 
 // UNSAFETY: calls a function of the software HCA that is found by name.
 #![expect(unsafe_code, reason = "a C symbol")]
@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 type SetFaults = unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> usize;
 
-/// Gives `spec` to the software HCA.
+/// Gives the fault spec `spec` to the software HCAs.
 pub(super) fn set(spec: &str) -> Result<(), String> {
     let spec = CString::new(spec).map_err(|error| error.to_string())?;
     // SAFETY: RTLD_DEFAULT searches the libraries of the process for a C string's name.

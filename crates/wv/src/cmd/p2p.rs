@@ -1,4 +1,4 @@
-//! `wv p2p`: files between two machines, see [`crate::p2p`].
+//! `wv p2p`: copies files between two machines, see [`crate::p2p`].
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -20,11 +20,11 @@ use crate::p2p::figures::EngineFigures;
 use crate::p2p::server::{News, ServerOptions, serve};
 use crate::p2p::{AT_ONCE, Copied, MOST_AT_ONCE, P2pError, SERVERS};
 
-/// Address at which a server listens by default.
+/// The address at which a server listens by default.
 const LISTEN: EngineAddress =
     EngineAddress::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7418));
 
-/// The command in its messages.
+/// The name of the command in its messages.
 const NAME: &str = "wv p2p";
 
 /// What to do.
@@ -140,7 +140,7 @@ pub fn run(command: &P2pCommand) -> ExitCode {
 }
 
 impl Common {
-    /// Returns how the engine of this process works: as its variables say, but for what options do.
+    /// Returns the configuration of the engine of this process, by its variables, except where options say otherwise.
     fn config(&self) -> Result<EngineConfig, P2pError> {
         let random = || format!("p2p-{:016x}", fastrand::u64(..));
         let name = self.engine_name.clone().unwrap_or_else(random);
@@ -153,7 +153,7 @@ impl Common {
         Ok(config.with_key_file(file).with_drain(self.timeout()))
     }
 
-    /// Returns what is printed at the end: a result, and what the engine has done, as far as it is asked for.
+    /// Returns what is printed at the end: the result and, if asked for, what the engine has done.
     fn end(&self, text: String, mut fields: Value, engine: &EngineFigures) -> String {
         match (self.json, self.statistics) {
             (true, _) => {
@@ -165,7 +165,7 @@ impl Common {
         }
     }
 
-    /// Returns the store that is named, if any.
+    /// Returns the store that the options name, if any.
     fn opened(&self) -> Result<Option<Arc<dyn Store>>, P2pError> {
         let Some(url) = &self.store else {
             return Ok(None);
@@ -174,7 +174,7 @@ impl Common {
         Ok(Some(open_store(&config.store, &config.run_id)?))
     }
 
-    /// Where a server listens that has this address, or this name in the store.
+    /// Returns the place at which a server listens. `server` is that place, or the server's name in the store.
     fn place(&self, server: &str) -> Result<String, P2pError> {
         match self.opened()? {
             Some(store) => Ok(Publication::find(store.as_ref(), SERVERS, server)?),
@@ -210,7 +210,7 @@ fn run_serve(args: &ServeArgs) -> Result<(), P2pError> {
                 output::say(format_args!("{NAME}: {error}"));
             }
         }
-        // These name the client.
+        // These errors name the client.
         News::Failed(_, error @ (P2pError::Other { .. } | P2pError::Gone { .. })) => {
             output::say(format_args!("{NAME}: {error}"));
         }

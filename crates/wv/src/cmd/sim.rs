@@ -1,9 +1,9 @@
 //! `wv sim -- COMMAND`: runs a program that was built for real NICs on software HCAs.
 //!
-//! The program is started with `libsofthca.so` preloaded, and finds `mlx5_0` through its own libibverbs. `wv` stays as its
-//! parent, to remove what it leaves. It owns a private directory (`SOFTHCA_DIR`) in which each process of the program makes the
-//! sysfs tree of its HCAs. The directory goes when `wv` returns, however the program ended. If `wv` itself is killed, so is the
-//! program, and the next start sweeps the directory up.
+//! The program is started with `libsofthca.so` preloaded, and finds `mlx5_0` through its own libibverbs. `wv` stays as its parent, to
+//! remove what it leaves. `wv` owns a private directory (`SOFTHCA_DIR`) in which each process of the program makes the sysfs tree of its
+//! HCAs. `wv` removes the directory when it returns, however the program ended. If `wv` itself is killed, so is the program, and the next
+//! start of `wv` removes the directory.
 //!
 //! The loader ignores a preloaded library for some programs (setuid, static, another architecture). Such a program would find no
 //! device without a reason, so `wv` refuses it.
@@ -120,7 +120,7 @@ pub struct SimArgs {
 }
 
 impl SimArgs {
-    /// `command` with so many HCAs of its own, as they come.
+    /// Returns the arguments that run `command` with `devices` HCAs and default settings.
     pub(super) fn plain(devices: u32, command: Vec<OsString>) -> Self {
         Self {
             devices,
@@ -142,7 +142,7 @@ impl SimArgs {
         }
     }
 
-    /// As `plain`, with HCAs whose WQEs an executor runs that `command` attaches.
+    /// As `plain`, but an executor that `command` attaches runs the WQEs of the HCAs.
     pub(super) fn external(devices: u32, command: Vec<OsString>) -> Self {
         Self {
             execution: Some("external"),
@@ -181,7 +181,7 @@ enum Cause {
 }
 
 impl SimError {
-    /// Returns the exit status that says whose fault it was, as `env(1)` has them.
+    /// Returns the exit status that says whose fault it was, with the values of `env(1)`.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match &self.0 {
@@ -192,13 +192,13 @@ impl SimError {
     }
 }
 
-/// Runs the command to its end.
+/// Runs the command until it ends.
 ///
 /// If a signal ended it, the same signal ends this process, and this function does not return.
 ///
 /// # Errors
 ///
-/// If it could not be run.
+/// The command could not be run.
 pub fn run(args: &SimArgs) -> Result<ExitCode, SimError> {
     if args.list_capabilities {
         let library = softhca_library::find().map_err(Cause::from)?;
@@ -264,7 +264,7 @@ pub(super) fn preload_for_ranks() -> Result<OsString, SimError> {
     Ok(preload(&library, env::var_os("LD_PRELOAD").as_deref())?)
 }
 
-/// Removes the directory when it goes out of scope.
+/// A directory that is removed when this is dropped.
 struct Removed(PrivateDir);
 
 impl Drop for Removed {
@@ -273,7 +273,7 @@ impl Drop for Removed {
     }
 }
 
-/// Returns the value of `LD_PRELOAD`: our library first, then its old value.
+/// Returns the value of `LD_PRELOAD`: our library, and after it the old value.
 fn preload(library: &Path, before: Option<&OsStr>) -> Result<OsString, Cause> {
     let name = library.as_os_str();
     if name
@@ -293,7 +293,7 @@ fn preload(library: &Path, before: Option<&OsStr>) -> Result<OsString, Cause> {
     Ok(value)
 }
 
-/// The libraries that the program needs to find a device at all.
+/// Checks that the libraries are here that the program needs to find any device.
 fn check_packages() -> Result<(), Cause> {
     const NEEDED: [(&str, &str); 2] = [
         ("libibverbs.so.1", "libibverbs1"),

@@ -1,4 +1,4 @@
-//! Where `libsofthca.so` is: the software HCA that `wv` preloads into other programs.
+//! The search for `libsofthca.so`, the software HCA that `wv` preloads into other programs.
 
 use std::env;
 use std::fmt;
@@ -14,16 +14,16 @@ const VARIABLE: &str = "WARPVERBS_SOFTHCA";
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LibraryError {
-    /// The variable names something else.
+    /// The variable names something that is not the library.
     #[error("WARPVERBS_SOFTHCA={} is no file", .path.display())]
     Given {
-        /// What it names.
+        /// The path that the variable names.
         path: PathBuf,
     },
-    /// It is nowhere.
+    /// The library is in none of its places.
     #[error("{FILE} was not found: WARPVERBS_SOFTHCA is not set, and it is not at {}", List(.tried))]
     NotFound {
-        /// Where it was looked for.
+        /// The places where it was looked for.
         tried: Vec<PathBuf>,
     },
     /// The directory of `wv` itself is unknown.
@@ -31,14 +31,14 @@ pub enum LibraryError {
     Myself(#[source] io::Error),
 }
 
-/// Returns the library's absolute path.
+/// Returns the absolute path of the library.
 ///
-/// It is what `WARPVERBS_SOFTHCA` names. Else it is the first that exists of: beside `wv`, in `deps/` beside it (where cargo puts
-/// it), in `../lib/warpverbs/` (where it is installed).
+/// The path is that of `WARPVERBS_SOFTHCA`, if it is set. Else it is the first of these that exists: beside `wv`, in `deps/` beside it
+/// (where cargo puts the library), in `../lib/warpverbs/` (where the library is installed).
 ///
 /// # Errors
 ///
-/// If none exists; the error names all places.
+/// The library does not exist; the error names all places.
 pub fn find() -> Result<PathBuf, LibraryError> {
     let given = env::var_os(VARIABLE).filter(|value| !value.is_empty());
     let wv = env::current_exe().map_err(LibraryError::Myself)?;
@@ -59,13 +59,13 @@ fn find_from(given: Option<PathBuf>, wv: &Path) -> Result<PathBuf, LibraryError>
         beside.join("../lib/warpverbs").join(FILE),
     ];
     match tried.iter().find(|path| path.is_file()) {
-        // `..` goes, so that the path stays right for a process that sees links differently.
+        // `..` is removed from the path, so that the path stays right for a process that sees links differently.
         Some(found) => Ok(found.canonicalize().unwrap_or_else(|_| found.clone())),
         None => Err(LibraryError::NotFound { tried }),
     }
 }
 
-/// Paths as a sentence has them: `a, b or c`.
+/// Paths that are printed as in a sentence: `a, b or c`.
 struct List<'a>(&'a [PathBuf]);
 
 impl fmt::Display for List<'_> {
@@ -94,7 +94,7 @@ mod tests {
         let wv = root.join("bin/wv");
         fs::create_dir_all(root.join("bin/deps")).unwrap();
         fs::create_dir_all(root.join("lib/warpverbs")).unwrap();
-        // From the last place to the first: each new file is found instead of the one before.
+        // Files are made from the last place to the first. Each new file is found instead of the one before.
         for place in [
             "lib/warpverbs/libsofthca.so",
             "bin/deps/libsofthca.so",

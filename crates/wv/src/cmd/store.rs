@@ -1,10 +1,10 @@
-//! The store that commands look at, which ranks meet in.
+//! The store in which ranks meet, for commands that look at it.
 
 use warpverbs::config::{Config, ConfigError};
 
 use super::config::as_a_rank;
 
-/// Returns the configuration of a rank, with the given store. The variables of a store are options of that, too.
+/// Returns the configuration of a rank with the store `store`, if given. The variables of stores apply to it, too.
 pub(super) fn configured(store: Option<&str>) -> Result<Config, ConfigError> {
     let variable = |name: &str| match (name, store) {
         ("WARPVERBS_STORE", Some(store)) => Some(store.into()),
@@ -13,7 +13,7 @@ pub(super) fn configured(store: Option<&str>) -> Result<Config, ConfigError> {
     as_a_rank(variable)
 }
 
-/// Returns a URL without its secret or long parts.
+/// Returns the URL of a store without its password and options.
 pub(super) fn place(url: &str) -> String {
     let url = url.split_once('?').map_or(url, |(place, _)| place);
     match url.split_once("://") {

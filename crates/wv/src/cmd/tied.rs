@@ -1,7 +1,7 @@
-//! Children that end with this process, whatever ends it.
+//! Children that are killed when this process ends, however it ends.
 //!
-//! A child that reads its standard input learns by its end that the parent has ended, but not while it is stopped. So the kernel
-//! kills it.
+//! A child that reads its standard input learns by the end of that input that its parent has ended, but not while the child is stopped. So
+//! the kernel kills it.
 
 // UNSAFETY: code between fork and exec.
 #![expect(unsafe_code, reason = "pre_exec")]
@@ -12,7 +12,7 @@ use std::process::Command;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
-/// The child of `command` is killed (SIGKILL) when the thread that starts it ends, and with it when this process ends.
+/// Lets the kernel kill the child of `command` (SIGKILL) when the thread that starts it ends, and so when this process ends.
 ///
 /// The kernel looks at the thread, so `wv` starts children on its main thread, which lives as long as the process. A program that
 /// gains rights when it is executed (setuid) is not killed; `wv sim` refuses such programs.
@@ -22,7 +22,7 @@ pub(super) fn tie(command: &mut Command) {
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            // A parent that ended before the call sends nothing any more.
+            // If the parent ended before the call above, no signal will come.
             if getppid() == Some(parent) {
                 Ok(())
             } else {

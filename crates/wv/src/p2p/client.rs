@@ -15,7 +15,7 @@ use super::requests::{Answer, Chunk, Connection, End, Lines, Request, VERSION};
 use super::server::due;
 use super::{Copied, P2pError, SLOT, SLOTS};
 
-/// So long a client whose transfer has failed listens for why: the QPs of a process that is killed may end before its connections.
+/// How long a client whose transfer has failed listens for the reason. The QPs of a killed process may end before its connections.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// A client of one server.
@@ -27,15 +27,16 @@ pub struct Client {
     timeout: Duration,
 }
 
-/// The server's window.
+/// The window in the server's memory.
 struct Window {
     address: u64,
-    /// Bytes of the file.
+    /// The number of bytes of the file.
     bytes: u64,
 }
 
 impl Client {
-    /// Connects to the server at `place`, as `host:port` or `unix:PATH`, by an engine of this configuration. It waits so long for each answer.
+    /// Connects to the server at `place`, as `host:port` or `unix:PATH`, by an engine of this configuration. `timeout` is the longest wait
+    /// for an answer.
     ///
     /// # Errors
     /// No server of this version answers.
@@ -69,7 +70,7 @@ impl Client {
     /// Puts the file at `path` into the server's directory under `name`.
     ///
     /// # Errors
-    /// The failure; then the server has nothing of the file.
+    /// The failure. The server then keeps nothing of the file.
     pub fn put(mut self, path: &Path, name: &str) -> Result<Copied, P2pError> {
         let done = self.put_file(path, name);
         done.map_err(|error| self.explained(error))
@@ -98,7 +99,7 @@ impl Client {
                 self.finish(id, chunk.offset)?;
                 self.lines.tell(&Request::Filled(chunk))?;
             }
-            // Slots are taken in their order, one answer for each chunk that was filled.
+            // Slots are taken in their order, with one answer for each filled chunk.
             let expected = due(taken, bytes);
             match self.lines.answer()? {
                 Answer::Taken { slot } if slot == expected.slot => taken += expected.bytes,
@@ -115,10 +116,10 @@ impl Client {
         }
     }
 
-    /// Gets the file `name` of the server's directory, to `path`.
+    /// Copies the file `name` of the server's directory to `path`.
     ///
     /// # Errors
-    /// The failure; then `path` has nothing of the file.
+    /// The failure. Then nothing of the file is kept at `path`.
     pub fn get(mut self, name: &str, path: &Path) -> Result<Copied, P2pError> {
         let done = self.get_file(name, path);
         done.map_err(|error| self.explained(error))
@@ -154,7 +155,7 @@ impl Client {
         Ok(self.copied(window.bytes))
     }
 
-    /// Returns a failure of the engine, with what the server says of it: a server that is gone fails transfers in many ways.
+    /// Returns an error with the server's own reason, if there is one. When a server is gone, transfers fail in many ways.
     fn explained(&mut self, error: P2pError) -> P2pError {
         let is_of_engine = matches!(
             error,
@@ -195,7 +196,7 @@ impl Client {
         })
     }
 
-    /// Waits for a transfer, which must be done.
+    /// Waits for a transfer, which must end as done.
     fn finish(&self, id: TransferId, offset: u64) -> Result<(), P2pError> {
         match self.engine.wait(id, self.timeout)? {
             Status::Concluded(Outcome::Done) => Ok(self.engine.release(id)?),

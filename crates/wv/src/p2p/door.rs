@@ -1,8 +1,8 @@
-//! How much others take of a server: so many conversations without a request, and so many requests at a time.
+//! Limits of what clients may take of a server: the number of conversations without a request, and the number of requests at a time.
 //!
-//! Whoever connects takes a thread and descriptors before it says what it wants. One more than the most of these ends the one that is
-//! silent longest, as an engine does. A request takes a window beside. One more than the most of those is refused: its client knows at
-//! once, and no queue of strangers grows here.
+//! A client that connects takes a thread and descriptors before it says what it wants. If there is one such conversation too many, the
+//! server ends the one that has been silent longest, as an engine does. A request also takes a window. If there is one request too many, it
+//! is refused. So its client knows at once, and no queue of strangers grows here.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -15,38 +15,38 @@ use rustix::io::Errno;
 use super::P2pError;
 use super::requests::Handle;
 
-/// Most conversations at a time that have not made a request.
+/// The most conversations at a time that have not made a request.
 const MOST_STRANGERS: usize = 64;
 
-/// Through which clients come in.
+/// The limits of a server, and the conversations that it has now.
 pub(super) struct Door {
     limits: Limits,
     state: Mutex<State>,
-    /// Is read when no more requests are wanted.
+    /// A descriptor that becomes readable when no more requests are wanted.
     over: OwnedFd,
 }
 
-/// How many requests a server has.
+/// How many requests a server takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// In all; none: no limit.
+    /// The most requests in all; None: no limit.
     pub(super) requests: Option<u64>,
-    /// At a time.
+    /// The most requests at a time.
     pub(super) at_once: usize,
 }
 
 #[derive(Default)]
 struct State {
     strangers: Vec<Stranger>,
-    /// Requests that were taken.
+    /// The number of requests that were taken.
     requests: u64,
-    /// Of these, those that are served now.
+    /// The number of these that are served now.
     served: usize,
-    /// Visits so far.
+    /// The number of conversations so far.
     visits: u64,
 }
 
-/// One that has made no request.
+/// A conversation without a request.
 struct Stranger {
     visit: u64,
     handle: Arc<Handle>,
@@ -62,10 +62,10 @@ pub(super) struct Visit<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It has made no request.
+    /// The conversation has made no request.
     Stranger,
     Served,
-    /// Its request is over.
+    /// The request of the conversation is over.
     Over,
 }
 
@@ -80,12 +80,12 @@ impl Door {
         })
     }
 
-    /// Returns whether no request is taken any more.
+    /// Returns whether no more requests are taken.
     pub(super) fn is_over(&self) -> bool {
         self.is_over_in(&self.state())
     }
 
-    /// Waits until a connection can be taken from `listener`, if one is given, `most` has passed, or no request is taken any more.
+    /// Waits until a connection can be taken from `listener`, if it is given, or `most` has passed, or no more requests are taken.
     pub(super) fn wait(
         &self,
         listener: Option<BorrowedFd<'_>>,
@@ -96,13 +96,13 @@ impl Door {
         let mut waits = vec![PollFd::new(&self.over, PollFlags::IN)];
         waits.extend(listener.map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN)));
         match poll(&mut waits, most.as_ref()) {
-            // The caller looks again.
+            // The caller checks what has happened.
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Takes one more in. If too many have made no request, it ends the one that has been silent longest.
+    /// Admits a conversation. If too many have made no request, it ends the one that has been silent longest.
     pub(super) fn enter(&self, handle: &Arc<Handle>, from: String) -> Visit<'_> {
         let mut state = self.state();
         if state.strangers.len() >= MOST_STRANGERS {
@@ -125,7 +125,7 @@ impl Door {
         }
     }
 
-    /// Ends all that have made no request.
+    /// Ends all conversations without a request.
     pub(super) fn close(&self) {
         for stranger in self.state().strangers.drain(..) {
             stranger.handle.end();
@@ -143,15 +143,15 @@ impl Door {
 }
 
 impl Visit<'_> {
-    /// Address of the client.
+    /// Returns the address of the client.
     pub(super) fn from(&self) -> &str {
         &self.from
     }
 
-    /// It makes a request.
+    /// Counts a request of this conversation, if the limits allow it.
     ///
     /// # Errors
-    /// The limit for which it is refused.
+    /// The limit because of which the request is refused.
     pub(super) fn request(&mut self) -> Result<(), P2pError> {
         let mut state = self.door.state();
         if let Some(reason) = self.refusal(&state) {
@@ -170,7 +170,7 @@ impl Visit<'_> {
         Ok(())
     }
 
-    /// Its request is over, and its window gone: another one has the place.
+    /// Frees the place of this conversation for another one. Its request is over, and its window is gone.
     pub(super) fn leave(&mut self) {
         let mut state = self.door.state();
         match self.stage {
@@ -181,7 +181,7 @@ impl Visit<'_> {
         self.stage = Stage::Over;
     }
 
-    /// What a conversation has come to that ends as `done`: one that was ended here has failed for that reason.
+    /// Returns the result of a conversation that ends as `done`. If the door ended the conversation, the result is the reason for that.
     pub(super) fn judged(&self, done: Result<(), P2pError>) -> Result<(), P2pError> {
         let state = self.door.state();
         let is_ended = self.stage == Stage::Stranger && !self.is_stranger(&state);

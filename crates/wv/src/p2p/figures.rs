@@ -53,7 +53,7 @@ struct Rail {
 }
 
 impl EngineFigures {
-    /// Those of `engine` now.
+    /// Returns what `engine` has done until now.
     #[must_use]
     pub fn of(engine: &Engine) -> Self {
         let all = engine.statistics();

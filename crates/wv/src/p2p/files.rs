@@ -1,8 +1,8 @@
-//! Files that are read and written in their order, and get their name when they are whole.
+//! Files that are read and written from begin to end, and get their names only when they are whole.
 //!
-//! Until then a file has no name at all (`O_TMPFILE`), so that the kernel frees it however this process ends: by Ctrl-C, by SIGTERM
-//! and by SIGKILL, which no handler sees. Where the file system has no such files, as NFS, it has a hidden name, which a process that
-//! a signal ends leaves behind.
+//! Until then a file has no name at all (`O_TMPFILE`). So the kernel frees it however this process ends: by Ctrl-C, by SIGTERM, or by
+//! SIGKILL, which no handler sees. File systems such as NFS have no such files. There the file has a hidden name, and a process that is
+//! ended by a signal leaves it behind.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::{P2pError, Sum};
 
-/// Where a file of this name is in `directory`.
+/// Returns the path of a file with this name in `directory`. The name must not lead out of the directory.
 pub(super) fn place(directory: &Path, name: &str) -> Result<PathBuf, P2pError> {
     let is_plain = !name.starts_with('.') && !name.contains(['/', '\0']);
     if is_plain && (1..=255).contains(&name.len()) {
@@ -39,7 +39,7 @@ fn no_file(path: &Path, why: &'static str) -> P2pError {
     failed(path)(io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 
-/// A file that is read.
+/// A file that is read and sent.
 pub(super) struct Source {
     file: File,
     path: PathBuf,
@@ -49,7 +49,7 @@ pub(super) struct Source {
 
 impl Source {
     pub(super) fn open(path: &Path) -> Result<Self, P2pError> {
-        // A FIFO that nobody writes to would be waited for.
+        // An open without this flag would wait for a writer of a FIFO.
         let mut options = OpenOptions::new();
         let options = options.read(true).custom_flags(libc::O_NONBLOCK);
         let file = options.open(path).map_err(failed(path))?;
@@ -65,7 +65,7 @@ impl Source {
         })
     }
 
-    /// Fills `bytes` with what comes next.
+    /// Fills `bytes` with the next bytes of the file.
     pub(super) fn next(&mut self, bytes: &mut [u8]) -> Result<(), P2pError> {
         self.file.read_exact(bytes).map_err(failed(&self.path))?;
         self.sum.add(bytes);
@@ -73,33 +73,34 @@ impl Source {
     }
 }
 
-/// What becomes of a target that is a link.
+/// How a target that is a symbolic link is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Links {
-    /// The file that it leads to is written: the user of this program has named it.
+    /// The file to which the link leads is written, because the user of this program has named it.
     Follow,
-    /// It may lead out of the directory.
+    /// The link is refused, because it may lead out of the directory.
     Refuse,
 }
 
-/// A file that is written. Without [`Target::keep`] nothing of it stays.
+/// A file that is written. Without [`Target::keep`] the file is removed.
 pub(super) struct Target {
     file: File,
     path: PathBuf,
-    /// Its name while it is not whole, if it has one: no name of a file that clients get, and none that is longer than a name may be.
+    /// The hidden name of the file while it is not whole, if it has one. Clients cannot ask for such a name, and it is never too long for a
+    /// name.
     part: Option<PathBuf>,
-    /// Those of the file that it takes the place of.
+    /// The permissions of the file that it will replace, if any.
     permissions: Option<Permissions>,
     pub(super) sum: Sum,
 }
 
 impl Target {
-    /// A new file, or one that takes the place of a regular file, with its rights.
+    /// Creates a new file, or one that will replace a regular file and get its permissions.
     pub(super) fn create(path: &Path, links: Links) -> Result<Self, P2pError> {
         Self::create_as(path, links, unnamed)
     }
 
-    /// As `create`, by `open`, which gives a file that has no name, or none where there are no such files.
+    /// As `create`. `open` returns a file without a name, or None if the file system has no such files.
     fn create_as(
         path: &Path,
         links: Links,
@@ -120,7 +121,7 @@ impl Target {
         let mut options = OpenOptions::new();
         options.write(true);
         if permissions.is_some() {
-            // Nobody reads it who may not read the present one.
+            // Until the file is whole, only its owner may read it, because the present file may be as private.
             options.mode(0o600);
         }
         let (file, part) = match open(&options, &path).map_err(failed(&path))? {
@@ -146,7 +147,7 @@ impl Target {
         Ok(())
     }
 
-    /// It is whole, if the other end has the same sum.
+    /// Gives the file its name, if the sum of the other end is the same as here.
     pub(super) fn keep(mut self, sent: u64) -> Result<(), P2pError> {
         let came = self.sum.0;
         if sent != came {
@@ -160,14 +161,14 @@ impl Target {
         self.name().map_err(failed(&self.path))
     }
 
-    /// Gives it its name. A file that has the name loses it.
+    /// Gives the file its name. Another file with that name loses it.
     fn name(&mut self) -> io::Result<()> {
         if self.part.is_none() {
             match self.link(&self.path) {
                 Err(Errno::EXIST) => {}
                 linked => return Ok(linked?),
             }
-            // Only a rename takes a name from another file, so this one needs a name first.
+            // Only a rename takes a name from another file, so this file needs a name first.
             let part = part_of(&self.path);
             self.link(&part)?;
             self.part = Some(part);
@@ -198,7 +199,8 @@ fn part_of(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{:016x}.part", fastrand::u64(..)))
 }
 
-/// Returns a file without a name where `path` is to be. None: the file system has no such files, or no /proc by which one gets a name.
+/// Returns a file without a name in the directory of `path`. None: the file system has no such files, or there is no /proc by which such a
+/// file could get a name.
 fn unnamed(options: &OpenOptions, path: &Path) -> io::Result<Option<File>> {
     let directory = match path.parent() {
         Some(directory) if directory != Path::new("") => directory,
@@ -211,14 +213,14 @@ fn unnamed(options: &OpenOptions, path: &Path) -> io::Result<Option<File>> {
     match opened {
         Ok(file) => Ok(own_link(&file).exists().then_some(file)),
         Err(error) => match Errno::from_io_error(&error) {
-            // The latter two are of systems that do not know the flag: they see a directory that is to be written.
+            // ISDIR and INVAL come from systems that do not know the flag. They see a directory that is to be written.
             Some(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
             _ => Err(error),
         },
     }
 }
 
-/// By which the kernel finds an open file.
+/// Returns a path in /proc by which the kernel finds an open file.
 fn own_link(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
@@ -306,7 +308,7 @@ mod tests {
         assert_eq!((fs::read(&path).unwrap(), count()), (b"two".to_vec(), 1));
     }
 
-    /// Writes `bytes` to `path`.
+    /// Writes a file to `path`, and keeps it.
     fn write(path: &Path, links: Links) -> Result<(), P2pError> {
         let mut target = Target::create(path, links)?;
         target.append(b"new")?;
@@ -324,7 +326,7 @@ mod tests {
         assert_eq!(fs::read(at("secret")).unwrap(), b"new");
         let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode("secret"), 0o600);
-        // A link: the user's own is followed, and stays; one in a directory that is served leads nowhere.
+        // A link of the user is followed and stays. A link in a served directory is refused.
         fs::write(at("file"), b"old").unwrap();
         symlink(at("file"), at("link")).unwrap();
         assert!(write(&at("link"), Links::Refuse).is_err());
@@ -352,12 +354,12 @@ mod tests {
             let refused = write(&at(name), Links::Follow).unwrap_err().to_string();
             assert!(refused.contains(why), "{refused}");
         }
-        // A FIFO is not waited for.
+        // Opening a FIFO does not wait.
         for name in ["fifo", "directory"] {
             let refused = Source::open(&at(name)).map(drop).unwrap_err().to_string();
             assert!(refused.contains("no regular file"), "{refused}");
         }
-        // The longest name.
+        // This is the longest possible name.
         let longest = "x".repeat(255);
         write(&at(&longest), Links::Refuse).unwrap();
         assert_eq!(fs::read(at(&longest)).unwrap(), b"new");

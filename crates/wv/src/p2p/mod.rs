@@ -1,10 +1,10 @@
-//! Files between two machines, by the host engine: `wv p2p serve | put | get`.
+//! Files between two machines, copied by the host engine: `wv p2p serve | put | get`.
 //!
-//! A server has a directory and two places: one for requests, lines of JSON over TCP, and that of its engine, which answers name.
-//! The bytes of files go by RDMA alone, through a window of a few slots in the server's memory. In a put the client writes a
-//! slot, then says so. In a get the server fills a slot, says so, and the client reads it. Both ends sum the bytes that they see,
-//! and a file gets its name only when the sums are the same. With a key both places take only clients that have it, and requests
-//! are encrypted; bytes that go by RDMA are not.
+//! A server has a directory and two addresses. One is for requests, which are lines of JSON over TCP. The other one is that of its engine,
+//! which answers name. The bytes of files go by RDMA alone, through a window of a few slots in the server's memory. In a put the client
+//! writes a slot, then says so. In a get the server fills a slot, says so, and the client reads it. Both ends sum the bytes that they see,
+//! and a file gets its name only if the sums are equal. With a key both addresses take only clients that have it, and requests are
+//! encrypted. Bytes that go by RDMA are not encrypted.
 
 pub mod client;
 mod door;
@@ -21,28 +21,28 @@ use warpverbs::team::StoreError;
 
 use figures::EngineFigures;
 
-/// Under this key of a store stand servers, by name.
+/// The key of a store under which servers are found by name.
 pub const SERVERS: &str = "p2p";
-/// Bytes of a slot.
+/// The number of bytes of a slot.
 const SLOT: u64 = 1 << 20;
-/// Slots of a window.
+/// The number of slots of a window.
 const SLOTS: u64 = 4;
-/// Requests that a server has at a time by default. Each takes a window of 4 MiB.
+/// The most requests that a server serves at a time by default. Each takes a window of 4 MiB.
 pub const AT_ONCE: usize = 64;
-/// Largest value of the option that replaces [`AT_ONCE`]: 16 GiB of windows.
+/// The largest value of the option that replaces [`AT_ONCE`]. It makes 16 GiB of windows.
 pub const MOST_AT_ONCE: usize = 4096;
 
 /// Why a file was not copied.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum P2pError {
-    /// The engine.
+    /// An error of the engine.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// A variable.
+    /// An environment variable with a wrong value.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The store in which servers have names.
+    /// An error of the store in which servers have names.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The memory for the file cannot be allocated.
@@ -51,12 +51,12 @@ pub enum P2pError {
     /// A file cannot be opened, read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// The path of the file.
         path: String,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A name that is none of a file in the server's directory.
+    /// A name that cannot be one of a file in the server's directory.
     #[error(
         "{name:?} is no name of a file; it must be 1 to 255 bytes without '/', that do not begin with '.'"
     )]
@@ -64,36 +64,36 @@ pub enum P2pError {
         /// The name that the other end or the user gave.
         name: String,
     },
-    /// The other end.
+    /// The other end has refused something, or has not answered.
     #[error("{place}: {reason}")]
     Other {
-        /// Address of the other end.
+        /// The address of the other end.
         place: String,
-        /// What it said, or why it said nothing.
+        /// What the other end said, or why it said nothing.
         reason: String,
     },
-    /// The other end, whose connection has ended.
+    /// The connection to the other end has ended.
     #[error("{place} is gone: {reason}")]
     Gone {
-        /// Address of the other end.
+        /// The address of the other end.
         place: String,
-        /// By what that is known.
+        /// How that became known.
         reason: String,
     },
     /// A transfer that did not end as done.
     #[error("the transfer at byte {offset} {}: {reason}", how(*.outcome))]
     Transfer {
-        /// Where in the file.
+        /// The offset in the file.
         offset: u64,
-        /// How.
+        /// How the transfer ended.
         outcome: Outcome,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A transfer that has not ended in time.
     #[error("the transfer at byte {offset} has not ended in time")]
     Late {
-        /// Where in the file.
+        /// The offset in the file.
         offset: u64,
     },
     /// Bytes that have changed on their way.
@@ -101,11 +101,11 @@ pub enum P2pError {
         "{path}: the sum of what was sent is {sent:#018x}, of what came {came:#018x}: the file is not kept"
     )]
     Sum {
-        /// The file.
+        /// The path of the file.
         path: String,
-        /// Of the sent bytes.
+        /// The sum of the bytes that were sent.
         sent: u64,
-        /// Of what came.
+        /// The sum of the bytes that arrived.
         came: u64,
     },
 }
@@ -117,7 +117,7 @@ impl From<EngineError> for P2pError {
 }
 
 impl P2pError {
-    /// It as the other end may be told it, which knows its own address.
+    /// Returns the error as text for the other end. It leaves out the other end's own address.
     fn to_other_end(&self) -> String {
         match self {
             Self::Other { reason, .. } => reason.clone(),
@@ -144,7 +144,7 @@ pub struct Copied {
     pub engine: EngineFigures,
 }
 
-/// A sum of bytes in their order: FNV-1a over words.
+/// A sum of bytes that depends on their order: FNV-1a over words.
 #[derive(Clone, Copy, Debug)]
 struct Sum(u64);
 
@@ -153,7 +153,7 @@ impl Sum {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
-    /// Adds bytes. All but the last of a file are whole slots.
+    /// Adds bytes. All calls for a file but the last must add whole slots.
     fn add(&mut self, bytes: &[u8]) {
         let mut words = bytes.chunks_exact(8);
         for word in &mut words {

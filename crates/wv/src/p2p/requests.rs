@@ -1,5 +1,5 @@
-//! What client and server say to each other: lines of JSON, bounded, each waited for with a deadline, and encrypted where they have a
-//! key.
+//! The messages of client and server: lines of JSON of bounded length. Each wait for a line has a deadline, and lines are encrypted if the
+//! ends have a key.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,46 +14,46 @@ use warpverbs::engine::{EngineKey, KeyedStream, Stream, printable};
 
 use super::P2pError;
 
-/// Version of these lines.
+/// The version of these messages.
 pub(super) const VERSION: u32 = 1;
-/// What an end with a key says to one without.
+/// The bytes with which an end that has a key begins.
 const KEYED: &[u8] = b"WVEN";
-/// Most bytes of a line.
+/// The most bytes of a line.
 const MOST_LINE: usize = 4096;
 
-/// From client to server.
+/// A message from client to server.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Request {
-    /// First: its version.
+    /// The first message, with the version of the client.
     Hello(u32),
-    /// A file comes, of so many bytes.
+    /// The client will send a file of so many bytes.
     Put { name: String, bytes: u64 },
-    /// A file is wanted.
+    /// The client wants a file.
     Get { name: String },
     /// This slot of the window has the bytes of the file from `offset` on.
     Filled(Chunk),
-    /// The bytes of this slot were read.
+    /// The client has read the bytes of this slot.
     Read { slot: u64 },
-    /// All of the file was sent.
+    /// The client has sent the whole file, with this sum.
     End { sum: u64 },
 }
 
-/// From server to client.
+/// A message from server to client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
-    /// Where its engine listens.
+    /// The address at which the server's engine listens.
     Engine(String),
-    /// The window of this request: a descriptor, as bytes. Of a get also the bytes of the file.
+    /// The window for this request: its descriptor, as bytes. For a get also the number of bytes of the file.
     Window { descriptor: Vec<u8>, bytes: u64 },
     /// This slot of the window has the bytes of the file from `offset` on.
     Filled(Chunk),
-    /// The bytes of this slot were taken.
+    /// The server has taken the bytes of this slot.
     Taken { slot: u64 },
-    /// All of the file was sent.
+    /// The server has sent the whole file, with this sum.
     End { sum: u64 },
-    /// The file exists, under its name.
+    /// The file now exists under its name.
     Kept,
     /// The request is refused.
     Refused(String),
@@ -67,7 +67,7 @@ pub(super) struct Chunk {
     pub(super) bytes: u64,
 }
 
-/// Which end this is.
+/// The role of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Client,
@@ -85,7 +85,7 @@ pub(super) struct Connection {
     handle: Arc<Handle>,
 }
 
-/// By which the waits of a connection get their limits, and another thread ends them.
+/// A second handle of a connection. It sets the limits of the connection's waits, and another thread can end them by it.
 pub(super) struct Handle {
     stream: Stream,
     heard: Mutex<Instant>,
@@ -93,7 +93,7 @@ pub(super) struct Handle {
 
 impl Connection {
     /// # Errors
-    /// The system has no descriptor for the handle.
+    /// The system has no descriptor left for the handle.
     pub(super) fn new(stream: Stream) -> io::Result<Self> {
         let handle = Arc::new(Handle {
             stream: stream.try_clone()?,
@@ -106,14 +106,14 @@ impl Connection {
         &self.handle
     }
 
-    /// Its own address here; none of a Unix socket.
+    /// Returns the address of this end, or None for a Unix socket.
     pub(super) fn address(&self) -> io::Result<Option<SocketAddr>> {
         self.stream.own_address()
     }
 }
 
 impl Handle {
-    /// When the other end has said something last, or has connected.
+    /// Returns when the other end last said something, or connected.
     pub(super) fn heard(&self) -> Instant {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -122,14 +122,14 @@ impl Handle {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Ends what waits for the other end. It can still be told why.
+    /// Ends every wait for the other end. The other end can still be told why.
     pub(super) fn end(&self) {
-        // One that is gone is at its end, too.
+        // If the connection is gone, the waits have ended, too.
         let _ = self.stream.shutdown(Shutdown::Read);
     }
 
     fn wait_at_most(&self, most: Duration) -> io::Result<()> {
-        // A time of 0 would be no limit.
+        // A time of 0 would mean no limit.
         let most = most.max(Duration::from_millis(1));
         self.stream.set_read_timeout(Some(most))
     }
@@ -144,7 +144,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// A whole line is waited for that long. With a key the other end must have it too.
+    /// Begins a conversation. `most` is the longest wait for a whole line. With a key, the other end must have it, too.
     pub(super) fn new(
         connection: Connection,
         (place, end): (&str, End),
@@ -189,7 +189,7 @@ impl Lines {
         read.map_err(|error| self.other(format!("its line is none of this version: {error}")))
     }
 
-    /// Returns the next line. All of it must be here in time, however slowly its bytes come; none: it is not.
+    /// Returns the next line, or None if all of it is not here within `most`, however slowly its bytes come.
     fn line(&mut self, most: Duration) -> Result<Option<Vec<u8>>, P2pError> {
         let mut line = Vec::new();
         for left in Looks::within(most) {
@@ -231,7 +231,7 @@ impl Lines {
         Ok(None)
     }
 
-    /// Returns the next answer that is no refusal.
+    /// Returns the next answer, or an error if the answer is a refusal.
     pub(super) fn answer(&mut self) -> Result<Answer, P2pError> {
         match self.hear()? {
             Answer::Refused(reason) => Err(self.other(printable(&reason))),
@@ -239,7 +239,7 @@ impl Lines {
         }
     }
 
-    /// Returns why the conversation has ended: the other end refuses, or is gone. None: it does neither within `most`.
+    /// Returns why the conversation has ended: the other end has refused, or is gone. None: neither has happened within `most`.
     pub(super) fn last_words(&mut self, most: Duration) -> Option<P2pError> {
         for left in Looks::within(most) {
             match self.line(left) {
@@ -255,7 +255,7 @@ impl Lines {
         None
     }
 
-    /// An error of the other end.
+    /// Returns an error of the other end, with this reason.
     pub(super) fn other(&self, reason: impl ToString) -> P2pError {
         P2pError::Other {
             place: self.place.clone(),
@@ -263,7 +263,7 @@ impl Lines {
         }
     }
 
-    /// The other end has said what it may not say now.
+    /// Returns the error that the other end has said what it may not say now.
     pub(super) fn unexpected(&self, said: &impl fmt::Display, due: impl fmt::Display) -> P2pError {
         self.other(format!("it said '{said}', where '{due}' was due"))
     }
@@ -274,7 +274,7 @@ impl Lines {
     }
 }
 
-/// Returns a failure of a connection: the other end is gone, or it is another.
+/// Returns the error of a failed connection: the other end is gone, or has failed otherwise.
 fn broken(place: &str, error: &io::Error) -> P2pError {
     let (place, reason) = (place.to_owned(), error.to_string());
     match error.kind() {

@@ -1,4 +1,4 @@
-//! The server: a directory, and an engine in whose memory clients write and read.
+//! The server of `wv p2p`: a directory, and an engine in whose memory clients write and read.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,35 +25,35 @@ use super::{P2pError, SERVERS, SLOT, SLOTS};
 pub struct ServerOptions {
     /// The directory that clients put files into and get files from.
     pub directory: PathBuf,
-    /// Where clients ask.
+    /// The address at which clients send requests.
     pub listen: EngineAddress,
-    /// End after so many requests that were taken, whatever became of them; none: never.
+    /// The number of taken requests after which the server ends, whatever became of them. None: it does not end.
     pub requests: Option<u64>,
-    /// Most requests at a time. One more is refused.
+    /// The most requests at a time. A further one is refused.
     pub at_once: usize,
-    /// Longest wait for a client.
+    /// The longest wait for a client.
     pub timeout: Duration,
-    /// A store and the name by which clients find this server in it; none: by its address alone.
+    /// A store, and the name under which clients find this server in it. None: clients find it by its address alone.
     pub published: Option<(Arc<dyn Store>, String)>,
 }
 
 /// News of a server for its user.
 #[derive(Debug)]
 pub enum News<'a> {
-    /// It serves: where clients ask.
+    /// The server serves now, and clients send requests to this address.
     Serves(&'a EngineAddress),
-    /// A request was not fulfilled, or a conversation had none.
+    /// A request of this client has failed, or its conversation had none.
     Failed(&'a str, &'a P2pError),
-    /// The system has no descriptor, thread or memory for a connection; the server takes none for a while.
+    /// The system has no descriptor, thread or memory for a connection, so the server takes no connection for a while.
     Pauses(&'a io::Error),
-    /// It has answered its last request: what its engine has done.
+    /// The server has answered its last request. Its engine has done this.
     Ends(&'a EngineFigures),
 }
 
-/// Serves by an engine of this configuration, and hands news for its user to `tell`.
+/// Serves by an engine of this configuration, and gives `tell` the news for the user.
 ///
 /// # Errors
-/// A failure that keeps it from serving. A failure of one client goes to that client and to `tell`.
+/// A failure because of which the server cannot serve. A failure of one client goes to that client and to `tell`.
 pub fn serve(
     config: EngineConfig,
     options: &ServerOptions,
@@ -126,7 +126,7 @@ pub fn serve(
     Ok(())
 }
 
-/// Where the engine of a server listens that listens there.
+/// Returns the address at which the engine listens, for a server that listens at `listen`.
 fn beside(listen: &EngineAddress) -> Result<EngineAddress, P2pError> {
     match listen {
         EngineAddress::Tcp(address) => Ok(SocketAddr::new(address.ip(), 0).into()),
@@ -148,7 +148,7 @@ struct Server<'a> {
     options: &'a ServerOptions,
 }
 
-/// Memory that one client writes or reads, for as long as its request takes.
+/// Memory that one client writes or reads while its request lasts.
 struct Window<'a> {
     memory: Arc<HostMemory>,
     region: RegionId,
@@ -188,7 +188,7 @@ impl Server<'_> {
         if let EngineAddress::Tcp(address) = &mut at_engine
             && address.ip().is_unspecified()
         {
-            // The client reaches the address by which it has reached this stream.
+            // The client can reach the engine at the IP address by which it has reached this stream.
             let own = connection.address();
             let own = own.map_err(|error| P2pError::Other {
                 place: from.clone(),
@@ -203,10 +203,10 @@ impl Server<'_> {
         };
         let done = self.converse(&mut lines, at_engine, &mut visit);
         let done = visit.judged(done);
-        // Clients only write and read windows: no peer of the engine is called from here, and each would be kept.
+        // Clients only write and read windows, and the server calls no peer of the engine. Peers that are not accepted would be kept.
         while self.engine.accept(Duration::ZERO).is_some() {}
         if let Err(error) = &done {
-            // It may be gone.
+            // The client may be gone, which is no matter.
             let _ = lines.tell(&Answer::Refused(error.to_other_end()));
         }
         done
@@ -235,12 +235,12 @@ impl Server<'_> {
             }
             other => return Err(lines.unexpected(&other, "a put or a get")),
         };
-        // A client that has heard the last answer may come again at once.
+        // A client that has got the last answer may come again at once, so its place is freed before.
         visit.leave();
         lines.tell(&last)
     }
 
-    /// Takes a file. What is to be said last.
+    /// Receives a file. Returns the last answer to the client.
     fn take(&self, lines: &mut Lines, path: &Path, bytes: u64) -> Result<Answer, P2pError> {
         let mut target = Target::create(path, Links::Refuse)?;
         let window = Window::new(&self.engine)?;
@@ -267,7 +267,7 @@ impl Server<'_> {
         Ok(Answer::Kept)
     }
 
-    /// Gives a file. What is to be said last.
+    /// Sends a file. Returns the last answer to the client.
     fn give(&self, lines: &mut Lines, path: &Path) -> Result<Answer, P2pError> {
         let mut source = Source::open(path)?;
         let window = Window::new(&self.engine)?;
@@ -296,7 +296,7 @@ impl Server<'_> {
     }
 }
 
-/// Returns the chunk that begins at `offset` of a file.
+/// Returns the chunk that begins at `offset` of a file of `bytes` bytes.
 pub(super) fn due(offset: u64, bytes: u64) -> Chunk {
     Chunk {
         slot: offset / SLOT % SLOTS,

@@ -1,4 +1,4 @@
-//! The results, as a table and as JSON.
+//! The results of `wv bench group`, as a table and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,83 +6,84 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// The rows of several numbers of ranks.
+/// The results for several numbers of ranks.
 #[derive(Clone, Debug, Serialize)]
 pub struct GroupReport {
-    /// What ranks were, and their store.
+    /// What the ranks were, and which store they had.
     pub ran_on: &'static str,
-    /// How one of them dies, in words.
+    /// How a rank dies, in words.
     pub deaths_are: &'static str,
-    /// Cores that this process may use.
+    /// The number of cores that this process may use.
     pub cores: usize,
     /// Time to live of a lease, ms.
     pub lease_ms: f64,
-    /// One for each number of ranks.
+    /// The rows, one for each number of ranks.
     pub rows: Vec<GroupRow>,
-    /// With the memory store.
+    /// The results with a newcomer that dies again and again. Only the memory store has them.
     pub crash_loop: Option<CrashLoop>,
 }
 
-/// One number of ranks.
+/// The results for one number of ranks.
 #[derive(Clone, Debug, Serialize)]
 pub struct GroupRow {
     /// Number of ranks.
     pub ranks: u32,
-    /// From the start of the first until all serve, ms.
+    /// Time from the start of the first rank until all serve, ms.
     pub bring_up_ms: f64,
-    /// A look at all keys, every row being another than before, on one thread, and what follows from it, ms.
+    /// Time of one thread for a look at all keys, every one of which has changed since the last look, and for what follows from the look,
+    /// ms.
     pub look_ms: Spread,
-    /// While nothing happens.
+    /// What ranks ask while nothing happens.
     pub peace: Peace,
-    /// A death and a join together.
+    /// What a death and a join together take.
     pub change: Change,
-    /// From the kill until all others serve without the dead rank, ms.
+    /// Time from the kill until all others serve without the dead rank, ms.
     pub death_ms: Spread,
-    /// From the start of its next generation until all serve with it, ms.
+    /// Time from the start of the rank's next generation until all serve with it, ms.
     pub join_ms: Spread,
-    /// Ranks that were expelled though nothing was done to them.
+    /// The number of ranks that were expelled though nothing was done to them.
     pub expelled: usize,
-    /// Memory that the process has taken for each rank once all serve: its simulated QPs, its stacks and what it keeps, KiB.
+    /// Memory that the process has taken for each rank once all serve: simulated QPs, stacks and what the rank keeps, KiB.
     pub kib_per_rank: u64,
-    /// As `kib_per_rank`, when the allocator has given back what is free.
+    /// As `kib_per_rank`, after the allocator has given free memory back.
     pub kib_in_use: u64,
 }
 
 /// What ranks ask while nothing happens.
 #[derive(Clone, Debug, Serialize)]
 pub struct Peace {
-    /// For so long.
+    /// Seconds for which the group was watched.
     pub seconds: f64,
-    /// Calls of the store besides renewals, of each rank.
+    /// Calls of the store by each rank in a second, renewals left out.
     pub calls_per_second: f64,
-    /// Renewals of each rank.
+    /// Renewals of leases by each rank in a second.
     pub renewals_per_second: f64,
-    /// Part of one core that the servers of the store take.
+    /// Time that the servers of the store ran, in percent of one core.
     pub server_core_percent: Option<f64>,
 }
 
 /// What a death and a join together take.
 #[derive(Clone, Debug, Serialize)]
 pub struct Change {
-    /// Calls of the store by the number of ranks: those of all ranks, of the acting one and of the newcomer. Renewals and the
-    /// calls of peace do not count.
+    /// Calls of the store for the change, divided by the number of ranks: calls of all ranks, the acting one and the newcomer included.
+    /// Renewals and the calls of peace do not count.
     pub calls_per_rank: f64,
-    /// Bytes of keys and values that the store answered with, by the number of ranks.
+    /// Bytes of keys and values that the store answered with, divided by the number of ranks.
     pub bytes_per_rank: f64,
-    /// All calls by the number of ranks, those that are made in peace among them.
+    /// All calls by their kind, divided by the number of ranks. Calls that are made in peace are included.
     pub by_kind: BTreeMap<&'static str, f64>,
 }
 
 /// How times spread, ms.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
-    /// So many.
+    /// The number of times.
     pub count: usize,
     /// Half of them took at most this.
     pub p50: f64,
     /// 99 of 100 took at most this.
     pub p99: f64,
-    /// The longest.
+    /// The longest of them.
     pub max: f64,
 }
 
@@ -106,24 +107,24 @@ impl Spread {
     }
 }
 
-/// What ranks that make calls have of a newcomer that dies again and again.
+/// How a newcomer that dies again and again disturbs ranks that make calls.
 #[derive(Clone, Debug, Serialize)]
 pub struct CrashLoop {
-    /// Ranks beside the newcomer.
+    /// The number of ranks beside the newcomer.
     pub ranks: u32,
-    /// How often it has died.
+    /// How often the newcomer has died.
     pub deaths: u32,
-    /// Calls in a second, of those in peace.
+    /// Calls in a second, in percent of those in peace.
     pub calls_percent: f64,
-    /// Times that the calls of a rank were held for a change, of the rank that was held most often.
+    /// How often the calls of a rank were held for a change, at the rank that was held most often.
     pub standstills: u64,
-    /// Most that may be, by the time that the deaths took.
+    /// The most times that calls may be held, by how long the deaths took.
     pub most_standstills: u64,
     /// Longest time between two calls of a rank, ms.
     pub longest_gap_ms: f64,
-    /// As `longest_gap_ms`, in peace.
+    /// Longest time between two calls of a rank in peace, ms.
     pub longest_gap_in_peace_ms: f64,
-    /// Ranks that were expelled though nothing was done to them.
+    /// The number of ranks that were expelled though nothing was done to them.
     pub expelled: usize,
 }
 

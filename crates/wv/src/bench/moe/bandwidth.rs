@@ -1,9 +1,9 @@
 //! How fast the kernels of a MoE step move tokens inside one GPU. Beside it stands a plain copy of as many bytes on the same
 //! device in the same run. The layer has one rank, so no kernel waits for a network.
 //!
-//! Times are those of the device. Between the launches of a stream one thread stores the device's clock, and the host waits only
-//! after the last of them. A phase counts with the mean of all its launches, at least `LEAST_LAUNCHES`. A time holds one launch
-//! that is already in the queue, of the stamp.
+//! Times are those of the device. Between the launches of a stream one thread stores the device's clock, and the host waits only after the
+//! last of them. The time of a phase is the mean of all its launches, at least `LEAST_LAUNCHES`. Each time includes the launch of the
+//! kernel that stores the clock, which is already in the queue.
 //!
 //! The bytes that a phase must move are computed. Each token goes once into a slot and once out of it, and each choice has one
 //! row at the experts. On simt the phases run and the bytes are the same, but simt has no hardware whose speed could be measured.
@@ -32,54 +32,54 @@ use warpverbs::moe::{
 use warpverbs::team::{Matter, MemoryStore, Team, TeamConfig};
 use warpverbs::verbs::Context;
 
-/// Bound of every wait.
+/// The bound of every wait.
 const LONG: Duration = Duration::from_secs(120);
-/// Launches of a phase that are timed at least, on a GPU.
+/// The least number of timed launches of a phase on a GPU.
 const LEAST_LAUNCHES: u32 = 20;
-/// Blocks of the copy on a GPU: two for each multiprocessor of an H100.
+/// The number of blocks of the copy on a GPU: two for each multiprocessor of an H100.
 const COPY_BLOCKS: u32 = 264;
 
-/// What to run.
+/// The step that is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BandwidthCase {
-    /// Tokens of the rank.
+    /// The number of tokens of the rank.
     pub tokens: u32,
-    /// BF16 elements of a token.
+    /// The number of BF16 elements of a token.
     pub hidden: u32,
-    /// Experts of the rank.
+    /// The number of experts of the rank.
     pub experts: u32,
-    /// Experts that each token chooses.
+    /// The number of experts that each token chooses.
     pub top_k: u32,
-    /// Calls that are timed; on a GPU at least 20.
+    /// The number of calls that are timed; on a GPU at least 20 are.
     pub calls: u32,
 }
 
-/// The phases of all formats.
+/// The results for the phases of all formats.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bandwidth {
-    /// Where kernels ran.
+    /// The GPU on which kernels ran.
     pub gpu: String,
-    /// How the HCA reaches the windows, which tells where they lie: `by address` in the memory of the device.
+    /// How the HCA reaches the windows. This tells where they lie: `by address` is in the memory of the device.
     pub windows: String,
-    /// Tokens of the rank.
+    /// The number of tokens of the rank.
     pub tokens: u32,
-    /// Four for each format.
+    /// The rows, four for each format.
     pub rows: Vec<BandwidthRow>,
 }
 
-/// One phase.
+/// The results for one phase.
 #[derive(Clone, Debug, Serialize)]
 pub struct BandwidthRow {
-    /// Format and phase.
+    /// The names of format and phase.
     pub what: String,
-    /// Bytes that it must read and write.
+    /// The number of bytes that the phase must read and write.
     pub bytes: u64,
-    /// Mean of the launches, and of the copies that read and write as many; none on simt.
+    /// The mean time of the launches, and of copies that read and write as many bytes; None on simt.
     pub seconds: Option<[f64; 2]>,
 }
 
 impl BandwidthRow {
-    /// Bytes in a second: of the phase, and of the copy.
+    /// Returns the bytes in a second of the phase and of the copy.
     #[must_use]
     pub fn rates(&self) -> Option<[f64; 2]> {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52 bytes")]
@@ -87,7 +87,7 @@ impl BandwidthRow {
         Some(self.seconds?.map(|seconds| bytes / seconds))
     }
 
-    /// Returns what of the copy's speed the phase reached, percent.
+    /// Returns the speed of the phase in percent of the copy's.
     #[must_use]
     pub fn percent(&self) -> Option<f64> {
         let [phase, copy] = self.rates()?;
@@ -95,7 +95,7 @@ impl BandwidthRow {
     }
 }
 
-/// Runs all phases on `gpu`; the team of one rank needs the device `context`, and no traffic of it.
+/// Runs all phases on `gpu`. The team of one rank needs the device `context`, but sends nothing over it.
 ///
 /// # Errors
 /// A shape beyond the limits; what device and layer refuse; a call that is not complete.
@@ -123,7 +123,7 @@ pub fn measure(
         let bench = Bench::new(&layer, &team, name)?;
         let found = bench.run(name, case.calls);
         if matches!(found, Err(BenchError::Gpu(_))) {
-            // A kernel that would not end still uses all of this.
+            // A kernel that has not ended still uses the buffers.
             std::mem::forget(bench);
         }
         rows.extend(found?);
@@ -136,7 +136,7 @@ pub fn measure(
     })
 }
 
-/// Returns the step that the team has taken for its windows.
+/// Returns how the team has chosen to let the HCA reach its windows.
 fn windows_of(team: &Team) -> String {
     let choices = team.choices();
     let windows = choices
@@ -145,7 +145,7 @@ fn windows_of(team: &Team) -> String {
     windows.map_or_else(String::new, |choice| choice.step.to_string())
 }
 
-/// Names of the phases.
+/// The names of the phases.
 const PHASES: [&str; 4] = [
     "pack (dispatch send)",
     "unpack (dispatch receive)",
@@ -153,7 +153,7 @@ const PHASES: [&str; 4] = [
     "sum at the source (combine receive)",
 ];
 
-/// Bytes that each phase reads and writes in a call of `max_tokens`.
+/// Returns the number of bytes that each phase reads and writes in a call of `max_tokens`.
 fn bytes_of_phases(moe: &Moe) -> [u64; 4] {
     let (layout, config) = (moe.layout(), moe.config());
     let (tokens, choices) = (u64::from(config.max_tokens), u64::from(config.top_k));
@@ -175,7 +175,7 @@ struct Bench {
     call: MoeCall,
     buffers: Buffers,
     y: DeviceMemory,
-    /// Of the copy: as long as half of what the greatest phase moves.
+    /// The buffers of the copy, each as long as half of what the largest phase moves.
     copied: [DeviceMemory; 2],
     stream: Stream,
     tokens: u32,
@@ -227,7 +227,7 @@ impl Bench {
             .collect()
     }
 
-    /// `calls` calls behind one another in the stream; the mean time of each phase, in seconds.
+    /// Launches `calls` calls one after another in the stream. Returns the mean time of each phase, in seconds.
     fn phases(&self, calls: u32) -> Result<[f64; 4], BenchError> {
         let (moe, stream, buffers) = (&self.moe, &self.stream, &self.buffers);
         let call = &self.call;
@@ -268,7 +268,7 @@ impl Bench {
         Ok(std::array::from_fn(|number| mean(phase(number), calls)))
     }
 
-    /// The mean time of `times` copies that read and write `bytes` together, in seconds.
+    /// Returns the mean time of `times` copies that each read and write `bytes` in all, in seconds.
     fn copy(&self, bytes: u64, times: u32) -> Result<f64, BenchError> {
         let half = bytes / 2;
         let [from, to] = &self.copied;
@@ -297,7 +297,7 @@ impl Bench {
     }
 }
 
-/// Returns the mean of `count` times in ns, in seconds.
+/// Returns the mean of `count` times: the sum of `times`, which are in ns, divided by `count`, in seconds.
 fn mean(times: impl Iterator<Item = u64>, count: u32) -> f64 {
     let sum: u64 = times.sum();
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 ns")]

@@ -16,7 +16,7 @@ pub(super) struct Buffers {
     recv_scales: DeviceMemory,
     counts: DeviceMemory,
     src_info: DeviceMemory,
-    /// By expert the ranges; by rank the experts of the rows.
+    /// The ranges by expert, or the experts of the rows by rank, as the layout has them.
     of_rows: DeviceMemory,
     recv_weights: DeviceMemory,
     pub(super) out: DeviceMemory,
@@ -39,7 +39,7 @@ impl Buffers {
             gpu.alloc(bytes, 128)
         };
         Ok(Self {
-            // BF16 that dispatch casts is longer than what it sends.
+            // The BF16 tokens that dispatch casts are longer than the rows that it sends.
             x: alloc(tokens * layout.row_bytes.max(layout.combine_row_bytes))?,
             experts: alloc(choices * 4)?,
             weights: alloc(choices * 4)?,
@@ -54,7 +54,7 @@ impl Buffers {
         })
     }
 
-    /// Tokens of random numbers, choices of the case, equal weights.
+    /// Fills the buffers: tokens with random numbers, experts with the choices of the case, weights all equal.
     pub(super) fn fill(
         &self,
         case: &MoeCase,

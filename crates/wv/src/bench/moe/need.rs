@@ -1,27 +1,27 @@
-//! What a step needs by its routing: the least bytes, and what DeepEP's algorithm posts. Computed, not measured.
+//! What a step needs by its routing: the least bytes, and what DeepEP's algorithm posts. All of it is computed, not measured.
 
 use std::collections::BTreeSet;
 
 use super::MoeCase;
 use warpverbs::moe::{Placement, Returns};
 
-/// Work of one phase, summed over the ranks.
+/// What one phase puts on the wire, summed over the ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Need {
-    /// Work requests, signals among them.
+    /// The number of work requests, signals among them.
     pub wqes: u64,
-    /// Stores to a doorbell register.
+    /// The number of stores to a doorbell register.
     pub doorbells: u64,
-    /// Words that announce data to a peer.
+    /// The number of words that announce data to a peer.
     pub signals: u64,
-    /// Payload bytes.
+    /// The number of payload bytes.
     pub bytes: u64,
 }
 
-/// Work requests of DeepEP that share a doorbell.
+/// The number of work requests of DeepEP that share a doorbell.
 const A_DOORBELL: u64 = 4;
 
-/// (token, expert) and (token, rank) pairs of which the expert is at another rank, of all tokens.
+/// Returns how many (token, expert) and how many (token, rank) pairs of all tokens have an expert at another rank.
 fn pairs(case: &MoeCase) -> (u64, u64) {
     let placement = Placement::blocks(case.config.experts, case.ranks);
     let (mut experts, mut ranks) = (0, 0);
@@ -48,7 +48,7 @@ fn holder(placement: &Placement, expert: i32) -> u32 {
 #[must_use]
 pub fn deepep(case: &MoeCase) -> Need {
     let rows = pairs(case).0;
-    // Each rank signals every expert of the others; each expert signals every other rank.
+    // Each rank signals every expert of the others, or each expert signals every other rank. The number is the same.
     let experts = u64::from(case.config.experts);
     let signals = experts * u64::from(case.ranks) - experts;
     let wqes = rows + signals;
@@ -60,8 +60,8 @@ pub fn deepep(case: &MoeCase) -> Need {
     }
 }
 
-/// Returns the least payload bytes of one phase, for BF16: one copy of a token for each other rank that it goes to. Back comes one
-/// partial sum for each rank, or one row for each of its experts.
+/// Returns the least payload bytes of one phase, for BF16: one copy of a token for each other rank that it goes to. Each rank sends back
+/// one partial sum, or one row for each of its experts.
 #[must_use]
 pub fn lower_bound(case: &MoeCase, combine: bool) -> u64 {
     let (experts, ranks) = pairs(case);

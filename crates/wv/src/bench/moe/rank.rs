@@ -1,4 +1,4 @@
-//! One rank of the measurement: a step whose phases are counted apart.
+//! One rank of the measurement. It runs a step and counts each phase apart.
 
 // UNSAFETY: launches phases on buffers that live to the end of the step.
 #![expect(unsafe_code, reason = "launches of the MoE kernels")]
@@ -15,12 +15,12 @@ use warpverbs::moe::{CombineInput, CombineOutput, DispatchInput, Moe};
 use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
 use warpverbs::verbs::{Context, DeviceSelector};
 
-/// Bound of every wait: 64 ranks may share two cores.
+/// The bound of every wait. It is long, because 64 ranks may share two cores.
 const LONG: Duration = Duration::from_secs(600);
-/// log2 of the WQEBBs of a send queue, the least that a layer takes.
+/// log2 of the WQEBBs of a send queue: the least that a layer takes.
 const LOG_DEPTH: u8 = 8;
 
-/// What one rank counted.
+/// What one rank counted in each phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Phases {
     pub(super) dispatch: Counts,
@@ -71,14 +71,14 @@ fn step(
         .with_weights(buffers.weights.addr())
         .with_tokens(case.config.max_tokens);
     let output = buffers.output(case.config.layout);
-    // The experts give back what they got.
+    // The experts give back the rows that they got.
     let back = CombineInput::default().with_y(buffers.recv_x.addr());
     let sums = CombineOutput::default()
         .with_out(buffers.out.addr())
         .with_token_valid(buffers.valid.addr());
     let wait = |event: Event| gpu.wait(&event, LONG);
 
-    // After each barrier every rank has received, so that all posted operations have been counted.
+    // At each barrier every rank has received, so all posted operations have been counted.
     let at = |name: &str| -> Result<Counts, BenchError> {
         team.barrier(name)?;
         let counts = counts(team, simt, device, read, case)?;
@@ -106,13 +106,13 @@ fn step(
     };
     let result = launched();
     if matches!(result, Err(BenchError::Gpu(_))) {
-        // A kernel that would not end still uses all of this.
+        // A kernel that has not ended still uses all of these.
         std::mem::forget((buffers, call, Arc::clone(&moe)));
     }
     result
 }
 
-/// Returns what HCA and QPs of this rank have counted.
+/// Returns what HCA and QPs of this rank have counted until now.
 fn counts(
     team: &Team,
     simt: Option<&SimtGpu>,

@@ -1,4 +1,4 @@
-//! The counts beside the needed ones, as a table and as JSON.
+//! The measured counts beside the computed ones, as a table and as JSON.
 
 use std::fmt;
 
@@ -9,35 +9,35 @@ use warpverbs::gpu::simt::{KernelCounts, SimtGpu};
 use super::bandwidth::Bandwidth;
 use super::{HcaCounts, MoeCase, Need, deepep, lower_bound};
 
-/// The counts of one phase: of one rank, or of all together.
+/// The counts of one phase, of one rank or of all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Work requests, by the HCA.
+    /// The number of work requests that the HCA counted.
     pub wqes: u64,
-    /// Doorbells rung, by the QPs in device memory.
+    /// The number of doorbells rung, as the QPs in device memory count them.
     pub doorbells: u64,
-    /// Signals and control words, by the HCA.
+    /// The number of signals and control words that the HCA counted.
     pub signals: u64,
-    /// Bytes sent, by the HCA: payload, headers of rows, signals.
+    /// The number of bytes sent, as the HCA counts them: payload, headers of rows, signals.
     pub bytes: u64,
-    /// Work requests, by the QPs in device memory.
+    /// The number of work requests that the QPs in device memory counted.
     pub qp_wqes: u64,
-    /// Doorbells that the HCA found: a later one may have taken the place of one that it had not yet looked at.
+    /// The number of doorbells that the HCA found. It may miss a doorbell if a later one replaces it before the HCA looks.
     pub hca_doorbells: u64,
-    /// Of the kernels; none where they do not run on simt, which alone counts.
+    /// What the kernels did; None where they do not run on simt, because only simt counts that.
     pub kernels: Option<KernelWork>,
 }
 
 /// What kernels did on simt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KernelWork {
-    /// Barriers of the grid.
+    /// The number of barriers of the grid.
     pub grid_syncs: u64,
-    /// Fences wider than a block, of all threads.
+    /// The number of fences wider than a block, of all threads.
     pub fences: u64,
-    /// 16-byte loads of rows, of all threads.
+    /// The number of 16-byte loads of rows, of all threads.
     pub loads: u64,
-    /// Rounds in which threads issued them: a thread waits for memory once in a round.
+    /// The number of rounds in which threads issued these loads: a thread waits for memory once in a round.
     pub load_rounds: u64,
 }
 
@@ -104,28 +104,28 @@ impl Counts {
     }
 }
 
-/// One phase of one case. Sums over the ranks.
+/// The results for one phase of one case, summed over the ranks.
 #[derive(Clone, Debug, Serialize)]
 pub struct MoeRow {
     /// Number of ranks.
     pub ranks: u32,
-    /// Elements of a token.
+    /// The number of elements of a token.
     pub hidden: u32,
     /// How tokens chose, and how they were laid out.
     pub case: String,
     /// `dispatch` or `combine`.
     pub phase: &'static str,
-    /// Measured.
+    /// The counts that were measured.
     pub counted: Counts,
-    /// Computed: what DeepEP's algorithm posts.
+    /// What DeepEP's algorithm posts, computed.
     pub deepep: Need,
-    /// Computed: the least payload bytes.
+    /// The least payload bytes, computed.
     pub least_bytes: u64,
 }
 
-/// Bytes may be so many percent above the least ones, where a token is not small.
+/// How many percent more bytes than the least may be sent, where a token is not small.
 const PERCENT: u64 = 3;
-/// Elements of a token from which on a header counts little.
+/// The number of elements from which on a token is not small, so that its header counts little.
 const LARGE: u32 = 4096;
 
 impl MoeRow {
@@ -141,7 +141,7 @@ impl MoeRow {
         }
     }
 
-    /// The counts that are not as low as they should be, in sentences.
+    /// Returns the counts that are higher than they should be, in sentences.
     #[must_use]
     pub fn objections(&self) -> Vec<String> {
         let mut found = Vec::new();
@@ -174,29 +174,29 @@ impl MoeRow {
     }
 }
 
-/// All cases.
+/// The results for all cases.
 #[derive(Clone, Debug, Serialize)]
 pub struct MoeReport {
-    /// `softhca+simt`: counts are real, nothing was timed.
+    /// What the counts were taken on. With `softhca+simt` the counts are real, and nothing was timed.
     pub ran_on: String,
     /// Largest resident memory of the process, bytes.
     pub peak_rss_bytes: u64,
-    /// Two for each case.
+    /// The rows, two for each case.
     pub rows: Vec<MoeRow>,
     /// How fast the kernels of one rank move tokens alone.
     pub bandwidth: Vec<Bandwidth>,
-    /// The counts that are not as low as they should be.
+    /// The counts that are higher than they should be, in sentences.
     pub objections: Vec<String>,
 }
 
-/// Threads of a warp.
+/// The number of threads of a warp.
 const WARP_LANES: u32 = 32;
 
-/// Most memory of the process.
+/// The most bytes of memory that the process may have.
 const MOST_RSS: u64 = 12 << 30;
 
 impl MoeReport {
-    /// With the peak memory of this process until now.
+    /// Returns a report of `rows`, with the peak memory of this process until now.
     #[must_use]
     pub fn new(rows: Vec<MoeRow>) -> Self {
         let peak_rss_bytes = peak_rss().unwrap_or(0);
@@ -215,14 +215,14 @@ impl MoeReport {
         }
     }
 
-    /// As `new`, with another label for what the counts were taken on.
+    /// Replaces the label that says what the counts were taken on.
     #[must_use]
     pub fn ran_on(mut self, label: &str) -> Self {
         label.clone_into(&mut self.ran_on);
         self
     }
 
-    /// As `ran_on`, with what the kernels of one rank move alone.
+    /// Adds how fast the kernels of one rank move tokens alone.
     #[must_use]
     pub fn with_bandwidth(mut self, bandwidth: Vec<Bandwidth>) -> Self {
         self.bandwidth = bandwidth;
@@ -309,7 +309,7 @@ impl MoeReport {
     }
 }
 
-/// `VmHWM` of this process.
+/// Returns `VmHWM` of this process, its largest resident memory, in bytes.
 fn peak_rss() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status
@@ -324,7 +324,7 @@ fn per_rank(value: u64, ranks: u32) -> f64 {
     value as f64 / f64::from(ranks)
 }
 
-/// The table.
+/// Prints the report as a table.
 impl fmt::Display for MoeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.rows.is_empty() {

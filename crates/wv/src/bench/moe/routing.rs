@@ -1,4 +1,4 @@
-//! Routings of the measurement.
+//! The routings that the measurement knows.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ pub enum Routing {
     Grouped,
 }
 
-/// Groups of [`Routing::Grouped`].
+/// The number of groups of [`Routing::Grouped`].
 const GROUPS: u32 = 8;
-/// Groups that a token chooses within.
+/// The number of groups within which a token chooses.
 const LIMIT: usize = 4;
 
 impl fmt::Display for Routing {
@@ -25,10 +25,10 @@ impl fmt::Display for Routing {
     }
 }
 
-/// Returns the choices of `tokens` tokens of `rank`, `[tokens, top_k]`. The same numbers always give the same choices.
+/// Returns the choices of `tokens` tokens of `rank`, `[tokens, top_k]`. Equal arguments give equal choices.
 ///
 /// # Panics
-/// If a token has fewer experts to choose from than choices: `top_k` is at most half the experts.
+/// If a token has fewer experts to choose from than `top_k`, which is at most half the experts.
 #[must_use]
 pub fn choices(
     routing: Routing,

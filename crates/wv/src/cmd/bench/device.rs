@@ -49,7 +49,7 @@ pub(super) fn primitives(args: &DeviceArgs) -> ExitCode {
     })
 }
 
-/// Returns a way that loses doorbells is a finding of the table, not an error: the user asked for it.
+/// Runs `wv bench registers`. A way that loses doorbells is a finding of the table, not an error: the user asked for it.
 pub(super) fn registers(args: &RegistersArgs) -> ExitCode {
     run(&args.device, |gpu| {
         let simt = gpu.label() == "simt";

@@ -1,4 +1,4 @@
-//! `wv bench fill`: pages to random places of a peer's memory, between two engines of this process, or from one to another machine.
+//! `wv bench fill`: writes pages to random places of a peer's memory. The peer is another engine of this process or on another machine.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `wv bench group`: ranks over a simulated fabric, in memory or with an etcd that it starts.
+//! `wv bench group`: ranks over a simulated fabric. Their store is in memory, or an etcd that the command starts.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::cmd::etcd::Etcd;
 use crate::cmd::{number, tied};
 use warpverbs::team::open_store;
 
-/// Fewest and most ranks.
+/// The fewest and the most ranks.
 const RANKS: std::ops::RangeInclusive<u32> = 3..=4096;
 
 /// Options of `wv bench group`.
@@ -124,7 +124,7 @@ fn run_all(args: &GroupArgs) -> Result<GroupReport, BenchError> {
     })
 }
 
-/// One case with an etcd of its own.
+/// Runs one case with an etcd of its own.
 fn with_etcd(args: &GroupArgs, case: &GroupCase) -> Result<GroupRow, BenchError> {
     raise_descriptors();
     let refused = |reason: &dyn ToString| BenchError::Option {
@@ -153,7 +153,7 @@ fn with_etcd(args: &GroupArgs, case: &GroupCase) -> Result<GroupRow, BenchError>
     measure(case, &meeting)
 }
 
-/// The data of the etcd, which goes with this.
+/// The folder of the etcd's data, which is removed when this is dropped.
 struct Removed(PrivateDir);
 
 impl Drop for Removed {
@@ -162,7 +162,7 @@ impl Drop for Removed {
     }
 }
 
-/// Each rank watches the processes of all others: as many descriptors as the system allows.
+/// Allows this process as many descriptors as the system lets it have, because each rank watches the processes of all others.
 fn raise_descriptors() {
     let limits = getrlimit(Resource::Nofile);
     let raised = Rlimit {

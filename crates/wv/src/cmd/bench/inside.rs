@@ -8,12 +8,12 @@ use crate::bench::BenchError;
 use crate::cmd::sim::{self, SimArgs};
 use warpverbs::verbs::{DeviceInfo, device_list};
 
-/// This command with `--inside`, and so many software HCAs.
+/// Starts this command again with `--inside` and `devices` software HCAs.
 pub(super) fn start(devices: u32) -> Result<ExitCode, Box<dyn std::error::Error>> {
     again(|command| SimArgs::plain(devices, command))
 }
 
-/// As `start`, and an executor runs the WQEs, which the command attaches.
+/// As `start`, but the WQEs are run by an executor that the command attaches.
 pub(super) fn start_external(devices: u32) -> Result<ExitCode, Box<dyn std::error::Error>> {
     again(|command| SimArgs::external(devices, command))
 }
@@ -27,7 +27,7 @@ fn again(
     Ok(sim::run(&with(command))?)
 }
 
-/// Names of the software HCAs of this process, in their order.
+/// Returns the names of the software HCAs of this process, in their order.
 pub(super) fn devices() -> Result<Vec<String>, BenchError> {
     let mut devices: Vec<String> = device_list()?
         .into_iter()

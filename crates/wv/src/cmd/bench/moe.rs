@@ -74,7 +74,7 @@ enum LayOut {
     Rank,
 }
 
-/// Runs it; a count that is too high ends in failure, with the table.
+/// Runs `wv bench moe`. If a count is too high, it prints the table and ends with failure.
 pub(super) fn run(args: &MoeArgs) -> ExitCode {
     if !args.inside {
         return match on_software_hcas(args) {
@@ -103,7 +103,7 @@ fn on_software_hcas(args: &MoeArgs) -> Result<ExitCode, Box<dyn std::error::Erro
         }));
     }
     match (args.alone, args.device.as_str()) {
-        // Only an HCA that never looks at the memory takes that of a GPU by its address.
+        // Only an HCA whose WQEs an executor runs takes memory of a GPU by its address, because it never looks at the memory.
         (true, _) => inside::start_external(1),
         (false, "gpuhca") => inside::start_external(most),
         (false, _) => inside::start(most),
@@ -170,7 +170,7 @@ fn count(args: &MoeArgs) -> Result<MoeReport, BenchError> {
     let report = match hca {
         Some(hca) => {
             let report = report.ran_on(hca.label());
-            // Its polls would take memory bandwidth from what follows.
+            // The polls of the HCA's kernel would take memory bandwidth from what follows.
             hca.stop()?;
             report
         }
@@ -179,11 +179,11 @@ fn count(args: &MoeArgs) -> Result<MoeReport, BenchError> {
     Ok(report.with_bandwidth(alone(args, &devices)?))
 }
 
-/// One rank's kernels without a network. On simt a shape that only shows that they run.
+/// Measures the kernels of one rank without a network. On simt the shape is small, and only shows that the kernels run.
 fn alone(args: &MoeArgs, devices: &[String]) -> Result<Vec<Bandwidth>, BenchError> {
     let name = devices.first().cloned().unwrap_or_default();
     let context = Context::open(&DeviceSelector::Name(name))?;
-    // A team of one has no QP, so the HCA executes nothing.
+    // A team of one rank has no QP, so the HCA executes nothing.
     let gpu = gpu::open(args.gpu.parse::<GpuSelector>()?)?;
     let full = BandwidthCase {
         tokens: 4096,
@@ -192,7 +192,7 @@ fn alone(args: &MoeArgs, devices: &[String]) -> Result<Vec<Bandwidth>, BenchErro
         top_k: 8,
         calls: 20,
     };
-    // A batch of prefill, whose bytes count, and one of decode, in which each wait counts.
+    // One case is a batch of prefill, whose bytes count, and one is a batch of decode, in which each wait counts.
     let cases = if gpu.label() == "simt" {
         vec![BandwidthCase {
             tokens: 16,

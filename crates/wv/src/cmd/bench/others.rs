@@ -48,11 +48,11 @@ pub struct OthersArgs {
     json: Option<PathBuf>,
 }
 
-/// Numbers of posters: one, some, one for each multiprocessor of an H100.
+/// The numbers of posters: one, some, and one for each multiprocessor of an H100.
 const BLOCKS: [u32; 3] = [1, 8, 132];
 const BLOCKS_SIMT: [u32; 2] = [1, 4];
 
-/// A refusal for another project is a finding of the table, not an error.
+/// Runs `wv bench others`. A refusal for another project is a finding of the table, not an error.
 pub(super) fn run(args: &OthersArgs) -> ExitCode {
     match written(measured(args), args.json.as_deref()) {
         Ok(report) => {

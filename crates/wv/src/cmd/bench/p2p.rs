@@ -1,5 +1,5 @@
-//! `wv bench p2p`: the host engine over a sink, or on two software HCAs of a second process of this program. Also its copies
-//! within a machine, to such a process. What programs move goes to engines of such a process, or of others that serve.
+//! `wv bench p2p`: the host engine over a sink, or on two software HCAs of a second process of this program. It also measures the engine's
+//! copies within a machine, to such a process. Patterns of real programs go to engines of such a process, or of other processes that serve.
 
 use std::env;
 use std::path::PathBuf;
@@ -167,7 +167,7 @@ impl P2pArgs {
         }
     }
 
-    /// Returns what these options say of an engine, and `config` where they say nothing.
+    /// Returns `config` with the values that these options give.
     fn set(&self, config: EngineConfig) -> EngineConfig {
         let (workers, qps, slice) = (config.workers, config.qps, config.slice);
         config
@@ -193,13 +193,13 @@ impl P2pArgs {
     }
 }
 
-/// With engines of this process.
+/// Measures a pattern between engines of this process.
 fn measure_pattern(args: &P2pArgs, pattern: Pattern) -> Result<PatternReport, BenchError> {
     let options = args.pattern_options(pattern, args.peers(pattern))?;
     patterns::measure(&inside::devices()?, args.memory.both(), &options)
 }
 
-/// With engines of other processes.
+/// Measures a pattern to engines of other processes.
 fn measure_to(args: &P2pArgs, pattern: Pattern) -> Result<PatternReport, BenchError> {
     let peers = u32::try_from(args.to.len()).unwrap_or(u32::MAX);
     let options = args.pattern_options(pattern, peers)?;
@@ -207,7 +207,7 @@ fn measure_to(args: &P2pArgs, pattern: Pattern) -> Result<PatternReport, BenchEr
     patterns::measure_to((&devices, args.memory.here()), &args.to, &options)
 }
 
-/// Between this process and another of the same program, each with software HCAs of its own.
+/// Measures between this process and another process of this program, each with software HCAs of its own.
 fn measure_local(args: &P2pArgs) -> Result<LocalReport, BenchError> {
     let program = env::current_exe().map_err(|error| BenchError::Wrong {
         case: "this program".to_owned(),

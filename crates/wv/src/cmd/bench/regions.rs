@@ -1,4 +1,4 @@
-//! `wv bench regions`: registers memory on a device, or starts itself again with a software HCA and does so there.
+//! `wv bench regions`: registers memory on a device. For a software HCA it starts itself again with one.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `--serve` of `wv bench fill` and `wv bench p2p`: the other end, for runs of other processes and machines.
+//! `--serve` of `wv bench fill` and `wv bench p2p`: this process is the other end, for runs of other processes and machines.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -41,17 +41,17 @@ pub(super) struct MemoryArgs {
 }
 
 impl MemoryArgs {
-    /// Of this end.
+    /// Returns the memory of this end.
     pub(super) fn here(&self) -> MemoryChoice {
         self.gpu
     }
 
-    /// Of this end, and of its peers in this process.
+    /// Returns the memory of this end, and of its peers in this process.
     pub(super) fn both(&self) -> [MemoryChoice; 2] {
         [self.gpu, self.peer_gpu.unwrap_or(self.gpu)]
     }
 
-    /// Refuses memory of a GPU where `limit` says why.
+    /// Refuses memory of a GPU. `limit` says what the option may be.
     pub(super) fn refuse(&self, limit: &str) -> Result<(), BenchError> {
         let named = [("--gpu", Some(self.gpu)), ("--peer-gpu", self.peer_gpu)];
         for (what, choice) in named {
@@ -62,7 +62,7 @@ impl MemoryArgs {
         Ok(())
     }
 
-    /// Refuses memory that is the peers' alone where `limit` says why.
+    /// Refuses another memory for the peers than for this end. `limit` says what the option may be.
     pub(super) fn refuse_peers(&self, limit: &str) -> Result<(), BenchError> {
         let peers = self.peer_gpu.filter(|gpu| *gpu != self.gpu);
         peers.map_or(Ok(()), |gpu| Err(refused("--peer-gpu", gpu, limit)))
@@ -78,13 +78,13 @@ fn refused(what: &'static str, gpu: MemoryChoice, limit: &str) -> BenchError {
 }
 
 impl ServeArgs {
-    /// Returns whether it is.
+    /// Returns whether this process is to be the other end.
     pub(super) fn is_wanted(&self) -> bool {
         self.serve.is_some()
     }
 
-    /// Serves runs that take at most so many bytes of this memory, on the devices that WARPVERBS_DEVICE names. None: this is not the
-    /// other end.
+    /// Serves runs that take at most so many bytes of this memory, on the devices that WARPVERBS_DEVICE names. Returns None if this process
+    /// is not to be the other end.
     pub(super) fn run(
         &self,
         memory: (MemoryChoice, u64),
@@ -104,7 +104,7 @@ impl ServeArgs {
         memory: (MemoryChoice, u64),
         with: impl FnOnce(EngineConfig) -> EngineConfig,
     ) -> Result<(), BenchError> {
-        // An end that measures may have runs with several of them.
+        // An end that measures may have runs with several servers, so each server has a name of its own.
         let name = format!("serves-{:016x}", fastrand::u64(..));
         let config = with(EngineConfig::from_env(&name)?.with_insecure(self.insecure));
         let served = Served::listen(&Engine::open_devices(&config)?, address, config, memory)?;

@@ -1,7 +1,7 @@
-//! Compares what a step gave with the scalar reference, element by element.
+//! Compares what a step gave with the scalar reference implementation (crate `moe-reference`), element by element.
 //!
-//! Tokens that travel as FP8 are compared bit for bit with the output of the cast's twin. Their sums are also compared with the
-//! reference of the BF16 tokens, from which they may differ as far as the format makes them.
+//! Tokens that travel as FP8 are compared bit for bit with the output of the scalar twin of the cast. Their sums are also compared with the
+//! sums that the reference makes of BF16 tokens, from which they may differ as far as the format makes them.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,10 +13,10 @@ use moe_reference::oracle::combine::{FP8_LIMIT, POWER_OF_TWO_LIMIT, difference};
 use moe_reference::{bf16, format};
 use warpverbs::moe::{Batch, Combined, Format, MoeConfig, MoeError, Placement, Scales, Source};
 
-/// What a step gave is right, or the first thing that is wrong with it, in words.
+/// The result of a check: the first thing that is wrong with a step, in words, or nothing.
 pub(super) type Verdict = Result<(), String>;
 
-/// Returns a token as the experts see it, BF16 bits.
+/// Returns a token as the experts see it, in BF16 bits.
 fn arrives(format: Format, token: &[u16]) -> Cow<'_, [u16]> {
     match format {
         Format::Bf16 | Format::Opaque { .. } => Cow::Borrowed(token),
@@ -28,7 +28,7 @@ fn arrives(format: Format, token: &[u16]) -> Cow<'_, [u16]> {
     }
 }
 
-/// Returns how far sums may be from those of BF16 tokens, as [`difference`]: 0 means bit for bit.
+/// Returns how far sums may be from those of BF16 tokens, as [`difference`] measures it. 0 means bit for bit.
 pub(super) fn limit(format: Format) -> f64 {
     match format {
         Format::Bf16 | Format::Opaque { .. } => 0.0,
@@ -37,11 +37,11 @@ pub(super) fn limit(format: Format) -> f64 {
     }
 }
 
-/// Most bytes of rows that are read from the device at a time.
+/// The most bytes of rows that are read from the device at a time.
 const MOST_READ: usize = 16 << 20;
 
-/// M1: every row that the experts of `rank` should have got arrived, once, in its place, with every element.
-/// `read(expert, rows)` reads those that they have got, in few copies: a copy for each row takes more time than the step.
+/// Checks M1: every row that the experts of `rank` should have got arrived once, in its place, with every element. `read(expert, rows)`
+/// reads rows that they got. It is called for many rows at a time, because a copy for each row takes more time than the step.
 pub(super) fn dispatch(
     config: &MoeConfig,
     placement: &Placement,
@@ -85,8 +85,8 @@ pub(super) fn dispatch(
     Ok(Ok(()))
 }
 
-/// M2: combine is the reference bit for bit, and every token is valid. How far it is from the reference of BF16 tokens, which the
-/// format limits.
+/// Checks M2: the sums equal those of the reference bit for bit, and every token is valid. Returns how far the sums are from those of BF16
+/// tokens, which the format limits.
 pub(super) fn combine(
     config: &MoeConfig,
     placement: &Placement,
@@ -130,8 +130,8 @@ pub(super) fn combine(
     }
 }
 
-/// As `combine`, where only what the ranks of `seen` hold was added: a token that lacks an expert is not valid. Of each of these the ranks
-/// whose experts it lacks.
+/// As `combine`, where only rows of the ranks of `seen` were added, so that a token that lacks an expert is not valid. Returns for each
+/// such token the ranks whose experts it lacks.
 pub(super) fn combine_of(
     config: &MoeConfig,
     placement: &Placement,
@@ -168,7 +168,7 @@ pub(super) fn combine_of(
     }
 }
 
-/// Returns the ranks without `there` whose experts the token chose.
+/// Returns the ranks whose experts the token chose and that are not `there`.
 fn lacking(
     config: &MoeConfig,
     placement: &Placement,
@@ -190,7 +190,7 @@ fn lacking(
     homes.filter(|home| !there(*home)).collect()
 }
 
-/// Returns the first element that differs, in words.
+/// Returns the first element that differs, in words, or None.
 fn first_difference(got: &[u16], want: &[u16]) -> Option<String> {
     let pairs = got.iter().zip(want);
     let (element, (got, want)) = pairs
@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    /// Returns what rank 0 of two gets, unless `change` spoils it.
+    /// Checks what rank 0 of two got, after `change` has spoiled it.
     fn dispatched(change: impl Fn(&mut Vec<Vec<Source>>, &mut Vec<u16>)) -> Verdict {
         let (placement, batches) = (Placement::blocks(2, 2), [batch(1.0), batch(40.0)]);
         let mut got = reference::dispatch(&SHAPE, &placement, &batches, 0);
@@ -326,7 +326,7 @@ mod tests {
         let verdict = |got: &Combined| combine(&config, &placement, 0, &batch, got);
         let far = verdict(&sums(&cast)).unwrap();
         assert!(far > 0.0 && far <= FP8_LIMIT, "{far}");
-        // As if dispatch had not cast.
+        // The sums are those of tokens that dispatch did not cast.
         let words = verdict(&sums(&batch)).unwrap_err();
         assert!(words.starts_with("combine: token 0: element"), "{words}");
     }

@@ -1,4 +1,4 @@
-//! What the HCA has counted, from its `hw_counters` files.
+//! The counters of an HCA, from its `hw_counters` files.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -25,7 +25,7 @@ const NAMES: [&str; 17] = [
     "findings",
 ];
 
-/// Values by name.
+/// Values of counters by their names.
 pub(super) type Counters = BTreeMap<String, u64>;
 
 /// Returns the counters of a port of `device` now.
@@ -42,7 +42,7 @@ pub(super) fn read(device: &str, port: u8) -> Counters {
     NAMES.iter().filter_map(value).collect()
 }
 
-/// The counts between two readings.
+/// Returns how much each counter has grown between two readings.
 pub(super) fn since(before: &Counters, now: &Counters) -> Counters {
     let difference = |(name, now): (&String, &u64)| {
         let before = before.get(name).copied().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Which devices the ranks of a demo have: software HCAs, or RDMA devices of the machine, and where kernels run.
+//! The devices of the ranks of a demo: software HCAs or RDMA devices of the machine, and the GPUs on which kernels run.
 
 use std::collections::BTreeSet;
 use std::env::{self, VarError};
@@ -16,21 +16,22 @@ use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::team::RankDevices;
 use warpverbs::verbs::{Context, DeviceSelector, VerbsError};
 
-/// What the ranks talk through.
+/// The HCAs of the ranks.
 pub(super) enum Device {
-    /// Software HCAs, by this `LD_PRELOAD`.
+    /// Software HCAs, which this `LD_PRELOAD` provides.
     Soft(OsString),
-    /// RDMA devices of this machine, as `--device` says.
+    /// RDMA devices of this machine, as `--device` names them.
     Real(String),
 }
 
 impl Device {
-    /// What `--device` says, for so many ranks. `auto` takes software HCAs where no RDMA device does, and says why none does.
+    /// Returns the HCAs that `--device` means for `ranks` ranks. `auto` takes software HCAs if no RDMA device can be used, and says why
+    /// none can.
     pub(super) fn choose(option: &str, ranks: u32) -> Result<Self, DemoError> {
         if option == "sim" {
             return Self::soft();
         }
-        // Of a list `auto` is no part.
+        // `auto` cannot be part of a list.
         choice(option)?;
         if !is_auto(option) {
             let names: BTreeSet<String> = (0..ranks)
@@ -70,7 +71,7 @@ impl Device {
         }
     }
 
-    /// `--device` for the ranks; none for software HCAs.
+    /// Returns the `--device` of the ranks, or None for software HCAs.
     pub(super) fn option(&self) -> Option<String> {
         match self {
             Self::Soft(_) => None,
@@ -86,12 +87,12 @@ impl Device {
     }
 }
 
-/// Refuses what `--gpu` cannot mean for so many ranks.
+/// Refuses a `--gpu` that `ranks` ranks cannot use.
 pub(super) fn check_gpus(option: &str, ranks: u32) -> Result<(), DemoError> {
     (0..ranks).try_for_each(|rank| selector(option, rank, ranks).map(drop))
 }
 
-/// Returns the devices of one rank that is a process of its own.
+/// Returns the devices of a rank that is a process of its own.
 pub(super) fn open_for(spec: &Spec, rank: u32, ranks: u32) -> Result<RankDevices, DemoError> {
     let device = match (&spec.device, spec.rails) {
         (None, 1) => DeviceChoice::default(),
@@ -103,13 +104,13 @@ pub(super) fn open_for(spec: &Spec, rank: u32, ranks: u32) -> Result<RankDevices
     open(device, in_turn(gpu, rank)?, rank)
 }
 
-/// Returns the devices of one rank of a launcher's job: what the options name, else what the environment does.
+/// Returns the devices of a rank of a launcher's job. The options name them, or else the environment does.
 pub(super) fn open_launched(options: &DemoOptions, job: &Job) -> Result<RankDevices, DemoError> {
     let config = &job.config;
     let (rank, ranks) = (config.rank, config.ranks);
     let mut config = config.clone();
     match options.device.as_str() {
-        // A rank inside has its software HCA and no other device.
+        // A rank that was started with `--inside` has its software HCA and no other device.
         "auto" | "sim" => {}
         option if is_auto(option) => config.device = choice(option)?,
         option => config.device = choice(&of_rank("--device", option, rank, ranks)?)?,
@@ -120,7 +121,7 @@ pub(super) fn open_launched(options: &DemoOptions, job: &Job) -> Result<RankDevi
     Ok(job.open_devices(&config)?)
 }
 
-/// Returns the HCA of one rank that is a thread of this process, which has one for each.
+/// Returns the HCA of a rank that is a thread of this process, which has an HCA for each rank.
 pub(super) fn open_own_of(rank: u32) -> Result<Arc<Context>, DemoError> {
     let selector = DeviceSelector::Name(format!("mlx5_{rank}"));
     Ok(Context::open(&selector)?)
@@ -135,7 +136,7 @@ fn open(device: DeviceChoice, gpu: GpuSelector, rank: u32) -> Result<RankDevices
     Ok(RankDevices::open(&config)?)
 }
 
-/// Returns the GID that the environment names.
+/// Returns the GID that the environment chooses.
 fn gid() -> Result<GidChoice, DemoError> {
     let refused = |error: &dyn fmt::Display| DemoError::Option(format!("WARPVERBS_GID: {error}"));
     match env::var("WARPVERBS_GID") {
@@ -145,7 +146,8 @@ fn gid() -> Result<GidChoice, DemoError> {
     }
 }
 
-/// Returns the GPU of a rank where it may be any: all ranks are on this machine, and may be more than GPUs.
+/// Returns the GPU of a rank. If any may be taken, the ranks take the GPUs in turn, because all are on this machine and may be more than
+/// GPUs.
 fn in_turn(gpu: GpuSelector, rank: u32) -> Result<GpuSelector, DemoError> {
     if gpu != GpuSelector::Auto {
         return Ok(gpu);
@@ -168,7 +170,7 @@ fn choice(text: &str) -> Result<DeviceChoice, DemoError> {
         .map_err(|error| DemoError::Option(format!("--device: {error}")))
 }
 
-/// Returns whether each rank looks for the best device itself.
+/// Returns whether `option` lets each rank look for the best device itself.
 fn is_auto(option: &str) -> bool {
     option == "auto" || option.starts_with('^')
 }
@@ -178,7 +180,7 @@ fn mlx5_names(count: u32) -> String {
     names.join(",")
 }
 
-/// Returns what a list says for one rank: the ranks take its entries in turn, and each entry has as many ranks as any other.
+/// Returns the entry of a list for one rank. The ranks take the entries in turn, and each entry must get as many ranks as any other.
 fn of_rank(option: &str, list: &str, rank: u32, ranks: u32) -> Result<String, DemoError> {
     let entries: Vec<&str> = list.split(',').map(str::trim).collect();
     let is_shared = (ranks as usize).is_multiple_of(entries.len());

@@ -1,4 +1,4 @@
-//! The store of a rank process, which stands still or is late on order.
+//! The store of a rank process, which stands still or is late when an instruction says so.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,17 +9,17 @@ use warpverbs::team::{
     AroundStore, KeyChange, KeyWatch, Store, StoreAnswer, StoreCall, StoreError,
 };
 
-/// Longest call without a bound of its own, as in the stores themselves.
+/// The longest call without a bound of its own, as in the stores themselves.
 const MOST: Duration = Duration::from_secs(5);
-/// Between two looks whether the store goes on.
+/// The time between two looks whether the store goes on.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// The fault of the store from now on.
+/// A fault of the store, which begins now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StoreFault {
-    /// For so long.
+    /// For how many milliseconds the fault lasts.
     pub(super) ms: u64,
-    /// Calls are late by up to so much; none: no call ends.
+    /// How late calls are; None: no call ends.
     pub(super) late: Option<Late>,
 }
 
@@ -30,13 +30,13 @@ pub(super) struct Late {
     pub(super) seed: u64,
 }
 
-/// The fault of all handles of a process. Times are milliseconds since [`Faults::start`].
+/// The faults that all handles of a process share. Times are milliseconds since [`Faults::start`].
 #[derive(Debug)]
 pub(super) struct Faults {
     start: Instant,
-    /// Until when no call ends.
+    /// The time until which no call ends.
     still_ms: AtomicU64,
-    /// Until when calls are late, by how much at most, and what decides by how much.
+    /// The time until which calls are late, the most by which they are, and the seed of how late each is.
     late_ms: AtomicU64,
     most_ms: AtomicU64,
     random: AtomicU64,
@@ -57,7 +57,7 @@ impl Faults {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Begins `fault`, in place of an earlier one of its kind.
+    /// Begins `fault`, in place of an earlier fault of its kind.
     pub(super) fn set(&self, fault: StoreFault) {
         let until = self.now_ms().saturating_add(fault.ms);
         match fault.late {
@@ -74,7 +74,7 @@ impl Faults {
         self.now_ms() < self.still_ms.load(Ordering::Relaxed)
     }
 
-    /// Returns how late the next call is, and whether the store hears of it at once and only its answer is late.
+    /// Returns how late the next call is. The flag says whether the store gets the call at once, so that only the answer is late.
     fn lateness(&self) -> (Duration, bool) {
         if self.now_ms() >= self.late_ms.load(Ordering::Relaxed) {
             return (Duration::ZERO, false);
@@ -86,7 +86,7 @@ impl Faults {
     }
 }
 
-/// A store whose calls fail within their bounds while it stands still.
+/// A store whose calls fail within their bounds while a fault makes it stand still.
 #[derive(Debug)]
 pub(super) struct DisturbedStore {
     store: Arc<dyn Store>,
@@ -132,7 +132,7 @@ impl AroundStore for DisturbedStore {
             std::thread::sleep(late);
             return call.make(self.store.as_ref());
         }
-        // A change of which only the answer is late is done all the same.
+        // The store got the call, so the change is made even if the answer comes too late.
         if heard {
             drop(call.make(self.store.as_ref()));
         }
@@ -150,7 +150,7 @@ impl AroundStore for DisturbedStore {
         since: u64,
         timeout: Duration,
     ) -> Result<KeyChange, StoreError> {
-        // A watch of a store that stands still ends, and reports no change.
+        // A watch that begins while the store stands still waits until its timeout, and reports no change.
         let start = Instant::now();
         while self.faults.stands_still() {
             let left = timeout.saturating_sub(start.elapsed());
@@ -179,7 +179,7 @@ fn unanswered(start: Instant) -> StoreError {
     StoreError::NoAnswer {
         store: NAME.to_owned(),
         waited: start.elapsed(),
-        // No key has this revision, so no caller takes the change for one that was not made.
+        // No key has this revision. So no caller takes a change whose answer was lost for one that was not made.
         seen: u64::MAX,
         cause: CAUSE.to_owned(),
     }

@@ -1,11 +1,11 @@
-//! Inputs and outputs of each step as files for NumPy.
+//! Writes inputs and outputs of each step as files for NumPy.
 
 use std::path::{Path, PathBuf};
 
 use super::{DemoError, npy};
 use warpverbs::moe::{Batch, Combined, Moe, Source, Workspace};
 
-/// Makes `directory`, if it is missing.
+/// Makes `directory` if it does not exist.
 pub(super) fn prepare(directory: &Path) -> Result<(), DemoError> {
     std::fs::create_dir_all(directory).map_err(|error| DemoError::file(directory, &error))
 }
@@ -16,7 +16,7 @@ pub(super) fn control_heap(directory: &Path, rank: u32, map: &str) -> Result<(),
     std::fs::write(&path, map).map_err(|error| DemoError::file(&path, &error))
 }
 
-/// Where the files of one step and rank go.
+/// The place of the files of one step and rank.
 pub(super) struct Dump {
     directory: PathBuf,
     prefix: String,

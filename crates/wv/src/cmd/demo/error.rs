@@ -25,45 +25,45 @@ pub enum DemoError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         reason: String,
     },
-    /// An array that is not what it should be.
+    /// An array of a file that is not what it should be.
     #[error("{name}: {reason}")]
     Array {
-        /// Which one.
+        /// The name of the array.
         name: String,
-        /// Why.
+        /// Why the array is refused.
         reason: String,
     },
-    /// What a step gave is not what the reference gives.
+    /// The result of a step differs from that of the reference implementation.
     #[error("rank {rank}, step {step}: {words}")]
     Mismatch {
         /// The rank that failed.
         rank: u32,
         /// The step in which it failed, from 1 on.
         step: u32,
-        /// What differs: token, first element, both values.
+        /// What differs: the token, its first element, and both values.
         words: String,
     },
-    /// Rank processes that failed, in words; the first is the cause.
+    /// Failures of rank processes, in words. The first is the cause.
     #[error("{}", messages.join("\n"))]
     Ranks {
-        /// One line per rank.
+        /// The messages, one line for each rank.
         messages: Vec<String>,
     },
     /// The run took too long.
     #[error("not done within {seconds} s (--timeout): {progress}")]
     Timeout {
-        /// The limit.
+        /// The limit of the run, in seconds.
         seconds: u64,
-        /// How far it was.
+        /// How far the run was, in words.
         progress: String,
     },
     /// The checker of the software HCA objected to what the kernels did.
     #[error("the software HCA has {count} findings; its log says which")]
     Findings {
-        /// How many.
+        /// The number of objections.
         count: u64,
     },
     /// The machine gave the ranks too little time for a verdict on their tokens.
@@ -72,18 +72,18 @@ pub enum DemoError {
          at most a tenth may be; run it on a machine with less load, with fewer --ranks, or with a longer --deadline"
     )]
     NotJudged {
-        /// Calls that do not count.
+        /// The number of calls that do not count.
         calls: u64,
-        /// All calls of undisturbed ranks after deeds.
+        /// The number of calls of undisturbed ranks after deeds.
         of: u64,
     },
-    /// The result was not written.
+    /// The result could not be written.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// Software HCAs cannot be had.
+    /// Software HCAs could not be made.
     #[error(transparent)]
     Sim(#[from] SimError),
-    /// The shape, a routing or a call.
+    /// The shape, a routing or a call is wrong.
     #[error(transparent)]
     Moe(#[from] MoeError),
     /// The team of the ranks has failed.
@@ -95,16 +95,16 @@ pub enum DemoError {
     /// The store that the ranks meet in has failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The HCA.
+    /// The HCA has failed.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
-    /// The device that runs kernels.
+    /// The device that runs kernels has failed.
     #[error(transparent)]
     Gpu(#[from] GpuError),
-    /// The GPU or the HCAs of a rank.
+    /// The GPU or the HCAs of a rank could not be opened.
     #[error(transparent)]
     Device(#[from] Error),
-    /// The HCA that is a kernel.
+    /// The HCA that is a kernel has failed.
     #[error(transparent)]
     Gpuhca(#[from] GpuhcaError),
 }
@@ -119,7 +119,7 @@ impl From<EtcdError> for DemoError {
 }
 
 impl DemoError {
-    /// Returns the status of a command that ends so.
+    /// Returns the exit status of a command that ends with this error.
     #[must_use]
     pub fn status(&self) -> u8 {
         match self {
@@ -136,7 +136,7 @@ impl DemoError {
         }
     }
 
-    /// Returns whether the input is to blame, so that another try is in vain.
+    /// Returns whether the input is to blame, so that another try would fail, too.
     #[must_use]
     pub fn is_input(&self) -> bool {
         matches!(

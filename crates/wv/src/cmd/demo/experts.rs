@@ -1,15 +1,15 @@
-//! What the experts of the demo compute: y = x · scale(e) + shift(e), each operation rounded to f32, the result to BF16.
+//! What the experts of the demo compute: y = x · scale(e) + shift(e). Each operation is rounded to f32, and the result to BF16.
 
 use moe_reference::bf16;
 
-/// Scale and shift of expert `id`: different for every expert, exact in f32.
+/// Returns scale and shift of expert `id`. They differ for every expert, and are exact in f32.
 pub(super) fn factors(id: u32) -> [f32; 2] {
     #[expect(clippy::cast_precision_loss, reason = "expert ids are below 2^16")]
     let (id, step) = (id as f32, (id % 31) as f32);
     [0.5 + id / 1024.0, (step - 15.0) / 32.0]
 }
 
-/// The scalar twin of the kernel `wv_demo_expert`.
+/// Computes on the host what the kernel `wv_demo_expert` computes.
 pub(super) fn expert(id: u32, x: &[u16], y: &mut [u16]) {
     let [scale, shift] = factors(id);
     for (y, &x) in y.iter_mut().zip(x) {

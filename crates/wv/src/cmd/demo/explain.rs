@@ -1,4 +1,4 @@
-//! `--explain`: bytes, QPs and signals of a shape, without running it.
+//! `--explain`: prints bytes, QPs and signals of a shape, without running it.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::report::grouped;
 use warpverbs::moe::{Layout, Placement, RowLayout, required_bytes};
 use warpverbs::team::TeamConfig;
 
-/// Everything that a run of these inputs takes, in words.
+/// Returns everything that a run of these inputs needs, in words.
 pub(super) fn explain(inputs: &Inputs) -> Result<String, DemoError> {
     let (config, ranks) = (&inputs.config, inputs.ranks);
     let bytes = required_bytes(config, ranks)?;
@@ -107,7 +107,7 @@ pub(super) fn explain(inputs: &Inputs) -> Result<String, DemoError> {
     ))
 }
 
-/// Rows that leave a rank in the first step, over all ranks.
+/// The number of rows that leave their rank in the first step, over all ranks.
 struct Traffic {
     rows: u64,
 }

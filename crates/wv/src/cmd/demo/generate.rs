@@ -1,14 +1,14 @@
-//! Tokens and routing out of a seed. The same at every rank: each makes the inputs of all of them, to check what it receives.
+//! Tokens and routing made from a seed. Each rank makes the inputs of all ranks, to check what it receives.
 
 use super::options::RoutingKind;
 
-/// Returns a stream of numbers of its own for each (seed, step, rank).
+/// Returns the random numbers of a seed, step and rank, which differ from those of any other.
 pub(super) fn stream(seed: u64, step: u32, rank: u32) -> fastrand::Rng {
     let place = u64::from(step) << 32 | u64::from(rank);
     fastrand::Rng::with_seed(seed ^ place.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// `count` BF16 numbers of either sign between 1/8 and 32, by their bits: eight exponents and all mantissas alike.
+/// Returns `count` BF16 numbers of either sign between 1/8 and 32, by their bits. All exponents and mantissas are equally likely.
 pub(super) fn tokens(random: &mut fastrand::Rng, count: usize) -> Vec<u16> {
     let mut values = Vec::with_capacity(count.next_multiple_of(4));
     while values.len() < count {
@@ -25,7 +25,7 @@ pub(super) fn tokens(random: &mut fastrand::Rng, count: usize) -> Vec<u16> {
     values
 }
 
-/// Returns the popularity of experts: one number per expert, larger for those that are chosen more often.
+/// Returns the popularity of experts: one number for each, larger for experts that are chosen more often.
 pub(super) fn popularity(kind: RoutingKind, seed: u64, experts: u32) -> Vec<f64> {
     match kind {
         RoutingKind::Uniform | RoutingKind::AllToOne => vec![1.0; experts as usize],
@@ -37,9 +37,9 @@ pub(super) fn popularity(kind: RoutingKind, seed: u64, experts: u32) -> Vec<f64>
     }
 }
 
-/// Returns the experts of one token: `top_k` different ones, each drawn by its popularity among those left.
+/// Returns the experts of one token: `top_k` different experts, each drawn by its popularity among those left.
 ///
-/// Exponential clocks: the first `top_k` to ring are such a draw. All to one: experts 0 to `top_k` - 1.
+/// The draw takes the first `top_k` of exponential clocks to ring. With `AllToOne` the experts are 0 to `top_k` - 1.
 pub(super) fn choices(
     random: &mut fastrand::Rng,
     kind: RoutingKind,
@@ -65,7 +65,7 @@ pub(super) fn choices(
     clocks.into_iter().map(|(_, expert)| expert).collect()
 }
 
-/// `top_k` positive weights that sum to 1, the first ones larger.
+/// Returns `top_k` positive weights that sum to 1, in descending order.
 pub(super) fn weights(random: &mut fastrand::Rng, top_k: usize) -> Vec<f32> {
     let mut values: Vec<f32> = (0..top_k).map(|_| 0.1 + random.f32()).collect();
     values.sort_unstable_by(|a, b| b.total_cmp(a));

@@ -6,7 +6,7 @@ use super::npy::{self, Table};
 use super::options::{DemoOptions, RoutingKind};
 use warpverbs::moe::{Batch, MoeConfig, check_routing};
 
-/// Most rank processes of a demo.
+/// The most rank processes of a demo.
 pub(super) const MAX_DEMO_RANKS: u32 = 64;
 
 /// Hidden size, choices and experts of the data that comes with the program.
@@ -23,14 +23,14 @@ macro_rules! shipped {
     };
 }
 
-/// Where tokens come from.
+/// The source of tokens.
 #[derive(Debug)]
 enum Tokens {
     Table(Table<u16>),
     Generated,
 }
 
-/// Where choices and weights come from.
+/// The source of choices and weights.
 #[derive(Debug)]
 enum Routing {
     Table {
@@ -43,7 +43,7 @@ enum Routing {
     },
 }
 
-/// The inputs of a demo. Every rank can make those of every other.
+/// The inputs of a demo. Every rank can make the inputs of every other rank.
 #[derive(Debug)]
 pub(super) struct Inputs {
     pub(super) config: MoeConfig,
@@ -51,7 +51,7 @@ pub(super) struct Inputs {
     seed: u64,
     tokens: Tokens,
     routing: Routing,
-    /// What they are, in words.
+    /// What the inputs are, in words.
     pub(super) description: String,
 }
 
@@ -131,7 +131,7 @@ impl Inputs {
         Ok(inputs)
     }
 
-    /// All rows of all tables, so that every rank finds the same error.
+    /// Checks all rows of all tables, so that every rank finds the same error.
     fn check_tables(&self, options: &DemoOptions) -> Result<(), DemoError> {
         let Routing::Table { experts, weights } = &self.routing else {
             return Ok(());
@@ -228,7 +228,7 @@ impl Routing {
     }
 }
 
-/// Nothing is named that the data of the program could not give.
+/// Returns whether the data that comes with the program can serve: the options name no files and no sizes that it does not have.
 fn uses_shipped_data(options: &DemoOptions) -> bool {
     let files = [&options.tokens_file, &options.routing, &options.weights];
     files.iter().all(|file| file.is_none())
@@ -258,7 +258,7 @@ fn shipped_routing(experts: u32) -> Result<Routing, DemoError> {
     })
 }
 
-/// Returns a size that a file decides; an option may only repeat it.
+/// Returns a size that a file decides, which an option may only repeat. Without a file it is the option or the default.
 fn agreed(
     name: &str,
     option: Option<u32>,

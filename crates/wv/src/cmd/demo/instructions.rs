@@ -1,8 +1,8 @@
-//! Orders that a rank process reads from its standard input: to stand still for a while, wholly or in part, to lose packets, to
+//! Instructions that a rank process reads from its standard input: to stand still for a while, wholly or in part, to lose packets, or to
 //! end.
 //!
-//! Host threads and kernels stand still each by themselves: a signal to each of their threads, whose handler sleeps. The thread
-//! of the software HCA takes no signals and goes on acknowledging.
+//! Host threads and kernels are stopped separately, by a signal to each of their threads, whose handler sleeps. The thread of the software
+//! HCA gets no signal and goes on acknowledging.
 
 // UNSAFETY: a signal handler, and signals to single threads.
 #![expect(unsafe_code, reason = "signals to threads")]
@@ -24,61 +24,61 @@ use crate::cmd::own_faults;
 use warpverbs::error::ThreadPanicked;
 use warpverbs::team::Store;
 
-/// One line of a rank's standard input.
+/// An instruction, which is one line of a rank's standard input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Instruction {
-    /// These threads stand still for so long.
+    /// These threads stand still for so many milliseconds.
     Freeze { threads: Threads, ms: u64 },
     /// The HCA has these faults from now on, and no others.
     Faults(String),
-    /// This is done to its store.
+    /// The store of the rank has this fault.
     Store(StoreFault),
     /// This step is the last.
     Last(u32),
-    /// It sleeps for so many milliseconds before its next call.
+    /// The rank sleeps for so many milliseconds before its next call.
     Late(u64),
-    /// It makes its next call with other arguments than the others. For programs of Python.
+    /// The rank makes its next call with other arguments than the other ranks. Only Python programs know this.
     Arguments,
-    /// It takes back all ranks that it masks before this call. For programs of Python.
+    /// The rank takes back all ranks that it masks before this call. Only Python programs know this.
     TakeBack(u32),
 }
 
-/// Threads of a rank process.
+/// A kind of threads of a rank process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Threads {
-    /// All that are neither kernels nor the HCA.
+    /// The threads that run neither kernels nor the HCA.
     Host,
-    /// Those that kernels run on.
+    /// The threads on which kernels run.
     Kernels,
 }
 
-/// The last step that was ordered; none yet: `u32::MAX`.
+/// The last step that was ordered, or `u32::MAX` if none was.
 static LAST: AtomicU32 = AtomicU32::new(u32::MAX);
-/// Standard input has ended.
+/// Whether standard input has ended.
 static CLOSED: AtomicBool = AtomicBool::new(false);
-/// All steps are done, and the others may still need this rank's memory.
+/// Whether all steps are done. The others may then still need this rank's memory.
 static DONE: AtomicBool = AtomicBool::new(false);
 /// How long the rank sleeps before its next call, in milliseconds.
 static LATE_MS: AtomicU64 = AtomicU64::new(0);
-/// Until when threads that were signalled sleep: nanoseconds of `CLOCK_MONOTONIC`.
+/// The time until which signalled threads sleep: nanoseconds of `CLOCK_MONOTONIC`.
 static UNTIL_NS: AtomicU64 = AtomicU64::new(0);
 
 /// The fault of the store of this process.
 static STORE_FAULTS: LazyLock<Arc<Faults>> = LazyLock::new(Faults::none);
 
-/// `store`, as instructions disturb it.
+/// Returns `store`, which instructions can disturb.
 pub(super) fn disturbed(store: Arc<dyn Store>) -> Arc<dyn Store> {
     Arc::new(DisturbedStore::new(store, Arc::clone(&STORE_FAULTS)))
 }
 
-/// Not a step after this one is to be made.
+/// Returns the last step that is to be made.
 pub(super) fn last_step() -> u32 {
     LAST.load(Ordering::Relaxed)
 }
 
-/// Returns how long to sleep before the next call, if that was ordered; once.
+/// Returns how long to sleep before the next call, if that was ordered. An order is returned once.
 pub(super) fn lateness() -> Option<Duration> {
     match LATE_MS.swap(0, Ordering::Relaxed) {
         0 => None,
@@ -86,18 +86,18 @@ pub(super) fn lateness() -> Option<Duration> {
     }
 }
 
-/// From now on the process ends by itself when its input does.
+/// Lets the process end by itself from now on when its input ends.
 pub(super) fn done() {
     DONE.store(true, Ordering::Relaxed);
 }
 
-/// Returns whether the process that started this one has closed its standard input, which ends it.
+/// Returns whether the process that started this one has closed its standard input. This process then ends.
 pub(super) fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// Follows the orders on standard input, on a thread of its own. The process that started this one holds the other end. When that
-/// process ends in any way, this one ends too.
+/// Starts a thread that obeys the instructions on standard input. The process that started this one holds the other end. When that process
+/// ends in any way, this one ends, too.
 pub(super) fn follow() {
     std::thread::spawn(|| {
         let followed = ThreadPanicked::catch("instructions", || {
@@ -118,7 +118,7 @@ pub(super) fn follow() {
     });
 }
 
-/// Ends this process, which can follow instructions no more.
+/// Ends this process, because it can obey instructions no more.
 fn give_up(message: String) -> ! {
     let remote = false;
     let _ = tell(&Message::Failed { message, remote });
@@ -149,7 +149,7 @@ fn is_of(threads: Threads, name: &str) -> bool {
     }
 }
 
-/// Signals each of these threads but the calling one.
+/// Signals each of these threads, except the calling one.
 fn freeze(threads: Threads, ms: u64) -> io::Result<()> {
     let signal = libc::SIGUSR2;
     install(signal)?;
@@ -162,7 +162,7 @@ fn freeze(threads: Threads, ms: u64) -> io::Result<()> {
     for entry in fs::read_dir("/proc/self/task")? {
         let entry = entry?;
         let id: Option<libc::pid_t> = entry.file_name().to_str().and_then(|id| id.parse().ok());
-        // One that has ended meanwhile has no name.
+        // A thread that has ended meanwhile has no name.
         let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
         let Some(id) = id.filter(|id| *id != own && is_of(threads, name.trim_end())) else {
             continue;
@@ -177,7 +177,7 @@ fn install(signal: c_int) -> io::Result<()> {
     // SAFETY: an action of zeros is valid; the fields that count are set before it is used.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = stand_still as extern "C" fn(c_int) as usize;
-    // On the alternate stack: kernels' coroutines have little of their own.
+    // The handler runs on the alternate stack, because kernels' coroutines have little stack of their own.
     action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
     // SAFETY: an initialised set and action. The handler does nothing but what signal handlers may.
     let done = unsafe {
@@ -190,7 +190,8 @@ fn install(signal: c_int) -> io::Result<()> {
     }
 }
 
-/// Sleeps until the time. Async-signal-safe: an atomic load, `clock_gettime`, `nanosleep`; it leaves errno as it was.
+/// Sleeps until the time that was ordered. It is async-signal-safe: it calls an atomic load, `clock_gettime` and `nanosleep`, and leaves
+/// errno as it was.
 extern "C" fn stand_still(_: c_int) {
     // SAFETY: the calling thread's errno, which lives as long as the thread.
     let errno = unsafe { *libc::__errno_location() };
@@ -238,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Times, as `now_ns` gives them, at which a thread takes its turns, a millisecond apart or more.
+    /// The times, as `now_ns` gives them, at which a thread has run, a millisecond apart or more.
     #[derive(Default)]
     struct Turns {
         times: Mutex<Vec<u64>>,
@@ -253,7 +254,7 @@ mod tests {
             }
         }
 
-        /// Waits for a turn after `ns`.
+        /// Waits until the thread has run after `ns`.
         fn wait(&self, ns: u64) {
             let start = Instant::now();
             while self.times.lock().unwrap().last().is_none_or(|at| *at <= ns) {
@@ -277,7 +278,7 @@ mod tests {
         thread.join().unwrap();
         let times = turns.times.lock().unwrap();
         let meanwhile = times.iter().filter(|at| (from..until).contains(at));
-        // One may be under way when the signal comes.
+        // A turn may be under way when the signal comes.
         let meanwhile = meanwhile.count();
         println!(
             "{} turns, {meanwhile} of them in {} us",

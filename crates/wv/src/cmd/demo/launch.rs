@@ -1,4 +1,4 @@
-//! The rank processes: started, listened to, ended.
+//! The rank processes of a demo, which it starts, listens to and ends.
 
 use std::env;
 use std::ffi::OsString;
@@ -22,16 +22,16 @@ use warpverbs::error::ThreadPanicked;
 use warpverbs::internal::tell_failure;
 use warpverbs::team::{Store, open_store};
 
-/// After the first failure the other ranks have this long to tell theirs.
+/// How long the other ranks have after the first failure to report theirs.
 const GRACE: Duration = Duration::from_secs(8);
-/// A process that has closed its output ends within this time, or is killed.
+/// How long a process that has closed its output may take to end before it is killed.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// A private directory for store, specification and sysfs trees; goes with its owner.
+/// A private directory for store, specification and sysfs trees. It is removed when this is dropped.
 pub(super) struct Workplace(PrivateDir);
 
 impl Workplace {
-    /// Makes the private directory, and removes those whose owners have died.
+    /// Makes the private directory, and removes directories whose owners have died.
     pub(super) fn new() -> Result<Self, DemoError> {
         let parent = standard_parent();
         sweep(&parent);
@@ -55,7 +55,7 @@ impl Workplace {
         format!("file://{}", self.store().display())
     }
 
-    /// For whatever else a run keeps.
+    /// Returns the directory, for other files of a run.
     pub(super) fn path(&self) -> &Path {
         self.0.path()
     }
@@ -68,14 +68,14 @@ impl Workplace {
         self.0.path().join("spec.json")
     }
 
-    /// Puts down what the ranks are to do.
+    /// Writes the file that says what the ranks are to do.
     pub(super) fn write(&self, spec: &Spec) -> Result<(), DemoError> {
         let path = self.spec();
         let text = serde_json::to_vec(spec).map_err(|error| DemoError::file(&path, &error))?;
         fs::write(&path, text).map_err(|error| DemoError::file(&path, &error))
     }
 
-    /// Returns what starts a rank, which ends with this process; with `preload` it has software HCAs of its own.
+    /// Returns the command that starts a rank, which ends with this process. With `preload` the rank has software HCAs of its own.
     pub(super) fn command(
         &self,
         (rank, rails): (u32, u32),
@@ -100,18 +100,18 @@ impl Workplace {
     }
 }
 
-/// Ranks that are programs of Python: they drive a Buffer of DeepEP's or Mooncake's names with masks.
+/// The program of ranks that are Python programs: they drive a Buffer with DeepEP's or Mooncake's interface, with masks.
 #[derive(Clone, Debug)]
 pub(super) struct Buffers {
     /// The Python that has warpverbs and torch.
     pub(super) python: PathBuf,
-    /// Which Buffer, as the program takes it.
+    /// The name of the Buffer, as the program takes it.
     pub(super) name: String,
 }
 
 impl Workplace {
-    /// Returns what starts a rank that is a program of Python. Its HCAs do not give up on a peer for 8 s, which is longer than any cut of
-    /// [`chaos`](super::chaos): where there is no group, nothing makes a QP in error anew.
+    /// Returns the command that starts a rank that is a Python program. Its HCAs do not give up on a peer for 8 s, which is longer than any
+    /// cut of [`chaos`](super::chaos). Without a group nothing would remake a QP that has failed.
     pub(super) fn python(
         &self,
         rank: u32,
@@ -145,26 +145,26 @@ impl Drop for Workplace {
     }
 }
 
-/// A message of a rank, or how it ended.
+/// What came from a rank process.
 enum Event {
     Told(Message),
-    /// A line on its standard error: of the software HCA, or of a library.
+    /// A line on its standard error, of the software HCA or of a library.
     Said(String),
-    /// It has closed one of its two outputs.
+    /// The end of one of its two outputs.
     Closed,
 }
 
-/// The rank processes. Dropping them ends them.
+/// The rank processes. They are killed when this is dropped.
 pub(super) struct Ranks {
     children: Vec<Child>,
-    /// Their standard inputs: a rank ends when its own is closed.
+    /// The standard inputs of the ranks. A rank ends when its input is closed.
     inputs: Vec<ChildStdin>,
     events: Receiver<(u32, Event)>,
     store: Arc<dyn Store>,
 }
 
 impl Ranks {
-    /// Starts all of them; with `preload` each has software HCAs of its own.
+    /// Starts all ranks. With `preload` each rank has software HCAs of its own.
     pub(super) fn start(
         place: &Workplace,
         spec: &Spec,
@@ -197,9 +197,9 @@ impl Ranks {
         Ok(ranks)
     }
 
-    /// Listens until every rank is done; `progress` sees each message. The results, by rank.
+    /// Listens until every rank is done. `progress` sees each message. Returns the results, by rank.
     ///
-    /// After a failure the others get a little time to end by themselves.
+    /// After a failure the other ranks get a little time to end by themselves.
     pub(super) fn finish(
         mut self,
         limit: Duration,
@@ -259,7 +259,7 @@ impl Ranks {
             .collect())
     }
 
-    /// Waits for a process that has closed its output.
+    /// Waits for a rank's process that has closed its output, and returns its status.
     fn reap(&mut self, rank: usize) -> Option<ExitStatus> {
         for left in Looks::within(ENDING) {
             if let Ok(Some(status)) = self.children[rank].try_wait() {
@@ -271,7 +271,7 @@ impl Ranks {
         self.children[rank].wait().ok()
     }
 
-    /// A rank that died, or that failed before it joined, could not tell the others, so the demo does.
+    /// Tells the failure of a rank to the others. A rank that died, or that failed before it joined, could not do that itself.
     fn tell_the_others(&self, rank: u32, state: &mut State) {
         if let Some(failure) = &mut state.failure
             && !failure.remote
@@ -295,22 +295,22 @@ impl Drop for Ranks {
     }
 }
 
-/// The known state of one rank.
+/// What is known of one rank.
 #[derive(Default)]
 struct State {
     verified: u32,
     result: Option<RankResult>,
     failure: Option<Failure>,
-    /// Lines of its standard error.
+    /// The lines of its standard error.
     said: Vec<String>,
-    /// Outputs that it has closed.
+    /// The number of outputs that it has closed.
     closed: u32,
 }
 
 struct Failure {
     message: String,
     remote: bool,
-    /// Through the store.
+    /// Whether the failure was told to the others through the store.
     passed_on: bool,
 }
 
@@ -327,7 +327,7 @@ impl State {
         }
     }
 
-    /// It has closed both of its outputs.
+    /// Returns whether the rank has closed both of its outputs.
     fn has_ended(&self) -> bool {
         self.closed >= 2
     }
@@ -349,7 +349,7 @@ impl State {
         });
     }
 
-    /// Returns the failure, with what libraries said last, which may be the cause.
+    /// Returns the failure with the last line of standard error, which may be the cause.
     fn in_words(&self) -> Option<String> {
         let failure = self.failure.as_ref()?;
         let message = &failure.message;
@@ -360,7 +360,7 @@ impl State {
     }
 }
 
-/// Causes first, one line each, which names all ranks that reported it; then the ranks that ended because of them.
+/// Returns one line for each cause, which names all ranks that reported it, and then lines for the ranks that ended because of a cause.
 fn failures_in_words(states: &[State]) -> Vec<String> {
     let (mut causes, mut others) = (Vec::new(), Vec::new());
     for (rank, state) in states.iter().enumerate() {
@@ -382,7 +382,7 @@ fn failures_in_words(states: &[State]) -> Vec<String> {
     causes.iter().map(Told::in_words).collect()
 }
 
-/// These words from some ranks.
+/// One text, and the ranks that reported it.
 struct Told {
     ranks: Vec<usize>,
     words: String,
@@ -411,7 +411,7 @@ impl Told {
     }
 }
 
-/// Returns how far ranks are that have verified so many steps.
+/// Returns how far ranks are, in words, by how many steps each has verified.
 pub(super) fn progress_in_words(verified: impl Iterator<Item = u32> + Clone) -> String {
     let (least, most) = (
         verified.clone().min().unwrap_or(0),
@@ -420,7 +420,7 @@ pub(super) fn progress_in_words(verified: impl Iterator<Item = u32> + Clone) -> 
     format!("ranks have verified {least} to {most} steps")
 }
 
-/// Returns a line of a rank's standard output.
+/// Returns the event of a line of a rank's standard output.
 fn told(line: String) -> Event {
     Event::Told(
         serde_json::from_str(&line).unwrap_or_else(|error| Message::Failed {
@@ -430,7 +430,7 @@ fn told(line: String) -> Event {
     )
 }
 
-/// Passes on what comes out of a rank, line by line, on a thread that ends with the rank.
+/// Starts a thread that passes on each line of `output`. The thread ends with the rank.
 fn listen(
     rank: u32,
     output: impl Read + Send + 'static,
@@ -440,7 +440,7 @@ fn listen(
     std::thread::spawn(move || {
         let listened = ThreadPanicked::catch("listener of a rank", || {
             let mut lines = BufReader::new(output).lines().map_while(Result::ok);
-            // The receiver has gone, so the rest of the lines is of no use.
+            // If the receiver is gone, the rest of the lines is of no use.
             lines.all(|line| events.send((rank, event(line))).is_ok());
         });
         if let Err(panicked) = listened {

@@ -16,23 +16,23 @@ use warpverbs::moe::MoeError;
 use warpverbs::team::TeamError;
 use warpverbs::verbs::VerbsError;
 
-/// The command in its messages.
+/// The name of the command in its messages.
 const NAME: &str = "wv demo";
-/// Where ranks tell what they have done.
+/// The topic under which ranks tell what they have done.
 const TOPIC: &str = "result";
-/// What starts a rank again with its own software HCA.
+/// The option with which a rank starts itself again with a software HCA of its own.
 const INSIDE: &str = "--inside";
 
-/// The message of a rank to rank 0.
+/// What each rank tells rank 0.
 #[derive(Serialize, Deserialize)]
 struct Told {
     result: RankResult,
-    /// The way of its traffic, a line for each rail.
+    /// The way of its traffic, one line for each rail.
     paths: Vec<String>,
     bring_up_seconds: f64,
 }
 
-/// Runs this rank, and on rank 0 prints what all have done.
+/// Runs this rank. Rank 0 also prints what all ranks have done.
 pub(super) fn run(options: &DemoOptions) -> ExitCode {
     if options.device == super::one_process::DEVICE {
         let why = "--device gpuhca has all ranks in one process, and --launched one in each";
@@ -49,7 +49,7 @@ pub(super) fn run(options: &DemoOptions) -> ExitCode {
         ranks: job.config.ranks,
         ..options.clone()
     };
-    // Every rank reads the same command line, so rank 0 alone prints its errors.
+    // Every rank reads the same command line, so only rank 0 prints its errors.
     let inputs = match Inputs::load(&options) {
         Ok(inputs) => inputs,
         Err(error) if job.prints() => return exit_code(NAME, &Err(error)),

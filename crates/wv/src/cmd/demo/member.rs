@@ -1,4 +1,4 @@
-//! A rank whose fellows may die: each step is checked for what the report of its call says of them.
+//! A rank of a group whose other ranks may die. Each step is checked against what the report of its call says of the other ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,16 +13,16 @@ use warpverbs::error::ThreadPanicked;
 use warpverbs::membership::{self, Cause, Group, GroupConfig, GroupState};
 use warpverbs::moe::{Batch, CallReport, Fault};
 
-/// Between two looks whether the demo wants this process to end.
+/// The time between two looks whether the demo wants this process to end.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Time to live of the ranks' leases: the lease of a rank lasts at least as long as kernels of other ranks wait for it.
+/// Returns the time to live of the ranks' leases. A lease lasts at least as long as kernels of other ranks wait for its rank.
 pub(super) fn lease(deadline_ms: u64) -> Duration {
     let deadline = Duration::from_millis(deadline_ms);
     GroupConfig::default().lease_ttl.max(deadline)
 }
 
-/// Commands given to the HCA, and bytes allocated, by a rank so far.
+/// The commands that a rank has given to its HCA, and the bytes that it has allocated, so far.
 #[derive(Debug, Default)]
 struct Spent {
     commands: u64,
@@ -30,7 +30,7 @@ struct Spent {
 }
 
 impl Spent {
-    /// Returns what has come to it since the last time.
+    /// Returns how many commands and bytes were added since the last call.
     fn since(&mut self, commands: u64, bytes: u64) -> (u64, u64) {
         let new = (
             commands.saturating_sub(self.commands),
@@ -42,7 +42,7 @@ impl Spent {
 }
 
 impl Rank {
-    /// Runs the steps in a group. One that joins begins with the first step of the view that takes it in.
+    /// Runs the steps in a group. A rank that joins begins with the first step of the view that takes it in.
     pub(super) fn serve(&mut self) -> Result<(), DemoError> {
         let defaults = GroupConfig::default();
         let lease = lease(self.spec.deadline_ms);
@@ -55,7 +55,7 @@ impl Rank {
         let timeout = Duration::from_millis(self.spec.join_timeout_ms);
         let served = group.wait(GroupState::Serving, timeout);
         let mut spent = Spent::default();
-        // Dropped again soon after it came.
+        // The rank may be dropped again soon after it came.
         if self.is_over(&group, &mut spent) {
             return Ok(group.check()?);
         }
@@ -66,8 +66,7 @@ impl Rank {
             let number = self.moe.started().wrapping_add(1);
             let last = self.spec.options.steps.min(instructions::last_step());
             if number > last {
-                // A rank that dies in the last step is dropped by the ranks that have finished. Then more steps follow than were
-                // planned.
+                // A rank that dies in the last step is dropped by the ranks that have finished. Then more steps follow than were planned.
                 if told != Some(last) {
                     instructions::done();
                     let _ = tell(&Message::Finished { step: last });
@@ -88,12 +87,12 @@ impl Rank {
             }
             let step = self.member_step(number);
             if self.is_over(&group, &mut spent) {
-                // `Expelled` was reported: another generation comes.
+                // The event `Expelled` was reported, so another generation comes.
                 return Ok(group.check()?);
             }
             let step = step?;
             if matches!(step, RecordKind::Step { epoch: None, .. }) {
-                // Nothing paces it.
+                // Nothing else limits the pace of this loop.
                 std::thread::sleep(LOOK);
             }
             self.tell_what(unix_us(), step);
@@ -101,8 +100,8 @@ impl Rank {
         Ok(())
     }
 
-    /// A thread that only looks at the clock reports when it stood still for a quarter of a deadline. The others may then have
-    /// missed this process.
+    /// Starts a thread that only looks at the clock, and that reports if it stood still for a quarter of a deadline. The other ranks may
+    /// then have missed this process.
     fn watch_clock(&self, deadline: Duration) {
         let (began_us, team) = (self.spec.began_us, self.moe.team());
         let (rank, generation) = (team.rank(), team.config().generation);
@@ -124,11 +123,11 @@ impl Rank {
             }
         };
         let named = std::thread::Builder::new().name("clock".to_owned());
-        // Without it, what the machine does to this rank is not known.
+        // If the thread cannot be started, it stays unknown how the machine disturbs this rank.
         drop(named.spawn(move || ThreadPanicked::catch("clock", look)));
     }
 
-    /// One step, checked for what its report says of the others.
+    /// Runs one step, and checks it against what its report says of the other ranks.
     fn member_step(&mut self, number: u32) -> Result<RecordKind, DemoError> {
         let (rank, step) = (self.moe.team().rank(), number - 1);
         let mut batches: Vec<Batch> = (0..self.inputs.ranks)
@@ -147,7 +146,7 @@ impl Rank {
         let sources = self.work.receive()?;
         let mut took = start.elapsed();
         let report = self.work.call().report()?;
-        // No view covers it. A call that skips a peer has sent to the others all the same.
+        // Such a fault says that no view covers the call. A call that only skips a peer has sent to the others.
         let aborted = |fault: &Fault| fault.cause == MoeCause::ABORTED && fault.peer.is_none();
         let aborted = report.fault.as_ref().is_some_and(aborted);
         // A call that finds its staging memory in use sends nothing, not even to its own rank.
@@ -169,7 +168,7 @@ impl Rank {
         took += start.elapsed();
         let report = self.work.call().report()?;
         let peers = || (0u32..).zip(&report.peers);
-        // This rank too: a combine that finds its staging memory in use brings nothing back, not even to its own rank.
+        // The own rank may be missing, too: a combine that finds its staging memory in use brings nothing back, not even to its own rank.
         let seen: Vec<u32> = peers()
             .filter(|(_, peer)| !aborted && peer.valid != 0 && peer.member != 0)
             .map(|(other, _)| other)
@@ -194,9 +193,8 @@ impl Rank {
         })
     }
 
-    /// Reports what the group has seen since the last time, and says whether this generation has ended. The state is read before
-    /// the events. So a state that ends the generation comes with its event, without which `wv chaos` takes the end for a
-    /// failure.
+    /// Reports what the group has seen since the last time, and returns whether this generation has ended. The state is read before the
+    /// events. So a state that ends the generation comes with its event, without which `wv chaos` would take the end for a failure.
     fn is_over(&self, group: &Group, spent: &mut Spent) -> bool {
         let is_over = group.state().is_over();
         self.tell_events(group, spent);
@@ -263,7 +261,7 @@ impl Rank {
     }
 }
 
-/// Lost tokens by the ranks whose experts each lacks.
+/// Returns how many tokens lack experts of each set of ranks, with the causes.
 fn losses(lost: &[BTreeSet<u32>], cause: impl Fn(u32) -> String) -> Vec<Loss> {
     let mut sets: BTreeMap<&BTreeSet<u32>, u32> = BTreeMap::new();
     for of in lost {

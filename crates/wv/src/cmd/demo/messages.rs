@@ -1,4 +1,4 @@
-//! Messages of a rank process to the demo: one JSON object per line of its standard output.
+//! Messages of a rank process to the demo: each is a JSON object on a line of its standard output.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -15,22 +15,22 @@ use super::options::DemoOptions;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Spec {
     pub(super) options: DemoOptions,
-    /// `--device`, of which each rank takes its own part; none: software HCAs of its own.
+    /// The `--device`, from which each rank takes its part. None: the rank has software HCAs of its own.
     pub(super) device: Option<String>,
-    /// HCAs of each rank, where that is `device`'s; with several they are software HCAs.
+    /// The number of HCAs of each rank, if `device` does not name them. If there are several, they are software HCAs.
     pub(super) rails: u32,
-    /// URL of the store, and its run.
+    /// The URL of the store, and the id of the run in it.
     pub(super) store: String,
     pub(super) run_id: String,
-    /// Longest wait for other ranks, ms.
+    /// The longest wait for other ranks to join, ms.
     pub(super) join_timeout_ms: u64,
-    /// Longest wait of a device call, ms.
+    /// The longest wait of a device call, ms.
     pub(super) deadline_ms: u64,
     /// Whether the ranks form a group, so that some may go and come.
     pub(super) membership: bool,
     /// When the run began, microseconds since 1970.
     pub(super) began_us: u64,
-    /// Where to write inputs and outputs.
+    /// The directory to which inputs and outputs are written, if any.
     pub(super) dump: Option<PathBuf>,
 }
 
@@ -43,74 +43,75 @@ pub(super) enum Message {
         device: String,
         soft: bool,
         gpu: String,
-        /// IPv4 address of the HCA of each rail, if all have one.
+        /// The IPv4 address of the HCA of each rail, if all have one.
         addresses: Vec<String>,
-        /// The way of its traffic, a line for each rail.
+        /// The way of its traffic, one line for each rail.
         paths: Vec<String>,
     },
-    /// A step, counted from 1, begins. Sent where ranks are killed.
+    /// A step begins, counted from 1. Only runs in which ranks are killed send this.
     Begins { step: u32 },
-    /// An event of this rank. Sent where ranks are killed.
+    /// An event of this rank. Only runs in which ranks are killed send this.
     Event(Record),
     /// A step was checked.
     Verified { step: u32 },
-    /// All steps up to this one were checked, and the process stays until its input ends. Sent where ranks may go.
+    /// All steps up to this one were checked, and the process stays until its input ends. Only runs in which ranks may go send this.
     Finished { step: u32 },
-    /// All steps were checked.
+    /// All steps were checked, with this result.
     Done(RankResult),
-    /// This rank gives up. `remote`: because of another rank, which reports the cause itself.
+    /// This rank gives up. `remote`: another rank is the cause, and reports it itself.
     Failed { message: String, remote: bool },
 }
 
-/// What one rank did.
+/// What one rank has done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct RankResult {
     pub(super) rank: u32,
-    /// Tokens that it dispatched.
+    /// The number of tokens that the rank dispatched.
     pub(super) tokens: u64,
-    /// Choices of those tokens.
+    /// The number of choices of those tokens.
     pub(super) choices: u64,
-    /// Rows that its experts got.
+    /// The number of rows that the rank's experts got.
     pub(super) rows: u64,
-    /// Seconds of each step: dispatch, experts, combine; checks not counted.
+    /// The seconds of each step: dispatch, experts, combine, without the checks.
     pub(super) step_seconds: Vec<f64>,
-    /// Counted by the HCA during the steps.
+    /// What the HCA has counted during the steps.
     pub(super) counters: Counters,
-    /// Control heap: bytes in use, and QPs.
+    /// The bytes of the control heap that are in use, and the number of QPs.
     pub(super) control_bytes: u64,
     pub(super) qps: u64,
-    /// Ranks whose memory it loads from and stores to itself.
+    /// The number of ranks whose memory the rank loads from and stores to itself.
     pub(super) direct_peers: u32,
-    /// Largest distance of a step's sums from the reference of BF16 tokens, where tokens travel as FP8.
+    /// The largest distance of a step's sums from those that the reference makes of BF16 tokens, where tokens travel as FP8.
     pub(super) difference: f64,
-    /// Device memory of the layer, without the caller's buffers.
+    /// The bytes of device memory of the layer, without the caller's buffers.
     pub(super) layer_bytes: u64,
-    /// How the HCA reaches device memory, each way once: `dmabuf`, `address`.
+    /// The ways in which the HCA reaches device memory, each once: `dmabuf`, `address`.
     pub(super) memory_by: Vec<String>,
 }
 
-/// True if no process reads the messages of these ranks.
+/// Whether no process reads the messages of these ranks.
 static UNHEARD: AtomicBool = AtomicBool::new(false);
 
-/// From now on [`tell`] writes nothing: the ranks are threads of the process that shows their results.
+/// Lets [`tell`] write nothing from now on, because the ranks are threads of the process that shows their results.
 pub(super) fn nobody_listens() {
     UNHEARD.store(true, Ordering::Relaxed);
 }
 
-/// What hears the messages of one rank.
+/// A function that gets the messages of one rank.
 type Listener = Box<dyn Fn(&Message)>;
 
 thread_local! {
-    /// That of the rank which is this thread.
+    /// The listener of the rank that this thread is.
     static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
 }
 
-/// From now on `listener` gets what this thread tells.
+/// Gives `listener` what this thread tells from now on.
 pub(super) fn heard_by(listener: impl Fn(&Message) + 'static) {
     LISTENER.set(Some(Box::new(listener)));
 }
 
-/// Writes `message` to standard output, or gives it to the listener of this thread. A demo that does not read any more has ended.
+/// Writes `message` to standard output, and gives it to the listener of this thread. An error says that the demo has ended, so that nothing
+/// reads the output.
 pub(super) fn tell(message: &Message) -> io::Result<()> {
     LISTENER.with_borrow(|listener| {
         if let Some(listener) = listener {

@@ -1,8 +1,8 @@
-//! `wv demo`: rank processes dispatch and combine tokens, and check every step against the scalar reference.
+//! `wv demo`: rank processes dispatch and combine tokens, and check every step against the scalar reference implementation.
 //!
-//! The ranks are processes of this same program (`wv demo-rank`). On software HCAs each has `libsofthca.so` preloaded, so
-//! the host code in it is the one that would drive a ConnectX. They meet in a directory of the demo, tell it how it goes on
-//! their standard output, and end when it ends.
+//! The ranks are processes of this program (`wv demo-rank`). On software HCAs each has `libsofthca.so` preloaded, so its host code is the
+//! code that would drive a ConnectX. They meet in a directory of the demo, tell the demo on their standard output how they get on, and end
+//! when it ends.
 
 mod chaos;
 mod check;
@@ -44,7 +44,7 @@ use report::{RanOn, Summary};
 
 use crate::cmd::output;
 
-/// Ranks wait no shorter for each other. A run whose limit is shorter ends by that, and says so.
+/// The shortest time that ranks wait for each other. If the limit of a run is shorter, the run ends by that limit, and says so.
 const SHORTEST: Duration = Duration::from_secs(20);
 
 /// Runs the demo and prints its result.
@@ -62,7 +62,7 @@ pub fn run(options: &DemoOptions) -> ExitCode {
     exit_code("wv demo", &run_to_the_end(options))
 }
 
-/// Says why `command` ended, if not well; its status.
+/// Prints why `command` ended, if it failed. Returns its status.
 fn exit_code(command: &str, ended: &Result<(), DemoError>) -> ExitCode {
     let error = match ended {
         Ok(()) => return ExitCode::SUCCESS,
@@ -146,7 +146,7 @@ fn run_ranks(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, DemoErro
     Ok(Summary::new(inputs, options.steps, times, ran_on, results?))
 }
 
-/// What every run of rank processes begins with.
+/// What every run of rank processes needs at its begin.
 struct Run {
     device: Device,
     place: Workplace,
@@ -161,7 +161,7 @@ impl Run {
         if let Some(directory) = &options.dump {
             dump::prepare(directory)?;
         }
-        // The ranks read them too. Reading them here reports a wrong one once.
+        // The ranks read these variables, too. Reading them here reports a wrong one once.
         rank::modes()?;
         let device = Device::choose(&options.device, options.ranks)?;
         output::say(format_args!("wv demo: {}", device.in_words()));
@@ -175,7 +175,7 @@ impl Run {
         })
     }
 
-    /// Returns what the ranks are to do on RDMA devices that `--device` names, or on software HCAs.
+    /// Returns the spec of ranks on RDMA devices that `--device` names, or on software HCAs.
     fn spec(options: &DemoOptions, store: String, device: Option<String>) -> Spec {
         let limit = Duration::from_secs(options.timeout.max(1));
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -186,7 +186,7 @@ impl Run {
             store,
             run_id: format!("{:016x}", fastrand::u64(..)),
             join_timeout_ms: milliseconds(limit.clamp(SHORTEST, Duration::from_secs(60))),
-            // A call that waits longer has lost a peer; the HCA gives up well before.
+            // A call that waits longer has lost a peer. The HCA gives up well before.
             deadline_ms: milliseconds((limit / 2).clamp(SHORTEST, Duration::from_secs(30))),
             membership: false,
             began_us: chaos::unix_us(),
@@ -197,7 +197,7 @@ impl Run {
     }
 }
 
-/// On standard error, if that is a terminal.
+/// Returns a progress bar on standard error, which shows only on a terminal.
 fn progress_bar(options: &DemoOptions) -> ProgressBar {
     let length = u64::from(options.steps) * u64::from(options.ranks);
     let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());

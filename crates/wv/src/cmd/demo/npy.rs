@@ -1,4 +1,4 @@
-//! Arrays in NumPy's format: reading what users give, writing what they ask for.
+//! Arrays in NumPy's format, as files that users give and that they ask for.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read};
@@ -9,7 +9,7 @@ use npyz::{AutoSerialize, DType, NpyFile, Order, WriterBuilder};
 use super::DemoError;
 use warpverbs::moe::bf16;
 
-/// A table `[rows, columns]`.
+/// A table with the shape `[rows, columns]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Table<T> {
     pub(super) rows: usize,
@@ -31,7 +31,7 @@ impl<T: Copy> Table<T> {
     }
 }
 
-/// BF16 bits from uint16, or from float32 by rounding.
+/// Reads tokens as BF16 bits: from uint16, or from float32 by rounding.
 pub(super) fn read_tokens(name: &str, file: impl Read) -> Result<Table<u16>, DemoError> {
     let (header, kind) = open(name, file)?;
     match kind.as_str() {
@@ -41,19 +41,19 @@ pub(super) fn read_tokens(name: &str, file: impl Read) -> Result<Table<u16>, Dem
     }
 }
 
-/// Expert numbers from int32 or int64.
+/// Reads expert numbers from int32 or int64.
 pub(super) fn read_routing(name: &str, file: impl Read) -> Result<Table<i32>, DemoError> {
     let (header, kind) = open(name, file)?;
     match kind.as_str() {
         "i4" => table(name, header),
-        // What does not fit is no expert number either, and is refused as one.
+        // A number that does not fit into int32 is no expert number, and becomes one that is refused.
         "i8" => table::<i64>(name, header)
             .map(|table| table.map(|id| i32::try_from(id).unwrap_or(i32::MIN))),
         other => Err(wrong_type(name, other, "int32 or int64")),
     }
 }
 
-/// Weights from float32.
+/// Reads weights from float32.
 pub(super) fn read_weights(name: &str, file: impl Read) -> Result<Table<f32>, DemoError> {
     let (header, kind) = open(name, file)?;
     match kind.as_str() {
@@ -62,13 +62,13 @@ pub(super) fn read_weights(name: &str, file: impl Read) -> Result<Table<f32>, De
     }
 }
 
-/// Opens `path` for one of the readers above.
+/// Opens `path` for the read functions of this module.
 pub(super) fn open_file(path: &Path) -> Result<io::BufReader<File>, DemoError> {
     let file = File::open(path).map_err(|error| DemoError::file(path, &error))?;
     Ok(io::BufReader::new(file))
 }
 
-/// Reads the header: the file, and kind and size of its elements such as `f4`.
+/// Reads the header. Returns the file, and the kind and size of its elements, such as `f4`.
 fn open<R: Read>(name: &str, file: R) -> Result<(NpyFile<R>, String), DemoError> {
     let file = NpyFile::new(file).map_err(|error| DemoError::array(name, error))?;
     let kind = match file.dtype() {

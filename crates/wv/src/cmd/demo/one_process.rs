@@ -1,7 +1,7 @@
 //! `wv demo --device gpuhca`: the ranks are threads of one process, whose WQEs a kernel of the same GPU executes.
 //!
-//! The command starts itself again with software HCAs that leave execution to `gpuhca`, one for each rank. In it the kernel is
-//! started, and each rank runs as it would in a process of its own.
+//! The command starts itself again with software HCAs that leave execution to `gpuhca`, one for each rank. The new process starts the
+//! kernel, and runs each rank as it would run in a process of its own.
 
 // UNSAFETY: ends the process without its handlers.
 #![expect(unsafe_code, reason = "_exit of a process whose driver may hang")]
@@ -30,13 +30,13 @@ use crate::cmd::sim::{self, SimArgs};
 use warpverbs::error::ThreadPanicked;
 use warpverbs::gpu::{self, GpuSelector};
 
-/// What `--device` says.
+/// The value of `--device` for this.
 pub(super) const DEVICE: &str = "gpuhca";
 
-/// Most ranks: HCAs of a process.
+/// The most ranks, which is the most HCAs of a process.
 const MOST: u32 = 64;
 
-/// This command inside, with an HCA for each rank.
+/// Starts this command again with `--inside` and an HCA for each rank.
 pub(super) fn start(options: &DemoOptions) -> Result<ExitCode, DemoError> {
     if !(1..=MOST).contains(&options.ranks) {
         let ranks = options.ranks;
@@ -107,7 +107,7 @@ pub(super) fn run(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, Dem
     let mut failures = failures
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
-    // Causes first.
+    // The failures that are causes come first.
     failures.sort();
     if !failures.is_empty() {
         let messages = failures.into_iter().map(|(_, words)| words).collect();
@@ -119,7 +119,7 @@ pub(super) fn run(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, Dem
     Ok(Summary::new(inputs, options.steps, times, ran_on, results))
 }
 
-/// Steps that each rank has verified.
+/// The number of steps that each rank has verified.
 #[derive(Clone)]
 struct Verified {
     steps: Arc<[AtomicU32]>,
@@ -134,7 +134,7 @@ impl Verified {
         }
     }
 
-    /// Returns what hears the messages of `rank`.
+    /// Returns the function that gets the messages of `rank`.
     fn listener(&self, rank: u32) -> impl Fn(&Message) + Send + 'static {
         let this = self.clone();
         move |message| {
@@ -145,7 +145,7 @@ impl Verified {
         }
     }
 
-    /// Ends this process, whose files lie at `place`, if the result is not dropped within `limit`.
+    /// Ends this process, whose files are at `place`, if the returned sender is not dropped within `limit`.
     fn bound(&self, limit: Duration, place: PathBuf) -> Sender<()> {
         let (running, ended) = channel();
         let this = self.clone();
@@ -157,8 +157,8 @@ impl Verified {
         running
     }
 
-    /// Says how far the ranks are, and ends this process. A rank may wait inside the driver for a kernel that does not end, and so
-    /// might the driver's handlers at exit.
+    /// Prints how far the ranks are, and ends this process without its handlers. A rank may wait inside the driver for a kernel that does
+    /// not end, and the driver's handlers at exit might wait, too.
     fn give_up(&self, limit: Duration, place: &Path) -> ! {
         self.bar.finish_and_clear();
         let steps = self.steps.iter().map(|steps| steps.load(Ordering::Relaxed));
@@ -167,7 +167,7 @@ impl Verified {
             progress: progress_in_words(steps),
         };
         output::say(format_args!("wv demo: {error}"));
-        // What is left of it goes with the next run.
+        // If this fails, the next run removes the rest.
         let _ = fs::remove_dir_all(place);
         // SAFETY: it runs no handler and no destructor, and nothing of this process is used after it.
         unsafe { libc::_exit(1) }

@@ -1,4 +1,4 @@
-//! Options of `wv demo`.
+//! The options of `wv demo`.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use super::chaos::Kill;
 use crate::cmd::number;
 use warpverbs::moe::{Format, RowLayout, Scales};
 
-/// Layout of the files that `--dump` writes, for the help.
+/// The layout of the files that `--dump` writes, for the help.
 const DUMP_HELP: &str = "Write inputs and outputs as .npy to DIR, made if missing: \
     stepS_rankR_{tokens,routing,weights} are the inputs ([tokens, hidden] uint16 BF16 bits, [tokens, top-k] int32, float32); \
     stepS_rankR_received is what dispatch brought, one row per choice of a token, expert after expert ([rows, hidden] uint16), \
@@ -149,7 +149,7 @@ impl LayoutKind {
     }
 }
 
-/// Returns a format in words.
+/// Returns the name of a format, in words.
 pub(super) fn format_in_words(format: Format) -> &'static str {
     match format {
         Format::Bf16 => "BF16",
@@ -182,7 +182,7 @@ impl RoutingKind {
 }
 
 impl Default for DemoOptions {
-    /// What an empty command line means.
+    /// Returns the options of an empty command line.
     fn default() -> Self {
         #[derive(clap::Parser)]
         struct Empty {

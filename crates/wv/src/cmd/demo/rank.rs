@@ -42,7 +42,7 @@ pub struct RankOptions {
 }
 
 impl RankOptions {
-    /// Of a rank that is a thread of this process.
+    /// Returns the options of a rank that is a thread of this process.
     pub(super) fn of_thread(spec: PathBuf, rank: u32) -> Self {
         Self {
             spec,
@@ -70,7 +70,7 @@ pub fn run_rank(options: &RankOptions) -> ExitCode {
     }
 }
 
-/// Returns whether another rank is the cause.
+/// Returns whether another rank is the cause of the error.
 pub(super) fn is_remote(error: &DemoError) -> bool {
     match error {
         DemoError::Team(error) | DemoError::Moe(MoeError::Team(error)) => error.is_remote(),
@@ -82,18 +82,18 @@ pub(super) fn is_remote(error: &DemoError) -> bool {
     }
 }
 
-/// Returns how the QPs of the ranks work, from the environment.
+/// Returns how the QPs of the ranks work, as the environment says.
 pub(super) fn modes() -> Result<QpModes, DemoError> {
     QpModes::from_env().map_err(|error| DemoError::Option(error.to_string()))
 }
 
-/// Returns how packets go to the peers, from the environment.
+/// Returns how packets go to the peers, as the environment says.
 fn path() -> Result<PathConfig, DemoError> {
     PathConfig::from_env().map_err(|error| DemoError::Option(error.to_string()))
 }
 
-/// As `path`, for ranks on HCAs that are software if `soft`. With several rails such HCAs give a peer up after two rounds, which are
-/// about a second, as a NIC does by default. The environment may set another time or count. A rank stays if its pairs go round a dead
+/// As `path`, for ranks whose HCAs are software if `soft` is set. With several rails such HCAs give up on a peer after two rounds, about a
+/// second, as a NIC does by default. The environment may set another time or count. So a rank stays in the group: its pairs go round a dead
 /// rail before the stall bound.
 fn path_of(spec: &Spec, soft: bool) -> Result<PathConfig, DemoError> {
     const TWO_ROUNDS: u8 = 1;
@@ -107,7 +107,7 @@ fn path_of(spec: &Spec, soft: bool) -> Result<PathConfig, DemoError> {
     })
 }
 
-/// Each way in which the HCAs reach device memory, once.
+/// Returns the ways in which the HCAs reach device memory, each once.
 fn memory_by(team: &Team) -> Vec<String> {
     let rungs = team.exports().into_iter().map(|(_, _, export)| export.rung);
     let rungs: std::collections::BTreeSet<_> = rungs.collect();
@@ -121,7 +121,7 @@ fn address(context: &Context) -> Option<String> {
     Some(address.to_string())
 }
 
-/// Returns the settings of the next generation of a rank, which joins the serving ranks.
+/// Returns the settings of the next generation of a rank, which joins a group of serving ranks.
 fn joining(config: TeamConfig, store: &Arc<dyn Store>) -> Result<TeamConfig, DemoError> {
     let Some(view) = newest_view(store, config.ranks)? else {
         let why = "no group meets in the store, so this rank can join none";
@@ -143,7 +143,7 @@ pub(super) struct Rank {
 }
 
 impl Rank {
-    /// Runs one rank. With `hca` that kernel executes its WQEs, and the rank's HCA is the one of its number.
+    /// Runs one rank. With `hca` that kernel executes the rank's WQEs, and the rank's HCA is the one with the rank's number.
     pub(super) fn run(
         options: &RankOptions,
         hca: Option<&Gpuhca>,
@@ -156,7 +156,7 @@ impl Rank {
         rank.finish()
     }
 
-    /// Runs all steps, to their result.
+    /// Runs all steps, and returns the result.
     pub(super) fn finish(mut self) -> Result<RankResult, DemoError> {
         let steps = self.run_steps();
         if let Err(error) = &steps
@@ -168,7 +168,7 @@ impl Rank {
         Ok(self.result)
     }
 
-    /// Reads the inputs, joins the team, makes the layer.
+    /// Reads the inputs, joins the team and makes the layer.
     fn join(options: &RankOptions, hca: Option<&Gpuhca>) -> Result<Self, DemoError> {
         let file = |error: &dyn ToString| DemoError::file(&options.spec, error);
         let text = std::fs::read(&options.spec).map_err(|error| file(&error))?;
@@ -194,7 +194,7 @@ impl Rank {
         Self::on(spec, inputs, (rank, joins), (&contexts, &gpu), store)
     }
 
-    /// Joins the team on these devices, and makes the layer. `joins`: the others are at work already.
+    /// Joins the team on these devices, and makes the layer. `joins`: the other ranks are at work already.
     pub(super) fn on(
         spec: Spec,
         inputs: Inputs,
@@ -259,7 +259,8 @@ impl Rank {
     }
 
     fn run_steps(&mut self) -> Result<(), DemoError> {
-        // Other ranks send as soon as they have passed the barrier, and this rank's HCA counts those bytes.
+        // The counters are read before the barrier: other ranks send as soon as they have passed it, and this rank's HCA counts those
+        // bytes.
         let before = counters::read(&self.device, self.port);
         self.moe.team().barrier("start")?;
         for step in 0..self.spec.options.steps {
@@ -270,7 +271,7 @@ impl Rank {
             let team = self.moe.team();
             dump::control_heap(directory, team.rank(), &team.control_heap_dump())?;
         }
-        // Every rank has received all, so windows and QPs may go, and nothing is counted any more.
+        // After this barrier every rank has received all. So windows and QPs may go, and nothing more is counted.
         self.moe.team().barrier("end")?;
         self.result.counters = counters::since(&before, &counters::read(&self.device, self.port));
         self.moe.team().barrier("counted")?;
@@ -323,7 +324,7 @@ impl Rank {
         Ok(())
     }
 
-    /// The computation of the experts between dispatch and combine. The kernel knows BF16 by expert.
+    /// Runs the experts between dispatch and combine. The kernel can do that only for BF16 rows in the order of experts.
     pub(super) fn run_experts(&mut self) -> Result<(), DemoError> {
         let config = &self.inputs.config;
         match (config.format, config.layout) {
@@ -332,7 +333,7 @@ impl Rank {
         }
     }
 
-    /// As a kernel of its own.
+    /// Runs the experts as a kernel of the demo.
     fn launch_experts(&mut self) -> Result<(), DemoError> {
         let config = &self.inputs.config;
         let [x, counts, y] = self.work.expert_buffers();

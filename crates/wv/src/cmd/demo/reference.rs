@@ -1,5 +1,5 @@
-//! The crate `moe-reference` asked in the words of the library. (That of the tests is in test-support, on which a program that
-//! users get does not depend.)
+//! The reference implementation (crate `moe-reference`), called with the types of the library. The tests have their own such functions in
+//! test-support, on which a program that users get does not depend.
 
 use moe_reference::format::Scales;
 use moe_reference::{self as reference, Expected, Homes, Returns, Shape};
@@ -16,14 +16,14 @@ fn shape(config: &MoeConfig) -> Shape {
     }
 }
 
-/// Where a layer's experts live.
+/// Returns where the experts of a layer are.
 fn homes(placement: &Placement) -> Homes {
     let held = (0u32..).take(placement.ranks());
     let held = held.map(|rank| placement.of_rank(rank).to_vec()).collect();
     Homes::from_slots(placement.experts(), held).expect("no expert is twice at a rank")
 }
 
-/// Returns a rank's input, where it lies.
+/// Returns a rank's input as the reference implementation takes it, without a copy.
 fn batch(batch: &Batch) -> reference::Batch<'_> {
     reference::Batch {
         x: &batch.x,
@@ -32,7 +32,7 @@ fn batch(batch: &Batch) -> reference::Batch<'_> {
     }
 }
 
-/// Returns how FP8 is scaled.
+/// Returns the scales of FP8 as the reference implementation calls them.
 pub(super) fn scales(kind: moe::Scales) -> Scales {
     match kind {
         moe::Scales::F32 => Scales::F32,
@@ -69,7 +69,7 @@ pub(super) fn combine(
     reference::combine(&shape(config), &homes(placement), rank, batch(own), expert)
 }
 
-/// As `combine`, of what the ranks that are `seen` hold, and which tokens have all that they chose.
+/// As `combine`, for rows of the ranks that are `seen` alone. Also returns which tokens have all rows that they chose.
 pub(super) fn combine_seen(
     config: &MoeConfig,
     placement: &Placement,

@@ -1,4 +1,4 @@
-//! The result: a table for people, one JSON object for programs.
+//! The result of a demo: a table for people, or one JSON object for programs.
 
 use std::fmt::Write;
 
@@ -11,15 +11,15 @@ use super::messages::RankResult;
 use super::options::format_in_words;
 use warpverbs::moe::RowLayout;
 
-/// Widest table; more ranks are shown by their sum only.
+/// The most ranks with columns of their own. If there are more, the table has only their sum.
 const MOST_COLUMNS: usize = 8;
 
-/// Everything that a run gave.
+/// All results of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
-    /// Every step on every rank equals the reference.
+    /// Whether every step on every rank equals the reference implementation.
     pub(super) verified: bool,
-    /// What it ran on: `softhca+simt`.
+    /// The label of what the run ran on, such as `softhca+simt`.
     pub(super) label: String,
     pub(super) device: String,
     pub(super) gpu: String,
@@ -29,24 +29,25 @@ pub(super) struct Summary {
     pub(super) hidden: u32,
     pub(super) experts: u32,
     pub(super) top_k: u32,
-    /// What tokens are on their way.
+    /// The format of tokens on their way.
     pub(super) format: &'static str,
     pub(super) layout: &'static str,
-    /// Largest distance of sums from the reference of BF16 tokens, and how far they may be: 0 means bit for bit.
+    /// The largest distance of sums from those that the reference makes of BF16 tokens, and the largest that is allowed. 0 means bit for
+    /// bit.
     pub(super) difference: f64,
     pub(super) difference_limit: f64,
     pub(super) steps: u32,
-    /// From the start of the rank processes to the end of the last one.
+    /// The time from the start of the rank processes to the end of the last one.
     pub(super) seconds: f64,
-    /// Of that, until every rank had joined.
+    /// The part of that time until every rank had joined.
     pub(super) bring_up_seconds: f64,
-    /// Mean over ranks and steps of dispatch, experts and combine, checks not counted.
+    /// The mean time of dispatch, experts and combine over ranks and steps, without the checks.
     pub(super) step_seconds: f64,
-    /// Control heap of one QP.
+    /// The bytes of the control heap for one QP.
     pub(super) control_bytes_per_qp: u64,
-    /// Device memory of the layer at one rank, without the caller's buffers.
+    /// The bytes of device memory of the layer at one rank, without the caller's buffers.
     pub(super) layer_bytes_per_rank: u64,
-    /// How the HCAs reach device memory.
+    /// The ways in which the HCAs reach device memory.
     pub(super) memory_by: Vec<String>,
     pub(super) per_rank: Vec<RankResult>,
 }
@@ -164,20 +165,20 @@ impl Summary {
         out
     }
 
-    /// Findings of the checkers.
+    /// Returns the number of findings of all ranks' checkers.
     pub(super) fn findings(&self) -> u64 {
         let of = |rank: &RankResult| rank.counters.get("findings").copied().unwrap_or(0);
         self.per_rank.iter().map(of).sum()
     }
 }
 
-/// Device and GPU of the ranks.
+/// The device and GPU of the ranks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RanOn {
     pub(super) device: String,
     pub(super) soft: bool,
     pub(super) gpu: String,
-    /// What runs the WQEs in place of the HCA.
+    /// What runs the WQEs in place of the HCA; None if the HCA does.
     pub(super) executor: Option<&'static str>,
 }
 
@@ -193,10 +194,10 @@ impl RanOn {
 
 type Value = fn(&RankResult) -> Option<u64>;
 
-/// Rows that a table has only where QPs name a port of a bond.
+/// The names of rows that a table has only where QPs name a port of a bond.
 const OF_A_BOND: [&str; 2] = ["WQEs by port 1", "WQEs by port 2"];
 
-/// Rows of the table. All but the first four are counted by the HCAs.
+/// The rows of the table. The HCAs count the values of all rows but the first four.
 const LINES: [(&str, Value); 15] = [
     ("tokens", |rank| Some(rank.tokens)),
     ("choices", |rank| Some(rank.choices)),
@@ -227,7 +228,7 @@ fn counted(counters: &Counters, name: &str) -> Option<u64> {
     counters.get(name).copied()
 }
 
-/// 1234567 as 1,234,567.
+/// Returns a number with commas, as 1,234,567.
 pub(super) fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::new();

@@ -3,22 +3,23 @@
 use super::tree::Tree;
 use warpverbs::topology::{PciAddress, PciDevice};
 
-/// Whether a bridge redirects peer-to-peer requests or completions upwards.
+/// The setting of a bridge that says if it redirects peer-to-peer requests or completions upwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
     On,
     Off,
 }
 
-/// Where extended capabilities begin, and how long the configuration space is.
+/// The offset of the extended capabilities, and the length of the configuration space.
 const EXTENDED: usize = 0x100;
 const SPACE: usize = 0x1000;
-/// The capability, and its control register with P2P Request Redirect and P2P Completion Redirect.
+/// The id of the ACS capability, the offset of its control register, and in that the bits P2P Request Redirect and P2P Completion Redirect.
 const ACS: u32 = 0x000d;
 const CONTROL: usize = 6;
 const REDIRECTS: u16 = 0b1100;
 
-/// Returns the bridges on the way between two functions, below the last bridge that they share; all of both, if they share none.
+/// Returns the bridges on the way between two functions, below the last bridge that they share. If they share none, it returns all bridges
+/// of both.
 pub(super) fn between(one: &PciDevice, other: &PciDevice) -> Vec<PciAddress> {
     let pairs = one.bridges.iter().zip(&other.bridges);
     let is_same_root = one.host_bridge == other.host_bridge;
@@ -31,7 +32,7 @@ pub(super) fn between(one: &PciDevice, other: &PciDevice) -> Vec<PciAddress> {
     below.copied().collect()
 }
 
-/// Whether the bridge redirects; none if its configuration cannot be read as far.
+/// Returns the setting of the bridge, or None if the extended part of its configuration cannot be read.
 pub(super) fn redirect(tree: &Tree, bridge: PciAddress) -> Option<Redirect> {
     let config = tree.bytes(&format!("sys/bus/pci/devices/{bridge}/config"))?;
     if config.len() <= EXTENDED {
@@ -105,7 +106,7 @@ mod tests {
         ] {
             assert_eq!(redirect_of(&chain), Redirect::Off);
         }
-        // It ends in the middle of the capability.
+        // The configuration ends in the middle of the capability.
         let mut cut = space(&[(0x100, 0x000d)]);
         cut.truncate(0x106);
         assert_eq!(redirect_of(&cut), Redirect::Off);

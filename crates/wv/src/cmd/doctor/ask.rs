@@ -1,4 +1,4 @@
-//! The doctor's side of a probe: starts it, hears it, and ends it where a check hangs or breaks it.
+//! The doctor's side of a probe. It starts the probe, reads what it tells, and kills it if a check hangs.
 
 use std::env;
 use std::io::{self, BufRead, BufReader};
@@ -12,31 +12,32 @@ use super::check::{Group, Look};
 use super::probe::Told;
 use crate::cmd::tied;
 
-/// Longest time of a check.
+/// The longest time of a check.
 pub(super) const CHECK: Duration = Duration::from_secs(2);
-/// Longest time of a check that moves data.
+/// The longest time of a check that moves data.
 pub(super) const LOOPBACK: Duration = Duration::from_secs(5);
-/// Most checks of a group: those of 64 GPUs with 64 NICs.
+/// The most checks of a group: those of 64 GPUs with 64 NICs.
 const MOST: usize = 1 << 16;
 
 /// A check with its result.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    /// Of which NIC, GPU or pair; empty for the machine.
+    /// The NIC, GPU or pair that was checked; empty for the machine.
     pub(super) subject: String,
     pub(super) id: String,
     pub(super) is_quiet: bool,
     pub(super) look: Look,
 }
 
-/// The request.
+/// What the doctor asks of its probes.
 pub(super) struct Question<'a> {
     pub(super) root: &'a Path,
     pub(super) loopback: bool,
 }
 
 impl Question<'_> {
-    /// All checks of a group, each within its time. A check that hangs is left out, and those after it are asked anew.
+    /// Returns all checks of a group, each within its time. A check that hangs gets a line with the reason, and a new probe runs the checks
+    /// after it.
     pub(super) fn ask(&self, group: Group) -> Vec<Line> {
         let mut lines: Vec<Line> = Vec::new();
         while lines.len() < MOST {
@@ -71,7 +72,7 @@ impl Question<'_> {
             .arg(self.root)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            // The checks say in their own words what libraries print.
+            // The checks report in their own words what libraries print.
             .stderr(Stdio::null());
         if self.loopback {
             command.arg("--loopback");
@@ -91,9 +92,9 @@ impl Question<'_> {
 
 /// How a probe has ended.
 enum Ending {
-    /// By itself.
+    /// The probe has ended by itself, after its last check.
     Whole,
-    /// Before its end.
+    /// The probe has broken off, for this reason.
     Broken(String),
 }
 
@@ -156,7 +157,7 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        // A process in an uninterruptible call does not end, so nothing waits for it.
+        // A process in an uninterruptible call does not end, so this does not wait for it.
         let _ = self.child.kill();
         let _ = self.child.try_wait();
     }

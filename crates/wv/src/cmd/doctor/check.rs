@@ -1,23 +1,23 @@
-//! What a check is: an item of a table, with all that is said of it.
+//! The type of a check, which is one row of a table of checks, and its texts.
 
 use serde::{Deserialize, Serialize};
 
-/// What a check has come to.
+/// The verdict of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum State {
-    /// As it should be.
+    /// All is as it should be.
     Ok,
-    /// It works, and something is slower, smaller or less safe than it could be.
+    /// The subject works, but is slower, smaller or less safe than it could be.
     Degraded,
-    /// It does not work.
+    /// The subject does not work.
     Missing,
-    /// The check had no answer: it took too long, or what it looks at cannot be read.
+    /// The check has no answer: it took too long, or what it looks at cannot be read.
     NotLookedAt,
 }
 
 impl State {
-    /// Its word, in text as in JSON.
+    /// Returns the word for the state, in text and in JSON.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -32,7 +32,7 @@ impl State {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Look {
     pub(super) state: State,
-    /// The finding, in words.
+    /// What was found, in words.
     pub(super) found: String,
 }
 
@@ -53,7 +53,7 @@ impl Look {
         Self::new(State::NotLookedAt, found)
     }
 
-    /// Ok if `good`, else degraded.
+    /// Returns a result that is ok if `good`, else degraded.
     pub(super) fn ok_if(good: bool, found: impl Into<String>) -> Self {
         let state = if good { State::Ok } else { State::Degraded };
         Self::new(state, found)
@@ -67,20 +67,20 @@ impl Look {
     }
 }
 
-/// The text of a check, whatever it finds.
+/// The texts of a check, which do not depend on what it finds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Text {
-    /// Names the check on the command line and in JSON.
+    /// The name of the check on the command line and in JSON.
     pub(super) id: &'static str,
     /// The subject of the check.
     pub(super) what: &'static str,
-    /// Why it matters.
+    /// Why the check matters.
     pub(super) why: &'static str,
-    /// The command or option that mends it.
+    /// The command or option that mends a defect.
     pub(super) mend: &'static str,
 }
 
-/// A check of a subject: a NIC, a GPU, the machine.
+/// A check of a subject, which is a NIC, a GPU or the machine.
 pub(super) struct Check<S: ?Sized + 'static> {
     pub(super) id: &'static str,
     pub(super) what: &'static str,

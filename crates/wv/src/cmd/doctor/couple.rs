@@ -1,4 +1,4 @@
-//! Ranks of a team that the doctor makes to see what only a team shows, and what their kernels move.
+//! Two or more ranks of a team that the doctor makes. They show what only a team shows, and what their kernels can move.
 
 // UNSAFETY: launches the doctor's kernel on a window of its team.
 #![expect(unsafe_code, reason = "launch of the doctor's kernel")]
@@ -17,9 +17,9 @@ use warpverbs::gpu::{Gpu, GpuError, Launch};
 use warpverbs::team::{MemoryStore, Store, Team, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, Rung};
 
-/// Longest wait of a rank for the other, and of a kernel. The doctor ends the check before.
+/// The longest wait of a rank for the other, and of a kernel. The doctor's own limit of the check is shorter.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// The kernel ends by its own deadline; the host waits for so much longer.
+/// How much longer than the deadline of a kernel the host waits for its end.
 const GRACE: Duration = Duration::from_secs(1);
 
 const PUT: &str = "wv_doctor_put";
@@ -30,8 +30,8 @@ pub(super) struct Member {
     pub(super) window: Window,
 }
 
-/// Joins two ranks of this process on one NIC and one GPU, which the NIC reaches by `rung`, or by the first way that holds. `bytes` is
-/// how long their window is.
+/// Joins two ranks of this process on one NIC and one GPU. The NIC reaches the GPU's memory by `rung`, or by the first way that works.
+/// `bytes` is the length of their windows.
 pub(super) fn join(
     context: &Arc<Context>,
     gpu: &Arc<dyn Gpu>,
@@ -68,23 +68,23 @@ pub(super) fn join(
         [Ok(zero), Ok(one)] => Ok([zero, one]),
         [zero, one] => {
             let failed = [zero, one].into_iter().filter_map(Result::err);
-            // The cause before what it has caused.
+            // A rank's own error is smaller than an error that another rank caused, so the cause is returned.
             Err(failed.min().expect("one of them").1)
         }
     }
 }
 
-/// What a kernel moves.
+/// A move of bytes by a kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
     pub(super) peer: u32,
-    /// Which QP to the peer.
+    /// The index of the QP to the peer.
     pub(super) qp: u32,
-    /// Where in the windows.
+    /// The offsets in the windows of this rank and of the peer.
     pub(super) from: u64,
     pub(super) to: u64,
     pub(super) bytes: u64,
-    /// Lanes that share the bytes.
+    /// The number of lanes that share the bytes.
     pub(super) lanes: u32,
 }
 
@@ -129,14 +129,14 @@ impl Member {
         Ok(status)
     }
 
-    /// Writes into the window of this rank.
+    /// Writes `bytes` to the window of this rank at `at`.
     pub(super) fn write(&self, at: u64, bytes: &[u8]) -> Result<(), String> {
         let gpu = self.team.gpu();
         gpu.write(self.window.base + at, bytes)
             .map_err(|error| error.to_string())
     }
 
-    /// Reads from the window of this rank.
+    /// Reads `bytes` from the window of this rank at `at`.
     pub(super) fn read(&self, at: u64, bytes: &mut [u8]) -> Result<(), String> {
         let gpu = self.team.gpu();
         gpu.read(self.window.base + at, bytes)

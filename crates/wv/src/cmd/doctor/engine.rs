@@ -20,7 +20,7 @@ pub(super) const TEXT: Text = Text {
 };
 
 pub(super) fn look() -> Look {
-    // It opens the device, and makes nothing on it.
+    // This opens the device, and makes nothing on it.
     let config = match EngineConfig::from_env("wv doctor") {
         Ok(config) => config,
         Err(error) => return Look::degraded(error.to_string()),
@@ -46,7 +46,7 @@ fn would_use(config: &EngineConfig) -> Result<String, HostError> {
     Ok(parts.join("; "))
 }
 
-/// Returns how `auto` has come to the ports, and why it passes over the others.
+/// Returns why `auto` chose these ports, and why it passed over the others.
 fn chosen(config: &EngineConfig, devices: &EngineDevices) -> Option<String> {
     if !config.device.is_auto() {
         return None;

@@ -1,4 +1,4 @@
-//! Checks of each GPU.
+//! The checks of each GPU.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use super::tree::Tree;
 use crate::cmd::tied;
 use warpverbs::gpu::{self, ComputeMode, SurveyedGpu, WriteOrdering};
 
-/// Whether the machine has a GPU.
+/// The check that the machine has a GPU.
 pub(super) const THERE: Text = Text {
     id: "gpu",
     what: "GPUs",
@@ -78,14 +78,14 @@ pub(super) const CHECKS: &[Check<Gpu>] = &[
     },
 ];
 
-/// One GPU, and where more is known of it.
+/// A GPU, and the files in which more is known of it.
 pub(super) struct Gpu {
     pub(super) gpu: SurveyedGpu,
     tree: Tree,
 }
 
 impl Gpu {
-    /// Returns the GPUs that this process may see; why it sees none.
+    /// Returns the GPUs that this process may see, or why it sees none.
     pub(super) fn all(tree: &Tree) -> Result<Vec<Self>, String> {
         let survey = gpu::survey().map_err(|error| error.refusal())?;
         let of = |gpu| Self {
@@ -100,7 +100,7 @@ impl Gpu {
     }
 }
 
-/// Looks at all GPUs.
+/// Checks all GPUs.
 pub(super) fn look(tree: &Tree, report: &mut Report) {
     let mut gpus = None;
     report.one("", &THERE, false, || match gpus.insert(Gpu::all(tree)) {
@@ -116,7 +116,7 @@ pub(super) fn look(tree: &Tree, report: &mut Report) {
     }
 }
 
-/// Less does not do for a layer of common shape.
+/// The least memory that is enough for a layer of common shape.
 const LEAST_MEMORY: u64 = 4 << 30;
 
 fn memory(of: &Gpu) -> Look {
@@ -135,7 +135,7 @@ fn bar1(of: &Gpu) -> Look {
     Look::ok_if(bytes >= memory, found)
 }
 
-/// Bytes of a region: a line of `resource` has begin, end and flags.
+/// Returns the number of bytes of a region. A line of `resource` has begin, end and flags.
 fn length_of(line: &str) -> Option<u64> {
     let mut words = line.split_whitespace();
     let mut number = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
@@ -199,13 +199,14 @@ fn confidential(_: &Gpu) -> Look {
     match nvidia_smi(&["conf-compute", "-f"]) {
         Ok(said) if said.ends_with("ON") => Look::degraded("on"),
         Ok(said) if said.ends_with("OFF") => Look::ok("off"),
-        // Releases and GPUs without it do not know the words.
+        // Releases of nvidia-smi, and GPUs, without this feature do not print the words.
         Ok(_) => Look::ok("nvidia-smi knows of none"),
         Err(why) => Look::not_looked(why),
     }
 }
 
-/// Returns the first line that nvidia-smi prints. If it hangs, the doctor ends this process, and the kernel it.
+/// Returns the first line that nvidia-smi prints. If nvidia-smi hangs, the doctor kills this process, and with it the kernel kills
+/// nvidia-smi.
 fn nvidia_smi(arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new("nvidia-smi");
     command.args(arguments).stdin(Stdio::null());

@@ -1,4 +1,4 @@
-//! `--loopback`: a kernel moves data from a NIC to itself, on each way that works.
+//! `--loopback`: a kernel moves data from a NIC to itself, in each way that works.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use warpverbs::gpu::{self, Gpu};
 use warpverbs::team::Step;
 use warpverbs::verbs::{Context, Rung};
 
-/// How much is moved at once.
+/// The numbers of bytes that are moved at once.
 const SIZES: [u64; 4] = [64 << 10, 512 << 10, 2 << 20, 8 << 20];
-/// The largest of them. A window has the sent bytes, and after them the received ones.
+/// The largest of these sizes. A window has the bytes that are sent, and after them the bytes that are received.
 const MOST: u64 = SIZES[SIZES.len() - 1];
-/// All lanes of the warp share them.
+/// The lanes of the warp, which share the bytes.
 const LANES: u32 = 32;
 
-/// A way from the kernel to the NIC, and where the moved bytes lie.
+/// A way from the kernel to the NIC, and the memory of the moved bytes.
 #[derive(Clone, Copy)]
 struct Way {
     doorbell: Option<Doorbell>,
     queues: Queues,
     memory: Memory,
-    /// How the NIC reaches device memory; none: as it does for a team.
+    /// How the NIC reaches device memory. None: in the way that a team would choose.
     rung: Option<Rung>,
 }
 
-/// How a NIC may reach device memory.
+/// The ways in which a NIC may reach device memory.
 const RUNGS: [Rung; 3] = [Rung::DmabufPcie, Rung::Dmabuf, Rung::Address];
-/// The ringer of doorbells: the GPU, or a thread of the host.
+/// Who rings the doorbells: the GPU, or a thread of the host.
 const DOORBELLS: [Option<Doorbell>; 2] = [None, Some(Doorbell::Mailbox)];
 
 impl Way {
-    /// With queues and data in device memory: each step of the ladder in turn.
+    /// Returns the ways with queues and data in device memory, one for each rung of the ladder and each doorbell.
     fn by_rung() -> impl Iterator<Item = Self> {
         RUNGS.into_iter().flat_map(|rung| {
             DOORBELLS.map(|doorbell| Self {
@@ -46,7 +46,7 @@ impl Way {
         })
     }
 
-    /// With queues in host memory.
+    /// Returns the ways with queues in host memory.
     fn by_host() -> impl Iterator<Item = Self> {
         let way = |doorbell, memory| Self {
             doorbell,
@@ -75,15 +75,15 @@ impl fmt::Display for Way {
     }
 }
 
-/// Why nothing was moved on a way.
+/// Why no data was moved in a way.
 enum Refusal {
     /// The NIC cannot reach the memory in this way, or its doorbell cannot be rung in this way.
     Absent(String),
-    /// The NIC reaches the memory and its doorbell was rung, but the bytes did not come.
+    /// The NIC can reach the memory and its doorbell can be rung, but the bytes did not arrive.
     Failed(String),
 }
 
-/// Takes all ways of a pair.
+/// Tries all ways of a pair.
 pub(super) fn look(pair: &Pair) -> Look {
     let opened = pair.nic().context().and_then(|context| {
         let is_soft = context.info().is_soft();
@@ -105,14 +105,14 @@ pub(super) fn look(pair: &Pair) -> Look {
     outcomes.told()
 }
 
-/// What became of the ways, in words.
+/// What the ways have come to, in words.
 #[derive(Default)]
 struct Outcomes {
     good: Vec<String>,
     bad: Vec<String>,
-    /// Ways by a step of the ladder on which no team was made.
+    /// The ways on which no team was made, each with its rung of the ladder.
     unmade: Vec<(Rung, String)>,
-    /// Steps that this machine does not have.
+    /// The rungs that this machine does not have.
     absent: Vec<Rung>,
 }
 
@@ -129,7 +129,8 @@ impl Outcomes {
         }
     }
 
-    /// After all steps of the ladder. A step that makes nothing is missing, and a machine needs one of them.
+    /// Sorts the failures of the ways by rung, once all rungs were tried. A rung on which no way works is absent, and a machine needs at
+    /// least one rung.
     fn close_rungs(&mut self) {
         let unmade = std::mem::take(&mut self.unmade);
         let of = |rung| unmade.iter().filter(move |(other, _)| *other == rung);
@@ -165,7 +166,7 @@ impl Outcomes {
     }
 }
 
-/// Moves all sizes both ways; what differs, or why nothing moved.
+/// Moves all sizes in both directions. Returns what differs, or why nothing was moved.
 fn run(way: &Way, context: &Arc<Context>, gpu: &Arc<dyn Gpu>) -> Result<(), Refusal> {
     let modes = QpModes::default()
         .with_doorbell(way.doorbell)

@@ -1,4 +1,4 @@
-//! Checks of kernel, device files and limits.
+//! The checks of Linux kernel, device files and limits.
 
 use super::check::{Check, Look};
 use super::tree::Tree;
@@ -61,7 +61,7 @@ pub(super) const CHECKS: &[Check<Tree>] = &[
 
 fn kernel(tree: &Tree) -> Look {
     let Some(release) = tree.text("proc/sys/kernel/osrelease") else {
-        // Ranks read there which processes live, and their own limits.
+        // Ranks read in /proc which processes live, and their own limits.
         return Look::missing(
             "/proc is not mounted, or cannot be read: no release in /proc/sys/kernel/osrelease",
         );
@@ -146,9 +146,9 @@ fn container(tree: &Tree) -> Look {
     }
 }
 
-/// Enough for a team of some hundred ranks.
+/// Enough locked memory for a team of some hundred ranks, in bytes.
 const LOCKED: u64 = 1 << 30;
-/// `CAP_IPC_LOCK` in the mask of capabilities.
+/// The bit of `CAP_IPC_LOCK` in the mask of capabilities.
 const IPC_LOCK: u64 = 1 << 14;
 
 fn locked_memory(tree: &Tree) -> Look {

@@ -1,4 +1,4 @@
-//! `--launched`: which rank of a job reaches which one on which rail.
+//! `--launched`: which ranks of a job reach each other, on each rail.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -12,38 +12,38 @@ use warpverbs::error::Error;
 use warpverbs::team::{RankDevices, Team, TeamConfig, TeamError};
 use warpverbs::verbs::Context;
 
-/// Topics under which a rank publishes its GIDs, and the ranks that it reaches.
+/// The topics under which a rank publishes its GIDs, and the ranks that it reaches.
 const GIDS: &str = "gids";
 const REACHED: &str = "reached";
 
-/// What rank 0 waits for the others, once it has its own.
+/// How long rank 0 waits for the results of the others after it has its own.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether a packet has gone from one rank to another one.
+/// The result of one packet from a rank to another one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Reach {
     to: u32,
     rail: u32,
-    /// Why it has not.
+    /// Why the packet did not arrive; None if it did.
     reason: Option<String>,
 }
 
-/// What a rank has found.
+/// The results of one rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Row {
     reaches: Vec<Reach>,
-    /// Bytes of the packet.
+    /// The number of bytes of the packet.
     bytes: u64,
 }
 
-/// Which ranks reach which.
+/// The results of all ranks.
 pub(super) struct Matrix {
     rows: Vec<Row>,
-    /// By rank, those of its rails.
+    /// The GIDs of each rank, one for each of its rails.
     gids: Vec<Vec<String>>,
 }
 
-/// Sends a packet of this rank to each other one, on each rail. On rank 0 what all ranks have found; on the others none.
+/// Sends a packet of this rank to each other rank, on each rail. Returns the results of all ranks on rank 0, and None on the others.
 pub(super) fn find(job: &Job, devices: &RankDevices) -> Result<Option<Matrix>, Cause> {
     let gid = |context: &std::sync::Arc<Context>| match context.own_gid() {
         Ok(entry) => entry
@@ -117,7 +117,7 @@ fn row(job: &Job, devices: &RankDevices) -> Result<Row, TeamError> {
         .iter()
         .map(|context| u64::from(context.port().active_mtu.bytes()));
     let bytes = sizes.max().unwrap_or(0);
-    // A place for what each rank sends, after what this one does.
+    // The window has a place for what each rank sends, after the bytes that this rank sends.
     let window = team.window((u64::from(ranks) + 1) * bytes)?;
     let member = Member { team, window };
     let mut reaches = Vec::new();
@@ -144,7 +144,7 @@ fn row(job: &Job, devices: &RankDevices) -> Result<Row, TeamError> {
 }
 
 impl Matrix {
-    /// All pairs, by sender: sender, receiver and what came of it.
+    /// Returns all packets, in the order of senders: the sender, and the receiver with the result.
     fn pairs(&self) -> impl Iterator<Item = (usize, &Reach)> {
         self.rows
             .iter()

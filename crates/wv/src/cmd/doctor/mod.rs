@@ -1,11 +1,11 @@
-//! `wv doctor`: what this machine can do, one line a check, with the command or option that mends each defect.
+//! `wv doctor`: what this machine can do. Each check has a line, with the command or option that mends a defect.
 //!
-//! A check is one item of the table `CHECKS` of its group's file: `software`, `machine`, `nic`, `gpu`, `pair`. Its text in that
-//! table stands in the report, in `--explain` and on the page for operators.
+//! A check is one row of the table `CHECKS` in the file of its group: `software`, `machine`, `nic`, `gpu`, `pair`. The texts in that table
+//! are those of the report, of `--explain` and of the page for operators.
 //!
-//! A process of its own (`probe`) looks at each group, and reports each check as it begins and ends. The doctor (`ask`) ends the
-//! process where a check hangs, and starts it again after that check. A check changes nothing. Files of the machine are read
-//! below a root (`tree`), so that tests can show other machines.
+//! A process of its own (`probe`) checks each group, and reports each check as it begins and ends. If a check hangs, the doctor (`ask`)
+//! kills the process and starts another one for the checks after it. A check changes nothing. Files of the machine are read below a root
+//! (`tree`), so that tests can show other machines.
 
 mod acs;
 mod ask;
@@ -41,7 +41,7 @@ use report::Report;
 use store::StoreOptions;
 use warpverbs::verbs::VerbsError;
 
-/// The command in its messages.
+/// The name of the command in its messages.
 const NAME: &str = "wv doctor";
 
 /// Report what this machine can do: software, kernel, NICs, GPUs, each GPU with each NIC, and the store that ranks meet in
@@ -81,7 +81,7 @@ pub struct DoctorOptions {
     root: PathBuf,
 }
 
-/// Runs the command.
+/// Runs `wv doctor`.
 #[must_use]
 pub fn run(options: &DoctorOptions) -> ExitCode {
     if let Some(id) = &options.explain {
@@ -118,7 +118,7 @@ fn show(options: &DoctorOptions, report: &Report) -> ExitCode {
     }
 }
 
-/// Runs one rank of a job, and on rank 0 prints its machine and which ranks reach which.
+/// Runs one rank of a job. Rank 0 also prints the report of its machine, and which ranks reach each other.
 fn launched(options: &DoctorOptions) -> ExitCode {
     let job = match Job::of_this_process(NAME) {
         Ok(job) => job,
@@ -180,7 +180,7 @@ fn texts() -> Vec<(Group, Text)> {
     all
 }
 
-/// Returns the id of a check.
+/// Returns `id` if it is the id of a check, else an error that lists all ids.
 fn known(id: &str) -> Result<String, String> {
     let ids: Vec<&str> = texts().iter().map(|(_, text)| text.id).collect();
     if ids.contains(&id) {

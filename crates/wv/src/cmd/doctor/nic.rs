@@ -1,4 +1,4 @@
-//! Checks of each NIC.
+//! The checks of each NIC.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use warpverbs::verbs::{
     Caps, Context, DataOrder, DeviceInfo, DeviceSelector, LagMode, VerbsError, device_list,
 };
 
-/// Whether the machine has a NIC.
+/// The check that the machine has a NIC.
 pub(super) const THERE: Text = Text {
     id: "nic",
     what: "NICs",
@@ -140,10 +140,10 @@ pub(super) const CHECKS: &[Check<Nic>] = &[
 pub(super) struct Nic {
     pub(super) name: String,
     tree: Tree,
-    /// As sysfs shows it.
+    /// The device as sysfs shows it.
     pub(super) device: Option<RdmaDevice>,
     pci: Option<PciDevice>,
-    /// As libibverbs lists it.
+    /// The device as libibverbs lists it.
     info: Option<DeviceInfo>,
     gids: BTreeMap<u8, Vec<warpverbs::topology::GidFact>>,
     context: OnceCell<Result<Arc<Context>, VerbsError>>,
@@ -152,7 +152,7 @@ pub(super) struct Nic {
 impl Nic {
     /// Returns the NICs that sysfs or libibverbs shows.
     pub(super) fn all(tree: &Tree) -> Vec<Self> {
-        // Before sysfs is read: software HCAs come into being when a process looks for devices.
+        // This comes before sysfs is read: software HCAs come into being when a process looks for devices.
         let listed = device_list().unwrap_or_default();
         let machine = tree.topology();
         let unseen = listed
@@ -181,7 +181,7 @@ impl Nic {
         }
     }
 
-    /// Returns the device, open; or why it is not.
+    /// Returns the opened device, or why it cannot be opened.
     pub(super) fn context(&self) -> Result<&Arc<Context>, String> {
         if self.info.is_none() {
             return Err("libibverbs does not list it".to_owned());
@@ -195,7 +195,7 @@ impl Nic {
         self.info.as_ref().is_some_and(|info| info.mlx5)
     }
 
-    /// Returns the port that is looked at: the first that is active, else the first.
+    /// Returns the port that is checked: the first active port, or the first one if none is active.
     fn port(&self) -> Option<&RdmaPort> {
         let ports = &self.device.as_ref()?.ports;
         let active = ports
@@ -204,14 +204,14 @@ impl Nic {
         active.or(ports.first())
     }
 
-    /// Returns a file of the port that is looked at.
+    /// Returns the text of a file of the checked port.
     fn port_file(&self, file: &str) -> Option<String> {
         let number = self.port()?.number;
         self.tree
             .rdma(&format!("infiniband/{}/ports/{number}/{file}", self.name))
     }
 
-    /// Returns the network interface of the port.
+    /// Returns the network interface of the checked port.
     fn interface(&self) -> Option<&str> {
         let gids = self.gids.get(&self.port()?.number)?;
         gids.iter().find_map(|gid| gid.interface.as_deref())
@@ -223,7 +223,7 @@ impl Nic {
     }
 }
 
-/// Looks at all NICs.
+/// Checks all NICs.
 pub(super) fn look(tree: &Tree, report: &mut Report) {
     let mut nics = None;
     report.one("", &THERE, false, || {
@@ -241,10 +241,10 @@ pub(super) fn look(tree: &Tree, report: &mut Report) {
     report.one("", &engine::TEXT, false, engine::look);
 }
 
-/// Mellanox, and its devices before ConnectX-5.
+/// The PCI vendor id of Mellanox, and the ids of its devices before ConnectX-5.
 const MELLANOX: u32 = 0x15b3;
 const EARLIER: [u32; 5] = [0x1003, 0x1007, 0x1013, 0x1015, 0x1011];
-/// Names of its devices, each with the number of its physical function.
+/// The names of Mellanox's devices, each with the PCI id of its physical function.
 const MODELS: [(u32, &str); 12] = [
     (0x1013, "ConnectX-4"),
     (0x1015, "ConnectX-4 Lx"),
@@ -293,7 +293,7 @@ fn model(nic: &Nic) -> Look {
 fn devx(nic: &Nic) -> Look {
     match nic.context() {
         Ok(_) => Look::ok("DevX"),
-        // It was opened, and then something else did not do.
+        // The device was opened by DevX, and failed only later because it lacks something else.
         Err(_) if matches!(nic.context.get(), Some(Err(VerbsError::Capability { .. }))) => {
             Look::ok("DevX")
         }
@@ -377,7 +377,7 @@ fn gids(nic: &Nic) -> Look {
     }
 }
 
-/// What an interface needs for packets of 4096 bytes.
+/// The MTU that an interface needs for packets of 4096 bytes.
 const FOR_4096: u32 = 4200;
 
 fn mtu(nic: &Nic) -> Look {
@@ -401,7 +401,7 @@ fn mtu(nic: &Nic) -> Look {
     }
 }
 
-/// Modes of the bonding driver that RDMA follows.
+/// The modes of the bonding driver that RDMA follows.
 const MODES: [&str; 3] = ["active-backup", "balance-xor", "802.3ad"];
 
 fn lag(nic: &Nic) -> Look {
@@ -434,7 +434,7 @@ fn function(nic: &Nic) -> Look {
     let Some(pci) = &nic.pci else {
         return Look::ok("no PCI function");
     };
-    // Virtual functions have the number after that of the physical one.
+    // The PCI id of a virtual function is that of the physical function plus one.
     let is_of_guest =
         pci.vendor == Some(MELLANOX) && MODELS.iter().any(|(id, _)| pci.device == Some(id + 1));
     if pci.is_virtual || is_of_guest {
@@ -486,7 +486,7 @@ fn no_record_of(caps: &Caps) -> Look {
     }
 }
 
-/// Returns what capabilities say, where the device could be opened.
+/// Returns the result of `look` at the capabilities, if the device can be opened.
 fn caps(nic: &Nic, look: impl FnOnce(&Caps) -> Look) -> Look {
     match nic.context() {
         Ok(context) => look(context.caps()),
@@ -502,7 +502,7 @@ fn retransmission(nic: &Nic) -> Look {
     }
 }
 
-/// Counters that say that something was lost or came too late.
+/// The counters that grow when something is lost or comes too late.
 const LOSSES: [&str; 11] = [
     "hw_counters/out_of_sequence",
     "hw_counters/packet_seq_err",
@@ -540,7 +540,7 @@ mod tests {
     use super::*;
     use crate::cmd::doctor::check::State;
 
-    /// Returns the capabilities of a software HCA with this change: none of its cards lacks these.
+    /// Returns the capabilities of a software HCA with this change. No profile of a software HCA lacks them itself.
     fn caps_with(change: impl FnOnce(&mut Caps)) -> Caps {
         let hca = softhca::Hca::new().unwrap();
         let context = Context::open(&DeviceSelector::Name(hca.name().to_owned())).unwrap();

@@ -1,11 +1,11 @@
-//! The page for operators and `--explain`: the texts of the checks.
+//! The texts of the checks, as the page for operators and as the output of `--explain`.
 
 use std::fmt::Write;
 
 use super::check::{Group, Text};
 use super::texts;
 
-/// Columns of the page.
+/// The number of columns of the page.
 const WIDTH: usize = 130;
 
 const HEAD: &str = "\
@@ -24,7 +24,7 @@ several NICs or GPUs one that lacks nothing is enough. The doctor needs no NIC, 
 machine. As root it also sees the configuration of bridges.
 ";
 
-/// `docs/doctor.md`.
+/// Returns the text of `docs/doctor.md`.
 #[must_use]
 pub fn page() -> String {
     let mut page = HEAD.to_owned();
@@ -60,7 +60,7 @@ fn title(group: Group) -> &'static str {
     }
 }
 
-/// Adds a paragraph.
+/// Adds a paragraph with lines of at most `WIDTH` columns.
 fn filled(page: &mut String, words: &str) {
     let mut column = 0;
     for word in words.split_whitespace() {

@@ -1,4 +1,4 @@
-//! Checks of each GPU with each NIC.
+//! The checks of each GPU with each NIC.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use warpverbs::gpu::GpuSelector;
 use warpverbs::team::Matter;
 use warpverbs::topology::{Distance, Machine, PciAddress, Reason, Wish};
 
-/// The check that has more time than the others.
+/// The id of the check that gets more time than the others.
 pub(super) const LOOPBACK_ID: &str = "pair-loopback";
 
 pub(super) const CHECKS: &[Check<Pair>] = &[
@@ -71,7 +71,7 @@ pub(super) const CHECKS: &[Check<Pair>] = &[
     },
 ];
 
-/// The GPUs and NICs that make pairs.
+/// The GPUs and NICs that make the pairs.
 struct All {
     tree: Tree,
     machine: Machine,
@@ -82,7 +82,7 @@ struct All {
 /// A GPU, or the CPU in its place, with a NIC.
 pub(super) struct Pair {
     all: Rc<All>,
-    /// By number of `all`.
+    /// The index of the GPU in `all`; None for the CPU in its place.
     gpu: Option<usize>,
     nic: usize,
     steps: OnceCell<Result<Steps, Look>>,
@@ -100,17 +100,17 @@ impl Pair {
         self.gpu().map(|gpu| gpu.gpu.slot.pci)
     }
 
-    /// Both addresses, where both have one.
+    /// Returns the PCI addresses of GPU and NIC, if both have one.
     fn addresses(&self) -> Option<(PciAddress, PciAddress)> {
         self.address().zip(self.nic().device.as_ref()?.pci)
     }
 
-    /// Returns whether the GPU is the first of those that are nearest to the NIC: data is moved once for each NIC.
+    /// Returns whether the GPU is the first of the GPUs that are nearest to the NIC. Data is moved only for that one, once for each NIC.
     fn is_nearest(&self) -> bool {
         let nic = self.nic().device.as_ref().and_then(|device| device.pci);
         let distance = |gpu: &Gpu| {
             let known = nic.and_then(|nic| self.all.machine.distance(gpu.gpu.slot.pci, nic));
-            // One without a place is the farthest.
+            // A GPU or NIC without a known place counts as the farthest.
             known.map_or((true, None), |distance| (false, Some(distance)))
         };
         let gpus = self.all.gpus.iter().enumerate();
@@ -145,7 +145,7 @@ impl Pair {
         Some((first.device, first.port))
     }
 
-    /// Where kernels of this pair run.
+    /// Returns the GPU on which kernels of this pair run.
     pub(super) fn selector(&self) -> GpuSelector {
         match (self.gpu(), std::env::var("WARPVERBS_GPU").as_deref()) {
             (Some(gpu), _) => GpuSelector::Cuda(gpu.gpu.slot.ordinal),
@@ -182,7 +182,7 @@ impl Pair {
     }
 }
 
-/// Looks at all pairs. The text leaves out those whose NIC `auto` does not take.
+/// Checks all pairs. The text leaves out pairs whose NIC `auto` does not take.
 pub(super) fn look(tree: &Tree, with_loopback: bool, report: &mut Report) {
     let all = Rc::new(All {
         nics: Nic::all(tree),
@@ -205,7 +205,7 @@ pub(super) fn look(tree: &Tree, with_loopback: bool, report: &mut Report) {
     }
 }
 
-/// Asked for by an option.
+/// The check that the option `--loopback` asks for.
 pub(super) const LOOPBACK: Text = Text {
     id: LOOPBACK_ID,
     what: "data of a kernel from the NIC to itself (--loopback)",

@@ -1,5 +1,4 @@
-//! `wv doctor-probe`: looks at one group and reports each check as it begins and ends. The doctor starts it, and ends it where it
-//! hangs.
+//! `wv doctor-probe`: checks one group, and reports each check as it begins and ends. The doctor starts it, and kills it if it hangs.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -35,18 +34,18 @@ pub struct ProbeOptions {
 pub(super) enum Told {
     /// A check begins.
     Begins {
-        /// Of which NIC, GPU or pair; empty for the machine.
+        /// The NIC, GPU or pair that is checked; empty for the machine.
         subject: String,
-        /// Which one.
+        /// The id of the check.
         id: String,
-        /// Whether the text leaves its subject out unless all is asked for.
+        /// Whether the text leaves the subject out unless everything is asked for.
         is_quiet: bool,
     },
-    /// It has ended.
+    /// The check has ended with this result.
     Ends(Look),
 }
 
-/// Looks at a group, to its end.
+/// Runs all checks of a group.
 #[must_use]
 pub fn run_probe(options: &ProbeOptions) -> ExitCode {
     let tree = Tree::new(&options.root);
@@ -60,7 +59,7 @@ pub fn run_probe(options: &ProbeOptions) -> ExitCode {
         Group::Nic => nic::look(&tree, &mut report),
         Group::Gpu => gpu::look(&tree, &mut report),
         Group::Pair => pair::look(&tree, options.loopback, &mut report),
-        // Looked at by the doctor itself: its calls end by themselves.
+        // The doctor checks the store itself, because these calls end by themselves.
         Group::Store => {}
     }
     ExitCode::SUCCESS
@@ -73,14 +72,14 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// All checks of a subject.
+    /// Runs all checks of a subject.
     pub(super) fn all<S: ?Sized>(&mut self, subject: &str, checks: &[Check<S>], of: &S) {
         for check in checks {
             self.one(subject, &check.text(), false, || (check.look)(of));
         }
     }
 
-    /// One check, unless the doctor knows it. A `quiet` subject is left out of the text.
+    /// Runs one check, unless the doctor has its result already. A `quiet` subject is left out of the text.
     pub(super) fn one(
         &mut self,
         subject: &str,

@@ -10,28 +10,28 @@ use super::matrix::Matrix;
 use super::store::Found;
 use super::{store, texts};
 
-/// Columns of a line of ok checks.
+/// The number of columns of a line of ok checks.
 const WIDTH: usize = 120;
-/// Version of the JSON; a program that reads it looks here first.
+/// The version of the JSON, which a program that reads it checks first.
 const VERSION: u32 = 1;
 
-/// All that was found.
+/// All results of a doctor.
 #[derive(Default)]
 pub(super) struct Report {
     pub(super) groups: Vec<(Group, Vec<Line>)>,
     pub(super) store: Option<Found>,
-    /// Of a job.
+    /// The results of the ranks of a job; None without a job.
     pub(super) ranks: Option<Matrix>,
 }
 
 impl Report {
-    /// Returns whether nothing that is needed is missing. Of several NICs, GPUs or pairs one is enough.
+    /// Returns whether nothing that is needed is missing. Of several NICs, GPUs or pairs one that works is enough.
     pub(super) fn is_usable(&self) -> bool {
         let is_whole = self.ranks.as_ref().is_none_or(Matrix::is_whole);
         is_whole && self.lines().iter().all(|(_, lines)| is_usable(lines))
     }
 
-    /// Returns the groups with that of the store.
+    /// Returns the results of all groups, with the store as a group.
     fn lines(&self) -> Vec<(Group, Vec<Line>)> {
         let mut all = self.groups.clone();
         let store = self.store.as_ref().map(|found| Line {
@@ -63,7 +63,8 @@ impl Report {
         all
     }
 
-    /// Ok checks of a subject in one paragraph, all others with reason and remedy. `with_all`: pairs that nothing takes, too.
+    /// Returns the report as text. The ok checks of a subject are one paragraph, and each other check has its reason and remedy.
+    /// `with_all`: pairs that nothing takes are included.
     pub(super) fn text(&self, with_all: bool) -> String {
         let mut text = String::new();
         for (group, lines) in self.lines() {
@@ -102,7 +103,7 @@ impl Report {
     }
 }
 
-/// Returns whether a subject has nothing missing, and what belongs to no subject neither.
+/// Returns whether at least one subject has nothing missing, and nothing is missing that belongs to no subject.
 fn is_usable(lines: &[Line]) -> bool {
     let mut subjects: Vec<(&str, bool)> = Vec::new();
     for line in lines {
@@ -140,7 +141,7 @@ fn check_json(line: &Line) -> Value {
     })
 }
 
-/// The lines of one subject.
+/// Adds the lines of one subject.
 fn subject(text: &mut String, lines: &[Line]) {
     let name = lines[0].subject.as_str();
     let is_ok = |line: &&Line| line.look.state == State::Ok;
@@ -174,7 +175,7 @@ fn in_words(id: &str, look: &Look) -> String {
     format!("{id}: {}", look.found)
 }
 
-/// Adds `words` after `head`, and as far to the right on the lines that follow.
+/// Adds `words` after `head`. Lines that follow are indented to the end of `head`.
 fn wrapped(text: &mut String, head: &str, words: &str) {
     let mut line = head.to_owned();
     let begin = head.len();

@@ -1,4 +1,4 @@
-//! Checks of libraries and drivers.
+//! The checks of libraries and drivers.
 
 use std::fs;
 
@@ -68,7 +68,7 @@ fn rdma_core(_: &Tree) -> Look {
     }
 }
 
-/// Returns the version in the name of a library that this process has open: `1.24.44.0` of `libmlx5.so.1.24.44.0`.
+/// Returns the version in the file name of a library that this process has open: `1.24.44.0` for `libmlx5.so.1.24.44.0`.
 fn version_of(maps: &str, name: &str) -> Option<String> {
     let line = maps.lines().find(|line| line.contains(name))?;
     let (_, version) = line.rsplit_once(name)?;
@@ -84,7 +84,7 @@ fn release(version: &str) -> Option<u32> {
     }
 }
 
-/// The PTX that the first GPU needs, and whether the driver reads it.
+/// Returns, in words, the PTX that the first GPU needs, and whether the driver reads that PTX. None without a GPU.
 fn reads_ptx(survey: &Survey) -> Option<(String, bool)> {
     let gpu = survey.gpus.first()?;
     let needs = gpu.kernels;
@@ -125,8 +125,8 @@ fn nvrtc(_: &Tree) -> Look {
     judge_nvrtc(gpu::nvrtc(), ptx.map(|(_, reads)| reads), &lacking)
 }
 
-/// `reads_ptx`: whether the driver reads PTX of these kernels; None without a GPU. `lacking`: what runs kernels of which this program
-/// has no PTX.
+/// Judges the check of NVRTC. `reads_ptx`: whether the driver reads PTX of these kernels; None without a GPU. `lacking`: the GPUs for whose
+/// architecture this program has no PTX.
 fn judge_nvrtc(found: Result<String, String>, reads_ptx: Option<bool>, lacking: &[&str]) -> Look {
     match (found, reads_ptx) {
         (Ok(found), _) => Look::ok(found),

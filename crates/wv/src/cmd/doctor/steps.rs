@@ -1,4 +1,4 @@
-//! Which step of each ladder a rank would take on a pair.
+//! The step of each ladder that a rank would take on a pair.
 
 use std::slice::from_ref;
 
@@ -8,11 +8,11 @@ use warpverbs::config::QpModes;
 use warpverbs::gpu;
 use warpverbs::team::{Choice, Matter, TeamConfig, TeamError, choices_on};
 
-/// What a rank chooses.
+/// The choices of a rank.
 pub(super) struct Steps(Vec<Choice>);
 
 impl Steps {
-    /// Tries the steps on a pair, as the variables of the environment say; the result says if none holds.
+    /// Tries the steps on a pair, with the variables of the environment. If no step works, the error says why.
     pub(super) fn of(pair: &Pair) -> Result<Self, Look> {
         let context = pair.nic().context().map_err(Look::not_looked)?;
         let is_soft = context.info().is_soft();
@@ -32,7 +32,7 @@ impl Steps {
         }
     }
 
-    /// Returns the step of one matter: ok if it costs nothing more than those above it.
+    /// Returns the result for one matter. It is ok if the chosen step costs nothing more than the steps above it.
     pub(super) fn look(&self, matter: Matter) -> Look {
         match self.0.iter().find(|choice| choice.matter == matter) {
             Some(choice) if choice.price().is_none() => Look::ok(choice.step.to_string()),

@@ -1,4 +1,4 @@
-//! The store that ranks meet in, measured.
+//! The check of the store in which ranks meet, with measured times.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::super::store::{configured, place};
 use super::check::{Look, Text};
 use crate::cmd::number;
 
-/// Time after which no further call of the store begins.
+/// The time after which no further call of the store begins.
 const BOUND: Duration = Duration::from_secs(5);
 
 /// The text of the check of the store.
@@ -39,9 +39,9 @@ pub(super) struct StoreOptions {
 
 /// The result of the check of the store.
 pub(super) struct Found {
-    /// Its place, without password and options.
+    /// The URL of the store, without password and options.
     store: String,
-    /// Figures, or why it has none.
+    /// The measured times, or why there are none.
     measured: Result<Measured, String>,
     lease_ttl: Duration,
 }
@@ -77,7 +77,7 @@ fn open(config: &Config) -> Result<Arc<dyn Store>, StoreError> {
 }
 
 impl Found {
-    /// Returns it as a check.
+    /// Returns the measurement as the result of a check.
     pub(super) fn look(&self) -> Look {
         match (&self.measured, self.warning()) {
             (Err(_), _) => Look::missing(self.to_string()),

@@ -1,6 +1,7 @@
-//! Files of the machine, below a root that tests give.
+//! The files of the machine, below a root that tests may choose.
 //!
-//! A path may lead to anything: a pipe that nothing writes to, a file without end. Reads end at a bound and never wait for a writer.
+//! A path may lead to anything, such as a pipe that nothing writes to, or a file without end. Reads end at a bound and never wait for a
+//! writer.
 
 use std::env;
 use std::fs::{self, File};
@@ -11,16 +12,16 @@ use rustix::fs::{Access, Mode, OFlags};
 
 use warpverbs::topology::{Machine, PciAddress};
 
-/// Most bytes of a file that are read; `proc/self/smaps` and `proc/modules` are longer than a page.
+/// The most bytes of a file that are read. `proc/self/smaps` and `proc/modules` are longer than a page.
 const LONGEST: u64 = 1 << 18;
-/// Most names of a directory that are read.
+/// The most names of a directory that are read.
 const MOST: usize = 1 << 13;
 
-/// The machine's files.
+/// The roots below which the files of the machine are read.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     root: PathBuf,
-    /// The `sys` of RDMA devices, which software HCAs have for themselves.
+    /// The `sys` folder of RDMA devices. Software HCAs have one of their own.
     rdma: PathBuf,
 }
 
@@ -38,12 +39,12 @@ impl Tree {
         self.rdma != self.root.join("sys")
     }
 
-    /// Where GPUs and NICs stand.
+    /// Returns the places of GPUs and NICs in the machine.
     pub(super) fn topology(&self) -> Machine {
         Machine::below(&self.root)
     }
 
-    /// Returns the text of a file; none if it does not exist or is no text.
+    /// Returns the text of a file, or None if it does not exist or is no text.
     pub(super) fn text(&self, path: &str) -> Option<String> {
         read(&self.root.join(path))
     }
@@ -63,12 +64,12 @@ impl Tree {
         self.text(&format!("sys/bus/pci/devices/{address}/{file}"))
     }
 
-    /// Names in a directory, sorted; none if the directory does not exist.
+    /// Returns the names in a directory, sorted, or no names if the directory does not exist.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
         names(&self.root.join(path))
     }
 
-    /// Names in a directory below `class` of the RDMA devices' sysfs.
+    /// Returns the names in a directory below `class` of the RDMA devices' sysfs.
     pub(super) fn rdma_names(&self, path: &str) -> Vec<String> {
         names(&self.rdma.join("class").join(path))
     }

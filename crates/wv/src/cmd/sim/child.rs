@@ -1,8 +1,8 @@
-//! The child process: what reaches it, and how its end becomes ours.
+//! The child process: which signals are passed on to it, and how its end becomes the end of `wv`.
 //!
-//! Signals are blocked and taken one by one. What came from the terminal reached the child as well, since it is in
-//! the same process group; everything else is sent on. When the child is stopped, this process stops too, so that
-//! the shell gets the terminal back, and both go on together.
+//! Signals are blocked and taken one by one. A signal of the terminal has reached the child as well, because it is in the same process
+//! group. Any other signal is sent on to the child. When the child is stopped, this process stops too, so that the shell gets the terminal
+//! back, and both go on together.
 
 // UNSAFETY: signal masks, sigwaitinfo, waitpid, kill and dlopen.
 #![expect(unsafe_code, reason = "signals and child processes through libc")]
@@ -15,7 +15,7 @@ use std::process::Command;
 
 use libc::{c_int, pid_t, sigset_t};
 
-/// Signals that the parent passes on.
+/// The signals that the parent passes on.
 const FORWARDED: [c_int; 9] = [
     libc::SIGINT,
     libc::SIGTERM,
@@ -35,12 +35,12 @@ pub(super) enum Ending {
     Signalled(c_int),
 }
 
-/// The program sees `name` as its own name (`argv[0]`), as the shell would have it.
+/// Lets the program see `name` as its own name (`argv[0]`), as it would from the shell.
 pub(super) fn set_name(command: &mut Command, name: &OsStr) {
     command.arg0(name);
 }
 
-/// Runs the command to its end.
+/// Runs the command until it ends.
 pub(super) fn run(mut command: Command) -> io::Result<Ending> {
     let signals = set_of(FORWARDED.into_iter().chain([libc::SIGCHLD]));
     let before = block(&signals)?;
@@ -85,14 +85,14 @@ fn wait(child: pid_t, signals: &sigset_t) -> io::Result<Ending> {
                     return Err(error);
                 }
             }
-            // From the terminal: sent to the whole process group, the child included.
+            // The terminal sent this signal to the whole process group, the child included.
             _ if info.si_code == libc::SI_KERNEL => {}
             _ => send(child, signal),
         }
     }
 }
 
-/// Returns what has happened to the child: its end, or that it was stopped.
+/// Returns the end of the child, if it has ended. If it was stopped by the terminal, this process stops with it.
 fn look_at(child: pid_t) -> io::Result<Option<Ending>> {
     let mut status = 0;
     loop {
@@ -114,9 +114,9 @@ fn look_at(child: pid_t) -> io::Result<Option<Ending>> {
             _ if libc::WIFSIGNALED(status) => {
                 return Ok(Some(Ending::Signalled(libc::WTERMSIG(status))));
             }
-            // Stopped by a signal of another process, which will continue it.
+            // A signal of another process stopped the child, and that process will continue it.
             _ if libc::WSTOPSIG(status) == libc::SIGSTOP => {}
-            // Stopped by the terminal. So are we, until the shell continues us; then it goes on, too.
+            // The terminal stopped the child. So this process stops until the shell continues it. Then the child goes on, too.
             _ => {
                 if !is_pending(libc::SIGCONT) {
                     // SAFETY: no preconditions.
@@ -128,7 +128,7 @@ fn look_at(child: pid_t) -> io::Result<Option<Ending>> {
     }
 }
 
-/// Stopping would discard a SIGCONT that has come already.
+/// Returns whether `signal` is pending. To stop would discard a SIGCONT that has come already.
 fn is_pending(signal: c_int) -> bool {
     let mut pending = set_of([]);
     // SAFETY: an initialised set, filled by the first call.
@@ -154,17 +154,17 @@ pub(crate) fn end_likewise(signal: c_int) -> ! {
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &set_of([signal]), std::ptr::null_mut());
         libc::raise(signal);
     }
-    // A signal whose default is not to end a process.
+    // This is reached if the signal's default does not end a process.
     std::process::exit(128 + signal)
 }
 
-/// Whether the dynamic loader finds and loads `file`.
+/// Checks that the dynamic loader finds and loads `file`.
 pub(super) fn can_load(file: &str) -> Result<(), libloading::Error> {
     // SAFETY: the initialisers of the RDMA libraries, the only ones asked for, have no requirements.
     unsafe { libloading::Library::new(file) }.map(drop)
 }
 
-/// Returns what the dynamic loader said; libloading's own text is only which call failed.
+/// Returns the message of the dynamic loader. The text of libloading itself says only which call failed.
 pub(super) fn loader_message(error: &libloading::Error) -> String {
     let said = std::error::Error::source(error);
     said.map_or_else(|| error.to_string(), ToString::to_string)
@@ -182,7 +182,7 @@ fn set_of(signals: impl IntoIterator<Item = c_int>) -> sigset_t {
     }
 }
 
-/// Blocks `signals`; the mask before.
+/// Blocks `signals`. Returns the mask from before.
 fn block(signals: &sigset_t) -> io::Result<sigset_t> {
     let mut before = MaybeUninit::<sigset_t>::uninit();
     // SAFETY: an initialised set, and room for another.

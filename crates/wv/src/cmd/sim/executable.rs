@@ -1,4 +1,4 @@
-//! Whether a preloaded library can reach a program, before it is started.
+//! Checks that a preloaded library can reach a program, before the program is started.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -71,7 +71,7 @@ fn resolve_in(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, ExecutableE
 
 /// Refuses a program that the loader would start without the preloaded library.
 pub(super) fn check(program: &Path) -> Result<(), ExecutableError> {
-    /// The kernel follows this many `#!` lines.
+    /// The number of `#!` lines that the kernel follows.
     const DEPTH: u32 = 5;
     let mut at = program.to_path_buf();
     for _ in 0..DEPTH {
@@ -100,7 +100,7 @@ pub(super) fn check(program: &Path) -> Result<(), ExecutableError> {
     })
 }
 
-/// Returns what `#!` names.
+/// Returns the interpreter that the `#!` line names, if there is such a line.
 fn interpreter_of_script(head: &[u8]) -> Option<PathBuf> {
     let line = head
         .strip_prefix(b"#!")?
@@ -112,7 +112,7 @@ fn interpreter_of_script(head: &[u8]) -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(word.to_vec())))
 }
 
-/// The machine of this program's own ELF header; it is 64-bit and little-endian.
+/// The machine in the ELF header of this program, which is 64-bit and little-endian.
 const OWN: (u16, &str) = if cfg!(target_arch = "x86_64") {
     (elf::EM_X86_64, "x86-64")
 } else if cfg!(target_arch = "aarch64") {
@@ -124,8 +124,8 @@ const OWN: (u16, &str) = if cfg!(target_arch = "x86_64") {
     )
 };
 
-/// Refuses a program of another architecture, a static one without a loader, and one with a loader other than glibc's, which
-/// cannot use our library.
+/// Refuses a program that cannot use our library: one of another architecture, a static one without a loader, or one with another loader
+/// than glibc's.
 fn check_elf<H: FileHeader<Endian = Endianness>>(
     path: &Path,
     data: &ReadCache<&File>,
@@ -188,7 +188,7 @@ fn check_privileges(path: &Path) -> Result<(), ExecutableError> {
         })?
         .permissions()
         .mode();
-    // Setgid without group execution is a lock, not a privilege.
+    // Setgid without group execution marks mandatory locking, and gives no privilege.
     let kind = if mode & 0o4000 != 0 {
         "setuid"
     } else if mode & 0o2010 == 0o2010 {
@@ -256,7 +256,7 @@ mod tests {
         let text = check(&foreign).unwrap_err().to_string();
         assert!(text.contains("is built for RISC-V (64-bit)"), "{text}");
 
-        // The same of 32 bits, in the other byte order.
+        // This header is of a 32-bit program in the other byte order.
         let mut old = vec![0; 52];
         old[..8].copy_from_slice(b"\x7fELF\x01\x02\x01\0");
         old[18..20].copy_from_slice(&8u16.to_be_bytes());
@@ -264,7 +264,7 @@ mod tests {
         let text = check(&old).unwrap_err().to_string();
         assert!(text.contains("is built for MIPS (32-bit)"), "{text}");
 
-        // Without its program headers a program has no loader.
+        // A program without program headers has no loader.
         bytes = fs::read(&program).unwrap();
         bytes[56..58].copy_from_slice(&0u16.to_le_bytes());
         let (_directory, linked) = written("static", &bytes);

@@ -1,7 +1,7 @@
-//! What the checkers of a program's HCAs found, in one line at its end.
+//! The number of findings of all checkers of a program's HCAs, as one line at its end.
 //!
-//! Each process appends a line per finding to one file: its kind, the process, the device and the words. The words were
-//! printed when it happened.
+//! Each process appends a line for each finding to one file: the kind, the process, the device and the words. The words were also printed
+//! when the finding was made.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// What the name of the file ends with by which a process says that it could not write a finding.
+/// The extension of the file by which a process says that it could not write a finding.
 const LOST: &str = "lost";
 
-/// Findings that nobody can count.
+/// Why the findings cannot be counted.
 #[derive(Debug, Error)]
 pub(super) enum Lost {
     #[error("the findings of the checker cannot be kept in {}: {source}", .file.display())]
@@ -26,12 +26,12 @@ pub(super) enum Lost {
     Unwritten { file: PathBuf },
 }
 
-/// Makes the file, so that one which is gone at the end says so.
+/// Makes the file empty. If it is missing at the end, that is an error.
 pub(super) fn begin(file: &Path) -> Result<(), Lost> {
     fs::write(file, "").map_err(lost(file))
 }
 
-/// Returns the line, if the checker has findings.
+/// Returns the line that sums up the findings, or None if there are no findings.
 pub(super) fn summary(file: &Path) -> Result<Option<String>, Lost> {
     if file.with_extension(OsStr::new(LOST)).exists() {
         let file = file.to_owned();

@@ -1,4 +1,4 @@
-//! The flags of `wv sim` as environment variables of the library, and the library's opinion of them.
+//! The flags of `wv sim` as environment variables of the library, and the check of the variables by the library.
 //!
 //! The library reads its variables when a program looks for devices, which may be late or never. So `wv` asks it beforehand,
 //! through two functions that it exports.
@@ -16,7 +16,7 @@ use thiserror::Error;
 use super::SimArgs;
 use super::child::loader_message;
 
-/// What the library objects to, or why it could not be asked.
+/// The objection of the library, or why it could not be asked.
 #[derive(Debug, Error)]
 pub(super) enum SettingsError {
     #[error("{0}")]
@@ -35,7 +35,7 @@ pub(super) enum SettingsError {
     },
 }
 
-/// What the library looks at besides what `wv` itself sets.
+/// The variables that the library checks besides those that `wv` itself sets.
 const CHECKED: [&str; 14] = [
     "SOFTHCA_PROFILE",
     "SOFTHCA_LINK",
@@ -73,7 +73,7 @@ pub(super) fn variables(args: &SimArgs) -> Result<Vec<(&'static str, OsString)>,
         variables.extend(value.map(|value| (name, OsString::from(value))));
     }
     if let Some(path) = &args.pcap {
-        // The program may go to another directory before it looks for devices.
+        // The path is made absolute, because the program may change its directory before it looks for devices.
         let path = std::path::absolute(path).map_err(|source| SettingsError::Path {
             path: path.clone(),
             source,
@@ -83,7 +83,7 @@ pub(super) fn variables(args: &SimArgs) -> Result<Vec<(&'static str, OsString)>,
     Ok(variables)
 }
 
-/// Asks the library what it thinks of the variables, those that are set already included.
+/// Lets the library check the variables, those included that are set already.
 pub(super) fn check(
     library: &Path,
     variables: &[(&'static str, OsString)],
@@ -103,7 +103,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Returns what a device has and lacks.
+/// Returns the capabilities that a device has and lacks, as text.
 pub(super) fn capabilities(library: &Path) -> Result<String, SettingsError> {
     Library::open(library)?.capabilities()
 }
@@ -113,7 +113,7 @@ type Capabilities = unsafe extern "C" fn(*mut c_char, usize) -> usize;
 
 struct Library {
     path: PathBuf,
-    /// Never closed: it does not expect that.
+    /// The loaded library. It is never closed, because it does not expect that.
     handle: &'static libloading::Library,
 }
 
@@ -162,7 +162,7 @@ impl Library {
     }
 }
 
-/// Returns the text of a function that copies as much as the buffer holds and returns the length of all.
+/// Returns the whole text of a function that copies as much as the buffer can take, and returns the length of all of it.
 fn text(call: impl Fn(*mut c_char, usize) -> usize) -> String {
     let mut bytes = vec![0u8; 16 << 10];
     let length = call(bytes.as_mut_ptr().cast(), bytes.len());

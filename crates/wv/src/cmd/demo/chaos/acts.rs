@@ -16,28 +16,28 @@ use super::garbage::{self, Spoiled};
 use super::processes::RankGeneration;
 use crate::cmd::etcd::Etcd;
 
-/// A rank that comes back is started within so long after its time.
+/// How late a rank that comes back may be started.
 const STARTED: Duration = Duration::from_millis(100);
 
-/// Longest call of the store, which holds up everything else that is to be done.
+/// The longest call of the store. A call holds up everything else that is to be done.
 const CALL: Duration = Duration::from_millis(500);
-/// Of two processes for one place one serves within so long.
+/// How long it may take until one of two processes for one rank serves.
 const TWO_COME: Duration = Duration::from_secs(20);
-/// Servers that were started serve within so long, or have another leader.
+/// How long servers that were started may take to serve, or to have another leader.
 const ELECTION: Duration = Duration::from_secs(5);
 
-/// What is done now, and what was done to the ranks' HCAs.
+/// The deeds that are under way, and the faults of the ranks' HCAs.
 pub(super) struct Acts {
-    /// Its own way to the ranks' store, whose calls end soon.
+    /// A connection of its own to the ranks' store, whose calls end soon.
     store: Arc<dyn Store>,
-    /// The servers of the store, where it has any.
+    /// The servers of the store, if it has any.
     etcd: Option<Etcd>,
-    /// `SOFTHCA_FAULT` of every rank, without what deeds add.
+    /// The `SOFTHCA_FAULT` of every rank, without what deeds add.
     faults: String,
     under_way: Vec<UnderWay>,
-    /// How many deeds are done to each.
+    /// How many deeds disturb each process now.
     busy: BTreeMap<RankGeneration, u32>,
-    /// How many deeds have stopped each process.
+    /// How many deeds have stopped each process and not yet resumed it.
     stopped: BTreeMap<RankGeneration, u32>,
     hcas: BTreeMap<RankGeneration, HcaFaults>,
     pub(super) done: u32,
@@ -49,36 +49,36 @@ struct UnderWay {
     left: Vec<(Instant, Ending)>,
 }
 
-/// Something that is still to be done in it.
+/// What is still to be done for a deed.
 enum Ending {
-    /// It is done to this one no more. It is stopped, and goes on.
+    /// The deed no longer disturbs this process. If the flag is set, the deed had stopped the process, which goes on.
     Calm(RankGeneration, bool),
-    /// The one that runs as this rank is killed, and another comes after the time.
+    /// The process that runs as this rank is killed, and another one starts after the time.
     Kill(u32, Duration),
-    /// A key is as it was.
+    /// A spoiled key is written as it was.
     Mend(Spoiled),
     /// These servers of the store are started again.
     StartServers(Vec<usize>),
-    /// They go on.
+    /// These servers of the store, which were stopped, go on.
     ResumeServers(Vec<usize>),
     /// Another process is started for the place of this rank.
     Rival(u32),
-    /// Of two processes for the place of this rank the one that does not serve is killed, at the latest then.
+    /// Of two processes for this rank the one that does not serve is killed; at the given time one is killed in any case.
     OneStays(u32, Instant),
-    /// Until then.
+    /// Nothing, but the deed lasts until this time.
     Nothing,
 }
 
-/// Faults of one HCA that deeds have asked for, until their times.
+/// The faults of one HCA that deeds have asked for, with the times at which they end.
 #[derive(Default)]
 struct HcaFaults {
-    /// Items of a spec, without their times.
+    /// The items of a fault spec without their times, each with its end.
     parts: Vec<(Instant, String)>,
     port: Option<Instant>,
 }
 
 impl HcaFaults {
-    /// As a spec whose times count from `now`.
+    /// Returns the faults as a spec whose times count from `now`.
     fn spec(&mut self, now: Instant) -> String {
         self.parts.retain(|(until, _)| *until > now);
         let left = |until: &Instant| milliseconds(until.saturating_duration_since(now));
@@ -86,7 +86,7 @@ impl HcaFaults {
         let mut spec: String = parts
             .map(|(until, item)| format!(",{item}@..{}ms", left(until)))
             .collect();
-        // A new spec replaces the end of an earlier one, so a port that was down once comes up by each.
+        // A new spec replaces the earlier one with its end. So every spec brings up a port that was once down.
         if let Some(until) = &self.port {
             if *until > now {
                 spec += ",port-down@0ms";
@@ -118,7 +118,7 @@ impl Acts {
         self.under_way.len()
     }
 
-    /// When the next thing is to be done.
+    /// Returns when the next thing is to be done.
     pub(super) fn next(&self) -> Option<Instant> {
         let all = self.under_way.iter().flat_map(|deed| &deed.left);
         all.map(|(at, _)| *at).min()
@@ -272,7 +272,7 @@ impl Acts {
                 begun.words = format!("rail {rail}");
                 note(fleet, begun);
                 if let Some(who) = self.disturb(fleet, rank, Disturbance::Rail) {
-                    // HCAs of one rail talk to each other only.
+                    // HCAs talk only to HCAs of their own rail.
                     let others = (0..).zip(addresses).filter(|(other, _)| *other != rank);
                     let ends = others.filter_map(|(_, rails): (u32, _)| rails.get(rail).cloned());
                     let parts = ends.map(|address| (now + time, format!("partition={address}")));
@@ -372,7 +372,7 @@ impl Acts {
             Deed::LeaderLoss { time, stands } => {
                 begun.how = Disturbance::LeaderLoss;
                 if let Some(etcd) = &mut self.etcd {
-                    // If no server leads, another deed is under way.
+                    // If no server leads, another deed is under way, and server 0 is taken.
                     let leader = etcd.leader().unwrap_or_default();
                     let how = if stands { "SIGSTOP" } else { "SIGKILL" };
                     begun.words = format!("{how} to server {leader}");
@@ -417,7 +417,7 @@ impl Acts {
                         begun.words = format!("in '{}', {how:?}", spoiled.key);
                         left.push((now + time, Ending::Mend(spoiled)));
                     }
-                    // Another deed holds up the store.
+                    // Another deed disturbs the store, so this one does nothing.
                     Err(error) if error.is_unanswered() => {
                         begun.words = format!("that the store does not take: {error}");
                         left.push((now, Ending::Nothing));
@@ -435,7 +435,7 @@ impl Acts {
         Ok(())
     }
 
-    /// Does what is due, and says of which deeds nothing is left.
+    /// Does what is due, and notes which deeds are over.
     pub(super) fn turn(&mut self, fleet: &mut Fleet<'_>) -> Result<(), DemoError> {
         let now = Instant::now();
         let mut due = Vec::new();
@@ -447,7 +447,7 @@ impl Acts {
         for (_, place, ending) in due {
             match ending {
                 Ending::Calm(who, stopped) => self.calm(fleet, who, stopped),
-                // One that was dropped by the others meanwhile comes back all the same.
+                // A rank that the others dropped meanwhile comes back as well.
                 Ending::Kill(rank, back) => {
                     if let Some(generation) = fleet.processes.generation(rank) {
                         fleet.kill(rank);
@@ -456,7 +456,7 @@ impl Acts {
                 }
                 Ending::Mend(spoiled) => match spoiled.mend(self.store.as_ref()) {
                     Ok(()) => {}
-                    // Until the store answers again.
+                    // The store does not answer now, so this is tried again.
                     Err(error) if error.is_unanswered() => {
                         let again = (Instant::now() + CALL, Ending::Mend(spoiled));
                         self.under_way[place].left.push(again);
@@ -494,7 +494,7 @@ impl Acts {
         Ok(())
     }
 
-    /// Begins a disturbance of the process that runs as `rank`.
+    /// Notes that a deed disturbs the process that runs as `rank`. Returns that process, if there is one.
     fn disturb(
         &mut self,
         fleet: &mut Fleet<'_>,
@@ -512,7 +512,7 @@ impl Acts {
         fleet.processes.stop(who.0);
     }
 
-    /// A deed leaves `who` alone. It goes on when no other deed has stopped it, and is calm when none is left.
+    /// Ends what one deed does to `who`. The process goes on when no other deed has stopped it, and is calm when no deed is left.
     fn calm(&mut self, fleet: &mut Fleet<'_>, who: RankGeneration, stopped: bool) {
         let is_last = |counts: &mut BTreeMap<RankGeneration, u32>| {
             let count = counts.entry(who).or_default();
@@ -569,7 +569,7 @@ mod tests {
             faults.spec(now + second),
             ",partition-out=127.0.0.2@..2000ms,port-down@0ms,port-up@1000ms"
         );
-        // The port comes up whatever became of the earlier spec.
+        // The new spec brings the port up, whatever became of the earlier spec.
         assert_eq!(faults.spec(now + 3 * second), ",port-up@0ms");
     }
 }

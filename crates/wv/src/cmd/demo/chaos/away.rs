@@ -1,22 +1,22 @@
 //! When each rank counts as disturbed: from the deed that names it until it must be whole again.
 //!
 //! A rank that was away is behind by the calls that the others have made meanwhile. It makes them up at its own pace, and then has two
-//! deadlines. For a rank to which something is done meanwhile it may wait as well, so it has two more. If a change holds its calls
-//! meanwhile, it has them after that. A rank that was killed or dropped is away until its next
-//! generation serves. A pair whose QPs a deed has failed is away until a view parts it and another one unites it.
+//! deadlines more. While it catches up it may have to wait for another rank to which something is done. Then it has two deadlines from the
+//! end of that. If a change holds its calls meanwhile, it has two deadlines after the change. A rank that was killed or dropped is away
+//! until its next generation serves. A pair whose QPs a deed has failed is away until a view parts the pair and another view unites it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{Disturbance, Record, RecordKind};
 
-/// A pair that a view parts so long after a deed, or after a QP has failed in it, was parted by it.
+/// The longest time from a deed, or from a QP that failed in it, to a view that parts the pair because of it.
 const BROKEN_US: u64 = 15_000_000;
-/// A rank that is dropped within so many leases after a deed was dropped for it.
+/// The longest time, in leases, from a deed to the end of a rank that is dropped because of it.
 const DROPPED_LEASES: u64 = 5;
-/// Steps of which the middle one is a rank's own time for a call.
+/// The number of steps from which a rank's pace is taken: the middle of their times.
 const PACE: usize = 50;
 
-/// Times from which and until which something holds.
+/// A time span, with both its ends, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) from: u64,
@@ -29,48 +29,48 @@ impl Span {
     }
 }
 
-/// Limits of a run, in microseconds.
+/// The limits of a run, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) lease_us: u64,
     pub(super) deadline_us: u64,
-    /// The ranks mask each other, and take back what they mask when they are told to.
+    /// Whether the ranks mask each other, and take back masked ranks when they are told to.
     pub(super) masks: bool,
 }
 
-/// When deeds disturb each rank, and when the machine does.
+/// When deeds disturb each rank, and when the machine keeps ranks from running.
 #[derive(Debug, Default)]
 pub(super) struct Away {
     by_deed: BTreeMap<u32, Vec<Span>>,
-    /// Times in which the process of some rank without a deed got no time.
+    /// The times in which the process of some rank without a deed did not run.
     by_machine: Vec<Span>,
 }
 
-/// What is known of one rank.
+/// What is known of one rank at a time of the record.
 #[derive(Default)]
 struct Known {
-    /// Deeds that name it and are under way.
+    /// The deeds that name the rank and are under way.
     deeds: BTreeSet<u32>,
-    /// The generation that serves.
+    /// The generation of the rank that serves.
     serving: Option<u32>,
-    /// It was killed or dropped, and no next generation serves.
+    /// Whether the rank was killed or dropped, and no next generation serves.
     gone: bool,
-    /// Its newest view parts it from another rank, by a deed.
+    /// Whether the rank's newest view parts it from another rank because of a deed.
     parted: bool,
-    /// Ranks to which a QP has failed by a deed, and when. No view of this rank has parted the two since.
+    /// The ranks to which a QP has failed because of a deed, and when. No view of this rank has parted the pair since.
     failed: BTreeMap<u32, u64>,
-    /// A change that it has promised holds its calls.
+    /// Whether a change that the rank has promised holds its calls.
     held: bool,
-    /// It was told to sleep before a call, and has not slept yet.
+    /// Whether the rank was told to sleep before a call, and has not slept yet.
     sleepy: bool,
-    /// The others may mask it, for a deed, and have not taken it back.
+    /// Whether the others may mask the rank because of a deed, and have not taken it back.
     masked: bool,
-    /// The call before which all ranks are taken back.
+    /// The call before which all masked ranks are taken back.
     taken_back: Option<u32>,
-    /// The last step, and when it ended.
+    /// The rank's last step, and when it ended.
     step: u32,
     stepped: Option<u64>,
-    /// Times between its last steps while nothing was done to it.
+    /// The times between its last steps while nothing was done to it.
     gaps: Vec<u64>,
     spans: Vec<Span>,
 }
@@ -81,20 +81,20 @@ impl Known {
         any || self.gone || self.parted || self.masked || self.held || self.sleepy
     }
 
-    /// Its process has ended, or the others have dropped it.
+    /// Notes that the process of the rank has ended, or that the others have dropped it.
     fn end(&mut self) {
         self.gone = true;
         self.failed.clear();
         (self.held, self.sleepy) = (false, false);
     }
 
-    /// Returns whether something done to it before `us` explains what comes within `after`.
+    /// Returns whether the rank's last disturbance lasted until `us`, or ended at most `after` before.
     fn was_away(&self, us: u64, after: u64) -> bool {
         let last = self.spans.last();
         last.is_some_and(|span| span.until.saturating_add(after) >= us)
     }
 
-    /// It is away from `us` on, or on. What came shortly after an earlier time belongs to that.
+    /// Notes that the rank is away from `us` on. If its last span ended at most `after` before, that span goes on instead.
     fn begin(&mut self, us: u64, after: u64) {
         let open = u64::MAX;
         match self.spans.last_mut() {
@@ -106,7 +106,7 @@ impl Known {
         }
     }
 
-    /// If it catches up at `us`, it has `more` time to do so.
+    /// Gives the rank `more` time to catch up, if it catches up at `us`.
     fn prolong(&mut self, us: u64, more: u64) {
         let last = self.spans.last_mut();
         if let Some(last) = last.filter(|last| (us..u64::MAX).contains(&last.until)) {
@@ -114,14 +114,14 @@ impl Known {
         }
     }
 
-    /// Returns the middle of the times that it takes for a call; `common` if it has made none.
+    /// Returns the middle of the times that the rank takes for a call, or `common` if it has made none.
     fn pace(&self, common: u64) -> u64 {
         middle(&self.gaps).unwrap_or(common)
     }
 }
 
 impl Away {
-    /// What `records`, in the order of their times, say.
+    /// Returns when ranks were disturbed, as `records` say, which are in the order of their times.
     pub(super) fn of(records: &[Record], limits: Limits) -> Self {
         let mut ranks: BTreeMap<u32, Known> = BTreeMap::new();
         let mut stood = Vec::new();
@@ -186,13 +186,13 @@ impl Away {
         spans.into_iter().any(|span| span.touches(from, until))
     }
 
-    /// Returns whether the machine kept some rank without a deed from running.
+    /// Returns whether the machine kept some rank without a deed from running at some time in `from..=until`.
     pub(super) fn is_starved(&self, from: u64, until: u64) -> bool {
         self.by_machine.iter().any(|span| span.touches(from, until))
     }
 }
 
-/// What a record of one rank says.
+/// Takes note of a record of one rank.
 fn see(ranks: &mut BTreeMap<u32, Known>, record: &Record, limits: Limits) {
     let (us, rank) = (record.us, record.rank);
     let known = ranks.entry(rank).or_default();
@@ -202,7 +202,7 @@ fn see(ranks: &mut BTreeMap<u32, Known>, record: &Record, limits: Limits) {
             known.sleepy = false;
             settle(ranks, rank, us, limits);
         }
-        // Another one may serve in the place of a process that ends.
+        // If the process that ends is of an older generation than the one that serves, the rank itself has not ended.
         RecordKind::Killed | RecordKind::Expelled | RecordKind::GaveUp { .. }
             if known
                 .serving
@@ -212,7 +212,7 @@ fn see(ranks: &mut BTreeMap<u32, Known>, record: &Record, limits: Limits) {
             known.begin(us, 0);
         }
         RecordKind::Expelled | RecordKind::GaveUp { .. } => {
-            // One that is dropped with no deed before is no disturbed rank: nothing excuses what the others lose.
+            // A rank that was dropped without a deed before is not a disturbed rank: nothing excuses what the others lose.
             let after = DROPPED_LEASES * limits.lease_us;
             if known.was_away(us, after) {
                 known.end();
@@ -261,7 +261,7 @@ fn see(ranks: &mut BTreeMap<u32, Known>, record: &Record, limits: Limits) {
                 }
                 known.gaps.push(gap);
             }
-            // The masks are those of the program until then.
+            // Masks that end with the call of the taking back are part of the program.
             if known.taken_back.is_some_and(|call| call <= *step) {
                 known.taken_back = None;
                 known.masked = false;
@@ -272,7 +272,7 @@ fn see(ranks: &mut BTreeMap<u32, Known>, record: &Record, limits: Limits) {
     }
 }
 
-/// A QP between the two has failed. If `rank` is away, that is by what has been done to it.
+/// Notes that a QP between `rank` and `other` has failed. If `rank` is away then, the deed that disturbs it is the cause.
 fn fail(ranks: &mut BTreeMap<u32, Known>, rank: u32, other: u32, us: u64) {
     let known = ranks.entry(rank).or_default();
     if !known.gone && known.was_away(us, 0) {
@@ -281,7 +281,7 @@ fn fail(ranks: &mut BTreeMap<u32, Known>, rank: u32, other: u32, us: u64) {
     }
 }
 
-/// What no view has parted in time is not by a deed any more.
+/// Forgets failed QPs that no view has parted in time: a later parting has another cause.
 fn expire(ranks: &mut BTreeMap<u32, Known>, us: u64, limits: Limits) {
     let all: Vec<u32> = ranks.keys().copied().collect();
     for rank in all {
@@ -294,7 +294,7 @@ fn expire(ranks: &mut BTreeMap<u32, Known>, us: u64, limits: Limits) {
     }
 }
 
-/// If nothing more is done to `rank`, its time ends when it must have caught up.
+/// If nothing disturbs `rank` any more, ends its span at the time when it must have caught up.
 fn settle(ranks: &mut BTreeMap<u32, Known>, rank: u32, us: u64, limits: Limits) {
     let until = us.saturating_add(catching_up(ranks, rank, limits));
     let known = ranks.entry(rank).or_default();
@@ -306,7 +306,7 @@ fn settle(ranks: &mut BTreeMap<u32, Known>, rank: u32, us: u64, limits: Limits) 
     }
 }
 
-/// Returns how long `rank`, which is behind the others, may take until it is whole: its calls at its own pace, and two deadlines.
+/// Returns how long `rank`, which is behind the others, may take until it is whole: its missed calls at its own pace, and two deadlines.
 fn catching_up(ranks: &BTreeMap<u32, Known>, rank: u32, limits: Limits) -> u64 {
     let newest = ranks.values().map(|known| known.step).max().unwrap_or(0);
     let gaps: Vec<u64> = ranks
@@ -322,7 +322,8 @@ fn catching_up(ranks: &BTreeMap<u32, Known>, rank: u32, limits: Limits) -> u64 {
         .saturating_add(2 * limits.deadline_us)
 }
 
-/// Returns the time in which a rank without a deed stood still for so long. One that missed a deadline then catches up.
+/// Returns the span in which a rank without a deed stood still for `long_us`. If that is a deadline or more, the span includes the time to
+/// catch up.
 fn starved(ranks: &BTreeMap<u32, Known>, record: &Record, long_us: u64, limits: Limits) -> Span {
     let more = if long_us >= limits.deadline_us {
         catching_up(ranks, record.rank, limits)
@@ -393,7 +394,7 @@ mod tests {
         told(ms * MS, 0, 0, RecordKind::DeedOver { deed })
     }
 
-    /// Two ranks that make a step each 10 ms until 1 s; then rank 1 makes none until 2 s.
+    /// Returns records of two ranks that make a step each 10 ms until 1 s; then rank 1 makes none until 2 s.
     fn begin() -> Vec<Record> {
         let mut story = vec![serves(1, 0, &[]), serves(1, 1, &[])];
         for n in 1..=100 {
@@ -418,10 +419,10 @@ mod tests {
     fn a_rank_that_was_away_has_its_own_pace_and_two_deadlines_to_catch_up() {
         let mut story = begin();
         story.extend([deed(1005, 1, 1), over(2000, 1)]);
-        // 100 calls of 10 ms, and 1 s.
+        // Rank 1 makes up 100 calls of 10 ms, and has 1 s more.
         assert_eq!(spans(story.clone(), 1), [[1005, 4000]]);
         assert_eq!(spans(story.clone(), 0), [[0; 2]; 0]);
-        // One that slept twice is one time, and a later deed another.
+        // Two deeds that overlap the catching up make one span; a later deed makes another.
         story.extend([deed(3000, 2, 1), over(3010, 2), deed(9000, 3, 1)]);
         assert_eq!(
             spans(story, 1),
@@ -433,7 +434,7 @@ mod tests {
     #[test]
     fn a_rank_that_catches_up_may_wait_for_another_that_is_disturbed() {
         let mut story = begin();
-        // It has until 4 s.
+        // The rank has until 4 s.
         story.extend([deed(1005, 1, 1), over(2000, 1)]);
         let mut later = story.clone();
         story.push(deed(3900, 2, 0));
@@ -465,7 +466,7 @@ mod tests {
         assert_eq!(spans(story.clone(), 1), [[1005, u64::MAX]]);
         story.push(serves(8000, 1, &[]));
         assert_eq!(spans(story, 1), [[1005, 10_000]]);
-        // A pair that a view parts with no deed before is no deed's.
+        // A view parts a pair that no deed has disturbed: no deed is the cause.
         let mut story = begin();
         story.push(serves(1500, 1, &[(0, 1)]));
         assert_eq!(spans(story, 1), [[0; 2]; 0]);
@@ -481,13 +482,13 @@ mod tests {
             };
             told(ms * MS, rank, 1, what)
         };
-        // Either end may say so. The store is away, so a view comes late.
+        // Either end may report the failed QP. The store is away, so a view comes late.
         for [rank, other] in [[0, 1], [1, 0]] {
             let mut story = begin();
             story.extend([deed(1005, 1, 1), over(2000, 1), fails(2100, rank, other)]);
             assert_eq!(spans(story.clone(), 1), [[1005, u64::MAX]]);
             assert_eq!(spans(story.clone(), 0), [[0; 2]; 0]);
-            // A view that was proposed before the QP had failed.
+            // This view was proposed before the QP had failed.
             story.push(serves(3000, 1, &[]));
             assert_eq!(spans(story.clone(), 1), [[1005, u64::MAX]]);
             story.push(serves(9000, 1, &[(0, 1)]));
@@ -495,12 +496,12 @@ mod tests {
             story.push(serves(9500, 1, &[]));
             assert_eq!(spans(story, 1), [[1005, 11_500]]);
         }
-        // No view parts it in time: nothing excuses what comes then.
+        // No view parts the pair in time, so nothing excuses what comes then.
         let mut story = begin();
         story.extend([deed(1005, 1, 1), over(2000, 1), fails(2100, 0, 1)]);
         story.push(step(17_101, 0, 201));
         assert_eq!(spans(story, 1), [[1005, 19_101]], "100 calls are missed");
-        // One that fails where nothing is done to either.
+        // A QP fails while nothing is done to either of its ends.
         let mut story = begin();
         story.extend([deed(1005, 1, 1), over(2000, 1), fails(4001, 0, 1)]);
         assert_eq!(spans(story, 1), [[1005, 4000]]);
@@ -514,12 +515,12 @@ mod tests {
         };
         let mut story = begin();
         story.extend([deed(1005, 1, 1), over(2000, 1), promises(3900, 1)]);
-        // A smaller proposal replaces the one that it has promised.
+        // A smaller proposal replaces the one that the rank has promised.
         story.push(promises(5000, 2));
         assert_eq!(spans(story.clone(), 1), [[1005, u64::MAX]]);
         story.push(serves(8900, 1, &[]));
         assert_eq!(spans(story.clone(), 1), [[1005, 10_900]]);
-        // Later ones hold a rank that is whole. What is done to it then lasts until it goes on.
+        // Later promises hold a rank that is whole. A disturbance meanwhile lasts until the rank goes on.
         story.extend([promises(10_901, 3), serves(12_000, 1, &[])]);
         assert_eq!(spans(story.clone(), 1), [[1005, 10_900]]);
         story.extend([promises(12_001, 4), deed(12_002, 2, 1), over(12_003, 2)]);
@@ -542,7 +543,7 @@ mod tests {
             over(1500, 1),
         ]);
         assert_eq!(spans(story.clone(), 1), [[1005, u64::MAX]]);
-        // A process that comes in its place was told nothing.
+        // A process that takes the place of the rank was not told to sleep.
         let mut other = story.clone();
         other.extend([
             told(1600 * MS, 1, 2, RecordKind::Started),
@@ -570,7 +571,7 @@ mod tests {
         story.push(told(2001 * MS, 0, 0, RecordKind::TakesBack { step: 230 }));
         story.push(step(2100, 1, 229));
         assert_eq!(until(&story), u64::MAX);
-        // From its own call on it is whole in two deadlines.
+        // The rank has made its own call. It must be whole within two deadlines from then.
         story.push(step(2110, 1, 230));
         assert_eq!(until(&story), 3110 * MS);
     }
@@ -602,7 +603,7 @@ mod tests {
         };
         assert_eq!(starved(1, 130), [], "it has a deed");
         assert_eq!(starved(0, 130), [span(1370, 1500)]);
-        // It was there all the time by its steps: two deadlines alone.
+        // By its steps the rank ran all the time, so it has two deadlines alone.
         assert_eq!(starved(0, 500), [span(1000, 2500)]);
     }
 }

@@ -1,7 +1,8 @@
-//! `wv chaos --judge`: what a story says of a run, for a reader that has seen nothing else of it.
+//! `wv chaos --judge`: judges a run by its story alone.
 //!
-//! The checker believes no deed. Each deed has to name the ranks that its kind is done to. Whatever was done to a rank has to be
-//! part of a deed that names that rank. Then come the verdicts of the run itself, the steps of all ranks, and what ranks have failed with.
+//! The checker believes no deed. Each deed has to name the ranks that its kind disturbs, and whatever was done to a rank has to be part of
+//! a deed that names that rank. After that the checker gives the verdicts that the run itself gives, checks the steps of all ranks, and
+//! lists the failures of ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,7 +15,7 @@ use super::verdict::{self, Verdict, What};
 use super::watch::Watch;
 use crate::cmd::output;
 
-/// Judges the story in the file at `path`, the tokens that undisturbed ranks lost only with `judges_tokens`.
+/// Judges the story in the file at `path`. Only with `judges_tokens` it judges the tokens that undisturbed ranks lost.
 pub(super) fn run(path: &Path, judges_tokens: bool) -> Result<(), DemoError> {
     let text = std::fs::read_to_string(path).map_err(|error| DemoError::file(path, &error))?;
     let records = parse(&text).map_err(|error| DemoError::file(path, &error))?;
@@ -44,7 +45,7 @@ pub(super) fn run(path: &Path, judges_tokens: bool) -> Result<(), DemoError> {
     }
 }
 
-/// Returns why a story says nothing of tokens: it has steps without their counts, or no deadline.
+/// Returns why the tokens of a story cannot be judged: it has steps without their counts, or no deadline. None if they can be.
 fn uncounted(records: &[Record]) -> Option<String> {
     let lacks = |record: &Record| match &record.what {
         RecordKind::Plan { deadline_ms: 0, .. } => Some("the deadline of its ranks"),
@@ -59,7 +60,7 @@ fn uncounted(records: &[Record]) -> Option<String> {
     ))
 }
 
-/// Returns what may not be in a story whose `records` are in the order of their times.
+/// Returns what must not be in a story. Its `records` are in the order of their times.
 fn of(records: &[Record]) -> Vec<Verdict> {
     let plan = records.iter().find_map(|record| match record.what {
         RecordKind::Plan { ranks, .. } => Some(ranks),
@@ -84,7 +85,7 @@ fn odd(words: String) -> Verdict {
     }
 }
 
-/// Deeds that are not what they say, and what was done beyond them.
+/// Returns deeds that are not as they say, and what was done to ranks outside of deeds.
 fn deeds(records: &[Record], ranks: u32) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut numbers = BTreeSet::new();
@@ -125,7 +126,7 @@ fn deeds(records: &[Record], ranks: u32) -> Vec<String> {
             ));
         }
     }
-    // A run ends when every deed has.
+    // A run ends only after every deed has ended.
     let endless = under_way.iter().map(|(ms, begun)| {
         let (deed, how) = (begun.deed, begun.how.name());
         format!("deed {deed}, {how}, begins at {ms} ms and does not end")
@@ -134,7 +135,7 @@ fn deeds(records: &[Record], ranks: u32) -> Vec<String> {
     wrong
 }
 
-/// Records of processes that were never started, the first one of each.
+/// Returns the processes that speak and were never started, each with its first record.
 fn unstarted(records: &[Record]) -> Vec<String> {
     let mut known: BTreeSet<(u32, u32)> = BTreeSet::new();
     let mut wrong = Vec::new();
@@ -160,7 +161,7 @@ enum Done {
 }
 
 impl Done {
-    /// Returns whether a deed of this kind does it.
+    /// Returns whether a deed of the kind `how` does this to a rank.
     fn is_of(self, how: Disturbance) -> bool {
         match self {
             Self::Killed => how.kills(),
@@ -180,10 +181,10 @@ impl Done {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     One,
-    /// Those of one host.
+    /// Two ranks, which are those of one host.
     Two,
     All,
-    /// The store, or what is in it: no rank is disturbed.
+    /// The store, or what is in it, so that no rank is disturbed.
     Store,
 }
 
@@ -213,7 +214,7 @@ fn target(how: Disturbance) -> Target {
     }
 }
 
-/// Returns why a deed cannot disturb the ranks that it names; none if it can.
+/// Returns why a deed cannot disturb the ranks that it names, or None if it can.
 fn misnamed(begun: &Begun, ranks: u32) -> Option<String> {
     let Begun {
         how,
@@ -243,10 +244,10 @@ fn misnamed(begun: &Begun, ranks: u32) -> Option<String> {
     pair.map(|pair| format!("cuts the pair {pair:?}, which is none of rank {of:?}"))
 }
 
-/// Steps that members of one view have run in different views.
+/// Returns the steps that members of one view have run in different views.
 fn steps(records: &[Record]) -> Vec<String> {
     let begin = Instant::now();
-    // No bound here: the run itself has found ranks that hang.
+    // The watch has no bound, because the run itself has found ranks that hang.
     let mut watch = Watch::new(Duration::ZERO);
     let mut running: BTreeMap<u32, u32> = BTreeMap::new();
     let mut wrong = Vec::new();
@@ -256,7 +257,7 @@ fn steps(records: &[Record]) -> Vec<String> {
             RecordKind::Killed => drop(running.remove(&record.rank)),
             _ => {}
         }
-        // Lines of a rank that is over come late.
+        // Lines of a rank that has ended may come late.
         let is_over = running.get(&record.rank) != Some(&record.generation);
         if !record.what.is_done_to() && is_over {
             continue;
@@ -270,7 +271,7 @@ fn steps(records: &[Record]) -> Vec<String> {
     wrong
 }
 
-/// Steps whose lost tokens are not the sum of their counts, or whose counts name no rank or no cause.
+/// Returns the steps whose lost tokens are not the sum of their counts, or whose counts name no rank or no cause.
 fn miscounted(records: &[Record]) -> Vec<String> {
     let wrong = records.iter().filter_map(|record| match &record.what {
         RecordKind::Step {
@@ -294,7 +295,7 @@ fn miscounted(records: &[Record]) -> Vec<String> {
     wrong.collect()
 }
 
-/// Returns what ranks have failed with: a changed result of a call is one.
+/// Returns the failures of ranks. A changed result of a call is one of them.
 fn failures(records: &[Record]) -> Vec<String> {
     let failed = records.iter().filter_map(|record| match &record.what {
         RecordKind::Failed { message } => {
@@ -313,7 +314,7 @@ mod tests {
 
     const MS: u64 = 1000;
 
-    /// Four ranks that all serve at 1 s, and make a step each.
+    /// Returns the story of four ranks that all serve at 1 s and make a step each.
     fn begin() -> Vec<Record> {
         let plan = RecordKind::Plan {
             ranks: 4,
@@ -364,7 +365,7 @@ mod tests {
         })
     }
 
-    /// A story in which this is done at 2 s, and is over at 3 s.
+    /// Returns a story in which `what` is done at 2 s and is over at 3 s.
     fn with(what: RecordKind, more: Vec<Record>) -> Vec<Record> {
         let mut story = begin();
         story.push(told(2000 * MS, 0, 0, what));
@@ -430,7 +431,7 @@ mod tests {
         assert!(words.starts_with("the story lacks the deadline"), "{words}");
     }
 
-    /// As stories of before have it.
+    /// Returns a step as older versions wrote it, without counts.
     fn old_step() -> RecordKind {
         let text =
             r#"{"what":"step","step":2,"epoch":1,"tokens":1,"lost":0,"missing":[],"took_us":1}"#;
@@ -485,14 +486,14 @@ mod tests {
                 assert_eq!(found.is_empty(), is_named, "{how:?} {rank}: {found:?}");
                 assert!(is_named || found == [wanted], "{how:?} {rank}: {found:?}");
             }
-            // Before it begins and after its end.
+            // The rank is disturbed before the deed begins, or after its end.
             for us in [1500, 3500] {
                 let mut story = with(deed(), Vec::new());
                 story.push(told(us * MS, 1, 1, done.clone()));
                 story.sort_by_key(|record| record.us);
                 assert_eq!(words(&story).len(), 1, "{how:?} at {us} ms");
             }
-            // By a deed of another kind.
+            // The deed under way is of another kind.
             let other = match how {
                 Disturbance::Freeze => Disturbance::HostFreeze,
                 _ => Disturbance::Freeze,
@@ -563,14 +564,14 @@ mod tests {
             words(&story)
         };
         assert_eq!(words_of(1, 1), [""; 0]);
-        // Another generation, and a slot that the run does not have.
+        // The records are of another generation, or of a slot that the run does not have.
         for (rank, generation) in [(1, 2), (1, 0), (4, 1)] {
             let wanted = format!(
                 "rank {rank}, generation {generation}, speaks at 2000 ms and was not started before"
             );
             assert_eq!(words_of(rank, generation), [wanted]);
         }
-        // It is started too late.
+        // The process is started too late.
         let mut late = begin();
         late.push(told(90 * MS, 1, 1, RecordKind::Asks));
         late.sort_by_key(|record| record.us);
@@ -594,7 +595,7 @@ mod tests {
         let found = words(&story);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("it ran step 2 in view 1"), "{found:?}");
-        // What a rank has said that is over counts no more.
+        // What a rank has said counts no more once it is over.
         let mut killed = good.clone();
         killed.push(told(
             2150 * MS,

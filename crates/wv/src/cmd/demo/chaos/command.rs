@@ -1,4 +1,4 @@
-//! `wv chaos`: things go wrong at random, by a seed, while rank processes dispatch and combine.
+//! `wv chaos`: deeds are done at random, by a seed, to rank processes that dispatch and combine.
 
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write as _};
@@ -23,23 +23,23 @@ use super::verdict;
 use super::watch::Watch;
 use crate::cmd::etcd::Etcd;
 
-/// What happens is judged so much later.
+/// How long after a rank was dropped the story is judged.
 const JUDGE: Duration = Duration::from_secs(2);
-/// Between two looks at what is overdue.
+/// The time between two looks at what is overdue.
 const LOOK: Duration = Duration::from_millis(50);
-/// Steps that all make together at the end, besides those of [`HEAR`].
+/// The number of steps that all ranks make together at the end, besides those of [`HEAR`].
 const LAST_STEPS: u32 = 50;
-/// Time for every rank to hear which step is the last.
+/// The time for every rank to hear which step is the last, in seconds.
 const HEAR: f64 = 2.0;
-/// As `HEAR`, where no rank is away.
+/// As `HEAR`, while no rank is away.
 const HEAR_SOON: f64 = 0.5;
-/// Ranks that differ by so many calls take each other back. One that is further behind has so long to catch up.
+/// The most calls by which ranks may differ to take each other back, and how long a rank that is further behind may take to catch up.
 const NEAR: u32 = 20;
 const CATCH_UP: Duration = Duration::from_secs(10);
-/// Longest time for the last steps.
+/// The longest time for the last steps.
 const LAST: Duration = Duration::from_secs(120);
 
-/// Runs it and prints what it cost.
+/// Runs `wv chaos` and prints what the deeds cost.
 #[must_use]
 pub fn run(options: &ChaosOptions) -> std::process::ExitCode {
     if let Some(story) = &options.judge {
@@ -114,7 +114,7 @@ fn run_to_the_end(options: &ChaosOptions) -> Result<(), DemoError> {
         Some(path) => std::fs::File::create(path)
             .and_then(|file| write_story(file, &records))
             .map_err(|error| DemoError::file(path, &error))?,
-        // The same seed meets other times: a run that fails is not had again.
+        // The seed alone does not bring a failed run back, because the times differ. So its story is kept.
         None if ended.is_err() || judged.is_err() => keep_story(options.seed, &records)?,
         None => {}
     }
@@ -122,7 +122,7 @@ fn run_to_the_end(options: &ChaosOptions) -> Result<(), DemoError> {
     judged
 }
 
-/// What the tokens of a whole run say of it.
+/// Judges the tokens of a whole run.
 fn judged(records: &[Record]) -> Result<(), DemoError> {
     match Tokens::of(records).map(|tokens| tokens.judged()) {
         None | Some(Judged::Good) => Ok(()),
@@ -136,31 +136,31 @@ fn judged(records: &[Record]) -> Result<(), DemoError> {
     }
 }
 
-/// What ranks that mask each other have taken back.
+/// When ranks that mask each other last took their masked ranks back.
 #[derive(Debug, Default)]
 struct Masks {
-    /// Deeds done by then.
+    /// The number of deeds that were done by then.
     deeds: u32,
-    /// The call before which they did.
+    /// The call before which they took them back.
     back_at: u32,
-    /// Since when nothing is done.
+    /// The time since which no deed is under way and no rank is behind.
     since: Option<Instant>,
 }
 
-/// A run.
+/// A run of `wv chaos`.
 struct Chaos<'a> {
     options: &'a ChaosOptions,
     fleet: Fleet<'a>,
     deeds: Deeds,
     acts: Acts,
     watch: Watch,
-    /// Of the HCAs of each rank, by rail.
+    /// The addresses of each rank's HCAs, by rail.
     addresses: Vec<Vec<String>>,
-    /// Of second processes for a place, which may get it.
+    /// The addresses of second processes for a rank, which may become the rank.
     rivals: BTreeMap<RankGeneration, Vec<String>>,
-    /// Records of the ranks, and deeds, that the watch has seen.
+    /// How many records of the ranks, and how many deeds, the watch has seen.
     seen: (usize, usize),
-    /// When the story so far is to be judged.
+    /// The time at which the story so far is to be judged.
     judge_at: Option<Instant>,
     masks: Masks,
     began: Instant,
@@ -180,7 +180,7 @@ impl Chaos<'_> {
                 let calm = self.watch.calm().into_iter();
                 let calm: Vec<u32> = calm.filter(|rank| !self.acts.is_looping(*rank)).collect();
                 if self.are_masked() {
-                    // A deed of a Buffer begins when all ranks are whole.
+                    // With a Buffer, a deed begins only when all ranks are whole.
                 } else if let Some(deed) = self.deeds.next(&calm, ranks, self.acts.under_way()) {
                     let acts = &mut self.acts;
                     acts.begin(&mut self.fleet, &self.addresses, ranks, deed)?;
@@ -194,7 +194,7 @@ impl Chaos<'_> {
             self.settle()?;
             let last = self.last_step();
             self.fleet.set_last(last);
-            // One that is dropped only now comes back, and then all make some more steps.
+            // A rank that is dropped only now comes back, and then all make some more steps.
             while self.watch.calm().len() == ranks as usize {
                 if self.fleet.all_at_last(ranks) {
                     return self.fleet.end();
@@ -211,7 +211,7 @@ impl Chaos<'_> {
         }
     }
 
-    /// Nothing is done to anybody any more. How long that takes is bounded by the watch.
+    /// Waits without new deeds until all ranks serve. The watch bounds how long that takes.
     fn until_all_serve(&mut self) -> Result<(), DemoError> {
         while self.watch.calm().len() < self.options.ranks as usize {
             self.turn(Instant::now() + LOOK)?;
@@ -219,11 +219,11 @@ impl Chaos<'_> {
         Ok(())
     }
 
-    /// As `until_all_serve`, in one view of all in which nothing is parted, and what was done last has no consequences any more.
+    /// Waits until all ranks serve in one view that parts none of them, and the last deed has no consequences any more.
     fn settle(&mut self) -> Result<(), DemoError> {
         let late = match self.options.kinds()[..] {
             [Kind::Kills] => Duration::ZERO,
-            // A rank that waits in vain reports that after a deadline, and five deadlines later the wait counts.
+            // A rank that waits in vain reports that after a deadline. After five more deadlines the wait counts.
             _ => Duration::from_millis(self.options.deadline * 6),
         };
         let mut since = Instant::now();
@@ -241,14 +241,15 @@ impl Chaos<'_> {
         }
     }
 
-    /// Returns whether some ranks may mask others: a deed was done, and they have not taken all back since.
+    /// Returns whether some ranks may mask others: a deed was done, and the ranks have not taken all back since.
     fn are_masked(&self) -> bool {
         let back = self.masks.back_at;
         let open = self.masks.deeds < self.acts.done || self.watch.oldest_step() < back;
         self.options.buffer.is_some() && open
     }
 
-    /// Programs of Python take back the ranks that they mask, all before one call, when no deed is under way and none is behind.
+    /// Tells programs of Python to take back the ranks that they mask, all before one call, once no deed is under way and no rank is
+    /// behind.
     fn take_back(&mut self) {
         if self.options.buffer.is_none() || self.masks.deeds == self.acts.done {
             return;
@@ -271,12 +272,12 @@ impl Chaos<'_> {
         self.fleet.take_back(self.masks.back_at);
     }
 
-    /// A step that no rank has made yet when all ranks have read of it.
+    /// Returns a step that no rank will have made by the time that all ranks have heard of it.
     fn last_step(&self) -> u32 {
         self.step_in(HEAR, LAST_STEPS)
     }
 
-    /// So many steps after the one that ranks make in so many seconds.
+    /// Returns the step that is `steps` steps after the one that ranks will have made in `seconds` seconds.
     fn step_in(&self, seconds: f64, steps: u32) -> u32 {
         let newest = self.watch.newest_step();
         let rate = f64::from(newest) / self.began.elapsed().as_secs_f64().max(0.1);
@@ -289,7 +290,7 @@ impl Chaos<'_> {
         newest.saturating_add(more).saturating_add(steps)
     }
 
-    /// Listens until something is to be done, at most until `until`, and looks at what may not happen.
+    /// Listens until something is to be done, at most until `until`, and checks that nothing forbidden has happened.
     fn turn(&mut self, until: Instant) -> Result<(), DemoError> {
         self.acts.turn(&mut self.fleet)?;
         self.take_back();
@@ -328,18 +329,18 @@ impl Chaos<'_> {
         self.look()
     }
 
-    /// Shows the watch what a process said before it had its place.
+    /// Shows the watch the records of a process from before it became the rank.
     fn replay(&mut self, who: RankGeneration) -> Result<(), DemoError> {
         self.look()?;
         let said = |record: &&Record| (record.rank, record.generation) == who;
         for record in self.fleet.records.iter().filter(said) {
-            // What it ran in which view was checked with the others' steps or is checked with its next one.
+            // The views of these steps were checked with the others' steps, or are checked with the next step of the process.
             let _ = self.watch.see(record, Instant::now());
         }
         Ok(())
     }
 
-    /// What may not have happened ends the run.
+    /// Judges the story so far, and ends the run if it has something forbidden.
     fn judge(&self) -> Result<(), DemoError> {
         let verdicts = verdict::of(&self.fleet.story());
         if verdicts.is_empty() {
@@ -350,16 +351,16 @@ impl Chaos<'_> {
         }
     }
 
-    /// Shows the watch what is new.
+    /// Shows the watch the new records and deeds.
     fn look(&mut self) -> Result<(), DemoError> {
         let now = Instant::now();
         let (records, deeds) = (&self.fleet.records, self.fleet.processes.deeds());
         let new = deeds[self.seen.1..].iter().chain(&records[self.seen.0..]);
         let mut wrong = Vec::new();
         for record in new {
-            // Of a generation that is over.
+            // Whether the record is of a generation that is over.
             let stale = self.fleet.is_over(record);
-            // After a moment in which the others say why.
+            // The judgement waits a moment, in which the others say why they dropped the rank.
             if record.what == RecordKind::Expelled {
                 self.judge_at.get_or_insert(now + JUDGE);
             }
@@ -368,7 +369,7 @@ impl Chaos<'_> {
             }
         }
         self.seen = (records.len(), deeds.len());
-        // A rank that has made the last step waits for the others.
+        // A rank that has made the last step waits for the others, and so is not overdue.
         let overdue = self.watch.overdue(now);
         if let Some((rank, words)) =
             overdue.filter(|(rank, _)| !self.fleet.finished.contains_key(rank))
@@ -391,7 +392,7 @@ impl Chaos<'_> {
     }
 }
 
-/// Writes the story of a run that has failed to a new file, and says where it is.
+/// Writes the story of a failed run to a new file, and prints where it is.
 fn keep_story(seed: u64, records: &[Record]) -> Result<(), DemoError> {
     let name = format!("warpverbs-chaos-{seed}-{}.jsonl", std::process::id());
     let path = std::env::temp_dir().join(name);
@@ -402,7 +403,7 @@ fn keep_story(seed: u64, records: &[Record]) -> Result<(), DemoError> {
     Ok(())
 }
 
-/// One JSON object a line.
+/// Writes the records, one JSON object a line.
 fn write_story(file: std::fs::File, records: &[Record]) -> std::io::Result<()> {
     let mut file = BufWriter::new(file);
     for record in records {
@@ -412,7 +413,7 @@ fn write_story(file: std::fs::File, records: &[Record]) -> std::io::Result<()> {
     file.flush()
 }
 
-/// One line on standard error, if that is a terminal.
+/// Returns a progress bar of one line on standard error, which shows only on a terminal.
 fn bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     bar.with_style(ProgressStyle::with_template("{msg}").expect("a valid template"))

@@ -1,5 +1,5 @@
-//! What chaos does, by a seed: the same seed chooses the same deeds in the same order, however long the ranks take.
-//! The target of a deed depends on which ranks serve at that moment.
+//! The deeds of chaos, chosen by a seed. A seed always chooses the same deeds in the same order, however long the ranks take. The target of
+//! a deed depends on which ranks serve at that moment.
 
 use std::time::Duration;
 
@@ -57,12 +57,12 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Rails that it needs at least.
+    /// Returns the least number of rails that a deed of this kind needs.
     pub(super) fn rails(self) -> u32 {
         if self == Self::Rail { 2 } else { 1 }
     }
 
-    /// Servers of an etcd that it needs at least.
+    /// Returns the least number of servers of an etcd that a deed of this kind needs.
     pub(super) fn servers(self) -> u16 {
         match self {
             Self::StoreRestart => 1,
@@ -71,12 +71,12 @@ impl Kind {
         }
     }
 
-    /// Ranks that it needs at least.
+    /// Returns the least number of ranks that a deed of this kind needs.
     pub(super) fn ranks(self) -> u32 {
         if self == Self::Host { 5 } else { 3 }
     }
 
-    /// Returns whether it can be done to ranks that are programs of Python, which dispatch with masks and form no group.
+    /// Returns whether such a deed can be done to programs of Python, which dispatch with masks and form no group.
     pub(super) fn is_of_buffers(self) -> bool {
         matches!(
             self,
@@ -84,13 +84,13 @@ impl Kind {
         )
     }
 
-    /// Returns whether it can be done to the ranks of the demo.
+    /// Returns whether such a deed can be done to the ranks of the demo.
     pub(super) fn is_of_demo(self) -> bool {
         self != Self::Arguments
     }
 }
 
-/// All kinds. Those that need no etcd come first, so that a seed does the same with and without one.
+/// All kinds. Kinds that need no etcd come first, so that a seed does the same with and without an etcd.
 pub(super) const ALL: [Kind; 22] = [
     Kind::Kills,
     Kind::HostFreezes,
@@ -116,26 +116,26 @@ pub(super) const ALL: [Kind; 22] = [
     Kind::Rail,
 ];
 
-/// Something that is done.
+/// One disturbance of ranks or of the store, with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
     /// The rank dies, and comes back after the time.
     Kill { rank: u32, back: Duration },
-    /// This, to the rank, for the time.
+    /// The rank is disturbed in this way for the time.
     Disturb {
         rank: u32,
         how: Disturbance,
         time: Duration,
     },
-    /// Nothing passes between the rank and these for the time.
+    /// No packet passes between the rank and these ranks for the time.
     Part {
         rank: u32,
         from: Vec<u32>,
         time: Duration,
     },
-    /// All stand still for the time. They go on one after the other, the last so much later than the first.
+    /// All ranks stand still for the time. They go on one after another, the last `apart` later than the first.
     PauseAll { time: Duration, apart: Duration },
-    /// No call of the store ends for the time.
+    /// No call of the store ends during the time.
     StorePause { time: Duration },
     /// Calls of the store are late by up to `most` for the time.
     StoreSlow {
@@ -145,17 +145,17 @@ pub(super) enum Deed {
     },
     /// All servers of the store are down for the time.
     StoreRestart { time: Duration },
-    /// The leader of the store is down for the time, or it stands still.
+    /// The leader of the store is down for the time, or stands still if `stands` is set.
     LeaderLoss { time: Duration, stands: bool },
-    /// Nothing passes on this rail of the rank for the time.
+    /// No packet passes on this rail of the rank for the time.
     Rail {
         rank: u32,
         rail: usize,
         time: Duration,
     },
-    /// The port of the rank, or of all, is down for the time.
+    /// The port of the rank, or of all ranks, is down for the time.
     Port { rank: Option<u32>, time: Duration },
-    /// A key of this kind, at best of this rank, is spoiled. If no rank would write the key again, the checker mends it after the
+    /// A key of this kind, if possible one of this rank, is spoiled. If no rank would write the key again, the chaos mends it after the
     /// time.
     Garbage {
         rank: u32,
@@ -164,7 +164,7 @@ pub(super) enum Deed {
         seed: u64,
         time: Duration,
     },
-    /// The rank dies, and so do as many that come in its place, each after one of these times.
+    /// The rank dies, and so do as many processes that come in its place, each after one of these times.
     CrashLoop {
         rank: u32,
         back: Duration,
@@ -174,7 +174,7 @@ pub(super) enum Deed {
     Late { rank: u32, time: Duration },
     /// The rank, which lives in a PID namespace, dies, and comes back after the time.
     NoPidfd { rank: u32, back: Duration },
-    /// Nothing passes from the rank to another one (`out`), or from that one to the rank, for the time.
+    /// No packet passes from the rank to the other one (`out`), or from the other one to the rank, for the time.
     OneWay {
         rank: u32,
         other: u32,
@@ -183,56 +183,57 @@ pub(super) enum Deed {
     },
     /// These ranks die at once, and each comes back after the time.
     Host { ranks: Vec<u32>, back: Duration },
-    /// The rank dies. Nothing passes to and from the process that comes back for the time.
+    /// The rank dies, and no packet passes to and from the process that comes back for the time.
     LinkJoiner {
         rank: u32,
         back: Duration,
         time: Duration,
     },
-    /// The rank dies. A process comes back, and another one so much later.
+    /// The rank dies. One process comes back for it, and another one `apart` later.
     Twice {
         rank: u32,
         back: Duration,
         apart: Duration,
     },
-    /// The rank makes a call with other arguments.
+    /// The rank makes a call with other arguments than the other ranks.
     Arguments { rank: u32 },
 }
 
-/// Returns whether chaos gives `rank` a PID namespace of its own, where it can and one is asked for: the others see its pidfd no more.
+/// Returns whether chaos gives `rank` a PID namespace of its own, if the machine can and such deeds are asked for. Then no other rank sees
+/// by its pidfd that it has ended.
 pub(super) fn has_own_space(rank: u32) -> bool {
     rank % 2 == 1
 }
 
-/// Shortest time that all stand still, where a longest was asked for.
+/// The shortest time that all ranks stand still, where a longest was asked for.
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Deeds, one after the other.
+/// Draws deeds, one after another.
 #[derive(Debug)]
 pub(super) struct Deeds {
-    /// Of deeds alone, so that pauses, which depend on how the ranks stand, change no deed.
+    /// The random numbers of deeds alone. Pauses depend on how the ranks stand, and so must not change the deeds.
     random: fastrand::Rng,
-    /// Of the times between them.
+    /// The random numbers of the times between deeds.
     times: fastrand::Rng,
     kinds: Vec<Kind>,
     /// Time to live of a lease.
     lease: Duration,
-    /// How many may be under way; none: as many as leave most ranks alone.
+    /// The most deeds that may be under way. None: as many as leave most ranks undisturbed.
     at_once: Option<usize>,
-    /// HCAs of each rank.
+    /// The number of HCAs of each rank.
     rails: usize,
-    /// Longest time that all stand still; none: as long as anything is done.
+    /// The longest time that all ranks stand still. None: as long as any other disturbance.
     longest_pause: Option<Duration>,
-    /// Longest wait of a device call.
+    /// The longest wait of a device call.
     deadline: Duration,
-    /// Of targets that not every rank can be.
+    /// The random numbers of targets that not every rank can be.
     others: fastrand::Rng,
-    /// A deed whose target is not there yet.
+    /// A deed that waits for a possible target.
     held: Option<Deed>,
 }
 
 impl Deeds {
-    /// Of these kinds, at least one.
+    /// Returns the deeds of these kinds, of which there is at least one.
     pub(super) fn new(seed: u64, kinds: &[Kind], lease: Duration, at_once: Option<usize>) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         Self {
@@ -249,18 +250,18 @@ impl Deeds {
         }
     }
 
-    /// At ranks whose device calls wait no longer.
+    /// Draws deeds for ranks whose device calls wait no longer than `deadline`.
     pub(super) fn with_deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
     }
 
-    /// At ranks with so many HCAs each.
+    /// Draws deeds for ranks with `rails` HCAs each.
     pub(super) fn with_rails(self, rails: u32) -> Self {
         let rails = usize::try_from(rails).unwrap_or(1);
         Self { rails, ..self }
     }
 
-    /// All stand still for [`SHORTEST_PAUSE`] to `most`.
+    /// Lets all ranks stand still for [`SHORTEST_PAUSE`] to `most`.
     pub(super) fn with_longest_pause(self, most: Option<Duration>) -> Self {
         let longest_pause = most;
         Self {
@@ -269,19 +270,19 @@ impl Deeds {
         }
     }
 
-    /// Until the next deed.
+    /// Returns the time until the next deed.
     pub(super) fn pause(&mut self) -> Duration {
         Duration::from_millis(self.times.u64(200..2000))
     }
 
-    /// Until one that the others have dropped comes back.
+    /// Returns the time until a rank that the others have dropped comes back.
     pub(super) fn back(&mut self) -> Duration {
         Duration::from_millis(self.times.u64(0..1000))
     }
 
-    /// Returns the next deed, at one of `calm`: the ranks that serve and that no deed disturbs now. None if as many deeds are under way as
-    /// the limit allows. None if too few ranks are calm: half of `ranks` or fewer, or two if a number of deeds at once was asked
-    /// for.
+    /// Returns the next deed, at one of `calm`: the ranks that serve and that no deed disturbs now. Returns None if as many deeds are under
+    /// way as the limit allows. Returns None if too few ranks are calm: half of `ranks` or fewer, or two or fewer if a number of deeds at
+    /// once was asked for.
     pub(super) fn next(&mut self, calm: &[u32], ranks: u32, under_way: usize) -> Option<Deed> {
         let (may, least) = match self.at_once {
             None => (true, u64::from(ranks) + 2),
@@ -297,8 +298,8 @@ impl Deeds {
         self.aim(deed, calm, least)
     }
 
-    /// The deed at ranks that it can be done to. If there are none it is kept until there are, so that a seed does the same on every
-    /// machine.
+    /// Returns the deed, aimed at ranks that it can be done to. If there are none, the deed is kept until there are, so that a seed does
+    /// the same on every machine.
     fn aim(&mut self, deed: Deed, calm: &[u32], least: u64) -> Option<Deed> {
         let aimed = match &deed {
             Deed::Host { back, .. } if calm.len() as u64 * 2 > least + 2 => Some(Deed::Host {
@@ -429,13 +430,13 @@ impl Deeds {
         Some(deed)
     }
 
-    /// Half of them too short for anybody to be dropped.
+    /// Returns how long a disturbance lasts. Half of these times are too short for any rank to be dropped.
     fn time(&mut self) -> Duration {
         let most = if self.random.bool() { 400 } else { 6000 };
         Duration::from_millis(self.random.u64(50..most))
     }
 
-    /// Each length as likely as twice that.
+    /// Returns a pause of at most `most`. Its logarithm is evenly distributed.
     fn pause_up_to(&mut self, most: Duration) -> Duration {
         let times = most.max(SHORTEST_PAUSE).div_duration_f64(SHORTEST_PAUSE);
         SHORTEST_PAUSE.mul_f64(times.powf(self.random.f64()))
@@ -457,7 +458,7 @@ mod tests {
         Deeds::new(seed, kinds, LEASE, None).with_rails(2)
     }
 
-    /// Returns the ranks at which a deed is aimed; none: at all, or at the store.
+    /// Returns the rank at which a deed is aimed. None: it is aimed at all ranks, or at the store.
     fn target(deed: &Deed) -> Option<u32> {
         match deed {
             Deed::Kill { rank, .. }
@@ -553,7 +554,7 @@ mod tests {
                 .all(|time| (SHORTEST_PAUSE..=most).contains(time)),
             "{times:?}"
         );
-        // sqrt(0.1 * 30) is in the middle.
+        // The middle of the logarithmic range is sqrt(0.1 * 30).
         let long = times.iter().filter(|time| time.as_secs_f64() > 1.732);
         assert!((60..=140).contains(&long.count()), "{times:?}");
         let mut short = deeds.with_longest_pause(Some(Duration::ZERO));
@@ -622,7 +623,7 @@ mod tests {
 
     #[test]
     fn what_is_done_depends_neither_on_pauses_nor_on_the_serving_thread() {
-        // Each deed but for its target; one machine takes its time, and some ranks are away when it comes to a deed.
+        // The deeds are compared without their targets. One machine is slow, and some of its ranks are away when a deed is drawn.
         let done = |slow: bool| {
             let mut deeds = deeds(1, &[]);
             let mut done = Vec::new();

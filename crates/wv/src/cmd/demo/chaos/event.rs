@@ -3,33 +3,33 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use warpverbs::engine::printable;
 
-/// Something that has happened to a rank.
+/// A record of something that has happened to a rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// Microseconds since the run began.
     pub(crate) us: u64,
-    /// The rank's slot, and which of its generations.
+    /// The rank's slot, and the generation of its process.
     pub(crate) rank: u32,
     pub(crate) generation: u32,
     #[serde(flatten)]
     pub(crate) what: RecordKind,
 }
 
-/// What is done to ranks, to the store, or to what is in it.
+/// The kinds of disturbances, of ranks, of the store, or of keys in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Disturbance {
-    /// Its process is killed.
+    /// The process of a rank is killed.
     Kill,
-    /// Its process is killed, and so are some that come after it.
+    /// The process of a rank is killed, and so are several that come after it.
     CrashLoop,
-    /// Its host threads stand still; kernels and HCA go on.
+    /// The host threads of a rank stand still; its kernels and HCA go on.
     HostFreeze,
-    /// Its kernels stand still; host threads and HCA go on.
+    /// The kernels of a rank stand still; its host threads and HCA go on.
     KernelFreeze,
-    /// All of it stands still.
+    /// The whole process of a rank stands still.
     Freeze,
-    /// Nothing passes between it and some others, or all.
+    /// No packet passes between a rank and some or all others.
     Partition,
     /// All processes stand still.
     PauseAll,
@@ -41,27 +41,27 @@ pub(crate) enum Disturbance {
     StoreRestart,
     /// The server that leads the others is killed or stands still, and comes back.
     LeaderLoss,
-    /// One of its rails carries nothing.
+    /// One rail of a rank carries no packet.
     Rail,
-    /// The port of its HCA is down.
+    /// The port of one rank's HCA is down.
     PortOne,
     /// The ports of all HCAs are down.
     PortsAll,
     /// A key of the group, or of its team, holds garbage.
     Garbage,
-    /// It sleeps between two calls.
+    /// A rank sleeps between two calls.
     Late,
-    /// Its process is killed, and no pidfd of another rank sees that.
+    /// The process of a rank is killed, and no pidfd of another rank shows that.
     NoPidfd,
-    /// Nothing passes between it and another in one direction.
+    /// No packet passes between a rank and another one in one direction.
     OneWay,
-    /// Two processes are killed at once.
+    /// The processes of two ranks are killed at once.
     Host,
-    /// Its process is killed, and the next one has no link.
+    /// The process of a rank is killed, and the next one has no link.
     LinkJoiner,
-    /// Its process is killed, and two others come in its place.
+    /// The process of a rank is killed, and two others come in its place.
     Twice,
-    /// It makes a call with other arguments than the others.
+    /// A rank makes a call with other arguments than the other ranks.
     Arguments,
 }
 
@@ -93,7 +93,7 @@ impl Disturbance {
         }
     }
 
-    /// Returns whether it kills processes.
+    /// Returns whether this kind kills processes.
     pub(crate) fn kills(self) -> bool {
         matches!(
             self,
@@ -107,102 +107,102 @@ impl Disturbance {
     }
 }
 
-/// The starting process writes those up to `Calm`, the ranks write the others.
+/// What has happened. The starting process writes the kinds up to `Calm`, and the ranks write the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
 pub(crate) enum RecordKind {
-    /// The run has so many ranks, whose leases last so long. Their device calls wait no longer than the deadline.
+    /// The setting of the run: the number of ranks, the time to live of their leases, and the longest wait of their device calls.
     Plan {
         ranks: u32,
         lease_ms: u64,
-        /// 0 in stories of before: their ranks counted no tokens of undisturbed ranks.
+        /// 0 in stories of older versions, whose ranks counted no tokens of undisturbed ranks.
         #[serde(default)]
         deadline_ms: u64,
-        /// Ranks mask each other, and take back what they mask when they are told to.
+        /// Whether the ranks mask each other, and take back masked ranks when they are told to.
         #[serde(default)]
         masks: bool,
     },
-    /// All ranks take back those that they mask before this call.
+    /// All ranks are told to take back the ranks that they mask, before this call.
     TakesBack { step: u32 },
     /// A deed begins.
     Deed(Begun),
     /// The deed is over, and ranks that it killed have been started again.
     DeedOver { deed: u32 },
-    /// Its process has ended before it served, since the store did not let it in.
+    /// The process of the rank has ended before it served, because the store did not let it in.
     GaveUp {
         #[serde(deserialize_with = "plain")]
         message: String,
     },
-    /// Its process was started.
+    /// A process of the rank was started.
     Started,
-    /// A second process was started for its place.
+    /// A second process was started for the rank.
     Rival,
-    /// Its process was killed.
+    /// The process of the rank was killed.
     Killed,
-    /// Something is done to it.
+    /// The rank is disturbed in this way from now on.
     Disturbed { how: Disturbance },
-    /// That is over.
+    /// The disturbances of the rank are over.
     Calm,
-    /// It has made its QPs and memory, and asks to be taken in.
+    /// The rank has made its QPs and memory, and asks to be taken in.
     Asks,
-    /// It is connected with one that asks.
+    /// The rank is connected with a newcomer.
     Connected { other: u32, took_us: u64 },
-    /// It does not reach another rank.
+    /// The rank does not reach another rank.
     Suspects {
         other: u32,
         #[serde(deserialize_with = "plain")]
         cause: String,
-        /// A QP to it has failed.
+        /// Whether a QP to the other rank has failed.
         #[serde(default)]
         qp_failed: bool,
     },
-    /// It reaches it again.
+    /// The rank reaches the other rank again.
     Trusts { other: u32 },
-    /// Its kernels wait no more for these.
+    /// The kernels of the rank no longer wait for these ranks.
     Masked { others: Vec<u32> },
-    /// It has put a proposal into the store: its number, and the members that it keeps and takes in.
+    /// The rank has put a proposal into the store: its number, and the members that it keeps and takes in.
     Proposes { proposal: u64, members: Vec<u32> },
-    /// It has promised the change that this proposal asks for. Until it serves in the next view its calls are held.
+    /// The rank has promised the change that this proposal asks for. Until it serves in the next view its calls are held.
     Promises { proposal: u64 },
-    /// It serves in a view of these members, or serves on in the next.
+    /// The rank serves in a view of these members. Before that it joined, or served in the view before.
     Serves {
         epoch: u32,
         members: Vec<u32>,
-        /// Pairs of members that exchange no tokens in it, the lower first.
+        /// The pairs of members that exchange no tokens in the view, each with the lower rank first.
         #[serde(default)]
         parted: Vec<(u32, u32)>,
-        /// Given to the HCA, and allocated, since its last view.
+        /// How many commands the rank has given to its HCA, and how many bytes it has allocated, since its last view.
         commands: u64,
         bytes: u64,
     },
-    /// A step was checked.
+    /// The rank has run and checked a step.
     Step {
         step: u32,
-        /// The view that it ran in, low 16 bits; none if it ended before.
+        /// The view in which the step ran, low 16 bits; None if it ended before it was sent.
         epoch: Option<u32>,
         tokens: u32,
-        /// Of those, which have lost an expert.
+        /// The number of these tokens that have lost an expert.
         lost: u32,
-        /// Members of the view from which rows did not come.
+        /// The members of the view from which rows did not come.
         missing: Vec<u32>,
-        /// The lost tokens by the ranks whose experts they lack. None in stories of before.
+        /// The lost tokens by the ranks whose experts they lack. None in stories of older versions.
         #[serde(default)]
         losses: Option<Vec<Loss>>,
-        /// From its begin to the last token, without the checks.
+        /// The time from the step's begin to its last token, without the checks.
         took_us: u64,
     },
-    /// It has slept before a call, as a deed had told it to.
+    /// The rank has slept before a call, as a deed had told it to.
     Slept,
-    /// A thread of it that does nothing but look at the clock stood still for so long.
+    /// A thread of the rank that only looks at the clock stood still for so long.
     Stood { ms: u64 },
-    /// It has failed, or was found to hang, and the run ends for that.
+    /// The rank has failed, or was found to hang, and the run ends because of that.
     Failed {
         #[serde(deserialize_with = "plain")]
         message: String,
     },
-    /// The others have dropped it.
+    /// The others have dropped the rank.
     Expelled,
-    /// Another event of its group, in words.
+    /// Another event of the rank's group, in words.
     Notes {
         #[serde(deserialize_with = "plain")]
         words: String,
@@ -213,9 +213,9 @@ pub(crate) enum RecordKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Loss {
     pub(crate) tokens: u32,
-    /// The ranks whose experts they lack, ascending.
+    /// The ranks whose experts the tokens lack, ascending.
     pub(crate) of: Vec<u32>,
-    /// Why rows of each of these are missing, in the same order.
+    /// Why the rows of each of these ranks are missing, in the order of `of`.
     #[serde(deserialize_with = "all_plain")]
     pub(crate) causes: Vec<String>,
 }
@@ -223,12 +223,12 @@ pub(crate) struct Loss {
 /// A deed, and the ranks that it disturbs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Begun {
-    /// Its number, from 1 on.
+    /// The number of the deed, from 1 on.
     pub(crate) deed: u32,
     pub(crate) how: Disturbance,
-    /// The ranks to which it is done.
+    /// The ranks that the deed disturbs.
     pub(crate) ranks: Vec<u32>,
-    /// The pairs between which nothing passes, the lower first.
+    /// The pairs between which no packet passes, each with the lower rank first.
     pub(crate) pairs: Vec<(u32, u32)>,
     /// The parameters of the deed, in words.
     #[serde(deserialize_with = "plain")]
@@ -236,7 +236,7 @@ pub(crate) struct Begun {
 }
 
 impl RecordKind {
-    /// Returns whether the starting process wrote it, and not the rank.
+    /// Returns whether the starting process writes this kind, and not the rank.
     pub(super) fn is_done_to(&self) -> bool {
         matches!(
             self,
@@ -255,7 +255,7 @@ impl RecordKind {
     }
 }
 
-/// A text of a story, which another program may have written.
+/// Reads a text of a story, which another program may have written, and makes it printable.
 fn plain<'de, D: Deserializer<'de>>(text: D) -> Result<String, D::Error> {
     String::deserialize(text).map(|text| printable(&text))
 }
@@ -265,7 +265,7 @@ fn all_plain<'de, D: Deserializer<'de>>(texts: D) -> Result<Vec<String>, D::Erro
     Ok(texts.iter().map(|text| printable(text)).collect())
 }
 
-/// Reads the records, oldest first. A line that a killed rank has not ended is left out.
+/// Reads the records, oldest first. If the last line has no end, because its rank was killed, it is left out.
 pub(super) fn parse(lines: &str) -> Result<Vec<Record>, String> {
     let whole = lines.rfind('\n').map_or("", |end| &lines[..end]);
     let record = |(number, line): (usize, &str)| {
@@ -287,7 +287,7 @@ pub(super) fn parse(lines: &str) -> Result<Vec<Record>, String> {
 pub(super) mod recorded {
     use super::{Record, RecordKind, parse};
 
-    /// Three ranks; the third dies and comes back, and once the second is suspected wrongly.
+    /// The records of three ranks. The third dies and comes back, and once the second is wrongly suspected.
     const LINES: &str = r#"{"us":0,"rank":0,"generation":1,"what":"started"}
 {"us":0,"rank":1,"generation":1,"what":"started"}
 {"us":0,"rank":2,"generation":1,"what":"started"}

@@ -11,127 +11,127 @@ use super::table;
 use super::times::Times;
 use super::tokens::Tokens;
 
-/// What was done to a rank counts as the cause of what others find for so long after its end.
+/// For how long after the end of a disturbance it counts as the cause of what others find.
 const AFTERMATH_US: u64 = 2_000_000;
 
-/// All of a run.
+/// The figures of a whole run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Figures {
-    /// Processes killed.
+    /// The number of processes killed.
     pub(super) deaths: u32,
-    /// What was done in all, kills as well.
+    /// The number of all disturbances, kills included.
     pub(super) deeds: u32,
-    /// What else was done, and how often.
+    /// The number of disturbances other than kills, by their names.
     pub(super) disturbed: BTreeMap<&'static str, u32>,
-    /// Ranks dropped that were not killed.
+    /// The number of ranks dropped that were not killed.
     pub(super) expelled: u32,
-    /// Pairs that a view has parted, each time that one did.
+    /// The number of pairs that views have parted. A pair that is parted again counts again.
     pub(super) parted: u32,
-    /// Proposals that were put into the store.
+    /// The number of proposals that were put into the store.
     pub(super) proposals: u32,
-    /// Times that a rank was suspected by another, to neither of which anything was done.
+    /// How often a rank was suspected by another while nothing was done to either of them.
     pub(super) false_suspicions: u32,
     pub(super) steps: u64,
-    /// Steps some token of which has lost an expert, and those tokens.
+    /// The number of steps in which some token lost an expert, of all tokens, and of the lost tokens.
     pub(super) steps_with_losses: u64,
     pub(super) tokens: u64,
     pub(super) tokens_lost: u64,
-    /// Steps in which something did not come from a member, nothing being done to anybody. What two ranks have not had of each
-    /// other in one call is judged once, when the first of them went on without the other.
+    /// The number of steps in which rows of a member did not come while nothing was done to any rank. If two ranks miss rows of each other
+    /// in one call, that is judged once, when the first of them goes on without the other.
     pub(super) steps_failed: u64,
-    /// Steps that missed rows because a deed disturbed a third rank. A rank may have to send rows again to a rank that stands
-    /// still. So it sends nothing new from that memory to any rank.
+    /// The number of steps that missed rows because a deed disturbed a third rank. If a rank may have to send rows again to a rank that
+    /// stands still, it sends nothing new from that memory to any rank.
     pub(super) steps_held_up: u64,
-    /// Steps that no view covers, so that nothing was sent.
+    /// The number of steps that no view covers, so that nothing was sent.
     pub(super) steps_aborted: u64,
-    /// Times from a deed, at each of the other ranks. `detect` lasts until that rank suspects the hit one, `mask` until its kernels
-    /// stop waiting for it. `resume` lasts until it serves in a view without the hit rank.
+    /// Times from a deed, at each of the other ranks. `detect` lasts until that rank suspects the hit rank, and `mask` until its kernels
+    /// stop waiting for the hit rank. `resume` lasts until it serves in a view without the hit rank.
     pub(super) detect: Times,
     pub(super) mask: Times,
     pub(super) resume: Times,
-    /// From a death until a survivor begins a step of normal length.
+    /// Times from a death until a survivor begins a step of normal length.
     pub(super) recover: Times,
-    /// Times of a later generation: from the start of its process until it serves (`rejoin`), and from its question to be taken in
-    /// (`join`). `connect` is the part of that in which each member connects.
+    /// Times of later generations: `rejoin` lasts from the start of the process until it serves, and `join` from its question to be taken
+    /// in until it serves. `connect` is the part of `join` in which each member connects.
     pub(super) rejoin: Times,
     pub(super) join: Times,
     pub(super) connect: Times,
-    /// Of `connect`, while no rank stood still or was cut off, or had been until shortly before.
+    /// The times of `connect` while no rank stands still or is cut off, and none was shortly before.
     pub(super) connect_in_peace: Times,
     /// The longest time between two steps of each member while another rank comes back.
     pub(super) gap: Times,
-    /// Steps with nothing done to anybody.
+    /// The times of steps while nothing is done to any rank.
     #[serde(skip)]
     pub(super) step: Times,
-    /// Most commands that one survivor gave to its HCA from one view to the next. Then the commands of all its time for each rank
-    /// that went, came, or did both, and the bytes that it allocated.
+    /// `commands` is the most that one survivor gave to its HCA from one view to the next. `commands_per_rank` is all commands of a
+    /// survivor, for each rank that went, came, or did both. `bytes` is what a survivor allocated.
     pub(super) commands: u64,
     pub(super) commands_per_rank: u64,
     pub(super) bytes: u64,
-    /// Tokens that undisturbed ranks lost of undisturbed ranks. None of a run that has no deeds of chaos.
+    /// The tokens that undisturbed ranks lost of undisturbed ranks. None for a run without deeds of chaos.
     pub(super) undisturbed: Option<Tokens>,
 }
 
-/// A rank to which something was done.
+/// A rank to which something was done, and what the others know of it.
 #[derive(Debug, Default)]
 struct Victim {
     at: u64,
-    /// When that was over; none yet.
+    /// When the disturbance ended; None if it has not.
     until: Option<u64>,
-    /// It lives, and stands still or is cut off.
+    /// Whether the rank lives, and stands still or is cut off.
     lives: bool,
-    /// Others that have not yet...
+    /// The others that have not yet suspected it, masked it, or gone on without it.
     undetected: BTreeSet<u32>,
     unmasked: BTreeSet<u32>,
     waiting: BTreeSet<u32>,
 }
 
 impl Victim {
-    /// Returns whether what is found of it at `us` comes of what was done to it.
+    /// Returns whether the disturbance of the rank explains what is found of the rank at `us`.
     fn is_one(&self, us: u64) -> bool {
         self.until.is_none_or(|until| us <= until)
     }
 }
 
-/// What the records that were added so far say.
+/// The figures of the records that were added so far.
 #[derive(Default)]
 struct Tally {
     figures: Figures,
     victims: BTreeMap<u32, Victim>,
-    /// The view of each that serves.
+    /// The members of the view of each rank that serves.
     serving: BTreeMap<u32, Vec<u32>>,
-    /// The pairs that the newest view of each parts.
+    /// The pairs that the newest view of each rank parts.
     parts: BTreeMap<u32, Vec<(u32, u32)>>,
-    /// The newest view of all, and the pairs that it parts.
+    /// The number of the newest view of all, and the pairs that it parts.
     newest: (u32, Vec<(u32, u32)>),
     suspected: BTreeMap<u32, BTreeSet<u32>>,
     started: BTreeMap<u32, u64>,
     asked: BTreeMap<u32, u64>,
-    /// By slot and generation.
+    /// What each generation of each slot has spent.
     spent: BTreeMap<(u32, u32), Spent>,
-    /// By call and rank: the ranks from which it missed rows, for a known reason.
+    /// By call and rank, the ranks from which the rank missed rows for a known reason.
     excused: BTreeMap<(u32, u32), Vec<u32>>,
 }
 
-/// Commands of a generation since it serves, and the ranks for which it gave them.
+/// The commands of a generation since it serves, and the ranks for which it gave them.
 #[derive(Default)]
 struct Spent {
     commands: u64,
     went: u64,
     came: u64,
-    /// More than came where a view was skipped in which one of them had gone.
+    /// The number of ranks connected. It is more than `came` where a rank went and came back in a view that was skipped.
     connected: u64,
 }
 
 impl Spent {
-    /// For how many ranks that was, each of which went, came, or both.
+    /// Returns for how many ranks the commands were, each of which went, came, or did both.
     fn ranks(&self) -> u64 {
         self.went.max(self.came).max(self.connected).max(1)
     }
 }
 
 impl Figures {
-    /// What `records`, in the order of their times, add up to.
+    /// Returns the figures of `records`, which are in the order of their times.
     pub(super) fn of(records: &[Record]) -> Self {
         let mut tally = Tally::default();
         for record in records {
@@ -299,7 +299,7 @@ impl Tally {
                 figures.tokens += u64::from(*tokens);
                 figures.tokens_lost += u64::from(*lost);
                 let free = |of: &u32| !self.is_victim(*of, us);
-                // What a view parts exchanges nothing.
+                // The pairs that a view parts exchange nothing.
                 let parts = self.parts.get(&rank);
                 let united = |of: &u32| {
                     let pair = (rank.min(*of), rank.max(*of));
@@ -331,7 +331,7 @@ impl Tally {
             RecordKind::Expelled => {
                 self.figures.expelled += 1;
                 self.gone(rank);
-                // What the others find of it from now on is its own end.
+                // What the others find of the rank from now on is because it has ended.
                 let ended = |at| Victim {
                     at,
                     ..Victim::default()
@@ -345,7 +345,7 @@ impl Tally {
         }
     }
 
-    /// The view of `epoch`, in which `rank` serves, parts these.
+    /// Notes the pairs that the view of `epoch`, in which `rank` serves, parts.
     fn parts(&mut self, epoch: u32, rank: u32, parted: &[(u32, u32)]) {
         let (newest, before) = &self.newest;
         if epoch > *newest {
@@ -356,7 +356,7 @@ impl Tally {
         self.parts.insert(rank, parted.to_vec());
     }
 
-    /// Something is done to `rank`.
+    /// Notes that something is done to `rank`.
     fn victim(&mut self, rank: u32, us: u64, lives: bool) {
         let others = self.serving.keys().copied().filter(|other| *other != rank);
         let others: BTreeSet<u32> = others.collect();
@@ -376,7 +376,7 @@ impl Tally {
         victim.is_some_and(|victim| victim.is_one(us))
     }
 
-    /// `rank` serves no more: no other rank counts on it.
+    /// Notes that `rank` serves no more, so that no disturbance waits for it.
     fn gone(&mut self, rank: u32) {
         self.serving.remove(&rank);
         self.parts.remove(&rank);
@@ -411,7 +411,7 @@ impl Tally {
     fn serves(&mut self, record: &Record, members: &[u32], (commands, bytes): (u64, u64)) {
         let (us, rank) = (record.us, record.rank);
         match self.started.remove(&rank) {
-            // Now for the first time.
+            // The rank serves for the first time.
             Some(begun) => {
                 self.victims.remove(&rank);
                 let asked = self.asked.remove(&rank);

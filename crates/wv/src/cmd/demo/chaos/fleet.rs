@@ -1,4 +1,4 @@
-//! The rank processes of a run under membership: started, listened to, started again in place of those that are over, ended.
+//! The rank processes of a run with membership. They are started, listened to, replaced when they are over, and ended.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,14 +17,13 @@ use super::spaces;
 use super::unix_us;
 use crate::cmd::log;
 
-/// A rank that is done ends within this time.
+/// The longest time for a rank that is done to end.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// A newcomer may fail by a disturbed call of the store up to this long after the disturbance: twice the patience of its first
-/// calls.
+/// How long after a disturbance of the store a newcomer may fail because of it: twice the patience of its first calls.
 const LENIENCE: Duration = Duration::from_secs(10);
 
-/// The number of the newest process of each rank that was started, or is to be. No two processes of a rank have one number, in
+/// The number of the newest process of each rank that was started, or is to be. No two processes of a rank have the same number, in
 /// whatever order they start.
 #[derive(Default)]
 struct Numbers(BTreeMap<u32, u32>);
@@ -34,42 +33,42 @@ impl Numbers {
         self.0.get(&rank).copied().unwrap_or(1)
     }
 
-    /// A process of this number starts.
+    /// Notes that a process of this number starts.
     fn take(&mut self, (rank, number): RankGeneration) {
         let newest = self.0.entry(rank).or_default();
         *newest = (*newest).max(number);
     }
 
-    /// Returns the number of a process that comes after `before`.
+    /// Draws the number of a process that comes after `before`, and returns it with the rank.
     fn draw(&mut self, before: RankGeneration) -> RankGeneration {
         self.take((before.0, self.newest(before.0).max(before.1) + 1));
         (before.0, self.newest(before.0))
     }
 }
 
-/// The ranks and their records.
+/// The rank processes and their records.
 pub(super) struct Fleet<'a> {
     run: &'a Run,
     pub(super) processes: Processes,
     ranks: Ranks,
-    /// Until when the processes that come for the place of each rank have no link.
+    /// Until when the processes of each rank have no link.
     links: BTreeMap<u32, Instant>,
     numbers: Numbers,
-    /// Generations whose end is no failure: killed, or dropped by the others.
+    /// The generations whose end is no failure, because they were killed or the others dropped them.
     over: BTreeSet<RankGeneration>,
     rejoins: Vec<(Instant, RankGeneration)>,
-    /// The last step of each rank that goes no further.
+    /// The last step of each rank that has made its last step.
     pub(super) finished: BTreeMap<u32, u32>,
-    /// Members of the view in which each serves.
+    /// The members of the view in which each generation serves.
     views: BTreeMap<RankGeneration, Vec<u32>>,
-    /// Under which generation the newest process of each rank is in its group: one that dies early has drawn none.
+    /// The generation under which the newest process of each rank is in its group. A process that dies early has drawn none.
     generations: BTreeMap<u32, u32>,
     /// The last step, as it was sent to each rank.
     last: Option<u32>,
-    /// What is done to the store of every rank, and until when.
+    /// The disturbances of every rank's store, and until when they last.
     store_faults: Vec<(Instant, StoreFault)>,
     excuses: Excuses,
-    /// The first failure of each.
+    /// The first failure of each rank.
     failures: BTreeMap<u32, String>,
     said: BTreeMap<u32, String>,
     pub(super) records: Vec<Record>,
@@ -78,22 +77,22 @@ pub(super) struct Fleet<'a> {
 /// How rank processes are started.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ranks {
-    /// `SOFTHCA_FAULT` of every rank.
+    /// The `SOFTHCA_FAULT` of every rank.
     pub(super) faults: Option<String>,
-    /// Those of [`has_own_space`] live in PID namespaces of their own.
+    /// Whether the ranks of [`has_own_space`] live in PID namespaces of their own.
     pub(super) spaces: bool,
-    /// They are programs of Python, not those of the demo.
+    /// The program of Python that the ranks run, instead of the demo.
     pub(super) buffers: Option<Buffers>,
 }
 
-/// What keeps newcomers out.
+/// Reasons that keep newcomers out, and so excuse their end.
 #[derive(Debug, Default)]
 struct Excuses {
-    /// Until when the store does.
+    /// Until when the store may keep newcomers out.
     store: Option<Instant>,
-    /// Processes that a deed takes the port from: one that has just started may find it down when it opens its HCA.
+    /// The processes from which a deed takes the port. A process that has just started may find the port down when it opens its HCA.
     ports: BTreeSet<RankGeneration>,
-    /// Processes without a link, and of two that come for one place both.
+    /// The processes without a link, and both of two processes for one rank.
     processes: BTreeSet<RankGeneration>,
 }
 
@@ -102,7 +101,7 @@ impl Excuses {
         self.store = self.store.max(Some(until));
     }
 
-    /// Founders have none: nothing is done before they serve.
+    /// Returns whether an excuse holds for `who`. Founders have none, because nothing is done before they serve.
     fn hold(&self, who: RankGeneration, now: Instant) -> bool {
         let store = self.store.is_some_and(|until| now <= until);
         let process = self.ports.contains(&who) || self.processes.contains(&who);
@@ -110,7 +109,7 @@ impl Excuses {
     }
 }
 
-/// News from a rank that the starting process needs.
+/// What a rank has told that the starting process needs.
 #[derive(Debug, PartialEq)]
 pub(super) enum News {
     /// A rank begins a step.
@@ -119,7 +118,7 @@ pub(super) enum News {
     Addresses(RankGeneration, Vec<String>),
     /// A rank that the others have dropped has ended.
     Ended(RankGeneration),
-    /// Nothing of interest.
+    /// Anything else.
     Other,
 }
 
@@ -155,7 +154,7 @@ impl<'a> Fleet<'a> {
         Ok(fleet)
     }
 
-    /// Starts a process, which founds the group or, as a later generation, joins it.
+    /// Starts a process of a rank. The first generation founds the group, and a later one joins it.
     fn start_rank(&mut self, who: RankGeneration) -> Result<(), DemoError> {
         let rank = who.0;
         let mut command = self.command(who)?;
@@ -168,7 +167,7 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// Returns what starts a process.
+    /// Returns the command that starts a process.
     fn command(&mut self, who: RankGeneration) -> Result<Command, DemoError> {
         let (rank, generation) = who;
         let (place, preload) = (&self.run.place, self.run.device.preload());
@@ -192,7 +191,7 @@ impl<'a> Fleet<'a> {
         })
     }
 
-    /// What a process hears that has just come.
+    /// Tells a new process what the other processes have been told.
     fn told_to_newcomer(&mut self, rank: u32) {
         self.finished.remove(&rank);
         if let Some(last) = self.last {
@@ -207,12 +206,12 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Nothing passes to and from processes that come for the place of `rank` until then.
+    /// Lets no packet pass to and from processes of `rank` until then.
     pub(super) fn loses_link(&mut self, rank: u32, until: Instant) {
         self.links.insert(rank, until);
     }
 
-    /// Returns an item for `SOFTHCA_FAULT` if the process of `rank` has no link.
+    /// Returns an item for `SOFTHCA_FAULT` if processes of `rank` have no link now, else an empty text.
     pub(super) fn link_fault(&self, rank: u32) -> String {
         let until = self.links.get(&rank);
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -222,7 +221,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Starts another process for the place of `rank`, beside the one that runs.
+    /// Starts another process for `rank`, beside the one that runs.
     pub(super) fn start_rival(&mut self, rank: u32) -> Result<(), DemoError> {
         let before = self.numbers.newest(rank);
         let who = self.numbers.draw((rank, before));
@@ -232,8 +231,8 @@ impl<'a> Fleet<'a> {
         started.map_err(|error| DemoError::file(std::path::Path::new("wv"), &error))
     }
 
-    /// Whether no more than one process stands for the place of `rank`. Of two the one that serves stays; if none does `at_last`, the
-    /// first.
+    /// Returns whether at most one process stands for `rank` now. If there are two, this ends the one that does not serve. If neither
+    /// serves, with `at_last` it ends the second.
     pub(super) fn keeps_one(&mut self, rank: u32, at_last: bool) -> bool {
         let Some(rival) = self.processes.rival(rank) else {
             return true;
@@ -255,14 +254,14 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// The rival of `rank`, if it lives, has the place from now on.
+    /// Makes the rival of `rank`, if there is one, the process of the rank.
     pub(super) fn promote(&mut self, rank: u32) -> Option<RankGeneration> {
         let generation = self.processes.promote(rank)?;
         self.told_to_newcomer(rank);
         Some((rank, generation))
     }
 
-    /// Programs of Python take back the ranks that they mask before this call.
+    /// Tells programs of Python to take back the ranks that they mask before this call.
     pub(super) fn take_back(&mut self, step: u32) {
         self.processes.note_all(RecordKind::TakesBack { step });
         for rank in self.processes.running() {
@@ -270,7 +269,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// The store of every rank, and of those that come meanwhile, is disturbed so.
+    /// Disturbs the store of every rank, and of ranks that start meanwhile.
     pub(super) fn disturb_store(&mut self, fault: StoreFault) {
         let until = Instant::now() + Duration::from_millis(fault.ms);
         self.store_faults.push((until, fault));
@@ -280,12 +279,12 @@ impl<'a> Fleet<'a> {
         self.be_lenient(until);
     }
 
-    /// A newcomer that comes to nothing until a little after `until` has not failed: the store keeps it out.
+    /// Excuses newcomers that end until a little after `until`, because the store keeps them out.
     pub(super) fn be_lenient(&mut self, until: Instant) {
         self.excuses.store_until(until + LENIENCE);
     }
 
-    /// The port of `who` goes down, perhaps before it has opened its HCA.
+    /// Excuses `who`, whose port goes down, perhaps before it has opened its HCA.
     pub(super) fn loses_port(&mut self, who: RankGeneration) {
         self.excuses.ports.insert(who);
     }
@@ -302,7 +301,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// No rank goes beyond this step, nor does one that comes later.
+    /// Tells all ranks that this step is the last. Ranks that start later are told, too.
     pub(super) fn set_last(&mut self, step: u32) {
         self.last = Some(step);
         for rank in self.processes.running() {
@@ -323,13 +322,13 @@ impl<'a> Fleet<'a> {
         self.processes.kill(rank)
     }
 
-    /// The next generation of a rank that is over comes after so long.
+    /// Lets the next generation of a rank that is over start after `after`.
     pub(super) fn rejoin(&mut self, over: RankGeneration, after: Duration) {
         let who = self.numbers.draw(over);
         self.rejoins.push((Instant::now() + after, who));
     }
 
-    /// Starts those whose time has come, and says when the next comes.
+    /// Starts the processes whose time has come. Returns when the next is due.
     pub(super) fn start_again(&mut self) -> Result<Option<Instant>, DemoError> {
         let now = Instant::now();
         let due = self.rejoins.extract_if(.., |(at, _)| *at <= now);
@@ -339,8 +338,8 @@ impl<'a> Fleet<'a> {
         Ok(self.rejoins.iter().map(|(at, _)| *at).min())
     }
 
-    /// Returns whether all living ranks are done and serve in a view of just them, and no rank is to come back. Steps may end before the
-    /// others drop a rank that died after its last step.
+    /// Returns whether all living ranks are done and serve in a view of just them, and no rank is to come back. Ranks may be done before
+    /// they have dropped a rank that died after its last step.
     pub(super) fn is_done(&self) -> bool {
         let living = self.processes.running();
         let done = |rank: &u32| {
@@ -351,10 +350,10 @@ impl<'a> Fleet<'a> {
         self.rejoins.is_empty() && living.iter().all(done)
     }
 
-    /// Returns what comes before `until`; none if nothing does.
+    /// Returns the next news before `until`, or None if there is none.
     ///
     /// # Errors
-    /// That of a rank that fails or ends when it should not.
+    /// The failure of a rank, or its end when it should not end.
     pub(super) fn listen(&mut self, until: Instant) -> Result<Option<News>, DemoError> {
         let left = until.saturating_duration_since(Instant::now());
         let Some((who, heard)) = self.processes.next(left) else {
@@ -406,7 +405,7 @@ impl<'a> Fleet<'a> {
             Ok(Message::Begins { step }) => return News::Begins(who, step),
             Ok(Message::Event(mut record)) => {
                 self.generations.insert(rank, record.generation);
-                // In the story each process has its number.
+                // The story gives each process the number that it was started with.
                 record.generation = who.1;
                 match &record.what {
                     RecordKind::Expelled => drop(self.over.insert(who)),
@@ -427,7 +426,7 @@ impl<'a> Fleet<'a> {
             Ok(Message::Failed { message, .. }) => self.fail(rank, message),
             Ok(Message::Joined { addresses, .. }) => return News::Addresses(who, addresses),
             Ok(Message::Verified { .. } | Message::Done(_)) => {}
-            // A rank that was killed may have been cut short.
+            // The last line of a rank that was killed may be cut short.
             Err(_) if self.over.contains(&who) => {}
             Err(error) => self.fail(
                 rank,
@@ -448,7 +447,7 @@ impl<'a> Fleet<'a> {
             && self.processes.generation(record.rank) != Some(record.generation)
     }
 
-    /// Takes down why a rank has failed.
+    /// Notes why a rank has failed. Only its first failure counts.
     pub(super) fn fail(&mut self, rank: u32, message: String) {
         if let Entry::Vacant(first) = self.failures.entry(rank) {
             let what = RecordKind::Failed {
@@ -459,7 +458,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Returns why the run has ended, besides the failures of ranks.
+    /// Returns the error that ends the run: these verdicts, and the failures of ranks.
     pub(super) fn judged(&self, verdicts: &[String]) -> DemoError {
         let words = |(rank, message): (&u32, &String)| format!("rank {rank}: {message}");
         let mut messages = verdicts.to_vec();
@@ -467,7 +466,7 @@ impl<'a> Fleet<'a> {
         DemoError::Ranks { messages }
     }
 
-    /// All failures so far.
+    /// Returns the error of all failures so far.
     pub(super) fn failed(&self) -> DemoError {
         let words = |(rank, message): (&u32, &String)| match self.said.get(rank) {
             Some(said) => format!("rank {rank}: {message} ({said})"),
@@ -478,7 +477,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Lets all that are done end.
+    /// Lets all ranks that live end, because they are done.
     pub(super) fn end(&mut self) -> Result<(), DemoError> {
         let living = self.processes.running();
         for &rank in &living {
@@ -491,7 +490,7 @@ impl<'a> Fleet<'a> {
                 None => self.fail(rank, "its process did not end".to_owned()),
             }
         }
-        // Records that came meanwhile.
+        // These records came while the ranks ended.
         while let Some((who, heard)) = self.processes.next(Duration::ZERO) {
             if let Heard::Told(line) = heard {
                 self.told(who, &line);
@@ -504,7 +503,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// All deeds and records so far, in the order of their times.
+    /// Returns all deeds and records so far, in the order of their times.
     pub(super) fn story(&self) -> Vec<Record> {
         let mut records = self.records.clone();
         records.extend_from_slice(self.processes.deeds());
@@ -527,7 +526,7 @@ mod tests {
         numbers.take(rival);
         numbers.take(comes_back);
         assert_eq!(numbers.draw(comes_back), (4, 4));
-        // One that has told no number is a founder.
+        // A rank of which no number is known is a founder.
         assert_eq!(numbers.draw((1, numbers.newest(1))), (1, 2));
     }
 
@@ -542,7 +541,7 @@ mod tests {
         excuses.store_until(now);
         assert!(excuses.hold((1, 5), now + LENIENCE));
         assert!(!excuses.hold((1, 5), now + 2 * LENIENCE));
-        // A founder has served.
+        // No excuse holds for a founder, which has served.
         assert!(!excuses.hold((1, 1), now));
     }
 }

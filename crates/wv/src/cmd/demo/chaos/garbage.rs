@@ -1,12 +1,11 @@
-//! Garbage in the keys of a group and of its team, as another program or a disk might leave it. Keys that ranks read only while
-//! they found a team are left alone. So are keys of which only the name carries meaning.
+//! Garbage in the keys of a group and of its team, as another program or a disk might leave it. Keys that ranks read only while they found
+//! a team are not spoiled. Neither are keys of which only the name carries meaning.
 //!
-//! The garbage is never a valid value of its key. No reader can distinguish a valid value that the rank did not write from one that
-//! it did.
+//! The garbage is never a valid value of its key. A reader could not tell a valid value that the rank did not write from one that it wrote.
 
 use warpverbs::team::{Store, StoreError};
 
-/// A family of keys.
+/// A family of keys of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyKind {
     Record,
@@ -19,19 +18,19 @@ pub(super) enum KeyKind {
     Taken,
     /// The hello of a generation, for all ranks that connect with it.
     Hello,
-    /// Its welcome for one of them.
+    /// The welcome of a generation for one rank that connects with it.
     Welcome,
-    /// What it tells one from which it is parted.
+    /// What a generation tells a rank from which it is parted.
     Reunite,
-    /// That a generation of a slot was drawn.
+    /// The mark that a generation of a slot was drawn.
     Generation,
-    /// That a rank has given up.
+    /// The mark that a rank has given up.
     Failed,
-    /// What all ranks of the team have alike.
+    /// The settings that all ranks of the team must have alike.
     Settings,
-    /// And of its layer.
+    /// The settings of the layer that all ranks must have alike.
     Layer,
-    /// One that no group has.
+    /// A key that no group has.
     Unknown,
 }
 
@@ -55,8 +54,8 @@ impl KeyKind {
         Self::Unknown,
     ];
 
-    /// Returns the key of this kind of generation `generation` of `rank`: in the newest proposal, or between it and another rank. `name` is
-    /// as [`KeyKind::names`] has it.
+    /// Returns the key of this kind for generation `generation` of `rank`. For a kind with several keys, `name` chooses the one of the
+    /// newest proposal, or of a pair of ranks, as [`KeyKind::names`] gives it.
     fn key(self, (rank, generation): (u32, u32), name: &str) -> String {
         let own = |kind: &str| format!("group/{kind}/{rank}.{generation}");
         match self {
@@ -79,7 +78,7 @@ impl KeyKind {
         }
     }
 
-    /// Returns the prefix below which one rank has several keys of this kind; none: it has one.
+    /// Returns the prefix of the keys if one rank has several keys of this kind, or None if it has one.
     fn names(self, (rank, generation): (u32, u32)) -> Option<String> {
         match self {
             Self::Promise => Some("group/promise".to_owned()),
@@ -90,40 +89,40 @@ impl KeyKind {
         }
     }
 
-    /// Returns whether its keys name a rank.
+    /// Returns whether the keys of this kind name a rank.
     fn has_slot(self) -> bool {
         !matches!(self, Self::Record | Self::Config)
     }
 
-    /// Returns whether no rank would write the right value again: changes, or newcomers, wait until it is restored.
+    /// Returns whether no rank would write the right value again. Then changes or newcomers wait until the value is restored.
     pub(super) fn has_no_holder(self) -> bool {
         matches!(self, Self::Record | Self::Settings | Self::Layer)
     }
 }
 
-/// How a value is spoiled.
+/// The ways to spoil a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spoil {
-    /// Its end is missing.
+    /// The end of the value is missing.
     Cut,
-    /// A byte of it is no text any more.
+    /// A byte of the value is no UTF-8.
     Flipped,
-    /// It is nearly as long as a value may be.
+    /// The value is nearly as long as a value may be.
     Huge,
-    /// It is under the name of a slot that the team has not.
+    /// The value is under the name of a slot that the team does not have.
     OtherSlot,
 }
 
 impl Spoil {
     pub(super) const ALL: [Self; 4] = [Self::Cut, Self::Flipped, Self::Huge, Self::OtherSlot];
 
-    /// `value`, which is not empty, spoiled.
+    /// Returns `value`, which is not empty, spoiled in this way.
     fn spoil(self, value: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
         let mut bytes = value.to_vec();
         match self {
-            // What is left of a JSON object without its end is none.
+            // A JSON object without its end is not valid.
             Self::Cut => bytes.truncate(random.usize(..value.len())),
-            // No UTF-8 has this byte.
+            // This byte occurs in no UTF-8 text.
             Self::Flipped => bytes[random.usize(..value.len())] = 0xff,
             Self::Huge => bytes.resize(HUGE, b'['),
             Self::OtherSlot => {}
@@ -132,13 +131,13 @@ impl Spoil {
     }
 }
 
-/// Bytes of a huge value: below the limit of any store.
+/// The number of bytes of a huge value, which is below the limit of any store.
 const HUGE: usize = 1 << 19;
 
-/// Where nothing is to be spoiled yet.
+/// The value to spoil where the key has none.
 const SOMETHING: &[u8] = b"{\"nothing\":1}";
 
-/// A key that holds garbage now.
+/// A key that contains garbage now.
 #[derive(Clone, Debug)]
 pub(super) struct Spoiled {
     pub(super) key: String,
@@ -147,7 +146,7 @@ pub(super) struct Spoiled {
     mend: bool,
 }
 
-/// Spoils a key of `kind` in the store, at best one of `who`.
+/// Spoils a key of `kind` in the store, if possible one of `who`.
 pub(super) fn write(
     store: &dyn Store,
     who: (u32, u32),
@@ -165,7 +164,7 @@ pub(super) fn write(
         _ => random.choice(&names),
     };
     let name = name.map_or("1.1", String::as_str);
-    // Beyond all slots; a key that is of no slot keeps its name and is cut.
+    // The slot 4095 is beyond all slots. A key without a slot keeps its name, and its value is cut.
     let (who, how) = match (how, kind.has_slot()) {
         (Spoil::OtherSlot, false) => (who, Spoil::Cut),
         (Spoil::OtherSlot, true) => ((4095, who.1), how),
@@ -175,7 +174,7 @@ pub(super) fn write(
     let before = store.try_get(&key)?;
     let base = match before.as_deref() {
         Some(value) if !value.is_empty() => value.to_vec(),
-        // Below the line that each value of the run begins with.
+        // The garbage follows the line with which each value of the run begins.
         _ => {
             let record = store.try_get(&KeyKind::Record.key(who, name))?;
             let record = record.unwrap_or_default();
@@ -185,7 +184,7 @@ pub(super) fn write(
         }
     };
     let garbage = how.spoil(&base, &mut random);
-    // The record is changed by compare-and-set only, and the value that is put back is the newest.
+    // Ranks change the record only by compare-and-set, so the value that is put back later is the newest.
     let mend = kind.has_no_holder();
     let wrote = match &before {
         Some(before) if mend => store.compare_and_set(&key, Some(before), &garbage)?,
@@ -200,7 +199,7 @@ pub(super) fn write(
 }
 
 impl Spoiled {
-    /// Restores a value that no rank would write again.
+    /// Restores the value, if no rank would write it again.
     pub(super) fn mend(&self, store: &dyn Store) -> Result<(), StoreError> {
         if let (true, Some(before)) = (self.mend, &self.before) {
             store.compare_and_set(&self.key, Some(&self.garbage), before)?;

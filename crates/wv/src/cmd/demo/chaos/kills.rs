@@ -1,5 +1,5 @@
-//! `wv demo --kill`: rank processes are killed when they begin a step, and the others go on; with `--rejoin-after` another
-//! process takes the place.
+//! `wv demo --kill`: rank processes are killed when they begin a step, and the others go on. With `--rejoin-after` another process takes
+//! the place of a killed one.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use super::fleet::{Fleet, News, Ranks};
 use super::plan::Kill;
 use super::{check_format, publish};
 
-/// Longest `--rejoin-after`, in seconds.
+/// The longest `--rejoin-after`, in seconds.
 const MOST_AFTER: f64 = 3600.0;
 
-/// Runs the demo with its kills, and prints what it cost.
+/// Runs the demo with its kills, and prints what they cost.
 pub(in crate::cmd::demo) fn run(options: &DemoOptions, inputs: &Inputs) -> Result<(), DemoError> {
     check(options, inputs)?;
     let mut run = Run::prepare(options)?;
@@ -24,7 +24,7 @@ pub(in crate::cmd::demo) fn run(options: &DemoOptions, inputs: &Inputs) -> Resul
     publish(&fleet.story(), timeline, options.json, ended)
 }
 
-/// Refuses a kill that names no rank, and one that never comes.
+/// Refuses a kill that names no rank, or a step that never comes.
 fn check(options: &DemoOptions, inputs: &Inputs) -> Result<(), DemoError> {
     check_format(inputs, "--kill")?;
     if let Some(after) = options.rejoin_after
@@ -54,7 +54,7 @@ fn check(options: &DemoOptions, inputs: &Inputs) -> Result<(), DemoError> {
     }
 }
 
-/// Listens, kills and starts again until all that live are done.
+/// Listens, kills, and starts ranks again until all living ranks are done.
 fn watch(fleet: &mut Fleet<'_>, options: &DemoOptions, limit: Duration) -> Result<(), DemoError> {
     let end = Instant::now() + limit;
     let mut kills = options.kill.clone();
@@ -63,7 +63,7 @@ fn watch(fleet: &mut Fleet<'_>, options: &DemoOptions, limit: Duration) -> Resul
         if fleet.is_done() {
             return Ok(());
         }
-        // Read before it listens: what has come by the end is heard.
+        // The time is read before it listens, so that what has come by the end is heard.
         let is_late = Instant::now() >= end;
         match fleet.listen(next.map_or(end, |next| next.min(end)))? {
             Some(News::Begins(who, step)) => {

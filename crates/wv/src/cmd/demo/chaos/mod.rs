@@ -1,8 +1,8 @@
 //! Ranks that die, stand still, lose each other and come back under running steps: `wv demo --kill` and `wv chaos`, which also
 //! drives programs of Python.
 //!
-//! Every step of every rank is checked against the reference, given its own report on the other ranks. Deeds and reports are
-//! collected as records, from which the final table and `--timeline` are made.
+//! Every step of every rank is checked against the reference implementation (crate `moe-reference`), with the ranks masked that the rank
+//! itself reported. Deeds and reports are collected as records, from which the final table and `--timeline` are made.
 
 mod acts;
 mod away;
@@ -43,7 +43,7 @@ use super::DemoError;
 use super::input::Inputs;
 use crate::cmd::output;
 
-/// Microseconds since 1970: the clock that processes of a machine share.
+/// Returns the microseconds since 1970, by the clock that all processes of a machine share.
 pub(super) fn unix_us() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(0, |time| {
@@ -51,7 +51,7 @@ pub(super) fn unix_us() -> u64 {
     })
 }
 
-/// Sums over the ranks that took part are compared bit for bit.
+/// Refuses token formats other than BF16, because sums over the ranks that took part are compared bit for bit.
 fn check_format(inputs: &Inputs, option: &str) -> Result<(), DemoError> {
     match inputs.config.format {
         warpverbs::moe::Format::Bf16 => Ok(()),
@@ -61,7 +61,7 @@ fn check_format(inputs: &Inputs, option: &str) -> Result<(), DemoError> {
     }
 }
 
-/// The picture, if it is wanted, and the table, of a run that has ended so.
+/// Writes the picture, if it is wanted, and prints the table of a run that has ended with `ended`.
 fn publish(
     records: &[Record],
     timeline: Option<&Path>,

@@ -13,7 +13,7 @@ use super::program::Drive;
 use super::spaces;
 use crate::cmd::{number, output};
 
-/// Options of a run, which the judge of an earlier one does not take.
+/// The options of runs. With `--judge`, which judges an earlier run, they are refused.
 const OF_RUNS: [&str; 21] = [
     "ranks",
     "minutes",
@@ -38,11 +38,11 @@ const OF_RUNS: [&str; 21] = [
     "story",
 ];
 
-/// Most software HCAs of a rank.
+/// The most software HCAs of a rank.
 const MOST_RAILS: u32 = 4;
-/// Longest run, in minutes.
+/// The longest run, in minutes.
 const MOST_MINUTES: f64 = 24.0 * 60.0;
-/// Longest time that all may be asked to stand still, in seconds.
+/// The longest time that all ranks may be asked to stand still, in seconds.
 const MOST_PAUSE: f64 = 600.0;
 
 /// Options of `wv chaos`.
@@ -140,7 +140,7 @@ pub(super) enum BufferKind {
 }
 
 impl BufferKind {
-    /// Returns the module of the package warpverbs.
+    /// Returns the name of the module in the Python package warpverbs.
     pub(super) fn module(self) -> &'static str {
         match self {
             Self::DeepEp => "deep_ep",
@@ -149,7 +149,7 @@ impl BufferKind {
     }
 }
 
-/// Options of which programs of Python know nothing.
+/// The options that do not apply to programs of Python.
 const NOT_OF_PROGRAMS: [&str; 12] = [
     "minutes",
     "only",
@@ -164,10 +164,11 @@ const NOT_OF_PROGRAMS: [&str; 12] = [
     "timeline",
     "story",
 ];
-/// Longest wait for the next step of a rank, and for that of a program of Python, whose ranks import torch when they come back.
+/// The longest wait for the next step of a rank, in seconds. A program of Python has more, because its ranks import torch when they come
+/// back.
 const PATIENCE: u64 = 30;
 const PATIENCE_OF_PROGRAMS: u64 = 120;
-/// Deaths in a program of Python.
+/// The number of deaths in a run of a Python program.
 const DEATHS: u32 = 20;
 
 impl ChaosOptions {
@@ -256,11 +257,11 @@ impl ChaosOptions {
             hidden: Some(self.hidden),
             experts: Some(self.ranks * 4),
             top_k: Some(4),
-            // Deeds leave more than half of the ranks alone, and a link that a deed has failed may be failing still at the next one.
+            // Deeds leave more than half of the ranks alone. A link that a deed has failed may still be failing when the next deed begins.
             failing_links: (self.ranks / 2).min(MAX_FAILING_LINKS),
             steps: u32::MAX,
             seed: self.seed,
-            // Freezes and partitions are those of the software HCA and of kernels on the CPU.
+            // Freezes and partitions need the software HCA, and kernels on the CPU.
             device: "sim".to_owned(),
             gpu: "simt".to_owned(),
             ..DemoOptions::default()
@@ -297,7 +298,7 @@ impl ChaosOptions {
         }
     }
 
-    /// Longest time without a step of a rank. Programs of Python take long to start.
+    /// Returns the longest time without a step of a rank. Programs of Python take long to start.
     pub(super) fn patience(&self) -> Duration {
         let usual = if self.program.is_some() || self.buffer.is_some() {
             PATIENCE_OF_PROGRAMS
@@ -307,7 +308,7 @@ impl ChaosOptions {
         Duration::from_secs(self.patience.unwrap_or(usual).max(1))
     }
 
-    /// Returns whether a deed of this kind can be done to ranks of this run.
+    /// Returns whether a deed of this kind can be done to the ranks of this run.
     fn is_of_ranks(&self, kind: Kind) -> bool {
         match self.buffer {
             Some(_) => kind.is_of_buffers(),
@@ -315,7 +316,7 @@ impl ChaosOptions {
         }
     }
 
-    /// The kinds that this machine can do, and whether some ranks live in PID namespaces of their own.
+    /// Returns the kinds of deeds that this machine can do, and whether some ranks live in PID namespaces of their own.
     pub(super) fn possible(&self) -> Result<(Vec<Kind>, bool), DemoError> {
         let mut kinds = self.kinds();
         if !kinds.contains(&Kind::NoPidfd) {
@@ -337,7 +338,7 @@ impl ChaosOptions {
         }
     }
 
-    /// Returns what always goes wrong with packets: the loss.
+    /// Returns the spec of packet faults that last for the whole run: the loss.
     pub(super) fn faults(&self) -> String {
         let loss = if self.loss > 0.0 {
             format!(",drop={}%", self.loss)

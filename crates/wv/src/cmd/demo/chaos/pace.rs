@@ -1,34 +1,34 @@
-//! How fast survivors step, and how long something that is done to others keeps them from it.
+//! How fast survivors step, and how long a disturbance of others keeps them from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{Record, RecordKind};
 use super::times::Times;
 
-/// Steps that begin so soon after a deed are not taken for normal ones.
+/// The time after a deed in which steps that begin are not taken for normal ones.
 const AFTERMATH_US: u64 = 3_000_000;
 
-/// Of all ranks together.
+/// The pace of all ranks together.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Steps that no deed has touched.
+    /// The times of steps that no deed has touched.
     pub(super) step: Times,
-    /// From a death until a survivor begins a step that is as fast as 99 of 100 normal ones.
+    /// Times from a death until a survivor begins a step that is as fast as 99 % of the normal ones.
     pub(super) recover: Times,
     /// The longest time between two steps of a survivor while another rank comes back.
     pub(super) gap: Times,
 }
 
-/// A step, as it went.
+/// A step, with the times of its begin and end.
 struct Step {
-    /// Rank and generation.
+    /// The rank and generation that ran the step.
     who: (u32, u32),
     begin: u64,
     end: u64,
 }
 
 impl Pace {
-    /// What `records`, in the order of their times, say.
+    /// Returns the pace by `records`, which are in the order of their times.
     pub(super) fn of(records: &[Record]) -> Self {
         let steps: Vec<Step> = records.iter().filter_map(Step::of).collect();
         let mut pace = Self::default();
@@ -60,8 +60,8 @@ impl Pace {
             .collect();
         for death in deaths {
             let first = steps.partition_point(|step| step.end < death.us);
-            // A rank recovers when it makes one more step than the one that the death has met. A rank that dies before that has not
-            // recovered.
+            // A rank recovers when it makes one more step after the one during which the death happened. A rank that dies before that has
+            // not recovered.
             let mut waiting: BTreeSet<(u32, u32)> = steps[..first]
                 .iter()
                 .rev()
@@ -82,7 +82,7 @@ impl Pace {
     }
 
     fn gaps(&mut self, records: &[Record]) {
-        /// A rank that comes back: the longest gap of each survivor, and the survivors that have made no step since it serves.
+        /// A rank that comes back. It has the longest gap of each survivor that has not made a step since the rank serves.
         #[derive(Default)]
         struct Rejoin {
             longest: BTreeMap<u32, u64>,
@@ -104,7 +104,7 @@ impl Pace {
                         rejoin.serves = true;
                     }
                 }
-                // What holds it up now is not the rejoin.
+                // From now on the rank is held up by something other than the rejoin.
                 RecordKind::Killed
                 | RecordKind::Expelled
                 | RecordKind::Disturbed { .. }
@@ -149,7 +149,7 @@ impl Step {
     }
 }
 
-/// Returns whether it may slow down others.
+/// Returns whether this may slow down other ranks.
 fn is_deed(what: &RecordKind) -> bool {
     matches!(
         what,
@@ -222,7 +222,7 @@ mod tests {
             step(19_000, 1, 10),
             step(90_000, 0, 10),
         ];
-        // Rank 0: 2000 to 9000; rank 1: 9100 to 19000.
+        // The gap of rank 0 is from 2000 to 9000, and that of rank 1 from 9100 to 19000.
         assert_eq!(Pace::of(&records).gap.all(), [7000, 9900]);
     }
 }

@@ -1,4 +1,4 @@
-//! Rank processes, which this program starts, instructs, stops, kills and starts again.
+//! The rank processes, which this program starts, instructs, stops, kills and starts again.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -15,31 +15,31 @@ use super::unix_us;
 use warpverbs::deadline::Looks;
 use warpverbs::error::ThreadPanicked;
 
-/// What came from a rank.
+/// What came from the process of a rank.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// A line of its standard output.
+    /// A line of the standard output.
     Told(String),
-    /// A line of its standard error.
+    /// A line of the standard error.
     Said(String),
-    /// It has closed its standard output, after its last line.
+    /// The end of the standard output, after its last line.
     Closed,
 }
 
-/// Which generation of which rank.
+/// A rank and the generation of its process.
 pub(super) type RankGeneration = (u32, u32);
 
-/// The processes, by rank slot. Dropping them ends them.
+/// The processes, by rank slot. They are killed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Processes {
     running: BTreeMap<u32, Running>,
-    /// Second processes for the place of a rank.
+    /// The second processes of ranks.
     rivals: BTreeMap<u32, Running>,
     heard: Receiver<(RankGeneration, Heard)>,
     sender: Sender<(RankGeneration, Heard)>,
-    /// Microseconds since 1970.
+    /// When the run began, in microseconds since 1970.
     began_us: u64,
-    /// What was done to them.
+    /// The records of what was done to the processes.
     deeds: Vec<Record>,
 }
 
@@ -47,12 +47,12 @@ pub(super) struct Processes {
 struct Running {
     generation: u32,
     child: Child,
-    /// It ends when this is closed.
+    /// The standard input of the process, which ends when this is closed.
     input: Option<ChildStdin>,
 }
 
 impl Processes {
-    /// None yet; `began_us` is when the run began, since 1970.
+    /// Returns a collection without processes. `began_us` is when the run began, in microseconds since 1970.
     pub(super) fn new(began_us: u64) -> Self {
         let (sender, heard) = channel();
         Self {
@@ -65,7 +65,7 @@ impl Processes {
         }
     }
 
-    /// Starts generation `generation` of `rank`, whose earlier one has ended.
+    /// Starts the process of generation `who.1` of rank `who.0`. If an earlier one still runs, it is killed.
     pub(super) fn start(&mut self, who: RankGeneration, command: &mut Command) -> io::Result<()> {
         let rank = who.0;
         let running = self.spawn(who, command)?;
@@ -76,7 +76,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Starts a process beside the one that runs as this rank, for the same place.
+    /// Starts a second process for this rank, beside the one that runs.
     pub(super) fn start_rival(
         &mut self,
         who: RankGeneration,
@@ -90,12 +90,12 @@ impl Processes {
         Ok(())
     }
 
-    /// Returns the generation of the second process for the place of `rank`.
+    /// Returns the generation of the second process of `rank`, if it has one.
     pub(super) fn rival(&self, rank: u32) -> Option<u32> {
         self.rivals.get(&rank).map(|running| running.generation)
     }
 
-    /// Ends a second process, which has not got the place.
+    /// Kills the second process of a rank, if it is of this generation.
     pub(super) fn end_rival(&mut self, (rank, generation): RankGeneration) {
         if self.rival(rank) == Some(generation)
             && let Some(mut rival) = self.rivals.remove(&rank)
@@ -104,14 +104,14 @@ impl Processes {
         }
     }
 
-    /// Ends the first process for the place of `rank`, which has not got it.
+    /// Kills the first process of `rank`, because the second one has become the rank.
     pub(super) fn end_for_rival(&mut self, rank: u32) {
         if let Some(first) = self.running.get_mut(&rank) {
             end(&mut first.child);
         }
     }
 
-    /// The second process has the place of `rank`, whose first one has ended. Returns its generation.
+    /// Makes the second process of `rank` its process. The first one has ended. Returns the generation of the second.
     pub(super) fn promote(&mut self, rank: u32) -> Option<u32> {
         let rival = self.rivals.remove(&rank)?;
         let generation = rival.generation;
@@ -161,18 +161,18 @@ impl Processes {
         true
     }
 
-    /// Stops all threads of a rank, and with them its software HCA. Returns whether a process ran as `rank`.
+    /// Stops all threads of a rank's process, and with them its software HCA. Returns whether a process ran as `rank`.
     pub(super) fn stop(&self, rank: u32) -> bool {
         self.signal(rank, Signal::STOP)
     }
 
-    /// Lets it go on.
+    /// Resumes the process of a rank. Returns whether a process ran as `rank`.
     pub(super) fn resume(&self, rank: u32) -> bool {
         self.signal(rank, Signal::CONT)
     }
 
     fn signal(&self, rank: u32, signal: Signal) -> bool {
-        // The process is a child that has not been waited for, so its number is its own.
+        // The process is a child that has not been waited for, so no other process has its number.
         self.running
             .get(&rank)
             .is_some_and(|running| kill_process(spaces::process_of(&running.child), signal).is_ok())
@@ -189,7 +189,7 @@ impl Processes {
         input.is_some_and(|input| input.write_all(&line).is_ok())
     }
 
-    /// Name and state of each thread of a rank, as the system gives them: R runs, S sleeps, T is stopped.
+    /// Returns name and state of each thread of a rank, as the system gives them: R runs, S sleeps, T is stopped.
     pub(super) fn threads(&self, rank: u32) -> String {
         let Some(running) = self.running.get(&rank) else {
             return "none".to_owned();
@@ -198,7 +198,7 @@ impl Processes {
         let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
         let stats = tasks.into_iter().flatten().filter_map(|task| {
             let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
-            // NUMBER (NAME) STATE ..
+            // The line is `NUMBER (NAME) STATE ..`.
             let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
             Some(format!("{name} {}", rest.trim_start().get(..1)?))
         });
@@ -217,7 +217,7 @@ impl Processes {
         }
     }
 
-    /// Waits for one that was asked to end, and kills it after `timeout`.
+    /// Waits for a rank that was asked to end, and kills it after `timeout`. Returns its status if it ended by itself.
     pub(super) fn reap(&mut self, rank: u32, timeout: Duration) -> Option<ExitStatus> {
         let mut running = self.running.remove(&rank)?;
         running.input = None;
@@ -231,27 +231,27 @@ impl Processes {
         None
     }
 
-    /// Returns the ranks that run, in ascending order.
+    /// Returns the ranks that have a process, in ascending order.
     pub(super) fn running(&self) -> Vec<u32> {
         self.running.keys().copied().collect()
     }
 
-    /// Returns the next thing that came, if it comes within `timeout`. What an earlier generation left behind comes too.
+    /// Returns what comes next from any process, if it comes within `timeout`. That may be of an earlier generation.
     pub(super) fn next(&self, timeout: Duration) -> Option<(RankGeneration, Heard)> {
         self.heard.recv_timeout(timeout).ok()
     }
 
-    /// Returns what was done to the ranks so far.
+    /// Returns the records of what was done to the ranks so far.
     pub(super) fn deeds(&self) -> &[Record] {
         &self.deeds
     }
 
-    /// Takes down what concerns no rank alone.
+    /// Adds a record that concerns no single rank.
     pub(super) fn note_all(&mut self, what: RecordKind) {
         self.note_at(unix_us(), 0, what);
     }
 
-    /// Takes down what was done to a rank, now.
+    /// Adds a record of what is done to a rank now.
     pub(super) fn note(&mut self, rank: u32, what: RecordKind) {
         self.note_at(unix_us(), rank, what);
     }
@@ -264,7 +264,7 @@ impl Processes {
         self.note_of(at_us, (rank, generation), what);
     }
 
-    /// As `note_at`, of a process that may be the second one for its place.
+    /// As `note_at`, for a process that may be the second one of its rank.
     pub(super) fn note_of(
         &mut self,
         at_us: u64,
@@ -288,16 +288,16 @@ impl Drop for Processes {
     }
 }
 
-/// Kills it, stopped or not, and takes its status.
+/// Kills a process, stopped or not, and waits for it.
 fn end(child: &mut Child) {
     if !matches!(child.try_wait(), Ok(Some(_))) {
-        // One in a namespace takes what has started it along.
+        // When the process in a namespace is killed, the program that started it ends, too.
         let _ = kill_process(spaces::process_of(child), Signal::KILL);
         let _ = child.wait();
     }
 }
 
-/// Passes on what comes, line by line, and at last `end`, on a thread that ends with the process.
+/// Starts a thread that passes on each line of `output`, and `end` after the last. The thread ends with the process.
 fn listen(
     who: RankGeneration,
     output: impl Read + Send + 'static,
@@ -308,7 +308,7 @@ fn listen(
     std::thread::spawn(move || {
         let listened = ThreadPanicked::catch("listener of a rank", || {
             let mut lines = BufReader::new(output).lines().map_while(Result::ok);
-            // The receiver has gone, so the rest of the lines is of no use.
+            // If the receiver is gone, the rest of the lines is of no use.
             lines.all(|line| to.send((who, heard(line))).is_ok());
         });
         if let Err(panicked) = listened {
@@ -327,7 +327,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// Counts on its output until its input ends.
+    /// Returns a process that counts on its output until its input ends.
     fn counter() -> Command {
         let mut command = Command::new("sh");
         let script = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.01; done & read x; kill $!; echo end >&2; exit 3";
@@ -335,7 +335,7 @@ mod tests {
         command
     }
 
-    /// Returns the next line of `who`.
+    /// Returns the next line on the standard output of `who`.
     fn told(processes: &Processes, who: RankGeneration) -> String {
         loop {
             match processes.next(LONG).expect("a line") {
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(processes.promote(2), None);
         assert!(processes.instruct(2, &Instruction::Last(7)));
         assert_eq!(told(&processes, (2, 3)), r#"{"last":7}"#);
-        // Or it ends itself.
+        // The second process can also be ended.
         processes
             .start_rival((2, 4), &mut Command::new("cat"))
             .unwrap();
@@ -440,7 +440,7 @@ mod tests {
     fn a_stopped_rank_says_nothing_until_it_goes_on_and_can_be_killed() {
         let mut processes = Processes::new(unix_us());
         assert!(!processes.stop(0), "nobody is there");
-        // One process, so that the signal stops all of it.
+        // The command is one process, so the signal stops all of it.
         let mut ticker = Command::new("sh");
         ticker.args(["-c", "while :; do echo tick; done"]);
         processes.start((0, 1), &mut ticker).unwrap();
@@ -448,7 +448,7 @@ mod tests {
         assert_eq!(processes.threads(1), "none");
         assert!(processes.threads(0).starts_with("sh "));
         assert!(processes.stop(0));
-        // What was in the pipe still comes.
+        // Lines that were in the pipe still come.
         let start = Instant::now();
         while processes.next(Duration::from_millis(300)).is_some() {
             assert!(start.elapsed() < LONG, "it does not stop");

@@ -1,7 +1,7 @@
-//! `wv chaos --program`: the ranks of a program of Python are killed one after the other, and come back.
+//! `wv chaos --program`: the ranks of a Python program are killed one after another, and come back.
 //!
-//! Each rank has a torchrun of its own, which starts it again. A rank is killed when all ranks have reported a call with all of
-//! them. Then all others must report a call without it, and after that all ranks a whole one again. The program ends by itself.
+//! Each rank has a torchrun of its own, which starts it again. A rank is killed when all ranks have reported a call with all of them. Then
+//! all others must report a call without it. After that all ranks must report a call with all of them again. The program ends by itself.
 
 use std::env;
 use std::fs;
@@ -20,14 +20,14 @@ use super::told::{Line, Standing};
 use super::unix_us;
 use crate::cmd::{output, tied};
 
-/// A variable by which the processes of a run are found.
+/// The name of a variable by which the processes of a run are found.
 const MARK: &str = "WV_CHAOS_RUN";
-/// Longest time for a torchrun to end after its rank.
+/// The longest time for a torchrun to end after its rank.
 const ENDING: Duration = Duration::from_secs(30);
-/// So many lines of standard error a failure shows.
+/// The number of lines of standard error that a failure shows.
 const LINES: usize = 40;
 
-/// What is done to which program.
+/// The setting of a run: the program, and what is done to it.
 #[derive(Clone, Debug)]
 pub(super) struct Drive<'a> {
     pub(super) program: &'a Path,
@@ -35,40 +35,40 @@ pub(super) struct Drive<'a> {
     pub(super) ranks: u32,
     pub(super) deaths: u32,
     pub(super) seed: u64,
-    /// What goes wrong with packets, for `wv sim`.
+    /// The faults of packets, for `wv sim`.
     pub(super) fault: Option<String>,
-    /// Longest wait for what has to come next.
+    /// The longest wait for what has to come next.
     pub(super) patience: Duration,
     pub(super) json: bool,
 }
 
-/// What is printed.
+/// The results that are printed.
 #[derive(Debug, Serialize)]
 struct Found<'a> {
     program: &'a Path,
     ranks: u32,
     seed: u64,
     deaths: u32,
-    /// From each death until all others have reported a call without the rank.
+    /// Times from each death until all other ranks have reported a call without the dead rank.
     missed_us: Times,
-    /// From each death until all have reported a whole call.
+    /// Times from each death until all ranks have reported a call with all of them.
     back_us: Times,
-    /// Tokens that lost experts, of the ranks that were not killed since.
+    /// The number of tokens that lost experts, as told by ranks that were not killed since.
     tokens_lost: u64,
 }
 
-/// What has to come next.
+/// What the ranks have to report next.
 #[derive(Clone, Copy, Debug)]
 enum Awaited {
-    /// A call of all ranks; after the death of a rank, if it was killed then.
+    /// A call with all ranks. If a rank was killed before, this is the time of its death.
     Whole(Option<Instant>),
-    /// Calls of all others without the rank that was killed then.
+    /// Calls of all others without this rank, which was killed at this time.
     Missed(u32, Instant),
-    /// The end of all.
+    /// The end of all ranks.
     End,
 }
 
-/// A run.
+/// A run under way.
 struct Driven<'a> {
     drive: &'a Drive<'a>,
     place: Workplace,
@@ -78,11 +78,11 @@ struct Driven<'a> {
     found: Found<'a>,
     awaited: Awaited,
     until: Instant,
-    /// The last lines of standard error.
+    /// The last lines of the ranks' standard error.
     said: Vec<String>,
 }
 
-/// Runs it and prints how long it took.
+/// Runs the program with its deaths, and prints how long the ranks took.
 pub(super) fn run(drive: &Drive<'_>) -> Result<(), DemoError> {
     let place = Workplace::new()?;
     let mut driven = Driven {
@@ -125,7 +125,7 @@ impl Driven<'_> {
         Ok(())
     }
 
-    /// Returns what starts a rank, again and again.
+    /// Returns the command that starts a rank, and starts it again when it dies.
     fn command(&self, rank: u32) -> Result<Command, DemoError> {
         let drive = self.drive;
         let wv = env::current_exe().map_err(|error| DemoError::file(Path::new("wv"), &error))?;
@@ -217,7 +217,7 @@ impl Driven<'_> {
         self.until = Instant::now() + self.drive.patience;
     }
 
-    /// A rank dies, by the seed.
+    /// Kills a rank that the seed chooses.
     fn kill(&mut self) -> Result<(), DemoError> {
         let victim = self.chance.u32(..self.drive.ranks);
         self.found.deaths += 1;
@@ -242,7 +242,7 @@ impl Driven<'_> {
         }
     }
 
-    /// The torchrun of `rank` has closed its output.
+    /// Takes the end of `rank`, whose torchrun has closed its output.
     fn end(&mut self, rank: u32) -> Result<(), DemoError> {
         let status = self.processes.reap(rank, ENDING);
         let Some(lost) = self.standing.ended().get(&rank) else {
@@ -255,7 +255,7 @@ impl Driven<'_> {
         }
     }
 
-    /// Returns an error with what the ranks have said last.
+    /// Returns an error with the last lines of the ranks' standard error.
     fn failed(&self, words: String) -> DemoError {
         let mut messages = vec![words];
         messages.extend(self.said.iter().cloned());

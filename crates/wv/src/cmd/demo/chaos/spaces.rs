@@ -1,17 +1,17 @@
-//! Ranks in PID namespaces of their own, which other ranks have no pidfd of.
+//! Ranks in PID namespaces of their own, for which other ranks can have no pidfd.
 //!
-//! The program `unshare` of util-linux makes one, and ends the rank when it ends itself.
+//! The program `unshare` of util-linux makes a namespace, and the rank ends when that program ends.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::Pid;
 
-/// What makes a PID namespace, with a /proc of its own.
+/// The program that makes a PID namespace, and its options for a /proc of its own.
 const UNSHARE: &str = "unshare";
 const OPTIONS: [&str; 4] = ["--pid", "--fork", "--mount-proc", "--kill-child=KILL"];
 
-/// Returns why no namespace can be made here, in words; none if one can.
+/// Returns why no namespace can be made here, in words, or None if one can.
 pub(super) fn refused() -> Option<String> {
     let mut command = Command::new(UNSHARE);
     command.args(OPTIONS).arg("true").stdin(Stdio::null());
@@ -25,7 +25,8 @@ pub(super) fn refused() -> Option<String> {
     }
 }
 
-/// This command in a namespace. Its variables go to the rank alone, since what is preloaded serves only that.
+/// Returns a command that runs `command` in a namespace. Only the rank gets its variables, because a preloaded library is for the rank
+/// alone.
 pub(super) fn in_own(command: &Command) -> Command {
     let mut outer = Command::new(UNSHARE);
     crate::cmd::tied::tie(&mut outer);
@@ -42,7 +43,7 @@ pub(super) fn in_own(command: &Command) -> Command {
     outer
 }
 
-/// Returns the process that is the rank: of `unshare` its child.
+/// Returns the process of the rank: the child of `unshare` if `child` is that, else `child` itself.
 pub(super) fn process_of(child: &Child) -> Pid {
     let own = Pid::from_child(child);
     let number = own.as_raw_nonzero();
@@ -80,7 +81,7 @@ mod tests {
         assert_eq!(line, "1 hello\n");
         let rank = process_of(&child);
         assert_ne!(rank, Pid::from_child(&child));
-        // It ends with what has started it.
+        // The process in the namespace ends with the one that started it.
         child.kill().unwrap();
         child.wait().unwrap();
         line.clear();

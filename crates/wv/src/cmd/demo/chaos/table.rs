@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::tokens::{Row, Tokens};
 
-/// Returns the table, with the line before and after it.
+/// Returns the table, with the text that stands before and after it.
 pub(super) fn of(tokens: &Tokens) -> String {
     let mut out = format!(
         "\ntokens that undisturbed ranks lost of undisturbed ranks\n{:<24} {:>6} {:>8} {:>10} {:>8} {:>8} {:>8}  causes\n",
@@ -32,7 +32,7 @@ pub(super) fn of(tokens: &Tokens) -> String {
     out
 }
 
-/// Each cause with its tokens.
+/// Returns the causes of a row, each with its number of tokens.
 fn causes(row: &Row) -> String {
     let causes = row.causes.iter();
     let causes: Vec<String> = causes

@@ -1,20 +1,20 @@
-//! `--timeline FILE.svg`: a bar per rank, coloured by how it stands.
+//! `--timeline FILE.svg`: a picture with a bar for each rank, coloured by how the rank stands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::event::{Record, RecordKind};
 
-/// How a rank stands, as the group sees it: a rank that was killed is gone when a view is without it.
+/// How a rank stands, as the group sees it. A rank that was killed counts as gone once a view is without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Joining,
     Serving,
-    /// It serves, and waits for one that it suspects.
+    /// The rank serves, and waits for a rank that it suspects.
     Waiting,
-    /// Others suspect it.
+    /// Other ranks suspect the rank.
     Suspected,
-    /// It serves in a view that parts it from another member.
+    /// The rank serves in a view that parts it from another member.
     Parted,
     Gone,
 }
@@ -65,7 +65,7 @@ impl Standing {
 struct Track {
     started: bool,
     serves: bool,
-    /// Its view parts it from another rank.
+    /// Whether the view of the rank parts it from another rank.
     parted: bool,
     suspects: BTreeSet<u32>,
     suspected_by: BTreeSet<u32>,
@@ -84,7 +84,7 @@ impl Track {
         }
     }
 
-    /// Extends to `now` what was, before something changes.
+    /// Extends the last span to `now`, before something changes.
     fn until(&mut self, now: u64) {
         let standing = self.standing();
         match self.spans.last_mut() {
@@ -133,7 +133,7 @@ fn apply(tracks: &mut BTreeMap<u32, Track>, record: &Record) {
             track.started = true;
         }
         RecordKind::Killed => {
-            // What it thought of others is over; it stands as the others see it.
+            // The rank has ended: what it thought of others counts no more, and only what others see of it counts.
             tracks.entry(rank).or_default().suspects.clear();
             for track in tracks.values_mut() {
                 track.suspected_by.remove(&rank);
@@ -156,7 +156,7 @@ fn apply(tracks: &mut BTreeMap<u32, Track>, record: &Record) {
             track.suspects.retain(|other| members.contains(other));
             let gone = |other: &u32| *other != rank && !members.contains(other);
             for (_, track) in tracks.iter_mut().filter(|(other, _)| gone(other)) {
-                // One that asks to come in is in no view yet.
+                // A rank that asks to come in is in no view yet.
                 if track.serves {
                     track.end();
                 }
@@ -214,7 +214,7 @@ pub(super) fn svg(records: &[Record]) -> String {
         y_of.insert(*rank, y);
         let _ = writeln!(out, "<text x=\"8\" y=\"{}\">rank {rank}</text>", y + 15);
         for span in spans {
-            // One that lasts less than a pixel is drawn all the same.
+            // A span shorter than a pixel is drawn as one pixel.
             let (from, to) = (x(span.from), x(span.to).max(x(span.from) + 1));
             let _ = writeln!(
                 out,

@@ -1,4 +1,4 @@
-//! How long things took, of which a table shows median, 99th percentile and maximum.
+//! Collected durations, of which a table shows median, 99th percentile and maximum.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ impl Times {
         &self.0
     }
 
-    /// Returns the smallest that `percent` of all do not exceed.
+    /// Returns the smallest duration that is at least as long as `percent` percent of all.
     pub(super) fn percentile(&self, percent: usize) -> Option<u64> {
         let place = (self.0.len() * percent).div_ceil(100).max(1);
         self.0.get(place - 1).copied()

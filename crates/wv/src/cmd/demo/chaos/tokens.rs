@@ -1,9 +1,9 @@
 //! Counts the tokens that undisturbed ranks lost of undisturbed ranks, by the story alone.
 //!
-//! A call counts if a deed has begun before it ends, and its rank is not disturbed. A token of it is lost if it lacks experts of a rank
-//! that is not disturbed. That may happen in the call in which a deed happens, and in the next one. In any other call it may not.
-//! A rank that chaos tells to pass other arguments does so in a later call. Each rank may lose one call to that. Its causes name the error.
-//! Calls in which the machine gave a rank without a deed no time do not count.
+//! A call counts if a deed has begun before the call ends, and the call's rank is not disturbed. A token of the call is lost if it lacks
+//! experts of a rank that is not disturbed. Tokens may be lost in the call in which a deed happens, and in the next call, but in no other.
+//! A rank that chaos tells to pass other arguments does so in a later call. Each rank may lose one call to that, with causes that name the
+//! error. Calls do not count while the machine gave some rank without a deed no time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,52 +12,52 @@ use serde::Serialize;
 use super::away::{Away, Limits};
 use super::event::{Begun, Disturbance, Loss, Record, RecordKind};
 
-/// Of so many calls after deeds the machine may starve one.
+/// The number of calls after deeds of which the machine may starve one.
 const STARVED: u64 = 10;
-/// How the cause begins where ranks differ in their arguments.
+/// The begin of the cause where ranks differ in their arguments.
 const REFUSED: &str = "MoeError";
 
-/// Tokens lost after deeds of one kind.
+/// The tokens lost after deeds of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Row {
     pub(super) deeds: u64,
-    /// Calls of undisturbed ranks after such a deed and before the next one, and their tokens.
+    /// The calls of undisturbed ranks after such a deed and before the next one, and the tokens of these calls.
     pub(super) calls: u64,
     pub(super) tokens: u64,
-    /// Tokens lost in the call in which a deed happened, or the next one.
+    /// The tokens lost in the call in which a deed happened, or in the next one.
     pub(super) lost_at_once: u64,
-    /// Tokens lost in later calls, and the longest time from a deed to the end of such a call.
+    /// The tokens lost in later calls, and the longest time from a deed to the end of such a call.
     pub(super) lost_later: u64,
     pub(super) longest_ms: u64,
     /// All lost tokens by cause.
     pub(super) causes: BTreeMap<String, u64>,
 }
 
-/// All of a run.
+/// The tokens lost in a whole run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Tokens {
-    /// By kind of the last deed before the end of a call.
+    /// The rows by the kind of the last deed before the end of a call.
     pub(super) deeds: BTreeMap<&'static str, Row>,
-    /// Calls of undisturbed ranks after the first deed.
+    /// The number of calls of undisturbed ranks after the first deed.
     pub(super) calls: u64,
-    /// Of those, the calls that do not count, and the tokens lost in them.
+    /// The number of these calls that do not count, and of the tokens lost in them.
     pub(super) starved_calls: u64,
     pub(super) starved_tokens: u64,
-    /// Calls that lost tokens later than a deed explains.
+    /// The calls that lost tokens later than a deed explains.
     #[serde(skip)]
     pub(super) wrong: Vec<Lost>,
 }
 
-/// Tokens while they are counted, and what that goes by.
+/// The tokens while they are counted, and what the count needs to know.
 struct Count {
     tokens: Tokens,
-    /// When something was done to a rank, in the order of times.
+    /// The times at which something was done to a rank, ascending.
     events: Vec<u64>,
     away: Away,
     refused: BTreeSet<Refusal>,
 }
 
-/// A rank has lost a call to this deed of arguments.
+/// A mark that a rank has lost a call to this deed of arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Refusal {
     deed: u32,
@@ -71,9 +71,9 @@ pub(super) struct Lost {
     pub(super) rank: u32,
     pub(super) call: u32,
     pub(super) tokens: u64,
-    /// The undisturbed ranks whose experts they lack, each with the cause.
+    /// The undisturbed ranks whose experts the tokens lack, each with the cause.
     pub(super) of: Vec<(u32, String)>,
-    /// The last deed before, in words.
+    /// The last deed before the call's end, in words.
     pub(super) deed: String,
 }
 
@@ -95,12 +95,12 @@ impl Lost {
     }
 }
 
-/// What the tokens say of a run.
+/// The verdict on the tokens of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Judged {
     /// No undisturbed rank lost a token that it may not lose.
     Good,
-    /// These calls lost tokens.
+    /// These calls lost tokens that they may not lose.
     Lost(Vec<Lost>),
     /// The machine starved too many calls.
     Starved { calls: u64, of: u64 },
@@ -110,7 +110,7 @@ pub(super) enum Judged {
 struct Call<'a> {
     rank: u32,
     number: u32,
-    /// When the call before it began, when it began, and when it ended.
+    /// The times at which the call before this one began, this one began, and this one ended.
     before: u64,
     from: u64,
     until: u64,
@@ -118,7 +118,7 @@ struct Call<'a> {
     losses: &'a [Loss],
 }
 
-/// A deed that has begun.
+/// A deed that has begun, and when.
 #[derive(Clone, Copy)]
 struct Since<'a> {
     us: u64,
@@ -126,7 +126,8 @@ struct Since<'a> {
 }
 
 impl Tokens {
-    /// Returns what `records`, in the order of their times, add up to. A story without a plan, or without counts of tokens, has none.
+    /// Returns the tokens that were lost by `records`, which are in the order of their times. A story without a plan, or without counts of
+    /// tokens, has None.
     pub(super) fn of(records: &[Record]) -> Option<Self> {
         let limits = records.iter().find_map(|record| match record.what {
             RecordKind::Plan {
@@ -168,7 +169,7 @@ impl Tokens {
         Some(count.tokens)
     }
 
-    /// Whether the run is good, by its tokens.
+    /// Returns the verdict on the tokens of the run.
     pub(super) fn judged(&self) -> Judged {
         match () {
             () if self.starved_calls * STARVED > self.calls => Judged::Starved {
@@ -182,7 +183,7 @@ impl Tokens {
 }
 
 impl Count {
-    /// Counts a call, if one of `deeds` has begun before its end, as all of them have.
+    /// Counts a call. All of `deeds` have begun before its end; if there are none, the call does not count.
     fn add(&mut self, call: &Call<'_>, deeds: &[Since<'_>]) {
         let (from, until) = (call.from, call.until);
         let Some(deed) = deeds.last() else { return };
@@ -270,9 +271,9 @@ fn since(record: &Record) -> Option<Since<'_>> {
     }
 }
 
-/// The calls of all ranks, in the order of their ends. None if a step lacks its counts.
+/// Returns the calls of all ranks, in the order of their ends, or None if a step lacks its counts.
 fn calls(records: &[Record]) -> Option<Vec<Call<'_>>> {
-    // When the newest call of each rank began, and when it ended; before the first one, when the rank served.
+    // For each rank, when its newest call began and ended. Before its first call both are when the rank served.
     let mut last: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut calls = Vec::new();
     for record in records {
@@ -307,7 +308,7 @@ fn calls(records: &[Record]) -> Option<Vec<Call<'_>>> {
     Some(calls)
 }
 
-/// Tokens that lack experts of ranks that are `well`, with these ranks and the causes.
+/// Returns the numbers of tokens that lack experts of ranks that are `well`, with these ranks and the causes.
 fn losses(call: &Call<'_>, well: impl Fn(u32) -> bool) -> Vec<(u64, Vec<(u32, String)>)> {
     let of_well = |loss: &Loss| {
         let pairs = loss.of.iter().copied().zip(loss.causes.iter().cloned());

@@ -1,4 +1,4 @@
-//! What the ranks of a program of Python say on standard output, as `python/examples/elastic.py` does:
+//! The lines that ranks of a Python program print on standard output, as `python/examples/elastic.py` does:
 //!
 //! ```text
 //! rank 1: process 4711 serves as generation 2
@@ -12,18 +12,18 @@ use std::collections::BTreeMap;
 /// One line of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// It makes calls from now on.
+    /// The rank makes calls from now on.
     Serves { process: u32, generation: u32 },
-    /// Another rank takes part than in the call before, or one less.
+    /// A call with other ranks than the call before. These ranks took part, and so many tokens lost experts.
     Call { active: Vec<bool>, lost: u64 },
     /// Some sums of a call are not what they must be.
     Wrong,
-    /// It has made its last call.
+    /// The rank has made its last call, after so many tokens lost experts.
     Ended { lost: u64 },
 }
 
 impl Line {
-    /// Returns the rank, and what it says; nothing of lines in other words.
+    /// Returns the rank and what its line says, or None for a line in other words.
     pub(super) fn parse(line: &str) -> Option<(u32, Self)> {
         let (rank, said) = line.strip_prefix("rank ")?.split_once(": ")?;
         let said = Self::of(said)?;
@@ -66,11 +66,11 @@ impl Line {
 #[derive(Debug)]
 pub(super) struct Standing {
     ranks: u32,
-    /// Process and generation of each rank that serves.
+    /// The process and generation of each rank that serves.
     serving: BTreeMap<u32, (u32, u32)>,
     /// The ranks that took part in the newest call that each rank has reported, and how many of its tokens lost experts.
     active: BTreeMap<u32, (Vec<bool>, u64)>,
-    /// Tokens that lost experts at each rank that has made its last call.
+    /// The tokens that lost experts, of each rank that has made its last call.
     ended: BTreeMap<u32, u64>,
 }
 
@@ -84,7 +84,7 @@ impl Standing {
         }
     }
 
-    /// Takes down what `rank` says; refuses what may not be.
+    /// Notes what `rank` says. Returns an error if the rank may not say that.
     pub(super) fn hear(&mut self, rank: u32, said: Line) -> Result<(), String> {
         match said {
             Line::Wrong => return Err("its sums are wrong".to_owned()),
@@ -112,7 +112,7 @@ impl Standing {
         Ok(())
     }
 
-    /// Process and generation of `rank`, which is about to die.
+    /// Forgets `rank`, which is about to die. Returns its process and generation.
     pub(super) fn strike(&mut self, rank: u32) -> Option<(u32, u32)> {
         self.active.remove(&rank);
         self.serving.remove(&rank)
@@ -131,7 +131,7 @@ impl Standing {
         missed.count() + 1 == self.ranks as usize
     }
 
-    /// Ranks that have made their last call, with the tokens of that call that lost experts.
+    /// Returns the ranks that have made their last call, with their tokens that lost experts.
     pub(super) fn ended(&self) -> &BTreeMap<u32, u64> {
         &self.ended
     }

@@ -1,4 +1,4 @@
-//! Judges a run by its story alone. It finds ranks expelled for nothing, views that are not reached, and proposals without end.
+//! Judges a run by its story alone. It finds ranks expelled for no reason, views that are not reached, and proposals without end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,23 +6,24 @@ use std::fmt;
 use super::event::{Begun, Disturbance, Record, RecordKind};
 use super::tokens::Lost;
 
-/// After the last deed a view of all is reached within so long, and the time that slots wait whose newcomers came to nothing.
+/// The longest time from the end of the last deed to a view of all ranks, besides the wait of slots whose newcomers came to nothing.
 const REACHED_US: u64 = 30_000_000;
-/// What was done to a rank is its end's cause for so many leases after it. Nothing is heard for one and a half, a proposal is
-/// unanswered for two or more, and one is for the lease itself.
+/// How many leases after a disturbance it still explains the end of a rank. Nothing is heard for one and a half, a proposal is unanswered
+/// for two or more, and one is for the lease itself.
 const AFTERMATH_LEASES: u64 = 5;
-/// A pair with a cut connection is broken for so much longer. It is tried again after up to 8 error bounds, and united by a view.
+/// How long after a cut a pair still counts as broken. The connection is tried again after up to 8 error bounds, and a view unites the
+/// pair.
 const BROKEN_US: u64 = 15_000_000;
-/// A newcomer has come to something when it has served for so many leases.
+/// The number of leases that a newcomer must serve, so that it has not come to nothing.
 const SERVED_LEASES: u64 = 10;
-/// Most leases that a slot waits.
+/// The most leases that a slot waits.
 const MOST_LEASES: u64 = 64;
-/// Most proposals for each deed.
+/// The most proposals for each deed.
 const PROPOSALS: u64 = 4;
-/// Pieces of evidence that are shown.
+/// The most pieces of evidence that are shown.
 const SHOWN: usize = 24;
 
-/// Something that may not happen.
+/// A forbidden thing that a run has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) what: What,
@@ -50,7 +51,7 @@ pub(super) enum What {
         tokens: u64,
         calls: usize,
     },
-    /// Something else that may not be, or that a deed cannot have done.
+    /// Another thing that must not be, or that a deed cannot have done.
     Odd {
         words: String,
     },
@@ -99,7 +100,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Returns what `records`, in the order of their times, show. A run without a plan is none of chaos, and is not judged.
+/// Returns the verdicts on `records`, which are in the order of their times. A run without a plan is not one of chaos, and is not judged.
 pub(super) fn of(records: &[Record]) -> Vec<Verdict> {
     let plan = records.iter().find_map(|record| match record.what {
         RecordKind::Plan {
@@ -122,7 +123,7 @@ pub(super) fn of(records: &[Record]) -> Vec<Verdict> {
     verdicts
 }
 
-/// The verdict on calls that lost tokens; none if there are none.
+/// Returns the verdict on calls that lost tokens, or None if there are no such calls.
 pub(super) fn of_tokens(lost: &[Lost]) -> Option<Verdict> {
     let what = What::Tokens {
         tokens: lost.iter().map(|of| of.tokens).sum(),
@@ -136,12 +137,12 @@ pub(super) fn of_tokens(lost: &[Lost]) -> Option<Verdict> {
 struct Deed<'a> {
     begun: &'a Begun,
     from: u64,
-    /// None: it is under way.
+    /// The time of its end; None while the deed is under way.
     until: Option<u64>,
 }
 
 impl Deed<'_> {
-    /// Returns whether it was done at some time in `from..=until`, or so shortly before that `aftermath` reaches into it.
+    /// Returns whether the deed was done at some time in `from..=until`, or ended at most `aftermath` before.
     fn touches(&self, from: u64, until: u64, aftermath: u64) -> bool {
         let over = self
             .until
@@ -183,7 +184,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Of the rank that says at `place` that it was expelled: a verdict if nothing was done to it alone.
+    /// Judges the rank that says at `place` that it was expelled. Returns a verdict if nothing was done to that rank alone.
     fn expelled(&self, place: usize, record: &Record) -> Option<Verdict> {
         let (rank, generation, us) = (record.rank, record.generation, record.us);
         let (epoch, members) = self.last_view(place, record);
@@ -197,7 +198,7 @@ impl<'a> Story<'a> {
             dropped / 1000,
             since / 1000
         )];
-        // First the deeds: they are few, and the reports of ranks follow from them.
+        // The deeds come first: they are few, and the reports of ranks follow from them.
         let deeds = self.deeds.iter().filter(|deed| deed.touches(since, us, 0));
         evidence.extend(deeds.map(Deed::in_words));
         let near = self
@@ -227,7 +228,7 @@ impl<'a> Story<'a> {
         last.unwrap_or_else(|| (0, (0..self.ranks).collect()))
     }
 
-    /// When the first other rank was in a view after `last` without it.
+    /// Returns when the first other rank was in a view after `last` without the rank of `record`.
     fn dropped(&self, last: u32, record: &Record) -> u64 {
         let without = self.records.iter().find(|of| match &of.what {
             RecordKind::Serves { epoch, members, .. } => {
@@ -274,8 +275,8 @@ impl<'a> Story<'a> {
             || self.is_cut_off(rank, members, from, until)
     }
 
-    /// Whether a deed was done to `rank` alone. Of pairs that are cut only the sides count. A rank whose one rail carries nothing has
-    /// others, and its pairs go round that one. Of two processes for one place the one that `serves` in it stays.
+    /// Returns whether a deed was done to `rank` alone. Of pairs that are cut only the sides count. A rank with one dead rail has others,
+    /// and its pairs go round the dead one. Of two processes for one rank, a deed does not excuse the one that `serves`.
     fn is_ill(&self, rank: u32, serves: bool, from: u64, until: u64) -> bool {
         let aftermath = AFTERMATH_LEASES * self.lease_us;
         self.deeds.iter().any(|deed| {
@@ -296,7 +297,7 @@ impl<'a> Story<'a> {
         })
     }
 
-    /// Returns whether the rank says that it stood still for half a lease, and not because all did.
+    /// Returns whether the rank says that it stood still for half a lease while others went on.
     fn stood(&self, rank: u32, generation: u32, from: u64, until: u64) -> bool {
         self.records.iter().any(|record| match record.what {
             RecordKind::Stood { ms }
@@ -319,17 +320,17 @@ impl<'a> Story<'a> {
             |deed: &&Deed<'_>| !deed.begun.pairs.is_empty() && deed.touches(from, until, BROKEN_US);
         let cuts = || self.deeds.iter().filter(is_cut);
         let all = || members.iter().copied();
-        // A cut by itself, or with the other cuts at the time when it began.
+        // The rank may be outside by this cut alone, or with the other cuts at the time when this one began.
         let at_once = |cut: &Deed<'_>| {
             let then = cuts().filter(|other| other.touches(cut.from, cut.from, 0));
             is_outside(rank, all(), then)
         };
-        // All of the time together. A rank that was disturbed alone may be missing on either side.
+        // Or it may be outside by all cuts together. A rank that was disturbed alone may be missing on either side.
         let well = all().filter(|of| *of == rank || !self.is_ill(*of, false, from, until));
         cuts().any(at_once) || is_outside(rank, well, cuts())
     }
 
-    /// Since the last deed has ended: how long no view of all, whole, has been reached.
+    /// Returns a verdict if no view of all ranks, with no pair parted, was reached for too long since the last deed ended.
     fn not_reached(&self) -> Option<Verdict> {
         if self.deeds.iter().any(|deed| deed.until.is_none()) {
             return None;
@@ -358,7 +359,7 @@ impl<'a> Story<'a> {
         Some(Verdict { what, evidence })
     }
 
-    /// Returns how long the slot waits for which the most newcomers in a row came to nothing (P6).
+    /// Returns the longest wait of a slot, by how many newcomers of it came to nothing in a row (P6).
     fn slots_wait(&self) -> u64 {
         let mut failures: BTreeMap<u32, u32> = BTreeMap::new();
         let mut served: BTreeMap<u32, u64> = BTreeMap::new();
@@ -385,7 +386,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Each death in a crash loop is a deed by itself.
+    /// Returns a verdict if there are too many proposals for the deeds. Each death in a crash loop counts as a deed.
     fn proposals(&self) -> Option<Verdict> {
         let mut by: BTreeMap<u32, u64> = BTreeMap::new();
         let mut numbers = BTreeSet::new();
@@ -414,7 +415,7 @@ impl<'a> Story<'a> {
 }
 
 impl Deed<'_> {
-    /// Returns whether it is done to some ranks while others go on.
+    /// Returns whether the deed is done to some ranks while others go on.
     fn is_alone(&self, ranks: u32) -> bool {
         (self.begun.ranks.len() as u64) < u64::from(ranks)
     }
@@ -463,18 +464,18 @@ fn is_outside<'a>(
         }
         sides.push(side);
     }
-    // The first of those that are as large has the lowest slot.
+    // Of equally large sides the first has the lowest slot.
     let largest = sides.iter().rev().max_by_key(|side| side.len());
     largest.is_some_and(|side| side.len() > 1 && !side.contains(&rank))
 }
 
-/// Its epoch, its members, and the pairs that it parts.
+/// A view: its epoch, its members, and the pairs that it parts.
 type View<'a> = (u32, &'a [u32], &'a [(u32, u32)]);
 
 /// The newest view of each rank.
 #[derive(Default)]
 struct Standing<'a> {
-    /// By slot, with the generation that serves in it.
+    /// The views by slot, each with the generation that serves in the slot.
     views: BTreeMap<u32, (u32, View<'a>)>,
 }
 
@@ -494,7 +495,7 @@ impl<'a> Standing<'a> {
             | RecordKind::Killed
             | RecordKind::Expelled
             | RecordKind::GaveUp { .. } => {
-                // One that came in its place before may serve already.
+                // A process that took the place of this one before may serve already.
                 let serving = self
                     .views
                     .get(&record.rank)
@@ -510,7 +511,7 @@ impl<'a> Standing<'a> {
         }
     }
 
-    /// Returns whether all serve in one view of all, and nothing is parted.
+    /// Returns whether all ranks serve in one view of all, which parts no pair.
     fn is_whole(&self, ranks: u32) -> bool {
         let newest = self.views.values().map(|(_, view)| view.0).max();
         (0..ranks).all(|rank| {
@@ -594,13 +595,13 @@ mod tests {
         story.push(told(until, 0, 0, RecordKind::DeedOver { deed }));
     }
 
-    /// These pairs of `rank` are cut from 7 s to 11 s.
+    /// Cuts these pairs of `rank` from 7 s to 11 s.
     fn part(story: &mut Vec<Record>, rank: u32, pairs: &[(u32, u32)]) {
         let how = Disturbance::Partition;
         cut(story, how, &[rank], pairs, 7 * S, 11 * S);
     }
 
-    /// Rank 2 is suspected at 10 s, dropped at 12 s, and says so at 12.5 s.
+    /// Adds that rank 2 is suspected at 10 s, is dropped at 12 s, and says so at 12.5 s.
     fn expel(story: &mut Vec<Record>) {
         let cause = "its lease has run out, and nothing is heard of it".to_owned();
         story.push(told(
@@ -631,7 +632,7 @@ mod tests {
         of(&story)
     }
 
-    /// Returns whether rank 2 was expelled for nothing, as its story says.
+    /// Returns whether the verdict is that rank 2 was expelled for no reason.
     fn for_nothing(story: Vec<Record>) -> bool {
         let verdicts = judged(story);
         let expelled = |verdict: &Verdict| matches!(verdict.what, What::Expelled { rank: 2, .. });
@@ -717,7 +718,7 @@ mod tests {
     #[test]
     fn who_is_cut_off_from_all_is_disturbed_whatever_is_done_to_the_others() {
         let mut story = begin();
-        // Without the ranks that stood still rank 2 would be one of two that are alone.
+        // If the ranks that stood still did not count, rank 2 would be one of two that are alone.
         part(&mut story, 2, &[(0, 2), (1, 2), (2, 3)]);
         deed(&mut story, Disturbance::HostFreeze, &[0], 7 * S, 8 * S);
         deed(&mut story, Disturbance::Freeze, &[1], 7 * S, 8 * S);
@@ -749,7 +750,7 @@ mod tests {
         let with = |cuts: &[(u32, &[(u32, u32)])]| {
             let mut story = begin();
             for (rank, pairs) in cuts {
-                // Aimed at others, so that only the pairs count.
+                // The deed is aimed at other ranks, so that only the pairs count.
                 part(&mut story, *rank, pairs);
             }
             expel(&mut story);
@@ -758,7 +759,7 @@ mod tests {
         assert!(with(&[(0, &[(0, 2)])]), "it meets 1 and 3");
         assert!(with(&[(0, &[(0, 2)]), (1, &[(1, 2)])]), "it meets 3");
         assert!(!with(&[(0, &[(0, 2)]), (1, &[(1, 2)]), (3, &[(2, 3)])]));
-        // Two and two: that of rank 0 stays.
+        // The sides have two ranks each, and the side of rank 0 stays.
         assert!(!with(&[(0, &[(0, 2), (0, 3)]), (1, &[(1, 2), (1, 3)])]));
         let other = [(0, &[(0, 1), (0, 3)][..]), (1, &[(1, 2), (2, 3)][..])];
         assert!(with(&other), "it is with 0");
@@ -815,7 +816,7 @@ mod tests {
         assert_eq!(with(whole(41 * S).collect(), 60 * S).len(), 1, "too late");
         let but_one = whole(39 * S).take(3).collect();
         assert_eq!(with(but_one, 60 * S).len(), 1, "rank 3 has an older view");
-        // Gone again before the last one has come.
+        // One rank is gone again before the last one has come.
         let mut gone: Vec<Record> = whole(39 * S).collect();
         gone.insert(2, told(39 * S, 0, 1, RecordKind::Expelled));
         let not_reached = |of: &Verdict| matches!(of.what, What::NotReached { .. });
@@ -833,7 +834,7 @@ mod tests {
             story.push(told(end, 0, 1, RecordKind::Calm));
             judged(story).len()
         };
-        // Of three deaths the last makes the slot wait for four leases.
+        // The last of three deaths makes the slot wait for four leases.
         assert_eq!(with(3, 48 * S), 0);
         assert_eq!(with(3, 48 * S + 1), 1);
         assert_eq!(with(1, 42 * S + 1), 1);
@@ -864,7 +865,7 @@ mod tests {
         );
         assert_eq!(with(8, 2), [], "two deaths in one loop");
         assert_eq!(with(9, 2).len(), 1);
-        // The same proposal, made again by another after an error, counts once.
+        // A proposal that another rank repeats after an error counts once.
         let mut story = begin();
         deed(&mut story, Disturbance::Kill, &[1], 2 * S, 10 * S);
         let (proposal, members) = (1, vec![0]);

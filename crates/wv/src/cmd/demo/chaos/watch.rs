@@ -6,45 +6,45 @@ use std::time::{Duration, Instant};
 
 use super::event::{Record, RecordKind};
 
-/// Views that are kept.
+/// The number of views that are kept.
 const KEPT: usize = 20;
 
-/// How the ranks stand.
+/// What the watch knows of all ranks.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// Longest time between two steps of a rank to which nothing is done.
+    /// The longest time between two steps of an undisturbed rank.
     patience: Duration,
     /// The first step that a rank reported to have run in a view, by epoch.
     firsts: BTreeMap<u32, u32>,
-    /// By slot and generation.
+    /// The runs by slot and generation.
     runs: BTreeMap<(u32, u32), Run>,
     ranks: BTreeMap<u32, Rank>,
 }
 
-/// What a generation has run.
+/// The steps and views of one generation.
 #[derive(Debug, Default)]
 struct Run {
-    /// Its last step in each view.
+    /// The last step of the generation in each view.
     last: BTreeMap<u32, u32>,
-    /// Its newest view.
+    /// The newest view in which the generation served.
     served: u32,
 }
 
 #[derive(Debug)]
 struct Rank {
-    /// The last sign of life, or the end of the last thing that was done to it.
+    /// The time of the last sign of life, or of the end of the last disturbance.
     since: Instant,
     serves: bool,
     step: u32,
     epoch: u32,
-    /// Members of its view; none where that parts some of them.
+    /// The number of members of its view, or 0 if the view parts some of them.
     whole: usize,
-    /// Something is done to it.
+    /// Whether something is done to the rank.
     disturbed: bool,
 }
 
 impl Watch {
-    /// With this patience for a step; from the start of a process until it serves it may be three times as long.
+    /// Returns a watch with this patience for a step. From the start of a process until it serves the patience is three times as long.
     pub(super) fn new(patience: Duration) -> Self {
         Self {
             patience,
@@ -54,10 +54,10 @@ impl Watch {
         }
     }
 
-    /// Takes down what has happened.
+    /// Takes note of a record.
     ///
     /// # Errors
-    /// A step that a member of a view has run in an earlier one, in words.
+    /// A step that a member of a view has run in an earlier view, in words.
     pub(super) fn see(&mut self, record: &Record, now: Instant) -> Result<(), String> {
         if let RecordKind::Plan { .. }
         | RecordKind::TakesBack { .. }
@@ -138,8 +138,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Calls from the first of a view on run in that view, or a later one, at each of its members. Only a rank that the view has
-    /// dropped may run such a call in an earlier view.
+    /// Checks that calls from the first call of a view on ran in that view, or a later one, at each of its members. Only a rank that the
+    /// view has dropped may run such a call in an earlier view.
     fn check_views(&self) -> Result<(), String> {
         for (&(rank, _), ran) in &self.runs {
             for (&epoch, first) in &self.firsts {
@@ -157,7 +157,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Returns the rank that shows no sign of life for too long, and why that may not be.
+    /// Returns a rank that has shown no sign of life for too long, and what is wrong, in words.
     pub(super) fn overdue(&self, now: Instant) -> Option<(u32, String)> {
         let overdue = |(&number, rank): (&u32, &Rank)| {
             let quiet = now.duration_since(rank.since);
@@ -187,7 +187,7 @@ impl Watch {
         calm.map(|(number, _)| *number).collect()
     }
 
-    /// Returns whether all of `ranks` serve in one view of all, in which nothing is parted.
+    /// Returns whether all of `ranks` serve in one view of all, which parts no pair.
     pub(super) fn is_whole(&self, ranks: u32) -> bool {
         let epoch = self.ranks.values().next().map(|rank| rank.epoch);
         let whole =
@@ -195,7 +195,7 @@ impl Watch {
         self.ranks.len() == ranks as usize && self.ranks.values().all(whole)
     }
 
-    /// Returns the newest step of all.
+    /// Returns the newest step of all ranks.
     pub(super) fn newest_step(&self) -> u32 {
         self.ranks.values().map(|rank| rank.step).max().unwrap_or(0)
     }
@@ -205,7 +205,7 @@ impl Watch {
         self.ranks.values().map(|rank| rank.step).min().unwrap_or(0)
     }
 
-    /// Step and view of the newest rank, then a letter for the state of each rank: `.` absent, `-` comes, `!` disturbed.
+    /// Returns the newest step and view, then a letter for the state of each rank: `.` absent, `-` on its way in, `!` disturbed.
     pub(super) fn line(&self, ranks: u32) -> String {
         let letter = |number: u32| match self.ranks.get(&number) {
             None => ".".to_owned(),
@@ -276,11 +276,11 @@ mod tests {
         }
         watch.see(&record(0, serves(4)), now).unwrap();
         watch.see(&record(0, step(7, Some(4))), now).unwrap();
-        // Rank 2 was dropped, and does not know yet; a call in no view says nothing.
+        // Rank 2 was dropped and does not know it yet. A call in no view says nothing.
         watch.see(&record(2, step(7, Some(3))), now).unwrap();
         watch.see(&record(1, step(7, None)), now).unwrap();
         watch.see(&record(2, step(9, Some(3))), now).unwrap();
-        // Rank 1 is a member, and tells so late.
+        // Rank 1 is a member of view 4, and reports that late.
         watch.see(&record(1, step(8, Some(3))), now).unwrap();
         let error = watch.see(&record(1, serves(4)), now).unwrap_err();
         assert!(

@@ -1,4 +1,4 @@
-//! Which data an option selects, and which options are refused.
+//! Tests which data an option selects, and which options are refused.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Each rule with a story that breaks it, and one that just keeps it.
+//! Tests each rule with a story that breaks it, and with a story that just keeps it.
 
 use super::super::event::Disturbance;
 use super::super::event::recorded::told;
@@ -44,7 +44,8 @@ fn over(ms: u64, deed: u32) -> Record {
     told(ms * MS, 0, 0, RecordKind::DeedOver { deed })
 }
 
-/// Four ranks with a deadline of 500 ms, each with a call each 10 ms until 6 s. `lost` says what a call that ends then has lost.
+/// Returns the story of four ranks with a deadline of 500 ms, each with a call each 10 ms until 6 s. `lost` says what the call of a rank
+/// that ends at a time has lost.
 fn story(lost: impl Fn(u64, u32) -> Vec<Loss>) -> Vec<Record> {
     let plan = RecordKind::Plan {
         ranks: 4,
@@ -61,7 +62,8 @@ fn story(lost: impl Fn(u64, u32) -> Vec<Loss>) -> Vec<Record> {
     story
 }
 
-/// Rank 1 is frozen from 1.005 s to 1.1 s. It makes calls all the time, so it is whole two deadlines later, at 2.1 s.
+/// Returns a story in which rank 1 is frozen from 1.005 s to 1.1 s. It makes calls all the time, so it is whole two deadlines later, at 2.1
+/// s.
 fn frozen(lost: impl Fn(u64, u32) -> Vec<Loss>) -> Vec<Record> {
     let mut story = story(lost);
     story.push(deed(1005, 1, Disturbance::Freeze, &[1]));
@@ -74,7 +76,7 @@ fn of(story: &[Record]) -> Tokens {
     Tokens::of(story).unwrap()
 }
 
-/// The calls of `rank` that end at `at` lose 3 tokens of the experts of `lack`.
+/// Returns that story, where the calls of `rank` that end at `at` lose 3 tokens of the experts of `lack`.
 fn losing(at: &[u64], rank: u32, lack: &[u32]) -> Vec<Record> {
     frozen(|ms, by| match at.contains(&ms) && by == rank {
         true => vec![loss(lack, 3)],
@@ -84,7 +86,7 @@ fn losing(at: &[u64], rank: u32, lack: &[u32]) -> Vec<Record> {
 
 #[test]
 fn a_token_may_be_lost_in_the_call_of_the_deed_and_in_the_next_one() {
-    // The call from 1,000 to 1,010 ms has the deed.
+    // The deed happens in the call from 1,000 to 1,010 ms.
     let kept = of(&losing(&[1010, 1020], 0, &[2]));
     assert_eq!(kept.judged(), Judged::Good);
     let row = &kept.deeds["freeze"];
@@ -118,7 +120,7 @@ fn tokens_of_a_disturbed_rank_do_not_count_until_it_must_be_whole() {
             "{at}"
         );
     }
-    // The call from 2,100 to 2,110 ms begins at the last moment; the next one is judged.
+    // The call from 2,100 to 2,110 ms begins at the last moment of the disturbance. The next call is judged.
     assert_eq!(of(&losing(&[2110], 0, &[1])).judged(), Judged::Good);
     assert_ne!(of(&losing(&[2120], 0, &[1])).judged(), Judged::Good);
     assert_ne!(of(&losing(&[2120], 1, &[0])).judged(), Judged::Good);
@@ -132,7 +134,7 @@ fn a_token_that_lacks_experts_of_a_disturbed_and_of_a_well_rank_is_lost() {
     };
     assert_eq!(lost[0].of, [(2, TIMEOUT.to_owned())]);
     assert_eq!(lost[0].tokens, 3);
-    // Its own experts as well.
+    // A rank may not lose tokens of its own experts, either.
     assert_ne!(of(&losing(&[1500], 0, &[0])).judged(), Judged::Good);
 }
 
@@ -156,10 +158,10 @@ fn a_call_in_which_a_rank_without_a_deed_was_starved_does_not_count() {
     let starved = with(3);
     assert_eq!(starved.judged(), Judged::Good);
     assert_eq!(starved.starved_tokens, 3);
-    // Three ranks, and all calls that touch 1,365 to 1,495 ms.
+    // These are the calls of three ranks that touch 1,365 to 1,495 ms.
     assert_eq!(starved.starved_calls, 3 * 14);
     assert_eq!(starved.deeds["freeze"].lost_later, 0);
-    // Rank 1 has a deed.
+    // The machine starves rank 1, which has a deed, so its calls count.
     assert_ne!(with(1).judged(), Judged::Good);
 }
 
@@ -167,15 +169,15 @@ fn a_call_in_which_a_rank_without_a_deed_was_starved_does_not_count() {
 fn a_run_with_more_than_a_tenth_of_its_calls_starved_is_not_judged() {
     let with = |ms: u64, lost: &[u64]| {
         let mut story = losing(lost, 0, &[2]);
-        // The last one of the run, in times that no call loses tokens.
+        // The machine starves a rank in calls that lose no tokens, last at the end of the run.
         story.push(told(6000 * MS, 3, 1, RecordKind::Stood { ms }));
         story.sort_by_key(|record| record.us);
         of(&story)
     };
     let all = with(130, &[]).calls;
-    // Of ranks 0, 2 and 3 the calls that end from 1,010 ms on, and of rank 1 those that begin after 2,100 ms.
+    // The calls of ranks 0, 2 and 3 count if they end from 1,010 ms on, and those of rank 1 if they begin after 2,100 ms.
     assert_eq!(all, 3 * 500 + 389);
-    // 188 of 1,889 are less than a tenth, and 192 more.
+    // 188 calls of 1,889 are less than a tenth, and 192 are more.
     let kept = with(465, &[]);
     assert_eq!((kept.starved_calls, kept.judged()), (188, Judged::Good));
     let broken = with(475, &[1500]);
