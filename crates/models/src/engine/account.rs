@@ -1,37 +1,37 @@
-//! The account word of a transfer: what the model asks of it, and one of plain fields.
+//! The account word of a transfer: the operations that the model needs of it, and the fields that it has.
 
 use std::fmt::Debug;
 use std::ops::Range;
 
-/// What the word says.
+/// The fields of the word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "bits of one word, each set by a rule of its own"
 )]
 pub struct Fields {
-    /// Slices that workers have taken.
+    /// The number of slices that workers have taken.
     pub handed: u32,
-    /// Of those, the slices that are done or have failed.
+    /// The number of these slices that are done or have failed.
     pub finished: u32,
-    /// Nothing more is handed out.
+    /// Whether nothing more is handed out.
     pub closed: bool,
-    /// A slice has failed, or no QP is left.
+    /// Whether a slice has failed, or no QP is left.
     pub failed: bool,
-    /// The user has closed it, and was the first to do so.
+    /// Whether the user has closed the transfer, and was the first to do so.
     pub cancelled: bool,
-    /// The deadline has closed it, and was the first to do so.
+    /// Whether the deadline has closed the transfer, and was the first to do so.
     pub timed_out: bool,
 }
 
-/// Why nothing more is handed out.
+/// Why no more slices are handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
     /// No QP is left.
     Failed,
-    /// The user does not want it any more.
+    /// The user has cancelled the transfer.
     Cancelled,
-    /// It takes too long.
+    /// The transfer takes too long.
     TimedOut,
 }
 
@@ -45,33 +45,35 @@ pub enum Outcome {
     TimedOut,
 }
 
-/// The word, with all that is ever done to it. Each function is one read-modify-write.
+/// The word, with all operations on it. Each function is one read-modify-write.
 pub trait Account: Copy + Debug + PartialEq {
-    /// A word that says `fields`.
+    /// Returns a word with `fields`.
     fn of(fields: Fields) -> Self;
 
-    /// Returns what the word says.
+    /// Returns the fields of the word.
     fn fields(self) -> Fields;
 
-    /// Hands out the next slices of `total`, at most `most`. None: it is closed, or none is left.
+    /// Hands out the next slices of `total`, at most `most`. Returns None if the transfer is closed or no slice is left.
     fn hand_out(self, most: u32, total: u32) -> Option<(Self, Range<u32>)>;
 
-    /// Slices are finished; the first failure closes.
+    /// Counts `slices` as finished. The first failure closes the transfer.
     #[must_use]
     fn finish(self, slices: u32, failed: bool) -> Self;
 
-    /// Nothing more is handed out. The first to close, or to fail a slice, decides how the transfer ends.
+    /// Closes the transfer, so that no more slices are handed out. The first to close it, or to fail a slice, decides how the transfer
+    /// ends.
     #[must_use]
     fn close(self, why: Close) -> Self;
 
-    /// Nothing more is handed out, and what was counts as finished: as failed, where it was not. A settled word stays as it is.
+    /// Closes the transfer, and counts every slice that was handed out as finished, and as failed if it was not finished. A settled word
+    /// stays as it is.
     #[must_use]
     fn write_off(self, total: u32) -> Self;
 
-    /// Nothing more will be handed out, and all that was handed out is finished.
+    /// Returns whether no more slices will be handed out, and all slices that were are finished.
     fn is_settled(self, total: u32) -> bool;
 
-    /// Returns how the transfer ends, if this is settled.
+    /// Returns how the transfer ends, if it is settled.
     fn outcome(self, total: u32) -> Outcome;
 }
 

@@ -1,36 +1,38 @@
-//! WRITEs with an immediate that count at the receiver. The sender has two lives, and one pair of QPs that fails and is used again.
+//! A model of WRITEs with an immediate that count at the receiver. The sender has two lives, and one pair of QPs that fails and is used
+//! again.
 //!
-//! The bytes of a WRITE land first, then it takes a receive WQE and completes at the receiver; only then it is acknowledged. The
-//! receiver's worker reaps the completion, counts, and posts the receive WQE again. The pair may fail at any moment. The sender
-//! then knows nothing of WRITEs that were not acknowledged, and reports them as failed, after the fence. The receiver resets its
-//! end when its QP is in error and all that was received is counted. The program may ask for the counter late. After the end of
-//! the sender's first life it sets the counter back. Then the second life writes anew.
+//! The bytes of a WRITE land first. Then the WRITE takes a receive WQE and completes at the receiver, and only then it is acknowledged. The
+//! receiver's worker reaps the completion, counts, and posts the receive WQE again. The pair may fail at any moment. The sender then knows
+//! nothing of WRITEs that were not acknowledged, and reports them as failed, after the fence. The receiver resets its end when its QP is in
+//! error and it has counted all that was received. The program may ask for the counter late. After the end of the sender's first life it
+//! resets the counter. Then the second life writes.
 
 use super::MOST_STATES;
 use super::keys::one_of;
 use crate::explore::{Codec, Model, broken};
 
-/// What must hold.
+/// The properties that must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
-    /// The counter says n only where the bytes of n WRITEs have landed.
+    /// The counter is n only if the bytes of n WRITEs have landed.
     Order,
     /// No WRITE is counted twice.
     Twice,
-    /// What is done is counted.
+    /// Every WRITE that is done is counted.
     Lost,
-    /// After the conclusion of a WRITE that has failed it is not counted any more.
+    /// A WRITE that has failed is not counted any more after its conclusion.
     Final,
-    /// After the end of a life no WRITE of it is counted.
+    /// No WRITE of a life is counted after the end of that life.
     Stale,
-    /// The counter says no more than what is done. It is not held: one that has failed may be counted.
+    /// The counter is not higher than the number of WRITEs that are done. This property does not hold: a WRITE that has failed may be
+    /// counted.
     Exact,
     /// Every WRITE is concluded.
     Ends,
 }
 
 impl Property {
-    /// Those that some mutant must break: all.
+    /// All properties. For each, some mutant must break it.
     pub const ALL: [Self; 7] = [
         Self::Order,
         Self::Twice,
@@ -44,7 +46,7 @@ impl Property {
 
 type Broken = crate::explore::Broken<Property>;
 
-/// What is done wrong in one.
+/// The defect of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the name of each says what is done wrong")]
 pub enum Mutant {
@@ -61,22 +63,22 @@ pub enum Mutant {
     FailedTakenForUncounted,
 }
 
-/// One configuration.
+/// A configuration of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Counting {
-    /// WRITEs of both lives, at most 4.
+    /// The number of WRITEs of both lives, at most 4.
     pub writes: u8,
-    /// Of them, those of the second life.
+    /// The number of them that are of the second life.
     pub second: u8,
-    /// Receive WQEs, 1 or 2.
+    /// The number of receive WQEs, 1 or 2.
     pub receives: u8,
     /// How often the pair fails, at most 3.
     pub failures: u8,
-    /// What is done wrong.
+    /// The defect; None: the model keeps all rules.
     pub mutant: Option<Mutant>,
 }
 
-/// Those of every run.
+/// Returns the configurations that every run checks.
 pub fn configurations() -> Vec<Counting> {
     [
         (3, 0, 1, 0),
@@ -95,7 +97,7 @@ pub fn configurations() -> Vec<Counting> {
     .into()
 }
 
-/// Each breaks the property named with it.
+/// Returns the mutants, each with the property that it breaks.
 pub fn mutants() -> Vec<(Counting, Property)> {
     [
         (Mutant::ImmediateByAnotherQp, Property::Order),
@@ -128,33 +130,33 @@ pub fn mutants() -> Vec<(Counting, Property)> {
 enum Way {
     NotPosted,
     Posted,
-    /// Its bytes have landed; it waits for a receive WQE.
+    /// The bytes of the WRITE have landed, and it waits for a receive WQE.
     Landed,
-    /// It has completed at the receiver.
+    /// The WRITE has completed at the receiver.
     Received,
-    /// The receiver's end was reset before.
+    /// The receiver's end was reset before the WRITE landed.
     Refused,
 }
 
-/// What the sender knows of a WRITE.
+/// What the sender knows of the end of a WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Pending,
     Done,
-    /// It has failed, and waits for the fence.
+    /// The WRITE has failed, and waits for the fence.
     Flushed,
     Failed,
-    /// It was never posted.
+    /// The WRITE was never posted.
     Cancelled,
-    /// Its life is over.
+    /// The life of the WRITE is over.
     Nobodys,
 }
 
-/// The pair of QPs.
+/// The state of the pair of QPs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pair {
     Up,
-    /// It has failed at the sender; what is under way may still land.
+    /// The pair has failed at the sender. Packets under way may still land.
     Failed,
     /// The receiver's QP is in error.
     Error,
@@ -167,13 +169,13 @@ struct Write {
     way: Way,
     outcome: Outcome,
     has_bytes: bool,
-    /// Completions of it that the receiver has not reaped.
+    /// The number of completions of the WRITE that the receiver has not reaped.
     queued: u8,
     counted: u8,
     was_repeated: bool,
 }
 
-/// Most WRITEs.
+/// The most WRITEs.
 const MOST: usize = 4;
 
 /// Everything that a step may change.
@@ -181,9 +183,9 @@ const MOST: usize = 4;
 pub struct State {
     writes: [Write; MOST],
     pair: Pair,
-    /// Receive WQEs that no WRITE has taken.
+    /// The number of receive WQEs that no WRITE has taken.
     receives: u8,
-    /// What the counter says.
+    /// The value of the counter.
     count: u8,
     is_asked: bool,
     is_cancelled: bool,
@@ -289,7 +291,7 @@ impl Counting {
         Ok(())
     }
 
-    /// What must not hold of a WRITE that is counted now.
+    /// Checks what must hold when WRITE `number` is counted.
     fn check(&self, state: &State, number: usize) -> Result<(), Broken> {
         let write = &state.writes[number];
         if state.is_second && !self.is_of_second(number) {
@@ -305,7 +307,7 @@ impl Counting {
         Ok(())
     }
 
-    /// WRITEs of the present life of the sender whose bytes have landed.
+    /// Returns how many WRITEs of the sender's present life have landed bytes.
     fn landed(&self, state: &State) -> u8 {
         let is_there = |number: &usize| {
             state.writes[*number].has_bytes && state.is_second == self.is_of_second(*number)
@@ -345,7 +347,7 @@ impl Counting {
         }
     }
 
-    /// The pair is reset at both ends and used again.
+    /// The steps by which the pair is reset at both ends and used again.
     fn recover(&self, state: &State, emit: &mut impl FnMut(&'static str, State)) {
         let mut next = *state;
         let is_dry = state.writes.iter().all(|write| write.queued == 0);

@@ -1,21 +1,21 @@
-//! A key of a peer's own, from its making to its end, beside keys of other peers that get its number.
+//! A model of a key of a peer's own, from when it is made until it ends, beside keys of other peers that get its number.
 //!
-//! The owner grants a range: it takes a place, lets the HCA make a key, and sends the key to the peer. The program, the end of
-//! the key's time and the end of the connection all want it ended, in any order. The peer reads late. It names a key that may be
-//! dead, or that belongs to another by now. A read finds its key in one step, and moves its bytes in a later one.
+//! The owner grants a range: it takes a place, lets the HCA make a key, and sends the key to the peer. The program, the end of the key's
+//! time and the end of the connection all want to end the key, in any order. The peer reads late, by a key that may be dead, or whose
+//! number may belong to another key by now. A read finds its key in one step, and moves its bytes in a later step.
 //!
-//! The HCA has two numbers for keys. A command that ends a key takes it from readers at once. The command is over when no read that
-//! has found the key is under way. The HCA may refuse it; then the owner tries it again.
+//! The HCA has two numbers for keys. A command that ends a key takes the key from readers at once. The command is over when no read that
+//! has found the key is under way. The HCA may refuse the command. Then the owner tries it again.
 
 use super::MOST_STATES;
 use crate::explore::{Codec, Model, broken};
 
-/// What must hold.
+/// The properties that must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
     /// No read moves a byte that was written after the program had learned that the key is dead.
     Late,
-    /// No read moves a byte of what others were granted.
+    /// No read moves a byte of memory that was granted to others.
     Foreign,
     /// A key that is live for its owner is live at the HCA.
     Live,
@@ -28,7 +28,7 @@ pub enum Property {
 }
 
 impl Property {
-    /// Those that some mutant must break: all.
+    /// All properties. For each, some mutant must break it.
     pub const ALL: [Self; 6] = [
         Self::Late,
         Self::Foreign,
@@ -56,18 +56,18 @@ pub enum Mutant {
     RefusedStaysEnding,
 }
 
-/// One configuration.
+/// A configuration of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
-    /// Grants to others, at most 3.
+    /// The number of grants to other peers, at most 3.
     pub others: u8,
-    /// Commands that the HCA refuses, at most 3.
+    /// The number of commands that the HCA refuses, at most 3.
     pub refusals: u8,
-    /// The rule that it breaks; none: it keeps all.
+    /// The rule that the model breaks; None: it keeps all rules.
     pub mutant: Option<Mutant>,
 }
 
-/// Those of every run.
+/// Returns the configurations that every run checks.
 pub fn configurations() -> Vec<Keys> {
     [(0, 1), (2, 0), (2, 1), (3, 2)]
         .map(|(others, refusals)| Keys {
@@ -78,7 +78,7 @@ pub fn configurations() -> Vec<Keys> {
         .into()
 }
 
-/// Each breaks the property named with it.
+/// Returns the mutants, each with the property that it breaks.
 pub fn mutants() -> Vec<(Keys, Property)> {
     [
         (Mutant::RevokeReturnsBeforeTheCommand, Property::Late),
@@ -102,11 +102,11 @@ pub fn mutants() -> Vec<(Keys, Property)> {
     .into()
 }
 
-/// Of the grant that the late reader has.
+/// How far the grant is that the late reader has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     None,
-    /// It has a place.
+    /// The grant has a place.
     Reserved,
     /// The HCA has made the key.
     Made,
@@ -115,19 +115,19 @@ enum Stage {
     Dead,
 }
 
-/// A thread that wants the key ended.
+/// The state of a thread that wants to end the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ender {
     Idle,
     Waits,
-    /// Its command runs.
+    /// The command of the thread runs.
     Runs,
-    /// Its command, by number, comes later: only in a mutant.
+    /// The command of the thread, by the key's number, comes later. Only a mutant does this.
     WillDestroy,
     Returned,
 }
 
-/// A number at the HCA. Grants are counted from 0, that of the late reader, on.
+/// The state of a number at the HCA. Grants are counted from 0, which is the grant of the late reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {
     Free,
@@ -138,7 +138,7 @@ enum Slot {
 const PROGRAM: usize = 0;
 const TIME: usize = 1;
 const CONNECTION: usize = 2;
-/// The thread that made a key whose connection has ended before the peer got it.
+/// The index of the thread that made a key whose connection ended before the peer got the key.
 const MAKER: usize = 3;
 
 /// Everything that a step may change.
@@ -146,13 +146,13 @@ const MAKER: usize = 3;
 pub struct State {
     stage: Stage,
     is_doomed: bool,
-    /// The number of its key.
+    /// The number of the late reader's key.
     place: u8,
     enders: [Ender; 4],
     slots: [Slot; 2],
     /// The key that a read has found.
     read: Option<u8>,
-    /// The memory is used for something else.
+    /// Whether the memory is used for something else.
     is_reused: bool,
     is_over: bool,
     others: u8,
@@ -207,7 +207,7 @@ impl Keys {
         Ok(())
     }
 
-    /// The others' keys stay.
+    /// Makes a key for another peer. Such keys stay.
     fn make_another(&self, state: &State, emit: &mut impl FnMut(&'static str, State)) {
         let mut next = *state;
         if state.others < self.others
@@ -264,7 +264,7 @@ impl Keys {
             () => Ender::Waits,
         };
         match (ender, state.stage) {
-            // It tries the refused command again.
+            // The maker ends a key only if it was doomed before it was live.
             (MAKER, stage) if stage != Stage::Live || !state.is_doomed => {}
             (CONNECTION, _) if !state.is_over => {}
             (CONNECTION, Stage::None) => {
@@ -279,7 +279,7 @@ impl Keys {
             (_, Stage::Live) => {
                 next.begin(ender);
                 if ender == PROGRAM && self.is(Mutant::RevokeReturnsBeforeTheCommand) {
-                    // Another sees to the command.
+                    // The maker's thread runs the command instead.
                     (next.enders[PROGRAM], next.enders[MAKER]) = (Ender::Returned, Ender::Runs);
                 }
                 emit("a command begins to end it", next);
@@ -324,7 +324,7 @@ impl Keys {
         match state.read {
             None => {
                 let is_told = matches!(state.stage, Stage::Live | Stage::Ending | Stage::Dead);
-                // The low byte has one bit here.
+                // The low byte of a key has one bit in the model, so every second grant to a number has the same key.
                 if is_told
                     && let Slot::Key(found) = state.slots[usize::from(state.place)]
                     && found % 2 == 0
@@ -386,12 +386,12 @@ impl Keys {
 }
 
 impl State {
-    /// Returns the lowest number that is free.
+    /// Returns the lowest free number.
     fn free(&self) -> Option<usize> {
         self.slots.iter().position(|slot| *slot == Slot::Free)
     }
 
-    /// The command of one begins: no read finds the key from then on.
+    /// Begins the command of thread `ender`. No read finds the key from then on.
     fn begin(&mut self, ender: usize) {
         self.stage = Stage::Ending;
         self.enders[ender] = Ender::Runs;
@@ -497,7 +497,7 @@ const SLOTS: [Slot; 6] = [
 
 const READS: [Option<u8>; 5] = [None, Some(0), Some(1), Some(2), Some(3)];
 
-/// One of up to 8, by its place among them.
+/// Codes a value of up to 8, by its index in `all`.
 pub(super) fn one_of<T: Copy + PartialEq>(value: T, all: &[T], codec: &mut impl Codec) -> T {
     let place = all.iter().position(|one| *one == value);
     let mut place = u8::try_from(place.expect("one of all")).unwrap();

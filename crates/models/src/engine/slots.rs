@@ -1,7 +1,7 @@
-//! Ids of transfers: a slot is used again while an old id is polled (T3).
+//! A model of the ids of transfers: a slot is used again while an old id is polled (T3).
 //!
-//! The id is a slot's number and its generation. Another thread releases the transfer and submits the next one in the same slot.
-//! A poll of the old id returns what became of its own transfer, or that the id is unknown.
+//! An id is a slot's number and generation. Another thread releases the transfer and submits the next one in the same slot. A poll of the
+//! old id returns the outcome of its own transfer, or that the id is unknown.
 
 use std::marker::PhantomData;
 
@@ -17,38 +17,38 @@ type Broken = crate::explore::Broken<Property>;
 pub enum Held {
     /// No transfer.
     Free,
-    /// One that is not concluded.
+    /// A transfer that is not concluded.
     Pending,
-    /// One that is.
+    /// A transfer that is concluded.
     Ended(Outcome),
 }
 
-/// What a poll says.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// The transfer is not concluded.
     Pending,
-    /// It is.
+    /// The transfer is concluded.
     Ended(Outcome),
     /// The id is of a transfer that was released.
     Unknown,
 }
 
-/// What a slot's word says.
+/// The fields of a slot's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// Which use of the slot it is.
+    /// The number of the slot's use.
     pub generation: u64,
     /// Its content.
     pub held: Held,
 }
 
-/// The word of a slot, with all that is ever done to it. Each function is one access to memory.
+/// The word of a slot, with all operations on it. Each function is one access to memory.
 pub trait SlotWord: Copy + PartialEq {
-    /// A word that says `parts`.
+    /// Returns a word with `parts`.
     fn of(parts: Parts) -> Self;
 
-    /// Returns what the word says.
+    /// Returns the fields of the word.
     fn parts(self) -> Parts;
 
     /// Puts the next transfer into a free slot.
@@ -57,10 +57,10 @@ pub trait SlotWord: Copy + PartialEq {
     /// Concludes the transfer, which is pending.
     fn conclude(self, outcome: Outcome) -> Option<Self>;
 
-    /// Frees the slot of the transfer of `generation`, if that is concluded.
+    /// Frees the slot of the transfer of `generation`, if that transfer is concluded.
     fn release(self, generation: u64) -> Option<Self>;
 
-    /// Returns what became of the transfer of `generation`.
+    /// Returns the state of the transfer of `generation`.
     fn poll(self, generation: u64) -> Status;
 }
 
@@ -113,19 +113,19 @@ pub enum Mutant {
     GenerationKept,
 }
 
-/// One configuration.
+/// A configuration of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot<W> {
     /// How often the slot is used, at most 8 times.
     pub uses: u8,
-    /// The rule that it breaks; none: it keeps all.
+    /// The rule that the model breaks; None: it keeps all rules.
     pub mutant: Option<Mutant>,
-    /// How many states the reference found.
+    /// The number of states that the reference implementation's model in Python found.
     pub states: Option<usize>,
     word: PhantomData<W>,
 }
 
-/// Three uses of a slot.
+/// Returns the configuration with three uses of a slot.
 pub fn three_uses<W: SlotWord>() -> Slot<W> {
     Slot {
         uses: 3,
@@ -135,7 +135,7 @@ pub fn three_uses<W: SlotWord>() -> Slot<W> {
     }
 }
 
-/// Each breaks the property named with it.
+/// Returns the mutants, each with the property that it breaks.
 pub fn mutants<W: SlotWord>() -> Vec<(Slot<W>, Property)> {
     [Mutant::IdWithoutGeneration, Mutant::GenerationKept]
         .map(|mutant| {
@@ -148,17 +148,17 @@ pub fn mutants<W: SlotWord>() -> Vec<(Slot<W>, Property)> {
         .into()
 }
 
-/// Uses of a slot at most.
+/// The most uses of a slot.
 const USES: usize = 8;
 
 /// Everything that a step may change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct State<W> {
     word: W,
-    /// The last answer to a poll of the first id; none: no poll yet.
+    /// The last result of a poll of the first id; None: it was not polled yet.
     told: Option<Status>,
     uses: u8,
-    /// How each use has ended, the first one first.
+    /// How each use has ended, in the order of the uses.
     ended: [Option<Outcome>; USES],
     endings: u8,
 }
@@ -167,7 +167,7 @@ pub struct State<W> {
 const FIRST: u64 = 1;
 
 impl<W: SlotWord> Slot<W> {
-    /// Returns what a poll of the first id says.
+    /// Returns the result of a poll of the first id.
     fn poll(&self, word: W) -> Status {
         match self.mutant {
             Some(Mutant::IdWithoutGeneration) => word.poll(word.parts().generation),
@@ -175,7 +175,7 @@ impl<W: SlotWord> Slot<W> {
         }
     }
 
-    /// Released by another thread, and taken again.
+    /// Lets another thread release the slot and take it again.
     fn used_again(&self, word: W) -> Option<W> {
         let generation = word.parts().generation;
         let taken = word.release(generation)?.take()?;
@@ -283,7 +283,7 @@ fn check<W>(state: &State<W>, told: Status) -> Result<(), Broken> {
     }
 }
 
-/// Returns the only outcomes here.
+/// Returns the outcome of a transfer. The model has only these two.
 fn outcome_of(failed: bool) -> Outcome {
     if failed {
         Outcome::Failed
@@ -319,7 +319,7 @@ fn code_told(told: &mut Option<Status>, codec: &mut impl Codec) {
     *told = place_of(*told, &ALL_TOLD, codec);
 }
 
-/// One of `all`, by its place among them.
+/// Codes a value of `all`, by its index.
 fn place_of<T: Copy + PartialEq>(value: T, all: &[T; 4], codec: &mut impl Codec) -> T {
     let place = all.iter().position(|one| *one == value);
     let mut place = u8::try_from(place.expect("one of all")).unwrap();

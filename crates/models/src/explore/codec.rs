@@ -1,11 +1,11 @@
-//! States as bytes: one description of a state's fields, of so many bits or whole bytes, writes and reads them.
+//! States as bytes. One description of a state's fields, each a number of bits or whole bytes, serves to write and to read them.
 
 /// Goes over the fields of a state in a fixed order, either writing or reading each.
 pub trait Codec {
-    /// The low `bits` bits of `value`, at most 16; the others are zero.
+    /// Codes the low `bits` bits of `value`, at most 16. The other bits are zero.
     fn word(&mut self, value: &mut u16, bits: u32);
 
-    /// As `word`, of 8 bits at most.
+    /// Codes as `word` does, 8 bits at most.
     #[inline]
     fn byte(&mut self, value: &mut u8, bits: u32) {
         let mut word = u16::from(*value);
@@ -13,7 +13,7 @@ pub trait Codec {
         *value = word.to_le_bytes()[0];
     }
 
-    /// One bit.
+    /// Codes one bit.
     #[inline]
     fn flag(&mut self, value: &mut bool) {
         let mut word = u16::from(*value);
@@ -21,17 +21,17 @@ pub trait Codec {
         *value = word != 0;
     }
 
-    /// A whole byte, after the last one that has bits in it.
+    /// Codes a whole byte, after the last byte that has bits in it.
     fn whole(&mut self, value: &mut u8);
 
-    /// Whole bytes: values from -100 to 149, nearly all, take one.
+    /// Codes a value in whole bytes. Nearly all values, which are from -100 to 149, take one byte.
     fn value(&mut self, value: &mut i32);
 }
 
-/// The first of five bytes of a value.
+/// The first of the five bytes of a long value.
 const LONG: u8 = 255;
 
-/// Appends to bytes.
+/// Writes fields to bytes.
 #[derive(Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
@@ -138,7 +138,7 @@ impl Codec for Reader<'_> {
 
     #[inline]
     fn whole(&mut self, value: &mut u8) {
-        // Pending values are bits of one byte.
+        // The pending values are the rest of one byte with bits.
         (self.pending, self.used) = (0, 0);
         *value = self.next();
     }

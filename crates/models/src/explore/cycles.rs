@@ -1,28 +1,28 @@
-//! What repeats: the steps that may be taken again and again, and the states between them.
+//! The search for cycles: steps that may be taken again and again, and the states between them.
 
-/// What a step is to a search for cycles.
+/// How a step may lie on a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
-    /// A cycle may hold it.
+    /// The step may lie on a cycle.
     Inner,
-    /// It comes from outside and not for ever: no cycle holds it.
+    /// The step comes from outside, and not for ever, so the search counts no cycle with it.
     Outside,
-    /// No cycle may hold it.
+    /// The step must not lie on a cycle.
     Once,
 }
 
-/// The steps between states, by the numbers of these, in the order of the search.
+/// The steps between states. States are numbered in the order of the search.
 #[derive(Default)]
 pub(super) struct Cycles {
-    /// Where the steps of each state end.
+    /// For each state, the end of its steps in `to`.
     ends: Vec<usize>,
     to: Vec<u32>,
     once: Vec<bool>,
-    /// States that no cycle may hold.
+    /// The states that must not lie on a cycle.
     passing: Vec<bool>,
 }
 
-/// What must not repeat, and does.
+/// A step or a state that lies on a cycle and must not.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Repeats {
     /// A step from this state.
@@ -32,7 +32,7 @@ pub(super) enum Repeats {
 }
 
 impl Cycles {
-    /// A step of the state that is being looked at leads to state `to`.
+    /// Adds a step of the present state, to state `to`.
     pub(super) fn step(&mut self, edge: Edge, to: u32) {
         if edge != Edge::Outside {
             self.to.push(to);
@@ -40,7 +40,7 @@ impl Cycles {
         }
     }
 
-    /// All steps of the state were added. `passing`: no cycle may hold it.
+    /// Ends the steps of the present state. `passing`: the state must not lie on a cycle.
     pub(super) fn state(&mut self, passing: bool) {
         self.ends.push(self.to.len());
         self.passing.push(passing);
@@ -50,7 +50,7 @@ impl Cycles {
         state.checked_sub(1).map_or(0, |before| self.ends[before])
     }
 
-    /// Returns the first that repeats: steps before states.
+    /// Returns the first step that must not repeat and does, or else the first such state.
     pub(super) fn repeats(&self) -> Option<Repeats> {
         let (component, sizes) = self.components();
         let number = |state: usize| u32::try_from(state).unwrap();
@@ -68,7 +68,7 @@ impl Cycles {
         first.map(|state| Repeats::State(number(state)))
     }
 
-    /// Tarjan, without recursion: the strongly connected component of each state, and the size of each.
+    /// Returns the strongly connected component of each state, and the size of each component, by Tarjan's algorithm without recursion.
     fn components(&self) -> (Vec<u32>, Vec<u32>) {
         const NONE: u32 = u32::MAX;
         let states = self.ends.len();

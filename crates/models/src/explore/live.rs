@@ -1,32 +1,32 @@
-//! Whether every state can end: from each, one at rest is reachable.
+//! The check that every state can end: a state at rest must be reachable from each.
 
-/// The steps between states, by the numbers of these.
+/// The steps between states, by the numbers of the states.
 #[derive(Default)]
 pub(super) struct Live {
-    /// (state, one before it).
+    /// Pairs of a state and a state before it.
     before: Vec<(u32, u32)>,
     ends: Vec<u32>,
 }
 
-/// States from which no end can be reached.
+/// The states from which no end can be reached: the first, and how many.
 pub(super) struct Stuck {
     pub(super) first: u32,
     pub(super) count: usize,
 }
 
 impl Live {
-    /// A step leads from state `from` to state `to`.
+    /// Adds a step from state `from` to state `to`.
     #[inline]
     pub(super) fn step(&mut self, from: u32, to: u32) {
         self.before.push((to, from));
     }
 
-    /// A state may be at rest.
+    /// Notes that `state` may be at rest.
     pub(super) fn end(&mut self, state: u32) {
         self.ends.push(state);
     }
 
-    /// Backwards from the ends, among `states` states.
+    /// Returns the states from which no end can be reached, of `states` states. It goes backwards from the ends.
     pub(super) fn stuck(&mut self, states: usize) -> Option<Stuck> {
         let index = |id: u32| usize::try_from(id).unwrap();
         let mut before: Vec<Vec<u32>> = vec![Vec::new(); states];

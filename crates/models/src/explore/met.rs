@@ -1,11 +1,12 @@
-//! The states that an exhaustive search has met: each once, packed one after the other, numbered in the order of meeting.
+//! The states that an exhaustive search has met. Each is stored once, packed, and they are numbered in the order of meeting.
 
 /// The states met, packed, in the order in which they were met.
 pub(super) struct Met {
     bytes: Vec<u8>,
-    /// Where each state ends in `bytes`.
+    /// The end of each state in `bytes`.
     ends: Vec<usize>,
-    /// Open addressing: number + 1 of a state, or 0. A power of two, at most half full.
+    /// A hash table with open addressing. An entry is 1 + the number of a state, or 0. Its length is a power of two, and at most half is
+    /// used.
     table: Vec<u32>,
 }
 
@@ -16,7 +17,7 @@ impl Default for Met {
 }
 
 impl Met {
-    /// None met.
+    /// Returns a store without states.
     pub(super) fn new() -> Self {
         Self {
             bytes: Vec::new(),
@@ -25,12 +26,12 @@ impl Met {
         }
     }
 
-    /// So many are met.
+    /// Returns the number of states met.
     pub(super) fn count(&self) -> usize {
         self.ends.len()
     }
 
-    /// State `number`, packed.
+    /// Returns the packed bytes of state `number`, if it was met.
     #[inline]
     pub(super) fn state(&self, number: u32) -> Option<&[u8]> {
         let number = usize::try_from(number).unwrap();
@@ -39,7 +40,7 @@ impl Met {
         Some(&self.bytes[start..end])
     }
 
-    /// Returns the number of a state; a new one gets the next.
+    /// Returns the number of a state. A new state gets the next number.
     pub(super) fn number(&mut self, state: &[u8]) -> u32 {
         if self.table.len() <= 2 * self.count() {
             self.grow();
@@ -53,7 +54,7 @@ impl Met {
         self.table[place] - 1
     }
 
-    /// Where `state` stands in the table, or would.
+    /// Returns the index of `state` in the table, or the index that it would get.
     fn place(&self, state: &[u8]) -> usize {
         let mask = self.table.len() - 1;
         let mut place = hash(state) & mask;
@@ -76,7 +77,7 @@ impl Met {
     }
 }
 
-/// Multiply and fold, 8 bytes at a time.
+/// Returns a hash, by multiplying and folding 8 bytes at a time.
 fn hash(bytes: &[u8]) -> usize {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut hash = 0u64;

@@ -1,4 +1,4 @@
-//! Breadth-first search through all states of a model, for the shortest way to one that breaks a property.
+//! Breadth-first search through all states of a model, for the shortest way to a state that breaks a property.
 
 mod codec;
 mod cycles;

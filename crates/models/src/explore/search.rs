@@ -1,4 +1,4 @@
-//! Breadth-first search over all states of a model; a violation comes with the shortest way to it.
+//! Breadth-first search over all states of a model. A violation is returned with the shortest way to it.
 
 use std::fmt::{Debug, Display};
 
@@ -7,50 +7,50 @@ use super::cycles::{Cycles, Edge, Repeats};
 use super::live::Live;
 use super::met::Met;
 
-/// What a model consists of.
+/// A model: its states, its steps, and what must hold.
 pub trait Model {
     /// Everything that a step may change.
     type State: Clone;
-    /// Names a step in a trace.
+    /// The name of a step in a trace.
     type Step: Display;
-    /// Names what must hold.
+    /// The name of a property that must hold.
     type Property: Debug;
 
-    /// No configuration comes near: a mistake in one must not eat the machine.
+    /// The most states of a search. Configurations have far fewer. The limit stops a mistake in one from using up the machine.
     const MOST_STATES: usize;
 
-    /// The state that all begins with.
+    /// Returns the first state.
     fn first(&self) -> Self::State;
 
-    /// All fields, in a fixed order: equal states have equal bits.
+    /// Codes all fields in a fixed order. Equal states have equal bits.
     fn code(&self, state: &mut Self::State, codec: &mut impl Codec);
 
-    /// All steps from `state`. `Err`: one of them breaks a property.
+    /// Emits all steps from `state`. The error says that one of them breaks a property.
     fn steps(
         &self,
         state: &Self::State,
         emit: &mut impl FnMut(Self::Step, Self::State),
     ) -> Result<(), Broken<Self::Property>>;
 
-    /// What must hold where no step is possible.
+    /// Checks what must hold in a state without a next step.
     fn at_rest(&self, state: &Self::State) -> Result<(), Broken<Self::Property>>;
 
-    /// Returns whether from every state one must be reachable for which `at_rest` holds; that one may have steps.
+    /// Returns whether a state for which `at_rest` holds must be reachable from every state. Such a state may have steps.
     fn is_live(&self) -> bool {
         false
     }
 
-    /// Returns what breaks if a step with [`Edge::Once`] lies on a cycle. None: the search looks for no cycles.
+    /// Returns what is broken if a step with [`Edge::Once`] lies on a cycle. None: the search looks for no cycles.
     fn once(&self) -> Option<Broken<Self::Property>> {
         None
     }
 
-    /// Returns what a step is to cycles.
+    /// Returns how a step may lie on a cycle.
     fn edge(&self, _step: &Self::Step) -> Edge {
         Edge::Inner
     }
 
-    /// Whether a cycle of other states may hold this one.
+    /// Checks whether a cycle of other states may pass through this state.
     fn on_cycle(&self, _state: &Self::State) -> Result<(), Broken<Self::Property>> {
         Ok(())
     }
@@ -59,26 +59,26 @@ pub trait Model {
 /// A property that does not hold.
 #[derive(Debug)]
 pub struct Broken<P> {
-    /// Which one.
+    /// The property.
     pub property: P,
-    /// The seen states.
+    /// The state in which it does not hold, in words.
     pub text: String,
 }
 
-/// Breaks `property`.
+/// Returns the error that `property` is broken.
 pub fn broken<T, P>(property: P, text: String) -> Result<T, Broken<P>> {
     Err(Broken { property, text })
 }
 
-/// What a search found.
+/// The result of a search.
 pub struct Found<P> {
-    /// States met.
+    /// The number of states met.
     pub states: usize,
     /// The first violation, and the steps that lead to it.
     pub violation: Option<(Broken<P>, Vec<String>)>,
 }
 
-/// Visits every state, or those up to the first violation.
+/// Visits all states, or those up to the first violation.
 pub fn search<M: Model>(model: &M) -> Found<M::Property> {
     let mut search = Search {
         model,
@@ -99,10 +99,10 @@ pub fn search<M: Model>(model: &M) -> Found<M::Property> {
 
 struct Search<'a, M: Model> {
     model: &'a M,
-    /// States are read into a copy of it.
+    /// The first state. Packed states are unpacked into a copy of it.
     first: M::State,
     met: Met,
-    /// The state from which each was met first.
+    /// For each state, the state from which it was met first.
     before: Vec<u32>,
     live: Option<Live>,
     cycles: Option<Cycles>,
@@ -115,7 +115,7 @@ impl<M: Model> Search<'_, M> {
         pack(model, &mut self.first, &mut writer);
         self.met.number(writer.end());
         let mut me = 0;
-        // States are numbered in the order in which they are met, which is that of the search.
+        // States are numbered as they are met, which is the order of the search.
         while let Some(state) = self.state(me) {
             let mut moved = false;
             let steps = model.steps(&state, &mut |step, mut next| {
@@ -181,7 +181,7 @@ impl<M: Model> Search<'_, M> {
         Some(state)
     }
 
-    /// Returns the steps from the first state to `last`. They are not kept: each is found again.
+    /// Returns the steps from the first state to `last`. Steps are not kept, so each is found again.
     fn way_to(&self, last: u32) -> Vec<String> {
         let mut way = Vec::new();
         let mut writer = Writer::default();
@@ -190,7 +190,7 @@ impl<M: Model> Search<'_, M> {
             let from = self.before[to as usize];
             let mut name = None;
             let state = self.state(from).expect("met");
-            // A violation later among the steps of the state is not that of the way.
+            // If a later step of the state breaks a property, that does not concern the way.
             let _ = self.model.steps(&state, &mut |step, mut next| {
                 pack(self.model, &mut next, &mut writer);
                 if name.is_none() && Some(writer.end()) == self.met.state(to) {
@@ -214,7 +214,7 @@ fn pack<M: Model>(model: &M, state: &mut M::State, writer: &mut Writer) {
 mod tests {
     use super::*;
 
-    /// Numbers, from 0 on.
+    /// A model whose states are numbers, from 0 on.
     struct Graph {
         edges: &'static [(u8, u8)],
         ends: &'static [u8],

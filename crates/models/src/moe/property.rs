@@ -1,21 +1,21 @@
-//! What must hold: the properties of the protocol, by the names that its rules use.
+//! The properties of the MoE protocol that must hold, by the names that its rules use.
 
-/// A property, which a mutant breaks.
+/// A property that must hold, and that a mutant breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
     /// A payload never lands in a slot whose earlier call is not released.
     C1,
     /// An accepted word says what the slot holds.
     E1,
-    /// Nothing of a dropped generation lands in a slot in use, and no rank commits without having fenced it.
+    /// Nothing of a dropped generation lands in a slot in use, and no rank commits a view before it has fenced that generation.
     E2,
     /// One view per call.
     E3,
     /// No rank has fenced a rank that the new epoch keeps.
     E6,
-    /// A call that ends as not sent was not sent.
+    /// A call that is reported as not sent was not sent.
     K1,
-    /// `token_valid` is what was really processed and added.
+    /// `token_valid` says what was really processed and added.
     M3,
     /// Without clocks no rank is stuck.
     DL,
@@ -23,21 +23,21 @@ pub enum Property {
     P4,
     /// A call is the same invocation on all ranks.
     AL,
-    /// Every living member is let go on.
+    /// Every living member can go on.
     L,
     /// A device always finds its view.
     VT,
-    /// Nothing has failed since two ranks were united: every call is whole at both.
+    /// As long as nothing has failed since two ranks were united, every call is whole at both.
     W,
-    /// A rank that awaits no member begins one call in a deadline: it does not run ahead of the others.
+    /// A rank that awaits no member begins one call in each deadline, so that it does not run ahead of the others.
     PA,
-    /// What lands under the word of a call are the rows of that call.
+    /// The rows that land under the word of a call are the rows of that call.
     S1,
-    /// What this rank reads of its own rows are those of the call.
+    /// The own rows that a rank reads in a call are the rows of that call.
     S2,
-    /// A rank that is late or dead, or that no packet reaches, costs no other rank anything.
+    /// A rank that is late or dead, or that no packet reaches, delays no other rank and makes it lose nothing.
     S3,
-    /// No second phase waits for the same work in flight.
+    /// At most one phase waits for the same work in flight.
     S4,
     /// A rank that is back waits for no rank that has passed it.
     S5,
@@ -50,7 +50,7 @@ pub enum Property {
 }
 
 impl Property {
-    /// Those that some mutant must break.
+    /// All properties. For each, some mutant must break it.
     pub const ALL: [Self; 22] = [
         Self::C1,
         Self::E1,

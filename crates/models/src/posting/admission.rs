@@ -1,4 +1,4 @@
-//! Admission: claim ring space, which can be undone; then reserve. Also the rules that were tried instead.
+//! Admission: a thread claims ring space, which can be undone, and then reserves it. The module also has the rules that were tried instead.
 
 use super::Violation;
 use super::configuration::Admission;
@@ -74,7 +74,7 @@ impl Step<'_> {
             self.add(Word::CLAIM, -self.thread.blocks)
         };
         if self.has(bit::NOP) {
-            // The wait tries again.
+            // The wait will try again.
             let mut thread = self.thread.cleared(At::Wait);
             thread.bits = bit::HELD;
             thread.ticket = self.thread.ticket;
@@ -135,7 +135,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Only where reservations may have to wait.
+    /// Waits until the reserved slots are free. Only rules by which reservations may have to wait need this.
     pub(crate) fn slot_wait(&mut self) -> Result<(), Violation> {
         self.in_life()?;
         let c = self.configuration;
@@ -150,7 +150,7 @@ impl Step<'_> {
             if self.op.flags.deadline && self.is(Mutant::DeadlineWithoutLatch) {
                 self.ends(&[]);
             } else if self.op.flags.deadline {
-                // The reservation can never be filled: the QP is lost.
+                // The reservation can never be filled, so the QP is lost.
                 self.ends(&[(Word::ERR, 3), (Word::DEAD, 1)]);
             }
         }

@@ -1,10 +1,10 @@
-//! Completions: what the NIC writes, and how a poller takes it one access at a time.
+//! Completions: what the NIC writes, and how a poller takes an entry one access at a time.
 //!
-//! Collapsed CQ: the poller loads cons first, then the one entry with its 16-bit counter. Wide CQ: it loads `consumed`, cons, and
-//! the entry `consumed & mask`. The entry counts when its owner bit is that of the lap and `consumed` is still the same. The
-//! poller then raises cons by a maximum, and `consumed` by a compare-and-swap. Without the second look at `consumed` an old entry
-//! may meet a new cons. With few WQEs signalled, entries stay for many times the ring's length. An error entry is latched and
-//! never passed. In a wide CQ all threads see the cause. In a collapsed one a flush may have overwritten it, and then the status
+//! With a collapsed CQ the poller loads cons first, then the only entry with its 16-bit counter. With a wide CQ it loads `consumed`, cons,
+//! and the entry `consumed & mask`. The entry counts if its owner bit is that of the lap and `consumed` has not changed. The poller then
+//! raises cons by a maximum, and `consumed` by a compare-and-swap. Without the second look at `consumed` an old entry may meet a new cons.
+//! If few WQEs are signalled, entries stay for many times the ring's length. An error entry is latched and never passed. In a wide CQ all
+//! threads see the cause. In a collapsed CQ a flush may have overwritten the cause, and then the status says so.
 //! says so.
 
 use super::Violation;
@@ -15,7 +15,7 @@ use super::state::{At, Thread, Word, Words, bit};
 use super::thread::Step;
 use crate::explore::broken;
 
-/// What a completion says.
+/// The kind of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Done,
@@ -23,20 +23,20 @@ pub(crate) enum Kind {
     Flushed,
 }
 
-/// Values of the error word.
+/// The values of the error word.
 const LATCHED_CAUSE: i32 = 1;
 const LATCHED_FLUSH: i32 = 4;
 
-/// cons, as the store buffer names it.
+/// The index of cons, as the store buffer names it.
 const CONS: u8 = 2;
 const _: () = assert!(CONS as usize == Word::CONS);
 
-/// Returns an entry of a wide CQ; 0 is none. The index is whole; pollers look at it modulo the NIC's range only.
+/// Returns an entry of a wide CQ; 0 means no entry. The entry has the whole index, which pollers read only modulo the NIC's range.
 fn wide(kind: Kind, index: i32, lap: i32) -> i32 {
     (index + 1) << 3 | (kind as i32) << 1 | (lap & 1)
 }
 
-/// Returns the entry of a collapsed CQ: the counter, or below -9 an error.
+/// Returns the entry of a collapsed CQ: the counter, or for an error a number below -9.
 fn collapsed(kind: Kind, counter: i32) -> i32 {
     match kind {
         Kind::Done => counter,
@@ -54,7 +54,7 @@ fn kind_of(bits: i32) -> Kind {
 }
 
 impl Configuration {
-    /// The NIC writes a completion for the WQE at `run`, counted from the base.
+    /// Returns the words that change when the NIC writes a completion for the WQE at `run`, which counts from the base.
     pub(crate) fn complete(
         &self,
         words: &Words,
@@ -83,7 +83,7 @@ impl Configuration {
         ])
     }
 
-    /// The next WQE fails, or is flushed after one that failed.
+    /// Lets the next WQE fail, or be flushed if one before it has failed.
     pub(crate) fn fail_one(&self, words: &Words) -> Result<Option<Changes>, Violation> {
         let flushed = words[self.flushed_word()];
         let run = words[Word::RUN] + flushed;
@@ -108,7 +108,7 @@ impl Configuration {
 }
 
 impl Step<'_> {
-    /// Looks at the CQ: in one step, or begins to.
+    /// Looks at the CQ in one step, or begins to look at it in several.
     pub(crate) fn poll(&mut self) -> Result<(), Violation> {
         let at = self.thread.at;
         let admitting = if at == At::AdmitWait {
@@ -164,7 +164,7 @@ impl Step<'_> {
         );
     }
 
-    /// A mutant's: the entry was loaded before.
+    /// Only in a mutant: loads cons after the entry.
     pub(crate) fn poll_cons_late(&mut self) {
         let cons = self.word(Word::CONS);
         self.goto(At::PollTake, |thread| thread.flag = cons);
@@ -205,7 +205,7 @@ impl Step<'_> {
         self.goto(at, |thread| thread.round = entry);
     }
 
-    /// Loads `consumed` again: the entry was the first one not taken, from before cons was loaded until now.
+    /// Loads `consumed` again. If it has not changed, the entry was the first one not taken, from before cons was loaded until now.
     pub(crate) fn poll_recheck(&mut self) {
         if self.word(self.configuration.consumed_word()) == self.thread.head {
             let is_error = kind_of(self.thread.round >> 1) != Kind::Done;
@@ -227,7 +227,7 @@ impl Step<'_> {
         }
     }
 
-    /// cons = max(cons, what the entry says).
+    /// Raises cons to what the entry says.
     pub(crate) fn poll_take(&mut self) -> Result<(), Violation> {
         let c = self.configuration;
         let entry = self.thread.round;
@@ -245,7 +245,7 @@ impl Step<'_> {
                 format!("cons {} beyond completed {completed}", seen + ahead),
             );
         }
-        // A reduction without a result: it lands some time later, as a store does.
+        // This is a reduction without a result, so it lands some time later, as a store does.
         let store = (CONS, seen + ahead);
         let is_on_its_way = self.thread.buffer.stores().contains(&store);
         let mut next = *self.thread;
@@ -261,7 +261,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// The entry is taken, by the first poller.
+    /// Counts the entry as taken, if no other poller has done so.
     pub(crate) fn poll_cas(&mut self) {
         let (word, mine) = (self.configuration.consumed_word(), self.thread.head);
         if self.word(word) == mine || self.is(Mutant::ConsumedStored) {
@@ -271,7 +271,7 @@ impl Step<'_> {
         }
     }
 
-    /// Loads the syndrome of an error, which a flush may have overwritten meanwhile, and latches.
+    /// Loads the syndrome of an error, which a flush may have overwritten meanwhile, and latches the error.
     pub(crate) fn poll_syndrome(&mut self) -> Result<(), Violation> {
         let c = self.configuration;
         let is_wide = c.cq == Cq::Wide;
@@ -303,7 +303,7 @@ impl Step<'_> {
     }
 }
 
-/// The thread goes on where it looked at the CQ.
+/// Returns the thread after its look at the CQ, at the wait in which it looked.
 fn poll_ended(mut thread: Thread) -> Thread {
     let admits = thread.bits & bit::ADMITTING != 0;
     thread.at = if admits { At::AdmitWait } else { At::Wait };

@@ -1,40 +1,41 @@
-//! A configuration to check: depth, programs, kind of NIC, and the one thing that a mutant does wrong.
+//! A configuration to check: the depth, the programs, the kind of NIC, and the defect of a mutant.
 
 use super::property::{Expect, Mutant, Property};
 
 /// An operation of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Op {
-    /// WQEBBs, the NOP after an operation of two included; of a stale wait: the ticket.
+    /// The number of WQEBBs, the NOP after an operation of two WQEBBs included. Of a stale wait, the ticket.
     pub blocks: i32,
-    /// How it is called.
+    /// The flags of the call.
     pub flags: Flags,
 }
 
-/// How an operation is called.
+/// The flags with which an operation is called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent switches of a call"
 )]
 pub struct Flags {
-    /// It returns a ticket, which is waited for.
+    /// The operation returns a ticket, which is waited for.
     pub wait: bool,
     /// The doorbell may be held back.
     pub more: bool,
-    /// An operation of two WQEBBs and a NOP after it.
+    /// The operation takes two WQEBBs, with a NOP after it.
     pub two: bool,
-    /// The form that never blocks.
+    /// The operation has the form that never blocks.
     pub attempt: bool,
-    /// It may give up.
+    /// The operation may give up.
     pub deadline: bool,
-    /// No put: a flush.
+    /// The operation is a flush, not a put.
     pub flush: bool,
-    /// No put: a wait for a ticket of life 0.
+    /// The operation is a wait for a ticket of life 0, not a put.
     pub stale: bool,
 }
 
-/// `blocks` WQEBBs, with the letters that the reference uses: w wait, m more, a two WQEBBs, t try, d deadline, f flush, s stale.
+/// Returns an operation of `blocks` WQEBBs. `letters` are those of the reference implementation's model: w wait, m more, a two WQEBBs, t
+/// try, d deadline, f flush, s stale.
 pub fn op(blocks: i32, letters: &str) -> Op {
     let has = |letter| letters.contains(letter);
     Op {
@@ -51,15 +52,15 @@ pub fn op(blocks: i32, letters: &str) -> Op {
     }
 }
 
-/// `count` puts of `blocks` WQEBBs.
+/// Returns `count` puts of `blocks` WQEBBs each.
 pub fn puts(count: usize, blocks: i32) -> Vec<Op> {
     vec![op(blocks, ""); count]
 }
 
-/// How ring space is admitted.
+/// The rule by which ring space is admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
-    /// Claim (add, undo), then reserve: the protocol.
+    /// Claim (add, undo), then reserve. This is the protocol.
     #[default]
     Claim,
     /// Reserve at once and wait afterwards.
@@ -68,7 +69,7 @@ pub enum Admission {
     Cas,
     /// Add where more than the margin is free, else compare-and-swap to the brim.
     Margin,
-    /// Never use the last margin.
+    /// Reserve only while more than the margin is free.
     SoftFull,
     /// Exclusive mode: one thread, no atomics.
     Alone,
@@ -82,52 +83,52 @@ pub(crate) enum Scope {
     Sys,
 }
 
-/// What a post's fences are for.
+/// The purpose of a fence of a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fence {
-    /// WQEs before the flag that says so, and before this thread's own record.
+    /// Orders WQEs before the flag that publishes them, and before the record of this thread.
     Publish,
-    /// What was swept before the record. Only where publishers fence less than the NIC needs.
+    /// Orders what was swept before the record. It is needed only where publishers fence less than the NIC needs.
     Record,
-    /// Record and WQEs before the doorbell.
+    /// Orders record and WQEs before the doorbell.
     Doorbell,
-    /// WQEs before the token is parked without a doorbell.
+    /// Orders WQEs before the token that is parked without a doorbell.
     Hold,
 }
 
-/// How completions are looked at.
+/// The kind of CQ, and how pollers look at it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cq {
-    /// One entry, in one step, as the reference does.
+    /// One entry, which is looked at in one step, as in the reference implementation's model.
     #[default]
     Step,
-    /// One entry, one load at a time; errors are followed by flushes.
+    /// One entry, which is looked at one load at a time. Errors are followed by flushes.
     Collapsed,
-    /// An entry per WQEBB with an owner bit, one access at a time; errors are followed by flushes.
+    /// An entry for each WQEBB with an owner bit, looked at one access at a time. Errors are followed by flushes.
     Wide,
 }
 
-/// How the host recovers the QP.
+/// When the host recovers the QP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recovery {
-    /// It does not.
+    /// The host does not recover it.
     #[default]
     Never,
-    /// After an error, as the reference does.
+    /// After an error, as in the reference implementation's model.
     AfterError,
     /// At any moment, one store or load of the host at a time.
     Staged,
 }
 
-/// How the NIC learns what to run.
+/// How the NIC learns which WQEs to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nic {
-    /// Runs to the highest doorbell.
+    /// The NIC runs to the highest doorbell.
     #[default]
     Strict,
-    /// Reads the record some time after a doorbell.
+    /// The NIC reads the record some time after a doorbell.
     Samples,
-    /// Follows the record unasked.
+    /// The NIC follows the record without a doorbell.
     Follows,
 }
 
@@ -138,69 +139,69 @@ pub enum Nic {
     reason = "independent switches of the model"
 )]
 pub struct Configuration {
-    /// Its name in the output.
+    /// The name of the configuration in the output.
     pub name: String,
     /// What the search must find.
     pub expect: Expect,
-    /// WQEBBs of the ring.
+    /// The number of WQEBBs of the ring.
     pub depth: i32,
-    /// A batch that passes a multiple of this is signalled and never held back.
+    /// A batch that passes a multiple of this number is signalled and never held back.
     pub quarter: i32,
-    /// The NIC's counters wrap at this.
+    /// The number at which the NIC's counters wrap.
     pub modulus: i32,
-    /// Rounds of the holder of the token.
+    /// The number of rounds that the holder of the token may ring.
     pub budget: i32,
     /// The operations of each thread.
     pub programs: Vec<Vec<Op>>,
-    /// How ring space is admitted.
+    /// The rule by which ring space is admitted.
     pub admission: Admission,
-    /// Free indices that `Margin` and `SoftFull` demand beside the blocks of a thread.
+    /// The number of free indices that `Margin` and `SoftFull` demand besides the blocks of a thread.
     pub margin: i32,
-    /// Which rule it breaks, if any.
+    /// The rule that the model breaks, if any.
     pub mutant: Mutant,
-    /// How the NIC learns what to run.
+    /// How the NIC learns which WQEs to run.
     pub nic: Nic,
-    /// Threads hold a guard of the peer.
+    /// Whether threads hold a guard of the peer.
     pub guard: bool,
-    /// The NIC may write an error CQE at any moment.
+    /// Whether the NIC may write an error CQE at any moment.
     pub nic_error: bool,
-    /// The host may latch an error at any moment.
+    /// Whether the host may latch an error at any moment.
     pub host_error: bool,
-    /// How the host recovers the QP.
+    /// When the host recovers the QP.
     pub recover: Recovery,
-    /// A kernel that runs on: one guard over all operations of a program, refreshed between them.
+    /// Whether a kernel runs on: one guard covers all operations of a program, and is refreshed between them.
     pub persistent: bool,
-    /// The threads are of one block, which owns the QP: publishers fence at block scope.
+    /// Whether the threads are of one block, which owns the QP. Then publishers fence at block scope.
     pub block: bool,
-    /// Ring and record lie in host memory: only fences of system scope order for the NIC.
+    /// Whether ring and record are in host memory. Then only fences of system scope order for the NIC.
     pub host_queues: bool,
-    /// The doorbell goes through a word of host memory and a thread of the host.
+    /// Whether the doorbell goes through a word of host memory and a thread of the host.
     pub mailbox: bool,
-    /// Every WQE of a batch is written by a lane of its own.
+    /// Whether every WQE of a batch is written by a lane of its own.
     pub lanes: bool,
-    /// Threads of the same program are lanes of one warp, each of which posts by itself. They begin an operation when all have
-    /// ended the one before, since the compiler makes lanes wait for each other after each of them.
+    /// Whether threads of the same program are lanes of one warp, each of which posts by itself. They begin an operation when all have
+    /// ended the operation before it, because the compiler makes lanes wait for each other after each operation.
     pub warps: bool,
-    /// How completions are looked at.
+    /// The kind of CQ, and how pollers look at it.
     pub cq: Cq,
-    /// A WQE may fail; those after it are flushed.
+    /// Whether a WQE may fail. The WQEs after it are then flushed.
     pub wqe_error: bool,
-    /// Indices in flags are kept modulo this; 0: whole.
+    /// The number modulo which flags keep indices; 0: they keep whole indices.
     pub flag_range: i32,
-    /// The QP has a doorbell record.
+    /// Whether the QP has a doorbell record.
     pub record: bool,
-    /// The holder leaves by the second branch only.
+    /// Whether the holder of the token leaves by the second branch only.
     pub leave_quietly: bool,
-    /// From every state an end must be reachable.
+    /// Whether an end must be reachable from every state.
     pub live: bool,
-    /// Stores of an old life are let through, to see their effect.
+    /// Whether stores of an old life are let through, to see their effect.
     pub free: bool,
-    /// How many states the reference found; a check of the model itself.
+    /// The number of states that the reference implementation's model found, if known. It checks the model itself.
     pub states: Option<usize>,
 }
 
 impl Configuration {
-    /// Shared queues with a record, a strict NIC and no errors.
+    /// Returns a configuration with shared queues, a record, a strict NIC and no errors.
     pub fn new(name: &str, depth: i32, programs: Vec<Vec<Op>>) -> Self {
         Self {
             name: name.to_owned(),
@@ -235,17 +236,17 @@ impl Configuration {
         }
     }
 
-    /// A batch that passes a multiple of this is signalled and never held back.
+    /// Signals batches that pass a multiple of this number, and never holds them back.
     pub fn quarter(self, quarter: i32) -> Self {
         Self { quarter, ..self }
     }
 
-    /// From every state an end must be reachable.
+    /// Demands that an end is reachable from every state.
     pub fn live(self) -> Self {
         Self { live: true, ..self }
     }
 
-    /// As many as the reference found.
+    /// Expects as many states as the reference implementation's model found.
     pub fn states(self, states: usize) -> Self {
         Self {
             states: Some(states),
@@ -253,7 +254,7 @@ impl Configuration {
         }
     }
 
-    /// Does one thing wrong, which breaks `property`.
+    /// Adds a defect, which breaks `property`.
     pub fn mutant(self, mutant: Mutant, property: Property) -> Self {
         Self {
             name: format!("mutant: {}", self.name),
@@ -263,12 +264,12 @@ impl Configuration {
         }
     }
 
-    /// With such a NIC.
+    /// Sets how the NIC learns which WQEs to run.
     pub fn nic(self, nic: Nic) -> Self {
         Self { nic, ..self }
     }
 
-    /// The QP has no doorbell record.
+    /// Leaves out the doorbell record.
     pub fn without_record(self) -> Self {
         Self {
             record: false,
@@ -276,7 +277,7 @@ impl Configuration {
         }
     }
 
-    /// With a rule for ring space that was tried instead.
+    /// Sets a rule for ring space that was tried instead of the protocol's.
     pub fn admission(self, admission: Admission, margin: i32) -> Self {
         Self {
             admission,
@@ -285,7 +286,7 @@ impl Configuration {
         }
     }
 
-    /// An error at any moment, by the NIC and by the host.
+    /// Lets NIC and host report an error at any moment.
     pub fn any_error(self) -> Self {
         Self {
             nic_error: true,
@@ -294,7 +295,7 @@ impl Configuration {
         }
     }
 
-    /// A host error at any moment, and recovery from it; counters wrap at 8.
+    /// Lets the host latch an error at any moment and recover from it. Counters wrap at 8.
     pub fn recovering(self) -> Self {
         Self {
             modulus: 8,
@@ -305,7 +306,7 @@ impl Configuration {
         }
     }
 
-    /// A kernel that runs on under one guard, and a recovery at any moment; counters wrap at 8.
+    /// Lets a kernel run on under one guard, with a recovery at any moment. Counters wrap at 8.
     pub fn persistent(self) -> Self {
         Self {
             modulus: 8,
@@ -316,7 +317,7 @@ impl Configuration {
         }
     }
 
-    /// The threads are of one block, which owns the QP.
+    /// Puts the threads into one block, which owns the QP.
     pub fn block_owned(self) -> Self {
         Self {
             block: true,
@@ -324,7 +325,7 @@ impl Configuration {
         }
     }
 
-    /// Ring and record lie in host memory.
+    /// Puts ring and record into host memory.
     pub fn host_queues(self) -> Self {
         Self {
             host_queues: true,
@@ -332,7 +333,7 @@ impl Configuration {
         }
     }
 
-    /// A thread of the host writes the doorbell.
+    /// Lets a thread of the host write the doorbell.
     pub fn mailbox(self) -> Self {
         Self {
             mailbox: true,
@@ -340,7 +341,7 @@ impl Configuration {
         }
     }
 
-    /// Every WQE of a batch is written by a lane of its own.
+    /// Lets a lane of its own write every WQE of a batch.
     pub fn lanes(self) -> Self {
         Self {
             lanes: true,
@@ -348,7 +349,7 @@ impl Configuration {
         }
     }
 
-    /// Threads of the same program are lanes of one warp.
+    /// Makes threads of the same program lanes of one warp.
     pub fn warps(self) -> Self {
         Self {
             warps: true,
@@ -356,12 +357,12 @@ impl Configuration {
         }
     }
 
-    /// The NIC's counters wrap at this.
+    /// Sets the number at which the NIC's counters wrap.
     pub fn modulus(self, modulus: i32) -> Self {
         Self { modulus, ..self }
     }
 
-    /// Looks at completions one access at a time. Such loops never rest, so that an end must be shown to be reachable.
+    /// Looks at completions one access at a time. Such loops never rest, so the check demands that an end is reachable.
     pub fn cq(self, cq: Cq) -> Self {
         Self {
             cq,
@@ -370,7 +371,7 @@ impl Configuration {
         }
     }
 
-    /// A WQE may fail.
+    /// Lets a WQE fail.
     pub fn wqe_error(self) -> Self {
         Self {
             wqe_error: true,
@@ -378,7 +379,7 @@ impl Configuration {
         }
     }
 
-    /// Exclusive mode.
+    /// Returns whether the QP is in exclusive mode.
     pub(crate) fn is_alone(&self) -> bool {
         self.admission == Admission::Alone
     }

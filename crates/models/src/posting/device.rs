@@ -1,4 +1,4 @@
-//! What happens around the threads: stores that become visible, the NIC, errors, the host's recovery, polling.
+//! The steps around the threads: stores that become visible, the NIC, errors, the host's recovery, polling.
 
 use super::Violation;
 use super::completion::Kind;
@@ -8,14 +8,14 @@ use super::property::{Mutant, Property};
 use super::state::{At, State, Thread, Word, Words, block, parked};
 use crate::explore::broken;
 
-/// [`State::recovery`] after the last stage.
+/// The value of [`State::recovery`] after the last stage.
 pub(crate) const RECOVERED: u8 = 4;
 
-/// Words that a step of the NIC changes.
+/// The words that a step of the NIC changes, with their values.
 pub(crate) type Changes = [(usize, i32); 4];
 
 impl Configuration {
-    /// A store of `life` becomes visible.
+    /// Makes a store of `life` visible.
     pub(crate) fn commit(
         &self,
         state: &mut State,
@@ -47,7 +47,7 @@ impl Configuration {
                     format!("doorbell {value} ahead of record {}", words[Word::RECORD]),
                 );
             }
-            // An older doorbell that lands late is ignored.
+            // An older doorbell that lands late is ignored, so the value is a maximum.
             value = value.max(words[Word::DOORBELL]);
             words[Word::ARMED] = i32::from(self.nic == Nic::Samples);
         }
@@ -65,7 +65,7 @@ impl Configuration {
             value = value.max(words[word]);
         }
         if self.mailbox && word == self.mailbox_word() && self.mutant != Mutant::MailboxStored {
-            // A maximum: one that lands late changes nothing.
+            // The store is a maximum: if it lands late, it changes nothing.
             value = value.max(words[word]);
         }
         words[word] = value;
@@ -75,7 +75,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// Block mode: no fence need wait for the WQE of `slot` any more.
+    /// Block mode: notes that no fence has to wait for the WQE of `slot` any more.
     fn seen_by_the_nic(&self, state: &mut State, slot: usize) {
         for index in 0..self.depth {
             state.words[self.flag_knows(index)] &= !(1 << slot);
@@ -86,11 +86,11 @@ impl Configuration {
         }
     }
 
-    /// `poll()`: the word that it changes and the new value. cons is read first, then the CQE.
+    /// `poll()`: returns the word that it changes and the new value. cons is read before the CQE.
     pub(crate) fn poll(&self, words: &Words) -> Result<Option<(usize, i32)>, Violation> {
         let counter = words[Word::CQE];
         if counter < 0 {
-            // An error entry: latch, never advance.
+            // An error entry is latched, and cons never advances over it.
             return Ok((words[Word::ERR] == 0).then_some((Word::ERR, 1)));
         }
         let cons = words[Word::CONS];
@@ -108,7 +108,7 @@ impl Configuration {
         Ok(Some((Word::CONS, cons + ahead)))
     }
 
-    /// Returns how far a counter of the CQ is ahead of `cons`; what is not in 1..=depth is no news.
+    /// Returns how far a counter of the CQ is ahead of `cons`. Only values of 1..=depth are news.
     pub(crate) fn ahead(&self, counter: i32, cons: i32) -> i32 {
         let ahead = counter + 1 - cons;
         if self.mutant == Mutant::CounterNotModular {
@@ -118,7 +118,7 @@ impl Configuration {
         }
     }
 
-    /// Steps of NIC and host from `state`.
+    /// Emits the steps of NIC and host from `state`.
     pub(crate) fn around(
         &self,
         state: &State,
@@ -173,7 +173,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// closed = 1, fence; the QP to Err and the error word; readers seen to be 0; reset.
+    /// The stages of a recovery: closed = 1 and a fence; the QP to Err and the error word; readers seen to be 0; reset.
     fn recover_in_stages(&self, state: &State, emit: &mut impl FnMut(Move, State)) {
         let words = &state.words;
         let mut next = *state;
@@ -205,14 +205,14 @@ impl Configuration {
             && (1..RECOVERED).contains(&state.recovery)
             && words[Word::CLOSED] == 0
         {
-            // The host's store lands at last.
+            // Only in a mutant: the host's store lands at last.
             let mut next = *state;
             next.words[Word::CLOSED] = 1;
             emit(Move::Host("has let no guard in"), next);
         }
     }
 
-    /// Where the NIC has heard that the ring ends, modulo the range of its counters.
+    /// Returns the index up to which the NIC has been told to run, modulo the range of its counters.
     pub(crate) fn known_to_the_nic(&self, words: &Words) -> i32 {
         match self.nic {
             Nic::Follows => words[Word::RECORD],
@@ -221,7 +221,7 @@ impl Configuration {
         }
     }
 
-    /// The NIC runs the next WQE, if it knows of one.
+    /// Lets the NIC run the next WQE, if it knows of one.
     fn run_one(&self, words: &Words) -> Result<Option<Changes>, Violation> {
         let known = self.known_to_the_nic(words);
         let run = words[Word::RUN];
@@ -256,7 +256,7 @@ impl Configuration {
         Ok(Some([ran, ran, entry, count]))
     }
 
-    /// The host resets the QP and sets everything up for the next life.
+    /// Resets the QP, and sets everything up for the next life.
     fn reset(&self, state: &State) -> State {
         let old = &state.words;
         let resv = old[Word::RESV];
@@ -306,7 +306,7 @@ impl Configuration {
     }
 }
 
-/// The host's thread has no doorbell in flight.
+/// Returns whether the host's thread has no doorbell in flight.
 fn agent_is_idle(state: &State) -> bool {
     let busy = |thread: &Thread| thread.at == At::Agent && !thread.buffer.is_empty();
     !state.threads().iter().any(busy)

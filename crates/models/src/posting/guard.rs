@@ -1,4 +1,4 @@
-//! The guard of a peer: counted before `closed` is read, dropped after a fence, refreshed by kernels that run on.
+//! The guard of a peer. It is counted before `closed` is read, dropped after a fence, and refreshed by kernels that run on.
 
 use super::configuration::Op;
 use super::property::Mutant;
@@ -27,7 +27,7 @@ impl Step<'_> {
                 thread.life = 0;
             });
         } else if self.word(Word::CLOSED) != 0 {
-            // Not let in: the caller tries again later.
+            // The thread was not let in. The caller tries again later.
         } else if self.is(Mutant::ClosedReadBeforeCount) {
             self.goto(At::GuardCountLate, begins);
         } else {
@@ -66,8 +66,8 @@ impl Step<'_> {
 
     // ---- kernels that run on ----
 
-    /// Between two operations a kernel that runs on reads `closed`. If it is set, the kernel drops the guard and takes it again,
-    /// and reads anew what it had read under it.
+    /// Between two operations a kernel that runs on reads `closed`. If it is set, the kernel drops the guard and takes it again, and reads
+    /// again what it had read under the guard.
     pub(crate) fn refresh(&mut self) {
         let c = self.configuration;
         let ops = c.programs[usize::from(self.thread.program)].len();
@@ -97,7 +97,7 @@ impl Step<'_> {
         self.finish(&[self.add(Word::READERS, -1)], thread);
     }
 
-    /// The next operation under the same guard.
+    /// Begins the next operation under the same guard.
     pub(crate) fn held(&mut self) {
         let op = self.op;
         self.goto(first(op), |thread| start(thread, op));

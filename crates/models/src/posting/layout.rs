@@ -1,55 +1,56 @@
-//! Where the words of a configuration lie: flags, WQEBBs, and after them what its mode adds.
+//! The places of a configuration's words: flags, WQEBBs, and after them the words that its mode adds.
 
 use super::configuration::{Configuration, Cq};
 use super::property::Mutant;
 use super::state::{MODE_WORDS, Word};
 
 impl Configuration {
-    /// Word of the flag of ring index `index`.
+    /// Returns the word of the flag of ring index `index`.
     pub(crate) fn flag(&self, index: i32) -> usize {
         Word::FLAGS + usize::try_from(index.rem_euclid(self.depth)).unwrap()
     }
 
-    /// Word of the WQEBB of ring index `index`.
+    /// Returns the word of the WQEBB of ring index `index`.
     pub(crate) fn block(&self, index: i32) -> usize {
         self.flag(index) + usize::try_from(self.depth).unwrap()
     }
 
-    /// Word number `at` of those that a mode adds.
+    /// Returns word number `at` of those that a mode adds.
     fn mode_word(&self, at: usize) -> usize {
         assert!(at < MODE_WORDS, "{}", self.name);
         self.block(0) + usize::try_from(self.depth).unwrap() + at
     }
 
-    /// Block mode: the slots, by bit, of which the writer of a flag knew when it wrote it.
+    /// Block mode: returns the word of the slots, by bit, that the writer of a flag knew when it wrote the flag.
     pub(crate) fn flag_knows(&self, index: i32) -> usize {
         assert!(self.block);
         self.mode_word(usize::try_from(index.rem_euclid(self.depth)).unwrap())
     }
 
-    /// Returns the mailbox: the index after the last WQEBB that the host is to ring for. Not with `block` at depths above 4.
+    /// Returns the word of the mailbox: the index after the last WQEBB for which the host is to ring. It cannot be used with `block` at
+    /// depths above 4.
     pub(crate) fn mailbox_word(&self) -> usize {
         assert!(self.mailbox && self.cq == Cq::Step);
         self.mode_word(if self.block { 4 } else { 0 })
     }
 
-    /// WQEBBs that did not complete but failed or were flushed.
+    /// Returns the word of the number of WQEBBs that failed or were flushed.
     pub(crate) fn flushed_word(&self) -> usize {
         assert!(!self.block && !self.mailbox);
         self.mode_word(0)
     }
 
-    /// Entries taken from a wide CQ.
+    /// Returns the word of the number of entries taken from a wide CQ.
     pub(crate) fn consumed_word(&self) -> usize {
         self.mode_word(1)
     }
 
-    /// Entries written to a wide CQ.
+    /// Returns the word of the number of entries written to a wide CQ.
     pub(crate) fn produced_word(&self) -> usize {
         self.mode_word(2)
     }
 
-    /// Entries of a wide CQ: as many as the ring has WQEBBs.
+    /// Returns the number of entries of a wide CQ, which is the number of WQEBBs of the ring.
     pub(crate) fn cq_depth(&self) -> i32 {
         if self.mutant == Mutant::CqTooShort {
             self.depth / 2
@@ -58,12 +59,12 @@ impl Configuration {
         }
     }
 
-    /// Entry number `number` of a wide CQ.
+    /// Returns the word of entry number `number` of a wide CQ.
     pub(crate) fn entry_word(&self, number: i32) -> usize {
         self.mode_word(3 + usize::try_from(number.rem_euclid(self.cq_depth())).unwrap())
     }
 
-    /// Words that this configuration uses.
+    /// Returns the number of words that this configuration uses.
     pub(crate) fn word_count(&self) -> usize {
         let mode_words = match self.cq {
             Cq::Wide => self.entry_word(-1) + 1,

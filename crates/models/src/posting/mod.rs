@@ -1,11 +1,11 @@
-//! The posting protocol with weak memory: every interleaving of a few threads that post to one ring.
+//! A model of the posting protocol with weak memory: every interleaving of a few threads that post to one ring.
 //!
-//! The protocol of `kernels/include/warpverbs/detail/sq.cuh`, one memory access at a time. It has admission by `claim`, `resv`,
-//! the parked doorbell token with bounded service, selective signalling, hold-back and flush, wait, errors, guards and recovery.
-//! It has shared, exclusive and block-owned queues, batches of a warp, and a collapsed and a wide CQ. Doorbells go with and
-//! without a record, through a mailbox, and to queues in host memory. Every thread has a store buffer that is not FIFO. Stores to
-//! different words become visible in any order until a fence, doorbell stores too; read-modify-writes act at once and drain
-//! nothing. A fence whose scope does not reach the NIC drains nothing for it, and a release fence is cumulative (`modes`).
+//! It has the protocol of `kernels/include/warpverbs/detail/sq.cuh`, one memory access at a time: admission by `claim`, `resv`, the parked
+//! doorbell token with bounded service, selective signalling, hold-back and flush, wait, errors, guards and recovery. It has shared,
+//! exclusive and block-owned queues, batches of a warp, and a collapsed and a wide CQ. Doorbells go with and without a record, through a
+//! mailbox, and to queues in host memory. Every thread has a store buffer that is not FIFO. Stores to different words, doorbell stores
+//! among them, become visible in any order until a fence. Read-modify-writes act at once and drain nothing. A fence whose scope does not
+//! reach the NIC drains nothing for the NIC, and a release fence is cumulative (`modes`).
 
 mod admission;
 mod completion;

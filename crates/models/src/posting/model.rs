@@ -1,4 +1,4 @@
-//! Posting as a model: its first state, the threads that may move, and what must hold where nothing can move.
+//! Posting as a model: its first state, the threads that may move, and what must hold in a state without a next step.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use super::property::Property;
 use super::state::{At, State, Thread, Word, parked};
 use crate::explore::{Codec, Model, broken};
 
-/// The mover of a step. Threads have the numbers that they have before it: states keep them sorted.
+/// The mover of a step. Threads have the numbers that they had before the step, because states keep threads sorted.
 #[derive(Clone, Copy, Debug)]
 pub enum Move {
-    /// The NIC does this.
+    /// The NIC takes this step.
     Nic(&'static str),
-    /// The host does this.
+    /// The host takes this step.
     Host(&'static str),
     /// A thread goes on from here.
     Thread(usize, At),
@@ -46,7 +46,7 @@ impl Model for Configuration {
     const MOST_STATES: usize = 4_000_000;
 
     fn first(&self) -> State {
-        // Equal programs share the number of the first of them.
+        // Equal programs get the number of the first of them.
         let number = |program| self.programs.iter().position(|other| other == program);
         let threads: Vec<Thread> = self
             .programs
@@ -54,7 +54,7 @@ impl Model for Configuration {
             .filter_map(number)
             .map(|number| Thread::new(u8::try_from(number).unwrap()))
             .chain(self.mailbox.then(|| {
-                // The host's thread has no program.
+                // The host's thread has no program, so it gets the number after all programs.
                 let mut agent = Thread::new(u8::try_from(self.programs.len()).unwrap());
                 agent.at = At::Agent;
                 agent
@@ -80,7 +80,7 @@ impl Model for Configuration {
         self.around(state, emit)?;
         let threads = state.threads();
         for number in 0..threads.len() {
-            // An identical thread has the same successors.
+            // A thread that equals the one before has the same successors, so it is left out.
             if number == 0 || threads[number] != threads[number - 1] {
                 self.thread_steps(state, number, emit)?;
             }

@@ -1,10 +1,10 @@
-//! What the modes change. Fences have scopes, and lanes of a warp share a post or post by themselves. A mailbox has its host
-//! thread, and a QP may have one user.
+//! The changes that modes make. Fences have scopes, lanes of a warp share a post or post by themselves, a mailbox has its host thread, and
+//! a QP may have one user.
 //!
-//! A fence whose scope does not reach the NIC drains nothing for it. In block mode publishers fence at block scope only, so the
-//! model tracks in `known` what a thread is to make visible. These are the WQEs that the thread wrote. It also learns those that
-//! the writer of a flag knew, by an acquire fence after reading that flag. A release fence that reaches the NIC is cumulative: it
-//! waits for all of those, in any thread's store buffer.
+//! A fence whose scope does not reach the NIC drains nothing for the NIC. In block mode publishers fence at block scope only, so the model
+//! tracks in `known` which WQEs a thread must make visible. These are the WQEs that the thread wrote. It also learns those that the writer
+//! of a flag knew, by an acquire fence after reading that flag. A release fence that reaches the NIC is cumulative: it waits for all these
+//! WQEs, in any thread's store buffer.
 
 use super::Violation;
 use super::configuration::{Configuration, Fence, Scope};
@@ -24,12 +24,12 @@ impl Configuration {
         }
     }
 
-    /// Returns the scope of a fence, and the least that does for it.
+    /// Returns the scope of a fence, and the least scope that is enough for its purpose.
     fn scope(&self, fence: Fence) -> (Scope, Scope) {
         let nic = self.reaches_the_nic();
         let (right, needed) = match fence {
             Fence::Publish | Fence::Hold if self.block => (Scope::Cta, nic),
-            // The host's thread reads the mailbox.
+            // The host's thread reads the mailbox, so the fence needs system scope.
             Fence::Doorbell if self.mailbox => (Scope::Sys, Scope::Sys),
             _ => (nic, nic),
         };
@@ -41,7 +41,7 @@ impl Configuration {
         (scope, needed)
     }
 
-    /// Returns what rings: the register, or the mailbox.
+    /// Returns the store that rings, to the register or to the mailbox.
     pub(crate) fn doorbell_store(&self, head: i32) -> (u8, i32) {
         let word = if self.mailbox {
             u8::try_from(self.mailbox_word()).unwrap()
@@ -51,7 +51,7 @@ impl Configuration {
         (word, head)
     }
 
-    /// Lanes write their WQEs, in any order, whatever their leader does.
+    /// The steps of lanes: they write their WQEs in any order, whatever their leader does.
     pub(crate) fn lane_steps(
         &self,
         state: &State,
@@ -84,15 +84,15 @@ impl Step<'_> {
         scope < needed || self.fenced()
     }
 
-    /// Nothing that a fence of this thread covers is left: neither its own stores nor those it knows of. Stores of its
-    /// lanes are its own from the barrier on.
+    /// Returns whether everything is visible that a fence of this thread covers: its own stores and the WQEs that it knows of. Stores of
+    /// its lanes count as its own from the barrier on.
     pub(crate) fn fenced(&self) -> bool {
         let thread = self.thread;
         let own = |store: &(u8, i32)| store.0 & LANE == 0;
         !thread.buffer.stores().iter().any(own) && thread.known == 0
     }
 
-    /// `__syncwarp` or `__syncthreads`: all lanes have written; from here on the leader's fences cover their stores.
+    /// `__syncwarp` or `__syncthreads`: waits until all lanes have written. From here on the leader's fences cover their stores.
     pub(crate) fn barrier(&mut self) {
         if self.thread.lanes == 0 || self.is(Mutant::NoBarrier) {
             let joins = !self.is(Mutant::NoBarrier) && !self.is(Mutant::BarrierAfterFence);
@@ -115,19 +115,19 @@ impl Step<'_> {
 
     // ---- lanes that post by themselves ----
 
-    /// Returns the lanes of this thread's warp, itself among them.
+    /// Returns the lanes of this thread's warp, this thread included.
     fn warp(&self) -> impl Iterator<Item = &Thread> {
         let program = self.thread.program;
         let lanes = self.threads.iter();
         lanes.filter(move |other| other.program == program)
     }
 
-    /// Returns whether a lane of the warp has not ended the operation that this one has.
+    /// Returns whether a lane of the warp has not ended the operation that this thread has ended.
     pub(crate) fn is_ahead_of_its_warp(&self) -> bool {
         self.warp().any(|lane| lane.done < self.thread.done)
     }
 
-    /// Returns whether a lane of the warp has no claim yet in the operation that this one is in.
+    /// Returns whether a lane of the warp has no claim yet in the operation of this thread.
     pub(crate) fn a_lane_looks_for_space(&self) -> bool {
         let looks = |at| matches!(at, At::Idle | At::Admit | At::Undo | At::AdmitWait);
         self.warp()
@@ -136,12 +136,12 @@ impl Step<'_> {
 
     // ---- block mode ----
 
-    /// Returns what the writer of a flag has released at block scope by then.
+    /// Returns the WQEs that the writer of a flag has released at block scope when it writes the flag.
     pub(crate) fn released(&self, by_a_fence: bool) -> i32 {
         i32::from(if by_a_fence { self.thread.known } else { 0 })
     }
 
-    /// Returns the slots of which the writer of the flag at `index` knew.
+    /// Returns the slots that the writer of the flag at `index` knew.
     pub(crate) fn told_by(&self, index: i32) -> u8 {
         let c = self.configuration;
         if c.block {
@@ -151,7 +151,7 @@ impl Step<'_> {
         }
     }
 
-    /// Returns the holder's `fence.acq_rel.cta` after its scan: what it has seen it knows.
+    /// Returns whether the holder runs `fence.acq_rel.cta` after its scan, by which it knows what it has seen.
     pub(crate) fn acquires(&self, at: At) -> bool {
         match self.configuration.mutant {
             Mutant::HolderWithoutAcquire => false,
@@ -161,7 +161,7 @@ impl Step<'_> {
         }
     }
 
-    /// After the scan and the fence that makes it visible to the NIC: announces the head.
+    /// Announces the head, after the scan and the fence that makes swept WQEs visible to the NIC.
     pub(crate) fn record_fence(&mut self) -> Result<(), Violation> {
         if self.fence(Fence::Record) || self.is(Mutant::OneFenceWithRecord) {
             self.in_life()?;
@@ -179,7 +179,8 @@ impl Step<'_> {
 
     // ---- exclusive mode ----
 
-    /// The WQEs before the record, which the NIC may read on behalf of an older doorbell. Held back, nothing is announced.
+    /// Orders the WQEs before the record, which the NIC may read because of an older doorbell. If the doorbell is held back, nothing is
+    /// announced.
     pub(crate) fn exclusive_publish(&mut self) -> Result<(), Violation> {
         let c = self.configuration;
         let skips = !c.record || self.is(Mutant::OneFenceWithRecord);
@@ -209,7 +210,7 @@ impl Step<'_> {
 
     // ---- mailbox ----
 
-    /// The host's thread: loads the mailbox and stores the register. Its stores are buffered like those of any thread.
+    /// A step of the host's thread: it loads the mailbox and stores the register. Its stores are buffered as those of any thread.
     pub(crate) fn agent(&mut self) {
         let c = self.configuration;
         let index = self.word(c.mailbox_word());
@@ -224,7 +225,7 @@ impl Step<'_> {
     }
 }
 
-/// Stores of doorbell index and record.
+/// Pushes the stores of doorbell index and record.
 pub(crate) fn announce(buffer: &mut super::state::Buffer, head: i32, has_record: bool) {
     buffer.push((DOORBELL_INDEX, head));
     if has_record {

@@ -1,6 +1,6 @@
-//! What must hold, and what mutants do wrong so that it does not.
+//! The properties that must hold, and the defects of mutants that break them.
 
-/// What a mutant does wrong.
+/// The defect of a mutant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the name of each says what is done wrong")]
 pub enum Mutant {
@@ -58,7 +58,7 @@ pub enum Mutant {
     MeetsWithClaim,
 }
 
-/// What a violation breaks. Numbers as in the reference.
+/// A property that a violation breaks. The numbers are those of the reference implementation's model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
     /// I1: a reservation fits.
@@ -67,11 +67,11 @@ pub enum Property {
     LiveWqe,
     /// I3: the NIC runs exactly the WQE that is due.
     Due,
-    /// I4: the record is monotone and never behind a doorbell.
+    /// I4: the record only grows, and is never less than a doorbell.
     Record,
-    /// I5: at rest everything posted has run.
+    /// I5: at rest every WQE that was posted has run.
     NothingLost,
-    /// I6: one token.
+    /// I6: there is one token.
     OneToken,
     /// I7: cons never passes the completed WQEs.
     Completed,
@@ -79,7 +79,7 @@ pub enum Property {
     Ends,
     /// I9: every call ends after an error.
     EndsAfterError,
-    /// I12: nothing of an old life acts after the reset.
+    /// I12: no access of an old life takes effect after the reset.
     Life,
     /// I13: a flag word of an earlier lap never matches.
     Lap,
@@ -91,14 +91,14 @@ pub enum Property {
     Overrun,
     /// The holder's rounds are bounded.
     Bounded,
-    /// At rest counters agree.
+    /// At rest the counters agree.
     Rest,
-    /// I10: like I8, where a counter has wrapped.
+    /// I10: as I8, where a counter has wrapped.
     Wrap,
 }
 
 impl Property {
-    /// All, in the order of their numbers.
+    /// All properties, in the order of their numbers.
     pub const ALL: [Self; 17] = [
         Self::Fits,
         Self::LiveWqe,
@@ -119,7 +119,7 @@ impl Property {
         Self::Wrap,
     ];
 
-    /// Returns the number in the reference, and in words.
+    /// Returns the number of the property in the reference implementation's model, and its name in words.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fits => "I1 a reservation fits",
@@ -143,10 +143,10 @@ impl Property {
     }
 }
 
-/// What the check must find.
+/// The expected result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// All holds.
+    /// All properties hold.
     Holds,
     /// This property breaks first.
     Breaks(Property),

@@ -1,4 +1,4 @@
-//! Serving: what the holder of the token does until it is parked again.
+//! The steps of the holder of the token, until the token is parked again.
 
 use super::Violation;
 use super::configuration::{Fence, Nic};
@@ -8,7 +8,7 @@ use super::state::{At, Word, bit, parked};
 use super::thread::Step;
 use crate::explore::broken;
 
-/// The words as the store buffer names them.
+/// The indices of words, as the store buffer names them.
 pub(crate) const DOORBELL_INDEX: u8 = 3;
 pub(crate) const RECORD: u8 = 8;
 pub(crate) const DOORBELL: u8 = 9;
@@ -16,11 +16,11 @@ const _: () = assert!(DOORBELL_INDEX as usize == Word::DOORBELL_INDEX);
 const _: () = assert!(RECORD as usize == Word::RECORD);
 const _: () = assert!(DOORBELL as usize == Word::DOORBELL);
 
-/// Rounds beyond the budget after which a holder that does not count them is caught.
+/// How many rounds beyond the budget a holder that does not count them gets before it is caught.
 const UNCOUNTED: i32 = 6;
 
 impl Step<'_> {
-    /// Sweeps published batches; then holds back, leaves, or rings.
+    /// Sweeps published batches. Then holds back, leaves, or rings.
     pub(crate) fn scan(&mut self) -> Result<(), Violation> {
         self.in_life()?;
         let (head, flag, swept_must, told) = self.sweep()?;
@@ -41,7 +41,7 @@ impl Step<'_> {
         let acquires = self.acquires(at);
         let has_record = self.configuration.record;
         let rings = matches!(at, At::LeaveFence | At::RingFence);
-        // Others' WQEs are fenced at block scope only: once more before the record.
+        // The WQEs of other threads are fenced at block scope only, so a fence is needed before the record.
         let fences = rings && self.configuration.block && has_record;
         let at = if fences { At::RecordFence } else { at };
         self.goto(at, |thread| {
@@ -61,7 +61,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Held back: own WQEs are visible before the token moves on.
+    /// If the doorbell is held back, makes the thread's own WQEs visible before the token moves on.
     pub(crate) fn hold_fence(&mut self) -> Result<(), Violation> {
         let c = self.configuration;
         if self.fence(Fence::Hold) || c.record || self.is(Mutant::HoldBackWithoutFence) {
@@ -71,7 +71,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// fence.release, then the doorbell.
+    /// Runs fence.release, then stores the doorbell.
     pub(crate) fn ring_fence(&mut self) -> Result<(), Violation> {
         if self.fence(Fence::Doorbell) || self.is(Mutant::NoFenceBeforeDoorbell) {
             self.in_life()?;
@@ -84,7 +84,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Compare-and-swap of the flag seen by the parked token; where it fails, one more batch has been published.
+    /// Swaps the flag that it saw for the parked token, by compare-and-swap. If that fails, one more batch has been published.
     pub(crate) fn park(&mut self) -> Result<(), Violation> {
         self.in_life()?;
         let c = self.configuration;
@@ -113,7 +113,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// The index is reserved: its owner comes, inherits the token and rings.
+    /// Parks the token at an index that is reserved. The owner of the index comes, inherits the token and rings.
     pub(crate) fn leave_cas(&mut self) -> Result<(), Violation> {
         self.in_life()?;
         if self.unchanged() {
@@ -132,7 +132,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// No thread is on the way: park first, ring after.
+    /// Parks the token, and rings after that, because no thread is on the way.
     pub(crate) fn leave_park(&mut self) -> Result<(), Violation> {
         self.in_life()?;
         if self.unchanged() {
@@ -155,7 +155,7 @@ impl Step<'_> {
         let flag = (c.flag(head), parked(head, owed));
         let token = (Word::TOKEN, head);
         if c.block {
-            // The fence after the scan is a release as well.
+            // The fence after the scan is also a release.
             let hands_over = self.thread.at == At::LeaveCas;
             let branch = if hands_over {
                 At::LeaveCas
@@ -169,7 +169,7 @@ impl Step<'_> {
         }
     }
 
-    /// No doorbell has been sent since the budget was used up: at most `depth` more WQEBBs can appear.
+    /// Counts a round without a doorbell after the budget was used up. At most `depth` more WQEBBs can appear in such rounds.
     fn quiet_round(&mut self) -> Result<(), Violation> {
         let c = self.configuration;
         let round = self.thread.round + 1;

@@ -1,39 +1,39 @@
 //! What the model remembers: shared words, threads with their store buffers, and the compact form of both.
 //!
-//! A search copies states by the million: nothing in here is on the heap.
+//! A search copies states millions of times, so no part of a state is on the heap.
 
 use crate::explore::Codec;
 
-/// Most WQEBBs of a ring, threads, and stores that a thread has not yet made visible.
+/// The most WQEBBs of a ring, threads, and stores that a thread has not yet made visible.
 const DEPTH: usize = 8;
 const THREADS: usize = 4;
 const STORES: usize = 12;
 
-/// Most words that a mode adds after flags and WQEBBs.
+/// The most words that a mode adds after flags and WQEBBs.
 pub(crate) const MODE_WORDS: usize = 8;
 
-/// Marks the word of a store that a lane of a warp made and its leader has not met at a barrier yet.
+/// A mark on the word of a store that a lane of a warp made, until its leader has met the lane at a barrier.
 pub(crate) const LANE: u8 = 0x80;
 
-/// Shared words, by index in [`State::words`]. Flags of ring indices and WQEBBs follow at [`Word::FLAGS`].
+/// The indices of shared words in [`State::words`]. Flags of ring indices and WQEBBs follow at [`Word::FLAGS`].
 pub(crate) struct Word;
 
 impl Word {
-    /// Ring space asked for.
+    /// The ring space that was asked for.
     pub(crate) const CLAIM: usize = 0;
-    /// Next index to reserve.
+    /// The next index to reserve.
     pub(crate) const RESV: usize = 1;
-    /// Completed, as software knows it.
+    /// The index up to which WQEs are completed, as software knows it.
     pub(crate) const CONS: usize = 2;
-    /// Last doorbell, as software knows it.
+    /// The last doorbell, as software knows it.
     pub(crate) const DOORBELL_INDEX: usize = 3;
-    /// First index of this life.
+    /// The first index of this life.
     pub(crate) const BASE: usize = 4;
-    /// Latched error, 0 for none.
+    /// The latched error, 0 for none.
     pub(crate) const ERR: usize = 5;
-    /// Guards held.
+    /// The number of guards held.
     pub(crate) const READERS: usize = 6;
-    /// The host lets no guard in.
+    /// Whether the host lets no guard in.
     pub(crate) const CLOSED: usize = 7;
     /// NIC: the doorbell record.
     pub(crate) const RECORD: usize = 8;
@@ -41,21 +41,21 @@ impl Word {
     pub(crate) const DOORBELL: usize = 9;
     /// NIC: the collapsed CQE's counter, -1 for an error entry.
     pub(crate) const CQE: usize = 10;
-    /// NIC: WQEBBs run in this life.
+    /// NIC: the number of WQEBBs run in this life.
     pub(crate) const RUN: usize = 11;
-    /// NIC: the QP is in the error state.
+    /// NIC: whether the QP is in the error state.
     pub(crate) const DEAD: usize = 12;
-    /// NIC that samples: a doorbell was seen, the record not yet read.
+    /// NIC that samples: whether a doorbell was seen and the record not yet read.
     pub(crate) const ARMED: usize = 13;
     /// NIC that samples: the record as it was read.
     pub(crate) const LIMIT: usize = 14;
-    /// Ghost: life.
+    /// Ghost: the number of the life.
     pub(crate) const LIFE: usize = 15;
-    /// Ghost: where the token is parked, -1 while it is held.
+    /// Ghost: the index at which the token is parked, or -1 while it is held.
     pub(crate) const TOKEN: usize = 16;
-    /// The first flag; `depth` of them, then `depth` WQEBBs, then what a mode adds.
+    /// The first flag. `depth` flags are followed by `depth` WQEBBs, and those by the words that a mode adds.
     pub(crate) const FLAGS: usize = 17;
-    /// All, for the largest depth and mode.
+    /// The number of all words, for the largest depth and mode.
     const COUNT: usize = Self::FLAGS + 2 * DEPTH + MODE_WORDS;
 }
 
@@ -67,30 +67,30 @@ pub(crate) fn parked(index: i32, owed: bool) -> i32 {
     index << 8 | i32::from(owed) << 1 | 1
 }
 
-/// A batch of `blocks` at `index` is written; `more`: it need not be rung for its own sake.
+/// Returns the flag of a written batch of `blocks` WQEBBs at `index`. `more`: the batch need not be rung for its own sake.
 pub(crate) fn written(index: i32, blocks: i32, more: bool) -> i32 {
     index << 8 | blocks << 4 | i32::from(more) << 1 | 4
 }
 
-/// `flag` says that a batch at `index` is written: (WQEBBs, more).
+/// Returns (WQEBBs, more) if `flag` says that a batch at `index` is written.
 pub(crate) fn batch_at(flag: i32, index: i32) -> Option<(i32, bool)> {
     (flag >> 8 == index && flag & 4 != 0).then_some((flag >> 4 & 15, flag & 2 != 0))
 }
 
-/// A WQEBB's content.
+/// The content of a WQEBB.
 pub(crate) mod block {
-    /// One WQEBB.
+    /// A WQE of one WQEBB.
     pub(crate) const SINGLE: i32 = 0;
-    /// First of two.
+    /// The first of two WQEBBs.
     pub(crate) const HEAD: i32 = 1;
-    /// Second of two.
+    /// The second of two WQEBBs.
     pub(crate) const TAIL: i32 = 2;
 
     pub(crate) fn new(index: i32, kind: i32, signalled: bool) -> i32 {
         (index + 1) << 3 | i32::from(signalled) << 2 | kind
     }
 
-    /// Returns the index that a block was written for; -1 for one never written.
+    /// Returns the index that a block was written for, or -1 if it was never written.
     pub(crate) fn index(block: i32) -> i32 {
         (block >> 3) - 1
     }
@@ -104,7 +104,7 @@ pub(crate) mod block {
     }
 }
 
-/// Where a thread is in its operation. The names are those of the protocol's sections.
+/// The place of a thread in its operation. The names are those of the protocol's sections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum At {
@@ -191,7 +191,7 @@ impl At {
     ];
 }
 
-/// Bits of [`Thread::bits`].
+/// The bits of [`Thread::bits`].
 pub(crate) mod bit {
     /// The batch need not be rung for its own sake.
     pub(crate) const MORE: i32 = 1;
@@ -201,13 +201,13 @@ pub(crate) mod bit {
     pub(crate) const NOP: i32 = 4;
     /// The budget is used up: no doorbell until the token is parked.
     pub(crate) const QUIET: i32 = 8;
-    /// The ticket waited for was posted with MORE.
+    /// The ticket that is waited for was posted with MORE.
     pub(crate) const HELD: i32 = 16;
     /// The wait has posted its NOP.
     pub(crate) const NOP_POSTED: i32 = 32;
-    /// The look at the CQ is that of an admission, else of a wait.
+    /// The thread looks at the CQ for an admission. Otherwise it looks for a wait.
     pub(crate) const ADMITTING: i32 = 64;
-    /// A mutant's: what was read under the guard before its refresh is used after it.
+    /// Only in a mutant: what was read under the guard before its refresh is used after the refresh.
     pub(crate) const REFRESHED: i32 = 128;
 }
 
@@ -215,38 +215,38 @@ pub(crate) mod bit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Thread {
     pub(crate) program: u8,
-    /// Operations done.
+    /// The number of operations done.
     pub(crate) done: u8,
     pub(crate) at: At,
-    /// First index of the batch.
+    /// The first index of the batch.
     pub(crate) index: i32,
-    /// WQEBBs of the batch.
+    /// The number of WQEBBs of the batch.
     pub(crate) blocks: i32,
-    /// As holder of the token: after the last batch swept.
+    /// As holder of the token: the index after the last batch swept.
     pub(crate) head: i32,
-    /// As holder: the flag seen after it.
+    /// As holder: the flag that was seen at that index.
     pub(crate) flag: i32,
-    /// As holder: rounds, ringing ones and then quiet ones.
+    /// As holder: the number of rounds, of ringing rounds first and then of quiet ones.
     pub(crate) round: i32,
     pub(crate) bits: i32,
     pub(crate) ticket: i32,
     pub(crate) life: i32,
-    /// Block mode: ring slots, by bit, whose WQEs the NIC may not see yet. This thread has written them or learned of them by an
-    /// acquire fence. A release fence of wider scope waits for them: it is cumulative.
+    /// Block mode: ring slots, by bit, whose WQEs the NIC may not see yet. This thread has written them or learned of them by an acquire
+    /// fence. A release fence of wider scope waits for them, because it is cumulative.
     pub(crate) known: u8,
-    /// As `known`, read in flags and not yet acquired.
+    /// As `known`, but read in flags and not yet acquired.
     pub(crate) seen: u8,
-    /// Lanes, by bit, that have not written their WQE yet.
+    /// The lanes, by bit, that have not written their WQE yet.
     pub(crate) lanes: u8,
-    /// Stores that no other thread sees yet. Stores to one word stay in order.
+    /// The stores that no other thread sees yet. Stores to one word stay in order.
     pub(crate) buffer: Buffer,
 }
 
-/// Stores on their way, oldest first: word and value.
+/// Stores on their way, as word and value, the oldest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Buffer {
     length: usize,
-    /// After `length`: zeros.
+    /// The stores. Entries from `length` on are zeros.
     stores: [(u8, i32); STORES],
 }
 
@@ -264,7 +264,7 @@ impl Buffer {
         self.length += 1;
     }
 
-    /// Lanes and leader have met at a barrier: the leader's fences cover their stores.
+    /// Notes that lanes and leader have met at a barrier, so that the leader's fences cover the lanes' stores.
     pub(crate) fn join_lanes(&mut self) {
         for (word, _) in &mut self.stores[..self.length] {
             *word &= !LANE;
@@ -277,7 +277,7 @@ impl Buffer {
         self.stores[self.length] = (0, 0);
     }
 
-    /// One that is read was empty before.
+    /// Codes the buffer. A buffer that is read into was empty before.
     fn code(&mut self, codec: &mut impl Codec) {
         let mut length = u8::try_from(self.length).unwrap();
         codec.whole(&mut length);
@@ -310,7 +310,7 @@ impl Thread {
         }
     }
 
-    /// This thread between operations, at `at`, with its unseen stores.
+    /// Returns this thread between operations, at `at`, with its stores that no other thread sees yet.
     pub(crate) fn cleared(&self, at: At) -> Self {
         Self {
             done: self.done,
@@ -347,18 +347,18 @@ impl Thread {
     }
 }
 
-/// Everything.
+/// Everything that a step may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     pub(crate) words: Words,
     threads: [Thread; THREADS],
     count: usize,
-    /// Steps of a recovery done by the host.
+    /// The number of steps of a recovery that the host has done.
     pub(crate) recovery: u8,
 }
 
 impl State {
-    /// Words all 0.
+    /// Returns a state with these threads and all words 0.
     pub(crate) fn new(threads: &[Thread]) -> Self {
         let mut all = [Thread::new(0); THREADS];
         all[..threads.len()].copy_from_slice(threads);
@@ -384,12 +384,12 @@ impl State {
         &mut self.threads[number]
     }
 
-    /// Threads with the same program are interchangeable: sorted, such states are one.
+    /// Sorts the threads. Threads with the same program are interchangeable, so states that differ only in their order become one.
     pub(crate) fn sort(&mut self) {
         self.threads[..self.count].sort_unstable();
     }
 
-    /// The state among those with as many words and threads.
+    /// Codes the state. All states of a search have as many words and threads.
     pub(crate) fn code(&mut self, words: usize, codec: &mut impl Codec) {
         for word in &mut self.words[..words] {
             codec.value(word);

@@ -1,4 +1,4 @@
-//! A thread's next step: begin, write, publish, wait. `admission` and `serve` have the rest.
+//! The next step of a thread: begin, write, publish, wait. `admission` and `serve` have the other steps.
 
 use super::Violation;
 use super::configuration::{Configuration, Fence, Op};
@@ -7,20 +7,20 @@ use super::property::{Mutant, Property};
 use super::state::{At, LANE, State, Thread, Word, Words, batch_at, bit, block, parked, written};
 use crate::explore::broken;
 
-/// A thread of a state about to take a step.
+/// A thread of a state that is about to take a step.
 pub(crate) struct Step<'a> {
     pub(crate) configuration: &'a Configuration,
     pub(crate) words: &'a Words,
     pub(crate) thread: &'a Thread,
     pub(crate) op: Op,
-    /// All threads, this one among them.
+    /// All threads, this one included.
     pub(crate) threads: &'a [Thread],
-    /// What the steps found so far lead to: words and the thread afterwards. No place has more than three.
+    /// The results of the steps found so far: words and thread after each. No place has more than three.
     next: [Option<(Words, Thread)>; 3],
 }
 
 impl Configuration {
-    /// Steps of thread `number`, also its stores that may become visible.
+    /// Emits the steps of thread `number`, and those in which its stores become visible.
     pub(crate) fn thread_steps(
         &self,
         state: &State,
@@ -30,7 +30,7 @@ impl Configuration {
         let thread = &state.threads()[number];
         let stores = thread.buffer.stores();
         for (at, (word, value)) in stores.iter().enumerate() {
-            // Stores to one word become visible in order, others in any.
+            // Stores to one word become visible in order, and stores to different words in any order.
             if stores[..at].iter().any(|(earlier, _)| earlier == word) {
                 continue;
             }
@@ -127,7 +127,7 @@ impl Step<'_> {
         (word, self.words[word] + by)
     }
 
-    /// Changes `words` at once (a read-modify-write, or a load that found something) and goes on at `at`.
+    /// Changes `words` at once, as a read-modify-write or as a load that found something, and goes on at `at`.
     pub(crate) fn goto_with(
         &mut self,
         at: At,
@@ -153,7 +153,7 @@ impl Step<'_> {
         *free.unwrap() = Some((all, thread));
     }
 
-    /// The operation is over; its own result does not matter here.
+    /// Ends the operation, whose own result does not matter here.
     pub(crate) fn ends(&mut self, words: &[(usize, i32)]) {
         let thread = *self.thread;
         self.ends_as(&thread, words);
@@ -177,7 +177,7 @@ impl Step<'_> {
         self.finish(words, thread);
     }
 
-    /// The put returns its ticket. `store` is one more store, not yet visible.
+    /// Lets the put return its ticket. `store` is one more store, which is not yet visible.
     pub(crate) fn posted(&mut self, words: &[(usize, i32)], store: Option<(u8, i32)>) {
         let mut before = *self.thread;
         if let Some(store) = store {
@@ -200,7 +200,7 @@ impl Step<'_> {
         }
     }
 
-    /// Ghost: nothing of an old life acts after the reset.
+    /// Ghost: checks that nothing of an old life acts after the reset.
     pub(crate) fn in_life(&self) -> Result<(), Violation> {
         let now = self.word(Word::LIFE);
         if self.thread.life != now && !self.configuration.free {
@@ -217,7 +217,7 @@ impl Step<'_> {
 
     // ---- what is no put ----
 
-    /// Everything reserved so far is rung, or a NOP is posted that rings.
+    /// Rings for everything reserved so far, or posts a NOP that rings.
     fn flush(&mut self) -> Result<(), Violation> {
         self.in_life()?;
         if self.word(Word::DOORBELL_INDEX) >= self.word(Word::RESV)
@@ -291,7 +291,7 @@ impl Step<'_> {
             (u8::try_from(c.block(here)).unwrap(), content)
         };
         let keep = !is_nop && (!crosses || self.is(Mutant::HoldBackWithoutLimit));
-        // The leader is the first lane and writes its own WQE.
+        // The leader is the first lane, and writes its own WQE.
         let own = if c.lanes { 1 } else { blocks };
         let at = if c.lanes {
             At::Barrier
@@ -322,7 +322,7 @@ impl Step<'_> {
     fn peek(&mut self) -> Result<(), Violation> {
         self.in_life()?;
         let c = self.configuration;
-        // With a record: it may be read on behalf of an older doorbell, so WQEs are fenced before it is written.
+        // The record may be read because of an older doorbell, so WQEs are fenced before the record is written.
         if !self.fence(Fence::Publish)
             && c.record
             && !self.is(Mutant::OneFenceWithRecord)
@@ -339,7 +339,7 @@ impl Step<'_> {
         }
     }
 
-    /// fence.release, then one exchange.
+    /// Runs fence.release, then one exchange.
     fn publish(&mut self) -> Result<(), Violation> {
         if !self.fence(Fence::Publish) && !self.is(Mutant::NoPublishFence) {
             return Ok(());
@@ -389,8 +389,8 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Returns what the holder of the token sees: the index after the last published batch, the flag of that index, whether it must ring.
-    /// In block mode also the WQEs that the flags have published.
+    /// Returns what the holder of the token sees: the index after the last published batch, the flag of that index, and whether it must
+    /// ring. In block mode it also returns the WQEs that the flags have published.
     pub(crate) fn sweep(&self) -> Result<(i32, i32, bool, u8), Violation> {
         let c = self.configuration;
         let mut head = self.thread.head;
@@ -413,7 +413,7 @@ impl Step<'_> {
         Ok(flag == parked(index, false) || flag == parked(index, true))
     }
 
-    /// Ghost: where flags keep less of an index, what looks like `index` must be it.
+    /// Ghost: if flags keep a part of an index only, checks that a flag which looks like that of `index` is the flag of `index`.
     fn is_of_this_lap(&self, flag: i32, index: i32) -> Result<(), Violation> {
         let (range, kept) = (self.configuration.flag_range, flag >> 8);
         let looks_the_same = range != 0 && flag != 0 && (kept - index) % range == 0;
@@ -427,7 +427,7 @@ impl Step<'_> {
     }
 }
 
-/// Where an operation begins once the guard is taken.
+/// Returns the place at which an operation begins once the guard is taken.
 pub(crate) fn first(op: Op) -> At {
     if op.flags.flush { At::Flush } else { At::Admit }
 }

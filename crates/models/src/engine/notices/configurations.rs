@@ -1,9 +1,9 @@
-//! Configurations with the numbers of states that the reference found, and mutants with the property that
+//! Configurations with the numbers of states that the reference implementation's model in Python found, and mutants with the property that
 //! each breaks.
 
 use super::{Mutant, Notices, Property};
 
-/// A ring of 2.
+/// Returns a configuration with `records` records and a ring of 2.
 fn of(records: u8) -> Notices {
     Notices {
         records,
@@ -14,7 +14,7 @@ fn of(records: u8) -> Notices {
     }
 }
 
-/// Those of every run.
+/// Returns the configurations that every run checks.
 pub fn configurations() -> Vec<Notices> {
     let counted = |states, notices| Notices {
         states: Some(states),
@@ -29,7 +29,7 @@ pub fn configurations() -> Vec<Notices> {
     ]
 }
 
-/// With `WV_TEST_FULL=1`.
+/// Returns the configurations that are also checked with `WV_TEST_FULL=1`.
 pub fn larger() -> Vec<Notices> {
     vec![Notices {
         ring: 3,
@@ -38,7 +38,7 @@ pub fn larger() -> Vec<Notices> {
     }]
 }
 
-/// Rules that may be left out, each alone, since numbers are absolute.
+/// Returns mutants that break no property. Each leaves one rule out, which is not needed because numbers are absolute.
 pub fn harmless() -> Vec<Notices> {
     let without = |states, mutants| Notices {
         mutants,
@@ -52,7 +52,7 @@ pub fn harmless() -> Vec<Notices> {
     ]
 }
 
-/// Each breaks the property named with it.
+/// Returns the mutants, each with the property that it breaks.
 pub fn mutants() -> Vec<(Notices, Property)> {
     let all: [(&'static [Mutant], Property); 7] = [
         (&[Mutant::CreditNotLookedAt], Property::N2),

@@ -1,45 +1,45 @@
-//! What the model remembers: both ends, the ring, writes and credits under way.
+//! What the model remembers: both ends, the ring, and the writes and credits under way.
 
 use crate::explore::Codec;
 
 pub(super) const RING: usize = 3;
-/// Most writes, or credits, under way.
+/// The most writes, or credits, under way.
 const UNDER_WAY: usize = 30;
 
 /// The end that writes records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sender {
-    /// The record that it posts next.
+    /// The number of the record that the sender posts next.
     pub(super) next: u8,
-    /// Records whose writes have completed.
+    /// The number of records whose writes have completed.
     pub(super) completed: u8,
-    /// It may post records below this number.
+    /// The number below which the sender may post records.
     pub(super) credit: u8,
     pub(super) connection: u8,
-    /// Its QP has failed, and is not made again yet.
+    /// Whether the sender's QP has failed and was not made again yet.
     pub(super) is_broken: bool,
 }
 
 /// The end that takes records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Receiver {
-    /// Records taken and delivered.
+    /// The number of records taken and delivered.
     pub(super) taken: u8,
     pub(super) connection: u8,
-    /// Of the records taken, those that a credit has reported.
+    /// The number of taken records that a credit has reported.
     pub(super) told: u8,
-    /// 1 + the records that it says it has accepted, after a break; 0: it says nothing.
+    /// After a break, 1 + the number of records that the receiver says it has accepted; else 0.
     pub(super) answer: u8,
 }
 
-/// A slot of the ring: 1 + the numbers of the records whose header and body it holds, or 0.
+/// A slot of the ring. Each field is 1 + the number of the record whose header or body the slot contains, or 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) header: u8,
     pub(super) body: u8,
 }
 
-/// Half of a record.
+/// A write of half a record: its body or its header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Write {
     pub(super) connection: u8,
@@ -53,11 +53,11 @@ pub(super) struct Credit {
     pub(super) count: u8,
 }
 
-/// A list on no heap, the oldest first.
+/// A list without memory of a heap, the oldest entry first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnderWay<T> {
     length: u8,
-    /// After `length`: defaults.
+    /// The entries. Those from `length` on are defaults.
     all: [T; UNDER_WAY],
 }
 

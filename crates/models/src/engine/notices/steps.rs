@@ -1,4 +1,4 @@
-//! What may happen: a record is posted, a write lands, a record is taken, credit travels, the connection breaks and is made again.
+//! The steps of the model: a record is posted, a write lands, a record is taken, credit travels, the connection breaks and is made again.
 
 use super::state::{Credit, RING, Receiver, Record, Sender, State, Write};
 use super::{Broken, Mutant, Notices, Property};
@@ -24,7 +24,7 @@ impl Notices {
         emit("the sender posts a record", next);
     }
 
-    /// The first write of each connection lands, if the receiver's end still takes it.
+    /// Lets the first write of each connection land, if the receiver's end still takes it.
     fn land(
         &self,
         state: &State,
@@ -138,7 +138,7 @@ impl Notices {
         Ok(())
     }
 
-    /// The connection breaks: the sender's QP is in the error state, and what is under way may still land.
+    /// Breaks the connection, and makes it again. At first the sender's QP is in the error state, and packets under way may still land.
     fn break_and_resume(&self, state: &State, emit: &mut impl FnMut(&'static str, State)) {
         let State {
             sender, receiver, ..

@@ -11,17 +11,17 @@ const fn of(notices: u8, room: u8, streams: u8) -> Stream {
     }
 }
 
-/// Those of every run.
+/// Returns the configurations that every run checks.
 pub fn configurations() -> Vec<Stream> {
     vec![of(4, 2, 1), of(3, 1, 2), of(3, 2, 2)]
 }
 
-/// With `WV_TEST_FULL=1`.
+/// Returns the configurations that are also checked with `WV_TEST_FULL=1`.
 pub fn larger() -> Vec<Stream> {
     vec![of(5, 2, 2), of(2, 1, 3)]
 }
 
-/// Returns a rule that is for cost alone.
+/// Returns a mutant that breaks no property: the rule that it leaves out only saves cost.
 pub fn harmless() -> Vec<Stream> {
     vec![Stream {
         mutant: Some(Mutant::AllStreamsCarry),
@@ -29,7 +29,7 @@ pub fn harmless() -> Vec<Stream> {
     }]
 }
 
-/// Each breaks the property named with it.
+/// Returns the mutants, each with the property that it breaks.
 pub fn mutants() -> Vec<(Stream, Property)> {
     let all = [
         (Mutant::RoomNotLookedAt, Property::Room),

@@ -1,11 +1,12 @@
-//! Notices as the engine sends them: over control streams, of which several may be open and any may end, between the same two lives.
+//! A model of notices as the engine sends them: over control streams, of which several may be open and any may end, between the same two
+//! lives.
 //!
-//! The sender keeps each notice until the receiver's program has taken it, and keeps no more than the inbox has room for. One
-//! stream at a time carries; a new one begins with the number for which the receiver has said it waits. The receiver takes the
-//! number that is due, drops a lower one, and reports how many its program has taken. A stream keeps its order, and loses what is
-//! under way when it ends.
+//! The sender keeps each notice until the receiver's program has taken it, and keeps no more than the inbox has room for. One stream at a
+//! time carries notices. A new stream begins with the number for which the receiver has said it waits. The receiver takes the notice whose
+//! number is due, drops one with a lower number, and reports how many its program has taken. A stream keeps its order. When it ends, it
+//! loses what is under way.
 //!
-//! `state` has the state, `steps` its steps, `configurations` the worlds to check.
+//! Module `state` has the state, `steps` the steps, and `configurations` what is checked.
 
 mod configurations;
 mod state;
@@ -14,21 +15,21 @@ mod steps;
 pub use configurations::{configurations, harmless, larger, mutants};
 pub use state::State;
 
-/// What must hold.
+/// The properties that must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
-    /// A notice is delivered once and in order.
+    /// Each notice is delivered once and in order.
     Once,
-    /// The inbox never has more than its room.
+    /// The inbox never has more notices than it has room for.
     Room,
-    /// No end is taken for one that breaks the rules.
+    /// Neither end takes the other for one that breaks the rules.
     Rules,
-    /// None is lost, and none waits for ever.
+    /// No notice is lost, and none waits for ever.
     Ends,
 }
 
 impl Property {
-    /// Those that some mutant must break.
+    /// All properties. For each, some mutant must break it.
     pub const ALL: [Self; 4] = [Self::Once, Self::Room, Self::Rules, Self::Ends];
 }
 
@@ -42,25 +43,26 @@ pub enum Mutant {
     ForgottenOnceSent,
     OldNumberAccepted,
     ResumedAtTheLastSent,
-    /// A stream that waits its turn begins with the number that was accepted when it was made, though less is kept by then.
+    /// A stream that waits for its turn begins with the number that was accepted when the stream was made, though by then the sender no
+    /// longer keeps that notice.
     ResumedBeforeTheKept,
     CountStoredNotRaised,
-    /// A stream that has ended goes on to be the one that carries.
+    /// A stream that has ended stays the one that carries.
     EndedStreamCarries,
-    /// Every stream carries all: only dear.
+    /// Every stream carries all notices. This breaks no property, and only costs more.
     AllStreamsCarry,
 }
 
-/// One configuration.
+/// A configuration of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
-    /// Notices that are sent, at most 6.
+    /// The number of notices that are sent, at most 6.
     pub notices: u8,
-    /// Notices that the inbox has room for.
+    /// The number of notices that the inbox has room for.
     pub room: u8,
-    /// Streams that are made, at most 3.
+    /// The number of streams that are made, at most 3.
     pub streams: u8,
-    /// The rule that it breaks; none: it keeps all.
+    /// The rule that the model breaks; None: it keeps all rules.
     pub mutant: Option<Mutant>,
 }
 

@@ -3,14 +3,14 @@
 use crate::explore::Codec;
 
 pub(super) const STREAMS: usize = 3;
-/// Most of one stream under way in one direction.
+/// The most messages of a stream under way in one direction.
 const UNDER_WAY: usize = 10;
 
 /// Messages under way in one direction of a stream, the oldest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct UnderWay {
     length: u8,
-    /// After `length`: zeros.
+    /// The messages. Those from `length` on are zeros.
     all: [u8; UNDER_WAY],
 }
 
@@ -36,45 +36,45 @@ impl UnderWay {
     }
 }
 
-/// One stream.
+/// The state of one stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Way {
-    /// It was made.
+    /// Whether the stream was made.
     pub(super) is_made: bool,
-    /// The sender has it; the receiver has it.
+    /// Whether the sender has the stream, and whether the receiver has it.
     pub(super) at_sender: bool,
     pub(super) at_receiver: bool,
-    /// The sender has heard the accepted number. That is the first word that comes back.
+    /// Whether the sender has heard the accepted number, which is the first word that comes back.
     pub(super) is_heard: bool,
-    /// What the sender sends next over it.
+    /// The number of the notice that the sender sends next over the stream.
     pub(super) next: u8,
-    /// The number of taken notices that the receiver has reported over it.
+    /// The number of taken notices that the receiver has reported over the stream.
     pub(super) told: u8,
-    /// Numbers of notices.
+    /// The numbers of the notices under way to the receiver.
     pub(super) there: UnderWay,
-    /// The accepted number, then counts of the taken notices.
+    /// The words under way to the sender: the accepted number, then counts of taken notices.
     pub(super) back: UnderWay,
 }
 
 /// Everything that a step may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// Number of the first notice that the sender keeps, and after the last.
+    /// The number of the first notice that the sender keeps, and the number after the last one.
     pub(super) first: u8,
     pub(super) end: u8,
-    /// After the last that any stream was given.
+    /// The number after the last notice that was given to any stream.
     pub(super) sent: u8,
-    /// Number of the notice that is due at the receiver.
+    /// The number of the notice that is due at the receiver.
     pub(super) accepted: u8,
-    /// What its program has taken.
+    /// The number of notices that the receiver's program has taken.
     pub(super) taken: u8,
-    /// Streams that may carry, in order: 1 + their numbers.
+    /// The streams that may carry, in order, each as 1 + its number.
     pub(super) order: [u8; STREAMS],
     pub(super) ways: [Way; STREAMS],
 }
 
 impl State {
-    /// Returns the stream that carries.
+    /// Returns the number of the stream that carries.
     pub(super) fn carrier(&self) -> Option<usize> {
         usize::from(self.order[0]).checked_sub(1)
     }

@@ -1,5 +1,4 @@
-//! What may happen: a notice is sent, put on a stream, accepted, taken and reported; a stream is made, and ends at either end
-//! first.
+//! The steps of the model: a notice is sent, put on a stream, accepted, taken and reported. A stream is made, and ends at either end first.
 
 use super::state::{State, UnderWay};
 use super::{Broken, Mutant, Property, Stream};
@@ -33,7 +32,7 @@ impl Stream {
         );
     }
 
-    /// The last stream stays.
+    /// Lets a stream end at one of its ends. The last stream does not end.
     fn end(&self, state: &State, emit: &mut impl FnMut(&'static str, State)) {
         for number in 0..self.streams - 1 {
             let at = usize::from(number);

@@ -1,10 +1,10 @@
-//! Configurations with the numbers of states that the reference found, and mutants with the property that
+//! Configurations with the numbers of states that the reference implementation's model in Python found, and mutants with the property that
 //! each breaks.
 
 use super::{Mutant, Property, Transfer};
 use crate::engine::account::Account;
 
-/// Those of every run.
+/// Returns the configurations that every run checks.
 pub fn configurations<A: Account>() -> Vec<Transfer<A>> {
     let mut all = of_the_reference();
     all.extend(cancelled_and_failed());
@@ -16,7 +16,7 @@ pub fn configurations<A: Account>() -> Vec<Transfer<A>> {
     all
 }
 
-/// With `WV_TEST_FULL=1`.
+/// Returns the configurations that are also checked with `WV_TEST_FULL=1`.
 pub fn larger<A: Account>() -> Vec<Transfer<A>> {
     let of = |name| Transfer {
         workers: 3,
@@ -57,7 +57,7 @@ pub fn larger<A: Account>() -> Vec<Transfer<A>> {
     ]
 }
 
-/// With the two rules that the reference has otherwise, and its numbers of states.
+/// Returns configurations with the two rules that the reference implementation's model has otherwise, and with its numbers of states.
 pub fn harmless<A: Account>() -> Vec<Transfer<A>> {
     cancelled_and_failed()
         .into_iter()
@@ -253,7 +253,7 @@ fn retried_and_cancelled<A: Account>(name: &'static str) -> Transfer<A> {
     }
 }
 
-/// Without a deadline nothing ends what stalls.
+/// Returns a configuration with QPs that stall. It has a deadline, because nothing else ends a transfer that stalls.
 fn stalled<A: Account>(name: &'static str) -> Transfer<A> {
     Transfer {
         stalls: 2,
@@ -295,7 +295,7 @@ fn as_the_reference<A: Account>(states: usize, transfer: Transfer<A>) -> Transfe
     }
 }
 
-/// Each breaks the property named with it.
+/// Returns the mutants, each with the property that it breaks.
 pub fn mutants<A: Account>() -> Vec<(Transfer<A>, Property)> {
     let of = |slices| Transfer::new("", slices, 2);
     let cancel = Transfer {

@@ -30,7 +30,7 @@ impl<A: Account> Transfer<A> {
         }
     }
 
-    /// No QP moves anything any more, at this end or at both, and no worker that lives has a part in the transfer.
+    /// Returns whether no QP moves anything any more, at this end or at both, and no living worker has a part in the transfer.
     fn may_write_off(&self, state: &State<A>) -> bool {
         if self.is(Mutant::PanicForgotten) || state.user.has_seen {
             return false;

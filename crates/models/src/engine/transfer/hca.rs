@@ -70,7 +70,7 @@ impl<A: Account> Transfer<A> {
             }
             let holds =
                 |slice: &Slice| usize::from(slice.worker) == number && slice.place.is_with_hca();
-            // No thread takes the CQEs of a dead worker's queue, so the engine does not wait for it.
+            // No thread takes the CQEs of a dead worker's queue, so the engine does not wait for those.
             let is_quiet = state.is_dead(number) || !self.slices(state).iter().any(holds);
             if *qp == Qp::Error && state.peer == Peer::Reachable && is_quiet {
                 go("is reset at both ends", fenced(state, number));
@@ -86,7 +86,8 @@ impl<A: Account> Transfer<A> {
         }
     }
 
-    /// The peer is lost; each side notices at some moment. The peer's side resets its QPs, and then informs its program.
+    /// The steps by which the peer is lost, and each side notices that at some moment. The peer's side resets its QPs, and then informs its
+    /// program.
     pub(super) fn peer_moves(&self, state: &State<A>, emit: &mut impl FnMut(Step, State<A>)) {
         let mut here = |what, peer| {
             let peer_is_lost = false;
@@ -118,7 +119,7 @@ impl<A: Account> Transfer<A> {
     }
 }
 
-/// Packets of the pair under way are refused from now on.
+/// Returns the state in which both ends have reset the pair, so that packets of the pair that are under way are refused.
 fn fenced<A: Account>(state: &State<A>, number: usize) -> State<A> {
     let mut next = *state;
     next.qps[number] = Qp::Fenced;
@@ -136,7 +137,7 @@ fn fenced<A: Account>(state: &State<A>, number: usize) -> State<A> {
     next
 }
 
-/// The QPs of the other end still take packets.
+/// Returns whether the QPs of the other end still take packets.
 fn can_land<A: Account>(state: &State<A>) -> bool {
     matches!(state.remote, Remote::There | Remote::ToldEarly)
 }

@@ -1,15 +1,16 @@
-//! One striped transfer: workers, each with a QP of its own, pull slices from one account word.
+//! A model of one striped transfer: workers, each with a QP of its own, pull slices from one account word.
 //!
-//! They post chains, reap completions, retry flushed slices and finish slices; a user cancels at any moment and polls. Whose
-//! read-modify-write makes the account settled concludes: cause, status, notice. The cause goes through a store buffer, so it may
-//! become visible late. A QP fails at any moment, and an HCA may refuse part of a chain. Packets of a failed QP may land until
-//! both ends have reset the pair.
+//! The workers post chains, reap completions, retry flushed slices and finish slices. A user cancels at any moment and polls. The thread
+//! whose read-modify-write settles the account concludes the transfer: it writes cause and status, and sends the notice. The cause goes
+//! through a store buffer, so it may become visible late. A QP fails at any moment, and an HCA may refuse part of a chain. Packets of a
+//! failed QP may land until both ends have reset the pair.
 //!
-//! The Python model of the reference has the same states, but for two rules ([`Mutant::AsTheReference`]). It has no deadlines, no
-//! QP that stalls, no worker that panics and no lost peer. It has no second QP that fails and no pair that is used again.
+//! The reference implementation has a model in Python with the same states, except for two rules ([`Mutant::AsTheReference`]). That model
+//! has no deadlines, no QP that stalls, no worker that panics and no lost peer. It has no second QP that fails and no pair that is used
+//! again.
 //!
-//! `hca` has the steps of HCAs, wire and peer, `worker` those of a worker, and `user` those of the user and of the engine's
-//! clock. `control` has those of the connection's own thread when a worker has panicked.
+//! Module `hca` has the steps of HCAs, wire and peer, `worker` the steps of a worker, and `user` the steps of the user and of the engine's
+//! clock. `control` has the steps of the connection's own thread when a worker has panicked.
 
 mod configurations;
 mod control;
@@ -27,34 +28,34 @@ pub use configurations::{configurations, harmless, larger, mutants};
 pub use state::State;
 pub use steps::Step;
 
-/// What must hold.
+/// The properties that must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
-    /// It is done only when all bytes have landed.
+    /// A transfer is done only when all its bytes have landed.
     T1,
-    /// It is concluded once.
+    /// A transfer is concluded once.
     T2,
     /// A poll of an id returns the outcome of its own transfer, and later polls return the same.
     T3,
     /// A slice is finished once.
     T4,
-    /// The HCA has nothing of a transfer that is concluded.
+    /// The HCA has no WQE of a transfer that is concluded.
     T5,
-    /// Nothing lands after the conclusion. If the report says that the other end is unknown, nothing lands at that end once its
-    /// program has learned that this side is gone.
+    /// No byte lands after the conclusion. If the report says that the other end is unknown, no byte lands at that end once its program has
+    /// learned that this side is gone.
     T6,
-    /// A status is seen with its cause.
+    /// Who sees a status also sees its cause.
     T7,
-    /// Nothing fails without a reason.
+    /// No transfer fails without a reason.
     T8,
-    /// The notice comes after all bytes, and comes.
+    /// The notice is sent, and arrives after all bytes.
     N1,
     /// Every transfer is concluded.
     Ends,
 }
 
 impl Property {
-    /// Those that some mutant must break.
+    /// All properties. For each, some mutant must break it.
     pub const ALL: [Self; 10] = [
         Self::T1,
         Self::T2,
@@ -76,7 +77,7 @@ pub(super) type Broken = crate::explore::Broken<Property>;
 #[expect(missing_docs, reason = "the name of each says what is done wrong")]
 pub enum Mutant {
     FailedCountedAsDone,
-    /// How many slices to expect is a word of its own.
+    /// The number of slices to expect is a word of its own.
     ExpectedCountApart,
     ConcludedWithoutEdge,
     CancelConcludesAtOnce,
@@ -90,57 +91,57 @@ pub enum Mutant {
     PullsWithoutQp,
     HandedByLoadAndStore,
     NoticeWithTheLastSlice,
-    /// Where no QP is left a slice that waits for a retry goes on waiting, if all others are handed out.
+    /// If no QP is left and all other slices are handed out, a slice that waits for a retry goes on waiting.
     RetryForgottenWithoutQp,
-    /// QPs that hold slices of a closed transfer stay as they are.
+    /// QPs that have slices of a closed transfer stay as they are.
     GraceForgotten,
-    /// After the grace such QPs are looked for once.
+    /// After the grace such QPs are looked for only once.
     GraceLooksOnce,
     /// The conclusion waits for the answer of a peer that is lost.
     LostPeerWaitedFor,
-    /// What may still land at a lost peer changes no outcome.
+    /// Bytes that may still land at a lost peer change no outcome.
     LostPeerCalledFenced,
     /// The peer informs its program of this side's end before it resets its QPs.
     PeerGoneBeforeReset,
-    /// A pair is used again, and taken for fenced, when this end is reset.
+    /// A pair is used again, and taken for fenced, as soon as this end is reset.
     UsedAgainAtOneEnd,
     /// No thread finishes the slices that a worker held when it panicked.
     PanicForgotten,
-    /// It is finished while the QPs still move its bytes.
+    /// A panicked worker's slices are finished while the QPs still move their bytes.
     WrittenOffBeforeReset,
-    /// It is finished while another worker has slices of the transfer.
+    /// A panicked worker's slices are finished while another worker has slices of the transfer.
     WrittenOffBesideWorkers,
-    /// Harmless: a cancel after a failure is noted too, and a failure decides the outcome whenever it comes. The half of a chain
-    /// that is not refused may still land where both ends have reset the pair.
+    /// The rules of the reference implementation, which break no property. A cancel after a failure is noted too, and a failure decides the
+    /// outcome whenever it comes. The half of a chain that is not refused may still land where both ends have reset the pair.
     AsTheReference,
 }
 
-/// One configuration.
+/// A configuration of the model.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent switches of the model"
 )]
 pub struct Transfer<A> {
-    /// Its name in the output.
+    /// The name of the configuration in the output.
     pub name: &'static str,
-    /// Slices of the transfer, at most 4.
+    /// The number of slices of the transfer, at most 4.
     pub slices: u8,
-    /// Workers, at most 3.
+    /// The number of workers, at most 3.
     pub workers: u8,
-    /// QPs that the two ends have agreed on; a worker beyond has none.
+    /// The number of QPs that the two ends have agreed on. A worker with a higher number has none.
     pub qps: u8,
-    /// Slices that a QP has room for.
+    /// The number of slices that a QP has room for.
     pub credit: u8,
-    /// Slices that a worker posts together.
+    /// The number of slices that a worker posts together.
     pub chain: u8,
     /// How often a slice is posted again on another QP.
     pub retries: u8,
-    /// The user cancels at any moment.
+    /// Whether the user cancels at any moment.
     pub cancel: bool,
-    /// A deadline passes at any moment; after a cancel or a deadline a grace ends at any moment.
+    /// Whether a deadline passes at any moment. After a cancel or a deadline a grace ends at any moment.
     pub deadline: bool,
-    /// The peer is lost at any moment.
+    /// Whether the peer is lost at any moment.
     pub peer_is_lost: bool,
     /// How often a QP fails, at any moment.
     pub qp_failures: u8,
@@ -150,19 +151,19 @@ pub struct Transfer<A> {
     pub stalls: u8,
     /// How many workers panic, at any moment.
     pub panics: u8,
-    /// A chain is refused in part.
+    /// Whether a chain is refused in part.
     pub post_fails: bool,
-    /// From every state an end must be reachable.
+    /// Whether an end must be reachable from every state.
     pub live: bool,
-    /// The rule that it breaks; none: it keeps all.
+    /// The rule that the model breaks; None: it keeps all rules.
     pub mutant: Option<Mutant>,
-    /// How many states the reference found.
+    /// The number of states that the reference implementation's model found, if known.
     pub states: Option<usize>,
     account: PhantomData<A>,
 }
 
 impl<A: Account> Transfer<A> {
-    /// Nothing fails; a QP for each worker, with room for one slice.
+    /// Returns a configuration in which nothing fails. Each worker has a QP, with room for one slice.
     pub fn new(name: &'static str, slices: u8, workers: u8) -> Self {
         Self {
             name,
@@ -195,7 +196,8 @@ impl<A: Account> Transfer<A> {
         u32::from(self.slices)
     }
 
-    /// Returns how the transfer ends, if the account is settled. Of one that is open the reference notes `Done`.
+    /// Returns how the transfer ends, if the account is settled. For an open transfer it returns `Done`, as the reference implementation
+    /// does.
     fn outcome(&self, account: A) -> Outcome {
         let Fields { closed, failed, .. } = account.fields();
         if failed && self.is(Mutant::AsTheReference) {
@@ -208,7 +210,7 @@ impl<A: Account> Transfer<A> {
         }
     }
 
-    /// Returns whether a read-modify-write has settled the account.
+    /// Returns whether the read-modify-write from `before` to `after` has settled the account.
     fn settles(&self, before: A, after: A) -> bool {
         let was = before.is_settled(self.total()) && !self.is(Mutant::ConcludedWithoutEdge);
         after.is_settled(self.total()) && !was

@@ -7,20 +7,20 @@ use crate::explore::Codec;
 pub(super) const SLICES: usize = 4;
 pub(super) const WORKERS: usize = 3;
 
-/// Where a slice is.
+/// The state of a slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Place {
     #[default]
     NotHanded,
-    /// A worker has it.
+    /// A worker has taken the slice.
     InHand,
     Posted,
     Landed,
-    /// The HCA has reported it as done.
+    /// The HCA has reported the slice as done.
     Completed,
-    /// The HCA has reported it as failed.
+    /// The HCA has reported the slice as failed.
     Flushed,
-    /// Some worker is to post it again.
+    /// Some worker is to post the slice again.
     ToRetry,
     Done,
     Failed,
@@ -56,9 +56,9 @@ impl Place {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Slice {
     pub(super) place: Place,
-    /// The worker that has it or had it last, and so the QP.
+    /// The worker that has the slice or had it last. Its QP has the same number.
     pub(super) worker: u8,
-    /// 1 + the QP that still has packets of an earlier try under way, or 0.
+    /// 1 + the number of the QP that still has packets of an earlier try under way, or 0.
     pub(super) packets: u8,
 }
 
@@ -68,19 +68,19 @@ impl Slice {
     }
 }
 
-/// What a worker does next.
+/// The next step of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum At {
     #[default]
     Pull,
     Post,
-    /// The rest of its chain was refused for good.
+    /// The rest of the worker's chain was refused for good.
     Refused,
     Conclude,
     Tell,
-    /// A mutant's: the account was read and is written next.
+    /// Only in a mutant: the worker has read the account and writes it next.
     Late,
-    /// It has panicked.
+    /// The worker has panicked.
     Dead,
 }
 
@@ -97,19 +97,20 @@ const AT: [At; 7] = [
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Worker {
     pub(super) at: At,
-    /// The slices that it has in hand.
+    /// The slices that the worker has in hand: the first, and how many.
     pub(super) first: u8,
     pub(super) count: u8,
-    /// Store buffer: a cause that is not visible yet, or 0.
+    /// The store buffer: a cause that is not visible yet, or 0.
     pub(super) cause: u8,
-    /// Store buffer of a mutant: 1 + the expected count, or 0.
+    /// The store buffer of a mutant: 1 + the expected count, or 0.
     pub(super) expected: u8,
-    /// What it concludes; between two conclusions what the account said last, as in the reference.
+    /// The outcome with which the worker concludes. Between two conclusions it is what the account said last, as in the reference
+    /// implementation.
     pub(super) outcome: Option<Outcome>,
 }
 
 impl Worker {
-    /// It goes on at `at` with nothing in hand; its stores stay where they are.
+    /// Lets the worker go on at `at` with nothing in hand. Its store buffer stays as it is.
     pub(super) fn goes(&mut self, at: At, outcome: Option<Outcome>) {
         *self = Self {
             at,
@@ -120,7 +121,7 @@ impl Worker {
         };
     }
 
-    /// It goes to post these.
+    /// Lets the worker go on to post these slices.
     pub(super) fn takes(&mut self, first: u8, count: u8) {
         self.goes(At::Post, None);
         (self.first, self.count) = (first, count);
@@ -133,13 +134,13 @@ impl Worker {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Qp {
-    /// The two ends have agreed on fewer.
+    /// The two ends have agreed on fewer QPs, so this one does not exist.
     #[default]
     None,
     Ready,
-    /// Ready, as far as workers know, and nothing of it moves.
+    /// The QP is ready, as far as workers know, but moves nothing.
     Stalled,
-    /// In the error state; packets of before may still land.
+    /// The QP is in the error state. Packets sent before may still land.
     Error,
     /// Both ends have reset the pair.
     Fenced,
@@ -148,35 +149,35 @@ pub(super) enum Qp {
 const QPS: [Qp; 5] = [Qp::None, Qp::Ready, Qp::Stalled, Qp::Error, Qp::Fenced];
 
 impl Qp {
-    /// It takes slices.
+    /// Returns whether the QP takes slices.
     pub(super) fn is_open(self) -> bool {
         matches!(self, Self::Ready | Self::Stalled)
     }
 }
 
-/// What this side knows of the other.
+/// What this side knows of the other side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Peer {
     #[default]
     Reachable,
-    /// It answers nothing any more; packets may still land in its memory.
+    /// The peer answers nothing any more. Packets may still land in its memory.
     Lost,
-    /// This side has noticed, and waits for no answer.
+    /// This side has noticed that the peer is lost, and waits for no answer.
     GivenUp,
 }
 
 const PEERS: [Peer; 3] = [Peer::Reachable, Peer::Lost, Peer::GivenUp];
 
-/// What the other side does when it has lost this one.
+/// What the other side has done since it lost this one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Remote {
     #[default]
     There,
-    /// Its QPs to this side are reset.
+    /// The other side has reset its QPs to this side.
     Reset,
-    /// Its program has learned that this side is gone, and uses the memory for something else.
+    /// The program of the other side has learned that this side is gone, and uses the memory for something else.
     Told,
-    /// A mutant's: the same, and its QPs are not reset yet.
+    /// Only in a mutant: the program has learned that, though the QPs are not reset yet.
     ToldEarly,
 }
 
@@ -187,7 +188,7 @@ const REMOTES: [Remote; 4] = [
     Remote::ToldEarly,
 ];
 
-/// How far the notice is.
+/// How far the notice is on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Notice {
     #[default]
@@ -198,17 +199,17 @@ pub(super) enum Notice {
 
 const NOTICES: [Notice; 3] = [Notice::No, Notice::Sent, Notice::There];
 
-/// What the user has of the transfer.
+/// What the user can see of the transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct User {
-    /// The status was polled.
+    /// Whether the user has polled the status.
     pub(super) has_seen: bool,
     pub(super) status: Option<Outcome>,
-    /// Result fields; 0: not written.
+    /// The written result fields; 0: none is written.
     pub(super) cause: u8,
-    /// How often it was concluded.
+    /// How often the transfer was concluded.
     pub(super) concluded: u8,
-    /// The report says `remote: unknown`: bytes may still land at the other end.
+    /// Whether the report says `remote: unknown`: bytes may still land at the other end.
     pub(super) is_remote_unknown: bool,
     pub(super) notice: Notice,
 }
@@ -218,9 +219,9 @@ pub(super) struct User {
 pub(super) enum Closer {
     #[default]
     Nothing,
-    /// A mutant's: the closer has stored the new count, and looks next.
+    /// Only in a mutant: the closer has stored the new count, and looks next.
     Looks,
-    /// It has settled the account; some worker concludes.
+    /// The closer has settled the account, and some worker concludes.
     LeftToWorker,
 }
 
@@ -241,7 +242,7 @@ pub struct State<A> {
     pub(super) remote: Remote,
     pub(super) user: User,
     pub(super) closer: Closer,
-    /// Left of what may go wrong.
+    /// How often each kind of failure may still happen.
     pub(super) retries: u8,
     pub(super) qp_failures: u8,
     pub(super) reuses: u8,
@@ -251,9 +252,9 @@ pub struct State<A> {
     pub(super) peer_is_lost: bool,
     pub(super) cancel: bool,
     pub(super) deadline: bool,
-    /// A mutant's: the one look after the grace is still to come.
+    /// Only in a mutant: whether the one look after the grace is still to come.
     pub(super) looks: bool,
-    /// A mutant's: how many slices are to be finished, in a word of its own.
+    /// Only in a mutant: the number of slices to be finished, in a word of its own.
     pub(super) expected: u8,
 }
 
@@ -354,7 +355,7 @@ const OUTCOMES: [Option<Outcome>; 5] = [
     Some(Outcome::TimedOut),
 ];
 
-/// One of `all`, by its place among them.
+/// Codes a value of `all`, by its index.
 fn choice<T: Copy + PartialEq, const N: usize>(
     value: &mut T,
     all: &[T; N],

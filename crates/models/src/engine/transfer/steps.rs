@@ -1,4 +1,4 @@
-//! All steps of the model, and what must hold where none is possible.
+//! All steps of the model, and what must hold in a state without a next step.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::engine::MOST_STATES;
 use crate::engine::account::{Account, Outcome};
 use crate::explore::{Codec, Model, broken};
 
-/// A step by its subject: `worker 0 posts`.
+/// The name of a step, with its subject, as `worker 0 posts`.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     whose: &'static str,

@@ -1,4 +1,4 @@
-//! The steps of the user and of the engine's clock: a cancel, a deadline, the grace's end, a look at the status, the notice.
+//! The steps of the user and of the engine's clock: a cancel, a deadline, the end of the grace, a look at the status, the notice.
 
 use super::state::{Closer, Notice, Place, Qp, Slice, State, User};
 use super::steps::Step;
@@ -36,7 +36,8 @@ impl<A: Account> Transfer<A> {
         self.notice_moves(state, emit)
     }
 
-    /// Closes the account. Where that settles it a worker concludes, since the conclusion may have to wait for a fence.
+    /// Closes the account. If that settles the account, a worker concludes the transfer, because the conclusion may have to wait for a
+    /// fence.
     fn closed(&self, state: &State<A>, why: Close) -> State<A> {
         let mut next = *state;
         next.account = state.account.close(why);
@@ -66,7 +67,7 @@ impl<A: Account> Transfer<A> {
         next
     }
 
-    /// After a cancel or a deadline, and a grace: QPs that hold slices go to the error state, as long as one does.
+    /// After a cancel or a deadline, and a grace, puts QPs that have slices into the error state, as long as there is such a QP.
     fn grace_ends(&self, state: &State<A>, emit: &mut impl FnMut(&'static str, State<A>)) {
         let was_closed = state.cancel != self.cancel || state.deadline != self.deadline;
         let may_look = match self.mutant {
@@ -155,7 +156,7 @@ fn all_done(slices: &[Slice]) -> bool {
     slices.iter().all(|slice| slice.place == Place::Done)
 }
 
-/// A mutant's: the canceller itself has concluded.
+/// Only in a mutant: the canceller itself concludes the transfer.
 fn concluded(user: User, outcome: Outcome) -> User {
     User {
         status: Some(outcome),
@@ -169,7 +170,7 @@ fn concluded(user: User, outcome: Outcome) -> User {
     }
 }
 
-/// A mutant's: the closer compares the finished slices with those handed out.
+/// Only in a mutant: the closer compares the number of finished slices with the number handed out.
 fn looked<A: Account>(state: &State<A>) -> State<A> {
     let mut next = *state;
     next.closer = Closer::Nothing;

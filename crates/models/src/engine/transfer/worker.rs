@@ -52,7 +52,7 @@ impl<A: Account> Transfer<A> {
         Ok(())
     }
 
-    /// A slice to retry is posted again at once, with the same bytes: only the conclusion waits for the fence.
+    /// Posts a slice that is to be retried again at once, with the same bytes. Only the conclusion waits for the fence.
     fn retry(
         &self,
         state: &State<A>,
@@ -98,7 +98,7 @@ impl<A: Account> Transfer<A> {
         }
     }
 
-    /// Without a QP that is left nothing more is handed out, and nothing is tried again.
+    /// If no QP is left, closes the transfer and lets no slice be tried again.
     fn give_up(
         &self,
         state: &State<A>,
@@ -199,7 +199,7 @@ impl<A: Account> Transfer<A> {
         Ok(())
     }
 
-    /// One of the slices that were refused for good.
+    /// Finishes one of the slices that were refused for good.
     fn refused(
         &self,
         state: &State<A>,
@@ -210,7 +210,7 @@ impl<A: Account> Transfer<A> {
         let index = worker.hand().start;
         let mut next = self.finish(state, number, index, true)?;
         if state.slices[index].place == Place::Posted {
-            // A mutant's: it is in flight all the same.
+            // Only in a mutant: the slice is in flight all the same.
             next.slices[index] = state.slices[index];
         }
         let left = &mut next.workers[number];
@@ -224,7 +224,7 @@ impl<A: Account> Transfer<A> {
         Ok(())
     }
 
-    /// Writes cause and result, once no packet of a failed try can land any more. What may land at a lost peer is not known.
+    /// Writes cause and result once no packet of a failed try can land any more. What may land at a lost peer is reported as unknown.
     fn conclude(
         &self,
         state: &State<A>,
@@ -254,7 +254,7 @@ impl<A: Account> Transfer<A> {
         emit("writes the cause", next);
     }
 
-    /// Publishes the status; after it goes the notice.
+    /// Publishes the status, and sends the notice after it.
     fn tell(
         &self,
         state: &State<A>,
@@ -320,7 +320,7 @@ impl<A: Account> Transfer<A> {
         Ok(next)
     }
 
-    /// After a read-modify-write: the worker that has settled the account concludes.
+    /// Lets the worker go on after a read-modify-write. If that has settled the account, the worker concludes.
     fn goes_on(&self, next: &mut State<A>, before: A, number: usize) {
         let at = if self.settles(before, next.account) {
             At::Conclude
@@ -350,7 +350,7 @@ impl<A: Account> Transfer<A> {
         }
     }
 
-    /// Slices that the worker's QP has room for.
+    /// Returns how many more slices the worker's QP has room for.
     fn room(&self, state: &State<A>, number: usize) -> u8 {
         let holds =
             |slice: &&Slice| usize::from(slice.worker) == number && slice.place.is_with_hca();
@@ -359,7 +359,7 @@ impl<A: Account> Transfer<A> {
     }
 }
 
-/// A store of the worker becomes visible.
+/// Lets a store of the worker become visible.
 fn drain<A: Account>(
     state: &State<A>,
     number: usize,
@@ -382,7 +382,7 @@ fn drain<A: Account>(
     }
 }
 
-/// A mutant's: stores what it has read, and one.
+/// Only in a mutant: stores the count that the worker has read before, plus one.
 fn hand_out_late<A: Account>(
     state: &State<A>,
     number: usize,

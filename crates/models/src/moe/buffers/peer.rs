@@ -1,4 +1,4 @@
-//! What happens between the sender and one peer: links, what HCAs carry and repeat, QPs that end and begin anew.
+//! The steps between the sender and one peer: links, what HCAs carry and repeat, and QPs that end and begin anew.
 
 use super::state::{Link, Peer, Qp};
 use super::{Buffers, Rule};
@@ -6,7 +6,7 @@ use crate::explore::broken;
 use crate::moe::{Broken, Property};
 
 impl Buffers {
-    /// The steps of peer `place`; H is 0.
+    /// The steps of peer `place`; H has place 0.
     pub(super) fn peer(
         &self,
         place: usize,
@@ -23,7 +23,7 @@ impl Buffers {
             emit(what, next);
         };
         let speaks = matches!(peer.link, Link::Up | Link::OneWay);
-        // H reads what it has got.
+        // H closes its calls only after it has got and read their data.
         if speaks && peer.open != [false; 2] && (!healthy || peer.items.all().is_empty()) {
             go("closes its calls", &|next| next.open = [false; 2]);
         }
@@ -41,7 +41,7 @@ impl Buffers {
             });
         }
         if peer.qp == Qp::Err && peer.link == Link::Up {
-            // Words, credits and suspicion begin as if the two had never met.
+            // Words, credits and suspicion begin as if the pair had never met.
             go("is reunited", &|next| {
                 next.qp = Qp::Rts;
                 (next.suspect, next.open) = (false, [false; 2]);
@@ -61,7 +61,7 @@ impl Buffers {
         Ok(())
     }
 
-    /// An item is carried, and is repeated later or is done. Items of one QP go in their order.
+    /// Lets an item be carried, and then either repeat later or be done. Items of one QP go in their order.
     fn carry(
         &self,
         healthy: bool,
@@ -113,7 +113,7 @@ impl Buffers {
 }
 
 impl Peer {
-    /// Nothing is in flight.
+    /// Forgets all work in flight.
     pub(super) fn forget(&mut self) {
         self.items = Default::default();
         (self.words, self.vain, self.waits) = (0, false, 0);

@@ -1,4 +1,4 @@
-//! A call: what it waits for, which buffer it takes, which peers get data.
+//! The steps of a call: what it waits for, which buffer it takes, and which peers get data.
 
 use super::state::{Item, Link, Open, Peer, Qp, State};
 use super::{Buffers, Rows, Rule};
@@ -23,7 +23,7 @@ impl Buffers {
         !(self.has(Rule::Suspect) && peer.suspect && items.next().is_some())
     }
 
-    /// The oldest call that this rank has sent is received.
+    /// The oldest call that this rank has sent and not received is received.
     pub(super) fn receive(
         &self,
         state: &State,
@@ -66,7 +66,7 @@ impl Buffers {
         }
         let set = state.set;
         let without = |peer: &&Peer| peer.qp == Qp::Rts && !self.may_send(peer, set);
-        // That peer gets its rows, or closes the call, in a moment. A link that takes longer counts as one that fails.
+        // Such a peer gets its rows, or closes the call, in a moment. A link that takes longer counts as failing.
         let mut waits = self.peers(state).iter().filter(without);
         if waits.any(|peer| peer.link == Link::Up) {
             return Ok(());
@@ -86,7 +86,7 @@ impl Buffers {
         }
     }
 
-    /// Waits for the credit of a peer that is trusted: at most once for what is in flight.
+    /// Waits for the credit of trusted peers, at most once for what is in flight to each.
     fn await_credit(
         &self,
         state: &State,
@@ -135,7 +135,7 @@ impl Buffers {
             let own = self.has(Rule::Own) && is_own(*buffer);
             !read && !own
         };
-        // In peace two are touched.
+        // In peace, the calls use two buffers in turn.
         let others = (0..buffers).filter(|buffer| *buffer != set && self.has(Rule::Pool));
         let mut order = [set].into_iter().chain(others);
         if let Some(buffer) = order.find(is_free) {
@@ -156,7 +156,8 @@ impl Buffers {
         }
     }
 
-    /// The call is posted from `buffer`. `refills`: whether the rows of an item are written over, if its peer gets data.
+    /// Posts the call from `buffer`. `refills` says whether the call writes over the rows of an item, given whether the item's peer gets
+    /// data.
     fn post(
         &self,
         state: &State,
@@ -168,7 +169,7 @@ impl Buffers {
         let mut next = *state;
         for peer in &mut next.peers[..=self.sick] {
             let gets = self.may_send(peer, set);
-            // By source rank each set has rows of its own.
+            // With rows by source rank, each set has rows of its own.
             let of_set = |item: &Item| matches!(self.rows, Rows::Pool(_)) || item.set == set;
             for item in peer.items.all_mut() {
                 item.refilled |= of_set(item) && refills(item, gets);
@@ -197,7 +198,7 @@ impl Buffers {
         Ok(())
     }
 
-    /// The call ends without data for any peer, and says so.
+    /// Ends the call without data for any peer, and says so.
     fn end_empty(
         &self,
         state: &State,
@@ -226,7 +227,7 @@ impl Buffers {
         }
     }
 
-    /// A word that may be left out where the ring has no room: the next one says all that it does.
+    /// Says that nothing comes. If the ring has no room, the word is left out: the next word says the same.
     fn say_nothing_comes(&self, peer: &mut Peer) -> Result<(), Broken> {
         if peer.qp != Qp::Rts || self.ring == 0 {
             return Ok(());

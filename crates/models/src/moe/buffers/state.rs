@@ -3,22 +3,22 @@
 use super::Buffers;
 use crate::explore::Codec;
 
-/// Most sick peers, and H.
+/// The most peers, which are two sick ones and H, and the most items and open calls.
 pub(super) const PEERS: usize = 3;
 const ITEMS: usize = 6;
 const OPEN: usize = 2;
 
-/// What a link carries.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Link {
-    /// All.
+    /// The link carries everything.
     #[default]
     Up,
-    /// Nothing, for a while or for ever.
+    /// The link carries nothing, for a while or for ever.
     Stopped,
-    /// Nothing to the peer. The words of the peer arrive.
+    /// The link carries nothing to the peer. The words of the peer arrive.
     OneWay,
-    /// Nothing, for ever.
+    /// The link carries nothing, for ever.
     Dead,
 }
 
@@ -28,25 +28,25 @@ const LINKS: [Link; 4] = [Link::Up, Link::Stopped, Link::OneWay, Link::Dead];
 pub(super) enum Qp {
     #[default]
     Rts,
-    /// The host has asked for Err; the HCA still reads.
+    /// The host has asked for Err, but the HCA still reads.
     Ending,
     Err,
 }
 
 const QPS: [Qp; 3] = [Qp::Rts, Qp::Ending, Qp::Err];
 
-/// Rows on their way to a peer.
+/// An item: rows on their way to a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) set: u8,
     pub(super) buffer: u8,
-    /// Ghost: the buffer has the rows of a later call.
+    /// Ghost: whether the buffer has the rows of a later call.
     pub(super) refilled: bool,
-    /// Ghost: a later item of the set has landed.
+    /// Ghost: whether a later item of the set has landed.
     pub(super) passed: bool,
 }
 
-/// A short list.
+/// A short list without memory of a heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct List<T, const N: usize> {
     len: u8,
@@ -89,49 +89,49 @@ impl<T: Copy + Default, const N: usize> List<T, N> {
     }
 }
 
-/// What the sender has about one peer, and the network between the two.
+/// What the sender knows of one peer, and the state of the network between them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Peer {
     pub(super) link: Link,
-    /// Failures still to come.
+    /// How often the link may still fail.
     pub(super) failures: u8,
     pub(super) suspect: bool,
-    /// Its work in flight was waited for in vain.
+    /// Whether the work in flight to the peer was waited for in vain.
     pub(super) vain: bool,
-    /// Ghost: so many phases have waited for that work.
+    /// Ghost: the number of phases that have waited for that work.
     pub(super) waits: u8,
     pub(super) masked: bool,
     pub(super) items: List<Item, ITEMS>,
-    /// Words in the ring.
+    /// The number of words in the ring.
     pub(super) words: u8,
-    /// By set: it has not closed the last call.
+    /// For each set, whether the peer has not closed the last call.
     pub(super) open: [bool; 2],
     pub(super) qp: Qp,
-    /// Ghost: bytes of the life before are on the wire.
+    /// Ghost: whether bytes of the life before are on the wire.
     pub(super) stray: bool,
 }
 
-/// A call that this rank has not received.
+/// A call that this rank has sent and not received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Open {
     pub(super) buffer: u8,
-    /// It ended without a buffer.
+    /// Whether the call ended without a buffer.
     pub(super) empty: bool,
-    /// Ghost: the buffer has the rows of a later call.
+    /// Ghost: whether the buffer has the rows of a later call.
     pub(super) spoiled: bool,
 }
 
 /// Everything that a step may change.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct State {
-    /// Set of the next call.
+    /// The set of the next call.
     pub(super) set: u8,
     pub(super) open: List<Open, OPEN>,
     pub(super) peers: [Peer; PEERS],
-    /// Calls at which links may still fail, and whether some have at this one.
+    /// The number of calls at which links may still fail, and whether a link has failed at this call.
     pub(super) moments: u8,
     pub(super) fresh: bool,
-    /// QPs that the host may still end, and peers that may still be taken for late.
+    /// The number of QPs that the host may still end, and of peers that may still be taken for late.
     pub(super) ends: u8,
     pub(super) suspicions: u8,
 }

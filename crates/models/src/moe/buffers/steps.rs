@@ -1,4 +1,4 @@
-//! The model as the search sees it.
+//! The model of buffers, as the search needs it.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use super::state::{Link, Peer, Qp, State};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 
-/// One step, by name.
+/// The name of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// A peer; none: the sender.
+    /// The peer; None: the sender.
     who: Option<usize>,
     what: &'static str,
-    /// How a link fails.
+    /// How the link fails, if it does.
     how: Option<Link>,
     buffer: Option<u8>,
 }
@@ -112,7 +112,7 @@ impl Model for Buffers {
         self.send(state, &mut go)
     }
 
-    /// The sender makes calls without end.
+    /// No state may be without a next step, because the sender makes calls without end.
     fn at_rest(&self, state: &State) -> Result<(), Broken> {
         broken(Property::DL, format!("nothing moves: {state:?}"))
     }

@@ -1,14 +1,14 @@
-//! When a call has ended, so that the host may write a view over: at one rank, whose program combines its calls, abandons them,
-//! or goes on without either.
+//! A model of when a call has ended, so that the host may overwrite a view. It has one rank, whose program combines its calls, abandons
+//! them, or goes on without either.
 //!
-//! The kernels of a stream run one at a time. A kernel reads its call's view from its begin to its end, and the host acts at any
-//! moment between. A call ends with its combine, with that of a later call, when it is abandoned, or when the call two later
-//! begins. The device says so in one word, `finished`: the last call that has ended, and all before it.
+//! The kernels of a stream run one at a time. A kernel reads its call's view from its begin to its end, and the host acts at any moment
+//! between. A call ends with its combine, with the combine of a later call, when it is abandoned, or when the call two later begins. The
+//! device reports this in one word, `finished`: the last call that has ended together with all calls before it.
 
 mod state;
 mod steps;
 
-/// What one does wrong.
+/// The defect of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the name of each says what is done wrong")]
 pub enum Mutant {
@@ -17,24 +17,24 @@ pub enum Mutant {
     /// A call ends before its dispatch has been received.
     AbandonBeforeReceived,
     CombineOfAbandoned,
-    /// A call whose place is that of a later one is ended once more.
+    /// A call whose place now belongs to a later call is ended once more.
     AbandonOfReplaced,
-    /// A call after which a later one was combined first takes part in nothing any more, and counts as running.
+    /// A call, after which a later call was combined first, takes part in nothing any more, but counts as running.
     LaterCombineEndsNothing,
-    /// `finished` names a call although one before it runs.
+    /// `finished` names a call although a call before it runs.
     FinishedSkips,
-    /// The host writes the oldest view over at once.
+    /// The host overwrites the oldest view at once.
     HostDoesNotWait,
 }
 
-/// One configuration.
+/// A configuration of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
-    /// Calls of the program.
+    /// The number of calls of the program.
     pub calls: u8,
-    /// Views that the host writes after the first one.
+    /// The number of views that the host writes after the first one.
     pub changes: u8,
-    /// The rule that it breaks; none: it keeps all.
+    /// The rule that the model breaks; None: it keeps all rules.
     pub mutant: Option<Mutant>,
 }
 
@@ -43,7 +43,7 @@ impl Ends {
         self.mutant == Some(mutant)
     }
 
-    /// Says all that makes it differ from others.
+    /// Returns a name with all that makes this configuration differ from others.
     pub fn name(&self) -> String {
         let name = format!("ends, {} calls, {} views", self.calls, self.changes);
         match self.mutant {

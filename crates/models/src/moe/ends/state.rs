@@ -1,10 +1,10 @@
-//! What the model of ends remembers. Calls count from 1, views too.
+//! What the model of ends remembers. Calls and views count from 1.
 
 use super::Ends;
 use crate::explore::Codec;
 
 pub(super) const CALLS: usize = 7;
-/// Slot sets, and places of views.
+/// The number of slot sets, and of places of views.
 pub(super) const SETS: u8 = 2;
 
 /// How far a call is.
@@ -12,10 +12,10 @@ pub(super) const SETS: u8 = 2;
 pub(super) enum Stage {
     #[default]
     Unborn,
-    /// Its dispatch is sent.
+    /// The call's dispatch is sent.
     Sent,
     Dispatched,
-    /// Its combine is sent.
+    /// The call's combine is sent.
     CombineSent,
     Combined,
 }
@@ -32,32 +32,32 @@ const STAGES: [Stage; 5] = [
 pub(super) struct Call {
     pub(super) stage: Stage,
     pub(super) abandoned: bool,
-    /// The view that it runs in.
+    /// The view in which the call runs.
     pub(super) view: u8,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct View {
-    /// Its number among all views; 0: not written.
+    /// The number of the view among all views; 0: it is not written.
     pub(super) serial: u8,
     pub(super) first: u8,
 }
 
-/// Everything that a step may change. Arrays of two are by kind (dispatch, combine) or by set.
+/// Everything that a step may change. Arrays of two are indexed by kind (dispatch, combine) or by set.
 #[derive(Clone, Copy, Default)]
 pub struct State {
     pub(super) calls: [Call; CALLS],
     /// The last call that has begun.
     pub(super) started: u8,
-    /// The call whose kernel runs; 0: none does. Its stage is the one before that kernel.
+    /// The call whose kernel runs, or 0 if none does. The stage of the call is the one before that kernel.
     pub(super) running: u8,
-    /// Newest closed call, by kind.
+    /// The newest closed call, by kind.
     pub(super) released: [u8; 2],
-    /// By set: newest call that has ended with its last phase.
+    /// The newest call of each set that has ended with its last phase.
     pub(super) ended: [u8; 2],
-    /// What the host reads.
+    /// The word `finished`, which the host reads.
     pub(super) finished: u8,
-    /// The older one first.
+    /// The two views, the older one first.
     pub(super) views: [View; 2],
 }
 

@@ -10,7 +10,7 @@ use crate::moe::{Broken, MOST_STATES, Property};
 const DISPATCH: usize = 0;
 const COMBINE: usize = 1;
 
-/// One step, by name; `value` is its subject.
+/// The name of a step; `value` is its subject.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     what: &'static str,
@@ -73,7 +73,8 @@ impl Model for Ends {
 }
 
 impl Ends {
-    /// A view from the next call on, in the place of the older of two. It waits until no call needs that one.
+    /// The host writes a view that holds from the next call on, in the place of the older of two. It waits until no call needs that older
+    /// view.
     fn host(&self, state: &State, emit: &mut impl FnMut(&'static str, u8, State)) {
         let [older, newer] = state.views;
         if newer.serial > self.changes {
@@ -93,7 +94,7 @@ impl Ends {
         emit("the host writes view", view.serial, next);
     }
 
-    /// A call begins: it closes the call two back.
+    /// A call begins, and closes the call two before it.
     fn begin_dispatch(
         &self,
         state: &State,
@@ -123,7 +124,7 @@ impl Ends {
         Ok(())
     }
 
-    /// The next phase of a call begins, where it is not refused. Programs receive their calls in order.
+    /// The next phase of a call begins, unless it is refused. Programs receive their calls in order.
     fn begin(&self, state: &State, call: u8, emit: &mut impl FnMut(&'static str, u8, State)) {
         let it = state.call(call);
         let open = |kind: usize| call > state.released[kind];
@@ -146,7 +147,7 @@ impl Ends {
         (1..call).all(|other| other <= state.released[DISPATCH])
     }
 
-    /// The kernel that runs ends; it has read its view until now.
+    /// The running kernel ends. It has read its view until now.
     fn end(
         &self,
         state: &State,
@@ -181,7 +182,7 @@ impl Ends {
         Ok(())
     }
 
-    /// The program has no combine for a call that was received: it has ended.
+    /// The program abandons a call that was received, which ends the call: it has no combine.
     fn abandon(&self, state: &State, call: u8, emit: &mut impl FnMut(&'static str, u8, State)) {
         let it = state.call(call);
         let early = it.stage == Stage::Sent && self.has(Mutant::AbandonBeforeReceived);
@@ -190,7 +191,7 @@ impl Ends {
         }
         let mut next = *state;
         next.call_mut(call).abandoned = true;
-        // A call that is closed has ended, and its place in `ended` may be that of a later one.
+        // A closed call has ended already, and its place in `ended` may belong to a later call.
         let closed = call <= state.released[COMBINE] && !self.has(Mutant::AbandonOfReplaced);
         if !closed && !self.has(Mutant::AbandonEndsNothing) {
             next.set_ended(call);
@@ -199,7 +200,7 @@ impl Ends {
         emit("abandons call", call, next);
     }
 
-    /// The last call that has ended, and all before it.
+    /// Sets `finished` to the last call that has ended together with all calls before it.
     fn publish_finished(&self, state: &mut State) {
         let newest = state.started;
         let mut finished = newest.saturating_sub(SETS);

@@ -1,14 +1,14 @@
-//! Membership change with the device's call counter as a process of its own: prepare, promise, commit, apply.
+//! A model of membership change, with the device's call counter as a process of its own: prepare, promise, commit, apply.
 //!
-//! The store is one record, changed by compare-and-set only; promises are keys of their own. Host and device of a rank are two
-//! processes that share `started` (written by the device), `limit` and the two views (written by the host). Deaths, false
-//! suspicions and aborts happen at every step, those of the proposer too. A host that knows for certain that a process has ended may
-//! end its QPs before any view says so.
+//! The store is one record, changed by compare-and-set only; promises are keys of their own. Host and device of a rank are two processes
+//! that share `started` (written by the device), `limit` and the two views (written by the host). Deaths, false suspicions and aborts
+//! happen at every step, also to the proposer. A host that knows for certain that a process has ended may end its QPs to that process
+//! before any view says so.
 
 mod state;
 mod steps;
 
-/// What one does wrong.
+/// The defect of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the name of each says what is done wrong")]
 pub enum Mutant {
@@ -25,30 +25,30 @@ pub enum Mutant {
     LimitNotOpenedToFirst,
     /// The older view is overwritten while calls may still need it.
     ViewOverwritten,
-    /// A host ends the QPs of a rank that has missed a deadline.
+    /// A host ends the QPs to a rank that has missed a deadline.
     EndsAtTheDeadline,
 }
 
-/// One configuration.
+/// A configuration of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Epoch {
-    /// Members, and one that joins.
+    /// The number of members, with the one that joins.
     pub ranks: usize,
-    /// Calls of each rank.
+    /// The number of calls of each rank.
     pub calls: u8,
-    /// Ranks that may die.
+    /// The number of ranks that may die.
     pub deaths: u8,
-    /// Living ranks that may be taken for dead.
+    /// The number of living ranks that may be taken for dead.
     pub suspicions: u8,
-    /// Calls that may end aborted.
+    /// The number of calls that may end aborted.
     pub aborts: u8,
-    /// A host ends the QPs of a rank at once when it knows for certain that its process has ended.
+    /// Whether a host ends the QPs to a rank as soon as it knows for certain that the rank's process has ended.
     pub evidence: bool,
-    /// The last rank is no member yet, and joins.
+    /// Whether the last rank is no member yet, and joins.
     pub join: bool,
-    /// The rule that it breaks; none: it keeps all.
+    /// The rule that the model breaks; None: it keeps all rules.
     pub mutant: Option<Mutant>,
-    /// States, as an independent model has counted them.
+    /// The number of states that an independent model has, if known.
     pub states: Option<usize>,
 }
 
@@ -57,7 +57,7 @@ impl Epoch {
         self.mutant == Some(mutant)
     }
 
-    /// Says all that makes it differ from others.
+    /// Returns a name with all that makes this configuration differ from others.
     pub fn name(&self) -> String {
         let mut name = format!("epoch, {} ranks, {} calls", self.ranks, self.calls);
         for (count, what) in [

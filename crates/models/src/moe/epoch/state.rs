@@ -5,15 +5,15 @@ use crate::explore::Codec;
 
 pub(super) const RANKS: usize = 3;
 pub(super) const CALLS: usize = 4;
-/// Proposals for one epoch.
+/// The most proposals for one epoch.
 pub(super) const ATTEMPTS: usize = 5;
-/// `limit` open for all calls.
+/// The value of `limit` that is open for all calls.
 pub(super) const OPEN: u8 = 15;
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct View {
     pub(super) first: u8,
-    /// 0: not written.
+    /// The epoch of the view; 0: it is not written.
     pub(super) epoch: u8,
     pub(super) mask: u8,
 }
@@ -21,10 +21,10 @@ pub(super) struct View {
 /// How a call went at one rank.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Used {
-    /// 0: not yet, or aborted.
+    /// The epoch in which the call ran; 0: it has not run, or was aborted.
     pub(super) epoch: u8,
     pub(super) mask: u8,
-    /// Ghost: which invocation of dispatch it was.
+    /// Ghost: the invocation of dispatch that ran the call.
     pub(super) invocation: u8,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Used {
 pub(super) enum Promise {
     #[default]
     Idle,
-    /// `limit` is closed (of a mutant: `started` is read).
+    /// The host has closed `limit` (in a mutant: it has read `started`).
     Closed,
     Read,
 }
@@ -51,12 +51,12 @@ pub(super) enum Device {
 pub(super) struct Rank {
     pub(super) alive: bool,
     pub(super) promise: Promise,
-    /// Proposal promised last, and the number.
+    /// The proposal that the rank has promised last, and the number in the promise.
     pub(super) proposal: u8,
     pub(super) promised: u8,
-    /// Epoch applied; 0: none.
+    /// The epoch that the rank has applied; 0: none.
     pub(super) epoch: u8,
-    /// Ranks whose QPs are in ERR.
+    /// The ranks to which its QPs are in ERR.
     pub(super) fenced: u8,
     pub(super) limit: u8,
     pub(super) views: [View; 2],
@@ -64,7 +64,7 @@ pub(super) struct Rank {
     pub(super) next: u8,
     pub(super) invocation: u8,
     pub(super) device: Device,
-    /// Bits of calls that ended aborted.
+    /// The bits of calls that ended aborted.
     pub(super) aborted: u8,
     pub(super) used: [Used; CALLS],
 }
@@ -84,7 +84,7 @@ pub(super) struct Record {
     pub(super) epoch: u8,
     pub(super) mask: u8,
     pub(super) first: u8,
-    /// The open proposal: 0 none, else 8 * epoch + attempt; and its mask.
+    /// The open proposal, as 8 * epoch + attempt, or 0; and its mask.
     pub(super) proposal: u8,
     pub(super) proposed: u8,
 }
@@ -94,9 +94,9 @@ pub(super) struct Record {
 pub struct State {
     pub(super) ranks: [Rank; RANKS],
     pub(super) record: Record,
-    /// Promises for proposals of this epoch: 0 none, else number + 1.
+    /// The promises for proposals of this epoch, each as 1 + its number, or 0.
     pub(super) promises: [[u8; RANKS]; ATTEMPTS],
-    /// Still possible.
+    /// How many deaths, suspicions and aborts are still possible.
     pub(super) deaths: u8,
     pub(super) suspicions: u8,
     pub(super) aborts: u8,

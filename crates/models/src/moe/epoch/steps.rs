@@ -7,7 +7,7 @@ use super::{Epoch, Mutant};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 
-/// One step, by name; `value` is its subject.
+/// The name of a step; `value` is its subject.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     rank: usize,
@@ -112,7 +112,7 @@ fn changed(state: &State, rank: usize, change: impl FnOnce(&mut Rank)) -> State 
 }
 
 impl Epoch {
-    /// A11: on certain evidence only. A missed deadline is none.
+    /// A11: a host ends QPs only on certain evidence. A missed deadline is no evidence.
     fn end_qps(&self, state: &State, rank: usize, emit: &mut impl FnMut(&'static str, u8, State)) {
         let host = &state.ranks[rank];
         if !self.evidence || host.epoch == 0 {
@@ -130,7 +130,7 @@ impl Epoch {
         }
     }
 
-    /// A member that has applied the epoch proposes, or makes an open proposal smaller.
+    /// A member that has applied the present epoch proposes a change, or makes an open proposal smaller.
     fn propose(&self, state: &State, rank: usize, emit: &mut impl FnMut(&'static str, u8, State)) {
         let record = state.record;
         let open = record.proposal != 0;
@@ -177,7 +177,7 @@ impl Epoch {
         }
     }
 
-    /// The host closes `limit`, reads `started`, opens up to it, fences and promises.
+    /// The host closes `limit`, reads `started`, opens `limit` up to it, fences and promises.
     fn promise(&self, state: &State, rank: usize, emit: &mut impl FnMut(&'static str, u8, State)) {
         let record = state.record;
         let host = state.ranks[rank];
@@ -248,7 +248,7 @@ impl Epoch {
         }
     }
 
-    /// Commits when every rank of the proposal has promised it.
+    /// A member commits when every rank of the proposal has promised it.
     fn commit(
         &self,
         state: &State,
@@ -273,7 +273,7 @@ impl Epoch {
         let members = have
             .iter()
             .filter(|number| record.mask >> **number & 1 != 0);
-        // A promise is kept as number + 1.
+        // A promise is kept as 1 + its number.
         let mut first = members.map(|number| promises[*number]).max().unwrap_or(1);
         if self.has(Mutant::OwnPromiseOnly) {
             first = promises[rank];
@@ -317,7 +317,7 @@ impl Epoch {
         Ok(())
     }
 
-    /// Applies a view: the limit goes up to first - 1, then the view is written, then the limit opens.
+    /// A host applies a view: it sets the limit to first - 1, then writes the view, then opens the limit.
     fn apply(&self, state: &State, rank: usize, emit: &mut impl FnMut(&'static str, u8, State)) {
         let record = state.record;
         let host = state.ranks[rank];
@@ -474,7 +474,7 @@ impl Epoch {
         Ok(())
     }
 
-    /// All living members run a call in one epoch, with one view, as the same invocation.
+    /// Checks that all living members run a call in one epoch, with one view, as the same invocation.
     fn check_used(&self, state: &State, record: &Record) -> Result<(), Broken> {
         for call in 1..=self.calls {
             let mut seen: Option<Used> = None;

@@ -21,7 +21,7 @@ impl Parted {
         self.phases.get(usize::from(at)).copied()
     }
 
-    /// Place of the send phase of a call in the program.
+    /// Returns the index of a call's send phase in the program.
     fn place_of_send(&self, kind: usize, index: u8) -> u8 {
         let found = self
             .phases
@@ -30,7 +30,7 @@ impl Parted {
         u8::try_from(found.expect("what is received is sent")).expect("few phases")
     }
 
-    /// Returns the last call that has taken its number.
+    /// Returns the last call that has got its number.
     pub(super) fn started(&self, at: u8, held: bool) -> u8 {
         let end = usize::from(at) + usize::from(held);
         let begun = &self.phases[..end.min(self.phases.len())];
@@ -40,7 +40,7 @@ impl Parted {
         calls.map(|phase| phase.call).max().unwrap_or(0)
     }
 
-    /// Returns the last call that has ended, and all before it.
+    /// Returns the last call that has ended together with all calls before it.
     pub(super) fn finished(&self, end: &End) -> u8 {
         let started = self.started(end.at, end.stage != Stage::Idle);
         let left = &self.phases[usize::from(end.at)..];
@@ -119,7 +119,7 @@ impl Parted {
             held.ends[me].handles = state.ends[me].handles;
             emit(step("is held in"), held);
         } else if state.aborts > 0 && index < self.calls {
-            // Of its last call a rank would have to say so in the next.
+            // A rank tells an abort in its next call, so its last call does not abort.
             let handle = &mut end.handles[usize::from(call % SETS)];
             (handle.aborted, handle.untold) = (true, 0);
             end.aborted = SETS.min(aborted_before + 1);
@@ -152,7 +152,7 @@ impl Parted {
             self.tell_aborted(&mut next, me, phase.call, handle.untold);
         }
         if handle.aborted {
-            // Without a guard it leaves alone what is kept of the other end: the host may be clearing it.
+            // Without a guard the kernel does not touch what is kept of the other end, because the host may be clearing it.
             if state.ends[me].open {
                 self.skip(&mut next, me, i, call);
             }
@@ -195,7 +195,7 @@ impl Parted {
         emit(step("gets no credit in time in"), next);
     }
 
-    /// Returns whether the HCA has not carried the last data of a kind and set.
+    /// Returns whether the HCA has not yet carried the last data of a kind and set.
     fn flies(&self, state: &State, me: usize, i: usize) -> bool {
         let end = &state.ends[me];
         let fifo = &state.fifos[me][i];
@@ -234,7 +234,7 @@ impl Parted {
         self.passes_send(next, me, phase, call);
     }
 
-    /// The end of a send phase towards a member.
+    /// Ends a send phase towards a member.
     fn passes_send(&self, next: &mut State, me: usize, phase: Phase, call: u8) {
         if phase.kind == DISPATCH && renews(call) {
             self.renew(next, me, call);
@@ -242,8 +242,8 @@ impl Parted {
         passes(next, me);
     }
 
-    /// `tell_aborted`: the calls right before this one ended aborted, each in the view that it found. The other end may have been
-    /// no member of that view. It gets the word now, before this call waits for anything.
+    /// `tell_aborted`: tells the other end that the calls right before this one ended aborted, each in the view that it found. The other
+    /// end may have been no member of that view. It gets the word now, before this call waits for anything.
     fn tell_aborted(&self, next: &mut State, me: usize, index: u8, untold: u8) {
         if !next.ends[me].open {
             return;
@@ -261,7 +261,7 @@ impl Parted {
         }
     }
 
-    /// `mark_skipped`, and the word that says so.
+    /// `mark_skipped`, and the word that reports the skipped calls.
     fn skip(&self, next: &mut State, me: usize, i: usize, call: u8) {
         let end = &mut next.ends[me];
         let (run, last, sent) = (end.peer.skip[i], end.peer.last[i], end.peer.sent[i]);
@@ -298,7 +298,7 @@ impl Parted {
         }
     }
 
-    /// Writes credits and calls not sent, unless the QP refuses it.
+    /// Writes credits and the numbers of calls that were not sent, unless the QP refuses that.
     fn control(&self, next: &mut State, me: usize, i: usize) {
         let end = &mut next.ends[me];
         if end.qp != Qp::Rts || !end.open {
@@ -318,7 +318,7 @@ impl Parted {
     fn post(&self, next: &mut State, me: usize, i: usize, message: Message) {
         let end = &next.ends[me];
         let set = usize::from(message.call % SETS);
-        // No rule asks when a control word was written.
+        // No rule depends on when a control word was written.
         let epoch = if message.is_data {
             end.handles[set].epoch
         } else {
@@ -414,18 +414,18 @@ impl Parted {
     }
 }
 
-/// Place of a signal among those of a peer.
+/// Returns the index of a signal among those of a peer.
 fn place(kind: usize, call: u8) -> usize {
     kind * usize::from(SETS) + usize::from(call % SETS)
 }
 
-/// The phase is over.
+/// Ends the present phase of end `me`.
 fn passes(next: &mut State, me: usize) {
     next.ends[me].at += 1;
     next.ends[me].stage = Stage::Idle;
 }
 
-/// Never zero, which is a word that was not written.
+/// Returns the credit of an end. It is never zero, because zero means that the word was not written.
 fn own_credit(end: &End) -> [u8; 2] {
     match end.released {
         [0, 0] => [0, u8::MAX],
@@ -433,7 +433,7 @@ fn own_credit(end: &End) -> [u8; 2] {
     }
 }
 
-/// Returns whether the other end has closed call `last`.
+/// Returns whether the other end has closed call `last` of a kind.
 fn has_released(end: &End, kind: usize, last: u8) -> bool {
     let says = |credit: [u8; 2]| credit != [0, 0] && !newer(last, credit[kind]);
     end.signals.iter().any(|signal| says(signal.credit))

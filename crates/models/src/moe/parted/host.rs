@@ -1,4 +1,4 @@
-//! The change of views, the clearing, and the connection.
+//! The steps of hosts: the change of views, the clearing, and the connection.
 
 use super::state::{Change, End, OPEN, Peer, Qp, Signal, Stage, State, View};
 use super::steps::{BOTH, Emit, Step};
@@ -6,7 +6,7 @@ use super::{Mutant, Parted};
 use crate::moe::signals::pattern::DISPATCH;
 
 impl Parted {
-    /// The steps of the record, which any member may write.
+    /// The steps that change the record, which any member may write.
     pub(super) fn record(&self, state: &State, emit: &mut Emit<'_>) {
         let ends = &state.ends;
         let step = |what| Step {
@@ -128,7 +128,7 @@ impl Parted {
                 mine.connected &= record.united && self.has(Mutant::StaysConnected);
                 mine.open |= record.united;
                 if record.united && mine.qp != Qp::Rts && !self.has(Mutant::UnconnectedIsUnited) {
-                    // It began to connect anew before it promised, and is not through: broken, in the new view.
+                    // The end began to connect anew before it promised, and has not finished. In the new view its QP is broken.
                     mine.qp = Qp::Err;
                 }
             });
@@ -138,7 +138,7 @@ impl Parted {
         }
     }
 
-    /// What an end does while it is parted from the other.
+    /// The steps of an end while it is parted from the other.
     fn connect(
         &self,
         state: &State,
@@ -221,7 +221,7 @@ impl Parted {
         }
     }
 
-    /// Both run many calls while they are parted.
+    /// Lets both ends run many calls while they are parted.
     pub(super) fn leap(&self, state: &State, emit: &mut Emit<'_>) {
         let [a, b] = &state.ends;
         let idle = |end: &End| end.stage == Stage::Idle && end.cleared && end.limit == OPEN;
@@ -254,7 +254,7 @@ impl Parted {
 }
 
 impl End {
-    /// `fail_peer`: the QP is in error, and kernels get no guard until a view unites the two.
+    /// `fail_peer`: puts the QP into error. Kernels get no guard until a view unites the pair.
     fn fence(&mut self) {
         self.qp = Qp::Err;
         self.open = false;
@@ -269,7 +269,7 @@ impl State {
         end.connected = false;
     }
 
-    /// Returns whether end `me` takes packets of the life that the other end has.
+    /// Returns whether end `me` takes packets of the other end's present life.
     pub(super) fn is_joined(&self, me: usize) -> bool {
         let (end, other) = (&self.ends[me], &self.ends[1 - me]);
         end.qp == Qp::Rts && end.other == other.own && other.qp == Qp::Rts

@@ -1,16 +1,17 @@
-//! A parted pair with two living ends: what J2 must do with words, credits and slots where both ranks live.
+//! A model of a parted pair with two living ends: what J2 must do with words, credits and slots where both ranks live on.
 //!
-//! Two ranks run calls with each other. The QPs between them fail, at each end at another time, with words in flight. A view
-//! parts them: each end fences its QP before it promises, and each applies the view at its own time. When the calls before that
-//! view have ended, an end clears what both have sent each other. It makes its QP anew and connects; tries are repeated. When
-//! both say that they are connected, another view unites them. From its first call on they send to each other as if they had
-//! never met. `kernels/moe` defines what kernels keep of a peer and what they do with it. Call numbers have 8 bits for their 32
-//! (`numbers`), and all limits of those are in proportion.
+//! Two ranks run calls with each other. The QPs between them fail, at each end at another time, with words in flight. A view parts the
+//! ranks: each end fences its QP before it promises, and applies the view at its own time. When the calls before that view have ended, an
+//! end clears what both have sent each other. It makes its QP anew and connects; tries are repeated. When both say that they are connected,
+//! another view unites them. From its first call on they send to each other as if they had never met. `kernels/moe` defines what kernels
+//! keep of a peer and what they do with it. Call numbers have 8 bits here instead of 32 (`numbers`), and all limits on them are in
+//! proportion.
 //!
-//! Data goes to the other end when the HCA has carried the last of its kind and set, and to a suspect when it has carried all (A11).
+//! Data goes to the other end when the HCA has carried the last data of its kind and set. To a suspect it goes when the HCA has carried all
+//! data (A11).
 //!
-//! `device` has the phases of a call, `host` the change of views and the connection, `network` the packets. Agreement is taken
-//! as proved (`epoch`): a view begins after every call that has started.
+//! Module `device` has the phases of a call, `host` the change of views and the connection, and `network` the packets. It is taken as
+//! proved by `epoch` that ranks agree: a view begins after every call that has started.
 
 mod device;
 mod host;
@@ -21,72 +22,72 @@ mod steps;
 
 use super::signals::pattern::{Pattern, Phase};
 
-/// What one does wrong.
+/// The defect of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the name of each says what is done wrong")]
 pub enum Mutant {
-    /// The signals of the other end stay as they are: data, credits, calls not sent.
+    /// The signals of the other end are not cleared: data, credits, calls not sent.
     WordsNotCleared,
-    /// `last` and `sent`.
+    /// `last` and `sent` are not cleared.
     LastNotCleared,
     SkipNotCleared,
     ToldNotCleared,
     SuspectNotCleared,
-    /// `last`, `sent`, `skip`, `told` and `suspect`.
+    /// `last`, `sent`, `skip`, `told` and `suspect` are not cleared.
     OwnStateNotCleared,
     OneEndClears,
     ClearedBeforeCallsEnded,
     /// The QP takes late words after the clearing.
     ClearedBeforeErr,
     UnitedWhenOneSays,
-    /// Calls send to the other as soon as this end is connected.
+    /// Calls send to the other end as soon as this end is connected.
     SendsBeforeTheView,
     OldPacketNumbers,
-    /// An end goes on saying that it is connected when that is over.
+    /// An end goes on saying that it is connected when it no longer is.
     StaysConnected,
-    /// An end that is not connected when a view unites the two leaves its QP as it is.
+    /// An end that is not connected when a view unites the pair leaves its QP as it is.
     UnconnectedIsUnited,
     /// An end fences its QP after its promise.
     PromisesBeforeErr,
-    /// A call that ends aborted says so itself, to the members of the view that it has, and no later call says it again.
+    /// A call that ends aborted reports that itself, to the members of its own view, and no later call repeats it.
     AbortsToldOnce,
-    /// A call that runs after aborted ones names the last of them only.
+    /// A call that runs after several aborted calls names only the last of them.
     OneAbortTold,
-    /// A ticket of a life that is over counts as work in flight, and is kept.
+    /// A ticket of a past life counts as work in flight, and is kept.
     OldTicketsFly,
 }
 
-/// One configuration.
+/// A configuration of the model.
 #[derive(Clone, Debug)]
 pub struct Parted {
     /// The order of phases, the same at both ends.
     pub pattern: Pattern,
-    /// Calls of each end.
+    /// The number of calls of each end.
     pub calls: u8,
-    /// Number of the first call.
+    /// The number of the first call.
     pub first: u8,
-    /// So many calls, an even number, run all at once while the two are parted; 0: none.
+    /// How many calls, an even number, run all at once while the pair is parted; 0: none.
     pub leap: u8,
-    /// Times that a QP fails.
+    /// How often a QP fails.
     pub breaks: u8,
-    /// Times that an end begins to connect anew although nothing has failed.
+    /// How often an end begins to connect anew although nothing has failed.
     pub retries: u8,
-    /// Waits that end by the deadline although nothing has failed.
+    /// How many waits end by the deadline although nothing has failed.
     pub timeouts: u8,
-    /// Calls that end aborted, since a change takes too long.
+    /// How many calls end aborted, because a change takes too long.
     pub aborts: u8,
-    /// A view begins up to so many calls later than the two have promised, for the sake of others.
+    /// By how many calls a view may begin later than the pair has promised, because of other ranks.
     pub later: u8,
-    /// A third rank is a member with both, and waits for both in every call.
+    /// Whether a third rank is a member with both, and waits for both in every call.
     pub third: bool,
-    /// The rule that it breaks; none: it keeps all.
+    /// The rule that the model breaks; None: it keeps all rules.
     pub mutant: Option<Mutant>,
-    /// Those of `pattern`, for all calls.
+    /// The phases of `pattern`, for all calls.
     pub phases: Vec<Phase>,
 }
 
 impl Parted {
-    /// One failure of a QP.
+    /// Returns a configuration with one failure of a QP.
     pub fn new(pattern: Pattern, calls: u8) -> Self {
         Self {
             pattern,
@@ -108,7 +109,7 @@ impl Parted {
         self.mutant == Some(mutant)
     }
 
-    /// Says all that makes it differ from others.
+    /// Returns a name with all that makes this configuration differ from others.
     pub fn name(&self) -> String {
         let mut name = format!("parted, {}, {} calls", self.pattern.name(), self.calls);
         for (count, what) in [

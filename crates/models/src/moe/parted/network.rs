@@ -1,4 +1,4 @@
-//! Packets on their way: in order on each QP, refused by one of another life, and lost with the QP that sent them.
+//! The steps of packets: they arrive in order on each QP, are refused by a QP of another life, and are lost with the QP that sent them.
 
 use super::state::{Data, Message, Qp, State};
 use super::steps::{Emit, Step};
@@ -7,7 +7,7 @@ use crate::explore::broken;
 use crate::moe::{Broken, Property};
 
 impl Parted {
-    /// Packets of sender `from` arrive, or are refused; its QP fails.
+    /// The steps of sender `from`: its packets arrive or are refused, and its QP fails.
     pub(super) fn network(
         &self,
         state: &State,
@@ -63,7 +63,7 @@ impl Parted {
         end.qp == Qp::Rts && (of_life || self.has(Mutant::OldPacketNumbers))
     }
 
-    /// A message lands at end `to`.
+    /// Lets a message land at end `to`.
     fn land(next: &mut State, to: usize, i: usize, message: &Message) -> Result<(), Broken> {
         let end = &mut next.ends[to];
         let view = end.views[1];
@@ -103,10 +103,10 @@ impl Parted {
         Ok(())
     }
 
-    /// Forgets what no end will ever take: it makes no difference whether it is refused or lost.
+    /// Forgets packets that no end will ever take, because it makes no difference if they are refused or lost.
     pub(super) fn tidy(&self, state: &mut State) {
         for end in &mut state.ends {
-            // Nothing asks for it but suspicion.
+            // Only suspicion asks for this field.
             end.peer.heard &= end.peer.suspect;
         }
         if self.has(Mutant::OldPacketNumbers) {
@@ -126,13 +126,13 @@ impl Parted {
 }
 
 impl State {
-    /// Returns whether the sender still has the life that posted it.
+    /// Returns whether the sender still has the life that posted the message.
     fn is_of(&self, from: usize, message: &Message) -> bool {
         let end = &self.ends[from];
         end.qp == Qp::Rts && end.own == message.from && end.other == message.to
     }
 
-    /// Returns whether the receiver may yet come to that life.
+    /// Returns whether the receiver may still come to the life for which the message is.
     fn comes(&self, to: usize, message: &Message) -> bool {
         let end = &self.ends[to];
         end.qp == Qp::Fresh && end.own == message.to

@@ -1,8 +1,8 @@
-//! How calls compare: `kernels/moe/words.cuh` with 8 bits for 32, so every constant is 2^24 times smaller.
+//! How call numbers compare: as in `kernels/moe/words.cuh`, but with 8 bits instead of 32, so every constant is 2^24 times smaller.
 
-/// Sets of slots.
+/// The number of sets of slots.
 pub(super) const SETS: u8 = 2;
-/// `RENEWAL`: 2^28 in the kernels.
+/// The constant `RENEWAL`, which is 2^28 in the kernels.
 pub(super) const RENEWAL: u8 = 1 << 4;
 
 /// Returns whether call `a` is newer than call `b`.
@@ -10,12 +10,12 @@ pub(super) fn newer(a: u8, b: u8) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
 }
 
-/// Returns whether call `a` is one that a peer may have come to while this rank is in call `b`.
+/// Returns whether `a` is a call that a peer may have come to while this rank is in call `b`.
 pub(super) fn ahead(a: u8, b: u8) -> bool {
     a.wrapping_sub(b).wrapping_sub(1) < 1 << 6
 }
 
-/// Returns whether a call is one of those that write every signal again.
+/// Returns whether this is a call in which every signal is written again.
 pub(super) fn renews(call: u8) -> bool {
     ((call ^ (RENEWAL / 2)) & (RENEWAL - 1)) < SETS
 }
@@ -28,7 +28,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The first call after it.
+    /// Returns the first call of the set after the run.
     pub(super) fn end(self) -> u8 {
         self.first.wrapping_add(SETS.wrapping_mul(self.number))
     }

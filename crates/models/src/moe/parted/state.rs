@@ -1,11 +1,11 @@
-//! What the model remembers: two ends with what the other wrote into their memory, packets on their way, the record.
+//! What the model remembers: two ends with what the other end wrote into their memory, the packets on their way, and the record.
 
 use super::Parted;
 use super::numbers::Run;
 use crate::explore::Codec;
 
 pub(super) const MESSAGES: usize = 10;
-/// Index of no call: the limit of a rank that has none.
+/// An index that is not of any call: the value of a limit that is open.
 pub(super) const OPEN: u8 = 15;
 
 /// How far a phase is.
@@ -17,9 +17,9 @@ pub(super) enum Stage {
     Held,
     /// The call has its view.
     Entered,
-    /// It has sent its credits, and waits for one.
+    /// The phase has sent its credits, and waits for the other end's credit.
     Waits,
-    /// It has found out about the other end, and reads.
+    /// The phase has found out about the other end, and reads.
     Reading,
 }
 
@@ -36,20 +36,20 @@ pub(super) enum Qp {
     #[default]
     Rts,
     Err,
-    /// Reset: it has published its packet numbers, and takes nothing yet.
+    /// The QP was reset: it has published its packet numbers, and takes nothing yet.
     Fresh,
 }
 
 const QPS: [Qp; 3] = [Qp::Rts, Qp::Err, Qp::Fresh];
 
-/// What a data word says, or which payload lies in a slot (`call` then counts from the first one on). Epoch 0: none.
+/// The value of a data word, or the payload in a slot. In a slot, `call` counts from the first call on. Epoch 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Data {
     pub(super) epoch: u8,
     pub(super) call: u8,
 }
 
-/// What the other end has written. `credit`: both zero is none.
+/// A signal, which the other end has written. `credit`: both zero means no credit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Signal {
     pub(super) data: Data,
@@ -57,21 +57,21 @@ pub(super) struct Signal {
     pub(super) not_sent: Run,
 }
 
-/// What kernels keep of the other end. Arrays are by kind and set.
+/// What kernels keep of the other end. Arrays are indexed by kind and set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Peer {
     pub(super) last: [u8; 4],
     pub(super) sent: [bool; 4],
     pub(super) skip: [Run; 4],
     pub(super) told: [u8; 2],
-    /// Life of the QP that carries the last data, and one more; 0: none.
+    /// 1 + the life of the QP that carries the last data, or 0.
     pub(super) ticket: [u8; 4],
     pub(super) suspect: bool,
-    /// A word has come since it became a suspect.
+    /// Whether a word has come since the other end became a suspect.
     pub(super) heard: bool,
 }
 
-/// A view as one of the two has it. `first` is an index.
+/// A view, as one of the two ends has it. `first` is an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
     pub(super) first: u8,
@@ -79,10 +79,10 @@ pub(super) struct View {
     pub(super) united: bool,
 }
 
-/// A call in flight.
+/// The handle of a call in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Handle {
-    /// So many calls before it ended aborted, which it says again.
+    /// The number of calls right before this one that ended aborted. The call reports them again.
     pub(super) untold: u8,
     pub(super) united: bool,
     pub(super) aborted: bool,
@@ -91,33 +91,33 @@ pub(super) struct Handle {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct End {
-    /// Place in the program.
+    /// The index of the present phase in the program.
     pub(super) at: u8,
     pub(super) stage: Stage,
-    /// By set.
+    /// The handles, by set.
     pub(super) handles: [Handle; 2],
     pub(super) released: [u8; 2],
-    /// Ghost: the same as indices; bits of the calls whose data was posted, by kind.
+    /// Ghost: the released calls as indices, and, by kind, bits of the calls whose data was posted.
     pub(super) closed: [u8; 2],
     pub(super) posted: [u8; 2],
     pub(super) peer: Peer,
     pub(super) signals: [Signal; 4],
     pub(super) slots: [Data; 4],
 
-    /// Last call that may start, an index.
+    /// The index of the last call that may start.
     pub(super) limit: u8,
     pub(super) promised: bool,
-    /// The older one first.
+    /// The two views, the older one first.
     pub(super) views: [View; 2],
-    /// Calls in a row that have ended aborted, the newest ones.
+    /// The number of newest calls in a row that have ended aborted.
     pub(super) aborted: u8,
-    /// Kernels get guards of the other end.
+    /// Whether kernels get guards of the other end.
     pub(super) open: bool,
     pub(super) qp: Qp,
-    /// Lives of the QP here, and the one at the other end that this one is connected to: packets carry both.
+    /// The life of the QP here, and the life of the other end's QP to which it is connected. Packets carry both.
     pub(super) own: u8,
     pub(super) other: u8,
-    /// Since the two were parted.
+    /// Whether the end has cleared, and has connected, since the pair was parted.
     pub(super) cleared: bool,
     pub(super) connected: bool,
 }
@@ -125,7 +125,7 @@ pub(super) struct End {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Message {
     pub(super) is_data: bool,
-    /// Of the call that posted it.
+    /// The epoch of the call that posted the message.
     pub(super) epoch: u8,
     pub(super) call: u8,
     pub(super) index: u8,
@@ -184,7 +184,7 @@ pub(super) enum Change {
 
 const CHANGES: [Change; 3] = [Change::None, Change::Part, Change::Unite];
 
-/// A rank that is a member with both: only what the two see of it.
+/// A rank that is a member with both ends, as far as they see it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Third {
     pub(super) at: u8,
@@ -198,22 +198,22 @@ pub(super) struct Third {
 pub struct State {
     pub(super) ends: [End; 2],
     pub(super) third: Third,
-    /// By sender, kind and set.
+    /// The FIFOs by sender, and by kind and set.
     pub(super) fifos: [[Fifo; 4]; 2],
     pub(super) record: View,
     pub(super) change: Change,
-    /// Something has failed since both have cleared, or since a view has united two that were connected.
+    /// Whether something has failed since both ends have cleared, or since a view has united the connected pair.
     pub(super) disturbed: bool,
-    /// Index of the first call after the leap; 0: not yet.
+    /// The index of the first call after the leap; 0: it has not happened yet.
     pub(super) leapt: u8,
-    /// What may still happen.
+    /// How often each of these may still happen.
     pub(super) breaks: u8,
     pub(super) retries: u8,
     pub(super) timeouts: u8,
     pub(super) aborts: u8,
 }
 
-/// One bit for a missing value.
+/// Codes one bit for a value that is missing, which is the default.
 fn some<T: Default + PartialEq, C: Codec>(
     value: &mut T,
     codec: &mut C,

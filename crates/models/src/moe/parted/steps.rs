@@ -1,4 +1,4 @@
-//! The model as the search sees it.
+//! The model of a parted pair, as the search needs it.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use crate::explore::{Codec, Model, broken};
 use crate::moe::signals::pattern::DISPATCH;
 use crate::moe::{Broken, MOST_STATES, Property};
 
-/// The actor of a step that neither end takes alone, and the third rank.
+/// The numbers of actors that are no end: of steps that neither end takes alone, and of the third rank.
 pub(super) const BOTH: usize = 2;
 const THIRD: usize = 3;
 
-/// One step, by name.
+/// The name of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     pub(super) who: usize,
@@ -27,11 +27,11 @@ impl fmt::Display for Step {
     }
 }
 
-/// Takes a step and the state after it.
+/// A function that takes a step and the state after it.
 pub(super) type Emit<'a> = dyn FnMut(Step, State) + 'a;
 
 impl Parted {
-    /// What the two see of a rank that is a member with both.
+    /// The steps of a third rank that is a member with both ends, as far as they see it.
     fn third(&self, state: &State, emit: &mut Emit<'_>) {
         let third = &state.third;
         let go = |what, next: Third| {
@@ -153,7 +153,7 @@ impl Model for Parted {
         Ok(())
     }
 
-    /// Every call has ended, and the two are united.
+    /// Checks that every call has ended, and that the pair is united.
     fn at_rest(&self, state: &State) -> Result<(), Broken> {
         let through = |at: u8| usize::from(at) == self.phases.len();
         let [a, b] = &state.ends;
@@ -163,7 +163,7 @@ impl Model for Parted {
             return broken(Property::DL, text);
         }
         let joined = state.record.united && state.is_joined(0) && state.is_joined(1);
-        // A view that begins after the last call: those before it never end.
+        // A view that begins after the last call never unites, because the calls before it never end.
         let behind = !state.record.united && state.record.first > self.calls + 1;
         if joined || behind {
             Ok(())

@@ -1,14 +1,14 @@
-//! What a rejoin must do with words, credits and slots.
+//! A model of what a rejoin must do with words, credits and slots.
 //!
-//! A survivor S and one peer slot: generation A (epoch 1) is dropped, B joins (epoch 2, from call `first`). Dispatch only, two
-//! sets, a QP per set. A runs at any speed and gives up freely, so it may be far ahead, and its packets may be late. S runs calls
-//! of the old epoch, fences A, commits, finishes all old calls, clears what A left, connects B. In epoch 2 both send the next
-//! dispatch before they receive this one, and send credits after each release. No rank may be stuck (rules J1 to J3).
+//! The model has a survivor S and one peer slot: generation A (epoch 1) is dropped, and B joins (epoch 2, from call `first`). There is
+//! dispatch only, with two sets and a QP for each set. A runs at any speed and gives up freely, so it may be far ahead, and its packets may
+//! be late. S runs calls of the old epoch, fences A, commits, finishes all old calls, clears what A left, and connects B. In epoch 2 both
+//! send the next dispatch before they receive the present one, and send credits after each release. No rank may be stuck (rules J1 to J3).
 
 mod state;
 mod steps;
 
-/// What goes wrong in one.
+/// The defect of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the name of each says what is done wrong")]
 pub enum Mutant {
@@ -21,12 +21,12 @@ pub enum Mutant {
     JoinerCountsFromOne,
 }
 
-/// One configuration.
+/// A configuration of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Rejoin {
-    /// Calls of the survivor.
+    /// The number of calls of the survivor.
     pub calls: u8,
-    /// The rule that it breaks; none: it keeps all.
+    /// The rule that the model breaks; None: it keeps all rules.
     pub mutant: Option<Mutant>,
 }
 

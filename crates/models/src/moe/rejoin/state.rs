@@ -1,10 +1,10 @@
-//! What the model of rejoin remembers: a survivor, the generation that is dropped, the one that joins, messages.
+//! What the model of rejoin remembers: a survivor, the generation that is dropped, the generation that joins, and messages.
 
 use crate::explore::Codec;
 
 pub(super) const MESSAGES: usize = 12;
 
-/// The writer or the running rank.
+/// The rank that has written something, or that runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Who {
     #[default]
@@ -16,7 +16,7 @@ pub(super) enum Who {
 
 const WHO: [Who; 4] = [Who::Nobody, Who::Survivor, Who::Old, Who::Joiner];
 
-/// What one side does next with its call. `Ahead`: in epoch 2 it has not sent its first call yet.
+/// The next step of a rank in its call. `Ahead`: it is in epoch 2 and has not sent its first call yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum At {
     #[default]
@@ -28,7 +28,7 @@ pub(super) enum At {
 
 const AT: [At; 4] = [At::Ahead, At::Send, At::Receive, At::Reading];
 
-/// How far the change is.
+/// How far the change of members is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd)]
 pub(super) enum Stage {
     #[default]
@@ -36,7 +36,7 @@ pub(super) enum Stage {
     /// The first call of epoch 2 is fixed.
     Fixed,
     Fenced,
-    /// Old calls are finished.
+    /// The calls of the old epoch are finished.
     Grace,
     /// What A left is cleared, and B is connected.
     Joined,
@@ -50,7 +50,7 @@ pub(super) const STAGES: [Stage; 5] = [
     Stage::Joined,
 ];
 
-/// One side. Arrays are by set.
+/// The state of one rank. Arrays are indexed by set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Side {
     pub(super) call: u8,
@@ -58,10 +58,10 @@ pub(super) struct Side {
     pub(super) released: u8,
     pub(super) last: [u8; 2],
     pub(super) credit: u8,
-    /// Data words: epoch, call.
+    /// The data words, each as epoch and call.
     pub(super) word: [(u8, u8); 2],
     pub(super) slot: [(Who, u8); 2],
-    /// First and last call not sent.
+    /// The first and last call that were not sent.
     pub(super) not_sent: [(u8, u8); 2],
 }
 
@@ -78,9 +78,9 @@ impl Side {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Message {
-    /// 0: control.
+    /// The epoch of the data, or 0 for a control message.
     pub(super) epoch: u8,
-    /// Data: the call. Control: first and last call not sent.
+    /// Of data, the call. Of a control message, the first and last call that were not sent.
     pub(super) call: u8,
     pub(super) last: u8,
     pub(super) credit: u8,
@@ -92,7 +92,7 @@ pub(super) struct Fifo {
     pub(super) messages: [Message; MESSAGES],
 }
 
-/// FIFOs by set, of each way.
+/// The indices of the FIFOs, by the way that they go. Each has one FIFO for each set.
 pub(super) const TO_SURVIVOR: usize = 0;
 pub(super) const TO_OLD: usize = 1;
 pub(super) const FROM_JOINER: usize = 2;
@@ -105,7 +105,7 @@ pub struct State {
     pub(super) old: Side,
     pub(super) joiner: Side,
     pub(super) stage: Stage,
-    /// First call of epoch 2; 0: not fixed.
+    /// The first call of epoch 2; 0: it is not fixed yet.
     pub(super) first: u8,
     pub(super) fifos: [[Fifo; 2]; 4],
 }

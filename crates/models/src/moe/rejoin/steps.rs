@@ -1,4 +1,4 @@
-//! The steps of the three, and of the change of members.
+//! The steps of the three ranks, and of the change of members.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::{Mutant, Rejoin};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 
-/// One step, by name.
+/// The name of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     who: Who,
@@ -24,11 +24,11 @@ impl fmt::Display for Step {
     }
 }
 
-/// What one side may do: its next state, and what it sends.
+/// The possible steps of one rank: their names, its next states, and the messages that it sends.
 type Moves = Vec<(&'static str, Side, Option<(usize, Message)>)>;
 
 impl Rejoin {
-    /// A message lands at `who`.
+    /// Lets a message land at `who`.
     fn land(
         side: &Side,
         who: Who,
@@ -57,7 +57,7 @@ impl Rejoin {
         Ok(next)
     }
 
-    /// Returns the steps of one side. `free`: it gives up whenever it likes.
+    /// Returns the steps of one rank. `free`: the rank gives up whenever it likes.
     fn moves(
         &self,
         side: &Side,
@@ -91,7 +91,7 @@ impl Rejoin {
             ..*side
         };
         match at {
-            // Epoch 2: the next dispatch is sent before this one is received.
+            // In epoch 2 the next dispatch is sent before the present one is received.
             At::Ahead | At::Send if epoch == 2 => {
                 let sent = if at == At::Ahead { call } else { call + 1 };
                 let mut next = *side;
@@ -208,7 +208,7 @@ impl Rejoin {
         Ok(())
     }
 
-    /// The steps of the change itself.
+    /// The steps of the change of members.
     fn change(&self, state: &State, emit: &mut impl FnMut(Step, State)) {
         let call = state.survivor.call;
         let mut go = |what, next| {

@@ -1,8 +1,9 @@
-//! Words, slots, credits, skips and deadlines: every interleaving of a few ranks that run one order of phases.
+//! A model of words, slots, credits, skips and deadlines: every interleaving of a few ranks that run one order of phases.
 //!
-//! Each (sender, receiver, kind, set) has one FIFO (the QP) and one payload slot. It has one signal in the receiver's memory:
-//! data word (call, count), credits, calls not sent. Messages are delivered in order inside a FIFO and in any order between
-//! FIFOs. The rules are A1 to A12, A11 without buffers (`buffers` has those); `turn` has one function per phase. Calls count from 1, 0 is none, as in the kernels.
+//! Each (sender, receiver, kind, set) has one FIFO (the QP) and one payload slot. It has one signal in the receiver's memory: data word
+//! (call, count), credits, calls not sent. Messages are delivered in order inside a FIFO and in any order between FIFOs. The rules are A1
+//! to A12, of A11 only the part without buffers (`buffers` has that of buffers). Module `turn` has one function for each phase. Calls count
+//! from 1, and 0 means no call, as in the kernels.
 
 pub mod pattern;
 mod state;
@@ -11,31 +12,31 @@ mod turn;
 
 use pattern::{Pattern, Phase};
 
-/// How clocks run.
+/// How the clocks of deadlines run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// Not at all: no rank may be stuck.
+    /// No deadline passes: no rank may be stuck.
     Stopped,
     /// So many waits, of any rank at any moment, end by timeout.
     Any(u8),
-    /// Rank 0 runs at any speed or stops for ever; a deadline expires only when nothing else can move.
+    /// Rank 0 runs at any speed or stops for ever. A deadline expires only when nothing else can move.
     Slow,
     /// As `Slow`, and the link of rank 0 is cut at any moment, once.
     Cut(Cut),
 }
 
-/// What the link of rank 0 does not carry.
+/// The directions in which the link of rank 0 is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// What is for rank 0.
+    /// Packets for rank 0 are lost.
     pub to: bool,
-    /// What is from rank 0.
+    /// Packets from rank 0 are lost.
     pub from: bool,
-    /// It is back later.
+    /// The link is back later.
     pub mends: bool,
 }
 
-/// What one does wrong.
+/// The defect of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the name of each says what is done wrong")]
 pub enum Mutant {
@@ -52,13 +53,13 @@ pub enum Mutant {
     OneSet,
     LastCreditWins,
     NoClosing,
-    /// The kernels' rule for gaps, but the run begins at the last data call instead of after it.
+    /// The kernels' rule for gaps, except that the run begins at the last data call instead of after it.
     RunFromLast,
-    /// The kernels' rule for gaps, but a run goes on where data was sent in between.
+    /// The kernels' rule for gaps, except that a run goes on over a call whose data was sent.
     RunOverData,
     /// A call that ends aborted is announced to no rank.
     AbortNotTold,
-    /// A rank that is masked gets no word.
+    /// A masked rank gets no word.
     MaskNotTold,
     /// Words of zero are compared as if they named call 0.
     ZeroIsCall,
@@ -66,17 +67,17 @@ pub enum Mutant {
     DoesNotKeepPace,
     /// Calls after one that was held in vain end at once.
     HeldInVainOnce,
-    /// Calls after one that was held in vain end at their deadlines, although others wait in them.
+    /// Calls after a call that was held in vain end at their deadlines, although others wait in them.
     HeldToTheDeadline,
-    /// The receive phases of an aborted call do not close it, so that the next call of its set does.
+    /// The receive phases of an aborted call do not close the call, so that the next call of its set does.
     AbortedClosesLate,
-    /// A phase that finds work in flight to one peer sends nothing to any.
+    /// A phase that finds work in flight to one peer sends nothing to any peer.
     FlightStopsAll,
-    /// A rank takes a call for passed that a peer has passed by one set.
+    /// A rank takes a call for passed although a peer has passed it by one set only.
     PassedBySets,
 }
 
-/// Which calls a skip names.
+/// The rule that says which calls a skip names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skips {
     /// The newest run of skips without a gap: rule A5.
@@ -85,51 +86,51 @@ pub enum Skips {
     Gaps,
 }
 
-/// One configuration.
+/// A configuration of the model.
 #[derive(Clone, Debug)]
 pub struct Signals {
     /// The order of phases, the same at all ranks.
     pub pattern: Pattern,
-    /// Two or three.
+    /// The number of ranks, two or three.
     pub ranks: usize,
-    /// Calls of each rank.
+    /// The number of calls of each rank.
     pub calls: u8,
     /// Which deadlines may pass.
     pub clock: Clock,
-    /// The rule that it breaks; none: it keeps all.
+    /// The rule that the model breaks; None: it keeps all rules.
     pub mutant: Option<Mutant>,
-    /// Control writes have a FIFO of their own.
+    /// Whether control writes have a FIFO of their own.
     pub overtakes: bool,
-    /// A rank that waits lets the others know (A8).
+    /// Whether a rank that waits lets the others know (A8).
     pub beat: bool,
     /// Which calls a skip names.
     pub skips: Skips,
-    /// Threads wait for all peers of a phase at once, as the kernels do; else for one after the other.
+    /// Whether threads wait for all peers of a phase at once, as the kernels do. Otherwise they wait for one peer after another.
     pub parallel: bool,
-    /// Calls that may end aborted before they have sent anything. Where ranks keep pace, each waits for its deadline, or, after
-    /// another, until a rank has reached it.
+    /// How many calls may end aborted before they have sent anything. Where ranks keep pace, such a call waits for its deadline. After
+    /// another such call it waits for that, or until a rank has reached it.
     pub aborts: u8,
-    /// Calls whose input may be refused.
+    /// The number of calls whose input may be refused.
     pub refusals: u8,
-    /// Times that a caller leaves out one peer.
+    /// How often a caller leaves out one peer.
     pub masks: u8,
-    /// A call of a rank that awaits no member begins at its deadline, or when a suspect sends a word.
+    /// Whether a call of a rank that awaits no member begins at its deadline, or when a suspect sends a word.
     pub paces: bool,
-    /// Work in flight is a missing credit: data goes to a peer when the HCA has carried the last of this kind and set, and to a
-    /// suspect when it has carried all.
+    /// Whether work in flight counts as a missing credit. Then data goes to a peer when the HCA has carried the last data of this kind and
+    /// set, and to a suspect when the HCA has carried all data.
     pub carried: bool,
-    /// A call that a peer has passed by two sets awaits no rank and suspects none (A12).
+    /// Whether a call that a peer has passed by two sets awaits no rank and suspects none (A12).
     pub passes: bool,
-    /// Numbers are taken modulo 16, and the first call has this one.
+    /// The number of the first call, where numbers are taken modulo 16. None: numbers do not wrap.
     pub wraps_from: Option<u8>,
-    /// Those of `pattern`, for all calls.
+    /// The phases of `pattern`, for all calls.
     pub phases: Vec<Phase>,
-    /// States, where an independent model has counted them too.
+    /// The number of states, if an independent model has counted them too.
     pub states: Option<usize>,
 }
 
 impl Signals {
-    /// The rules as first written, and nothing goes wrong.
+    /// Returns a configuration with the rules as they were first written, in which nothing fails.
     pub fn new(pattern: Pattern, ranks: usize, calls: u8, clock: Clock) -> Self {
         Self {
             pattern,
@@ -153,7 +154,7 @@ impl Signals {
         }
     }
 
-    /// With so many states.
+    /// Expects this number of states.
     pub fn states(self, states: usize) -> Self {
         Self {
             states: Some(states),
@@ -161,7 +162,7 @@ impl Signals {
         }
     }
 
-    /// Doing one thing wrong.
+    /// Adds a defect.
     pub fn mutant(self, mutant: Mutant) -> Self {
         Self {
             mutant: Some(mutant),
@@ -174,7 +175,7 @@ impl Signals {
         self.mutant == Some(mutant)
     }
 
-    /// Says all that makes it differ from others.
+    /// Returns a name with all that makes this configuration differ from others.
     pub fn name(&self) -> String {
         let mut name = format!(
             "{}, {} ranks, {} calls",
@@ -240,14 +241,14 @@ impl Signals {
         }
     }
 
-    /// Returns whether neither may lack anything of the other: rank 0 is the only one that is disturbed.
+    /// Returns whether neither rank may lack anything of the other, because only rank 0 is disturbed.
     fn are_healthy(&self, rank: usize, other: usize) -> bool {
         let undisturbed = self.aborts == 0 && self.refusals == 0 && self.masks == 0;
         let one_is_sick = self.cut().is_some() || (self.passes && self.clock == Clock::Slow);
         undisturbed && one_is_sick && rank != 0 && other != 0
     }
 
-    /// Returns the number of the `index`-th call. 0 is none, so a lap ends with a jump over 0 and, to keep the sets, over 1.
+    /// Returns the number of the `index`-th call. 0 means no call, so a lap ends with a jump over 0 and, to keep the sets, over 1.
     fn number(&self, index: u8) -> u8 {
         let Some(first) = self.wraps_from else {
             return index;
@@ -256,7 +257,7 @@ impl Signals {
         if number < 16 { number } else { number - 14 }
     }
 
-    /// Returns the number of the call before `number` in its set; none or older than all for the first.
+    /// Returns the number of the call before `number` in its set. For the first call it returns 0, or a number older than all.
     fn before(&self, number: u8) -> u8 {
         match self.wraps_from {
             None => number.saturating_sub(2),
@@ -273,12 +274,12 @@ impl Signals {
         }
     }
 
-    /// Returns whether a word that names call `word` is newer than call `call`; a word of zero names none.
+    /// Returns whether a word names a call newer than `call`. A word of zero names no call.
     fn word_newer(&self, word: u8, call: u8) -> bool {
         (word != 0 || self.has(Mutant::ZeroIsCall)) && self.newer(word, call)
     }
 
-    /// Steps of two from call `first` to call `last` of the same set.
+    /// Returns the number of steps from call `first` to call `last` of the same set.
     fn distance(&self, first: u8, last: u8) -> u8 {
         match self.wraps_from {
             None => (last - first) / 2,

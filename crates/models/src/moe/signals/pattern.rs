@@ -1,33 +1,33 @@
-//! The orders of phases that programs run. All ranks run the same one. Tests that drive the kernels run them too.
+//! The orders of phases that programs run. All ranks run the same order. Tests that drive the kernels use these orders too.
 
-/// Kind of a phase.
+/// The kind of a phase that dispatches.
 pub const DISPATCH: usize = 0;
-/// Kind of a phase.
+/// The kind of a phase that combines.
 pub const COMBINE: usize = 1;
 
 /// One phase of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase {
-    /// It sends, or receives.
+    /// Whether the phase sends. Otherwise it receives.
     pub sends: bool,
-    /// [`DISPATCH`] or [`COMBINE`].
+    /// The kind: [`DISPATCH`] or [`COMBINE`].
     pub kind: usize,
-    /// The call, counted from 1.
+    /// The number of the call, from 1 on.
     pub call: u8,
 }
 
 /// An order of phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Dispatch and combine of a call, then the next.
+    /// A call is dispatched and combined, then the next call is.
     Fused,
     /// A combine is received after the next dispatch is sent.
     Hook,
-    /// Two micro-batches.
+    /// The calls of two micro-batches overlap.
     TwoBatches,
     /// Calls have no combine.
     DispatchOnly,
-    /// Dispatch only, received after the next one is sent.
+    /// There is no combine. A dispatch is received after the next one is sent.
     Split,
     /// Every second call has no combine.
     EverySecondCombine,
@@ -38,7 +38,7 @@ pub enum Pattern {
 use Pattern::{DispatchOnly, DroppedHook, EverySecondCombine, Fused, Hook, Split, TwoBatches};
 
 impl Pattern {
-    /// All seven.
+    /// All seven orders.
     pub const ALL: [Self; 7] = [
         Fused,
         Hook,
@@ -49,7 +49,7 @@ impl Pattern {
         DroppedHook,
     ];
 
-    /// In words.
+    /// Returns the name of the order, in words.
     pub fn name(self) -> &'static str {
         match self {
             Fused => "fused",
@@ -62,7 +62,7 @@ impl Pattern {
         }
     }
 
-    /// Those of so many calls.
+    /// Returns the phases of `calls` calls.
     pub fn phases(self, calls: u8) -> Vec<Phase> {
         let phase = |sends, kind| move |call| Phase { sends, kind, call };
         let (send, receive) = (phase(true, DISPATCH), phase(false, DISPATCH));

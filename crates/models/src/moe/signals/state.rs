@@ -4,7 +4,7 @@ use super::Signals;
 pub(super) use super::pattern::{COMBINE, DISPATCH};
 use crate::explore::Codec;
 
-/// Most ranks, peers of a rank, FIFOs, messages in one.
+/// The most ranks, peers of a rank, FIFOs, and messages in a FIFO.
 pub(super) const RANKS: usize = 3;
 pub(super) const PEERS: usize = RANKS - 1;
 const FIFOS: usize = RANKS * PEERS * 4;
@@ -17,43 +17,45 @@ pub(super) struct Run {
     pub(super) number: u8,
 }
 
-/// A data word.
+/// A data word of a signal.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DataWord {
     pub(super) call: u8,
-    /// Whether all rows came, or none.
+    /// Whether all rows came. Otherwise none came.
     pub(super) full: bool,
-    /// Of a mutant that writes "not sent" here.
+    /// Only in a mutant: "not sent" was written over the data word.
     pub(super) overwritten: bool,
 }
 
-/// What a rank has about one peer: what it keeps, and what the peer wrote. Arrays are by kind and set.
+/// The state of one peer at a rank: what the rank keeps of it, and what the peer wrote. Arrays are indexed by kind and set.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Peer {
     pub(super) told: [u8; 2],
     pub(super) last: [u8; 4],
     pub(super) skipped: [Run; 4],
     pub(super) suspect: bool,
-    /// Data that the HCA has not carried yet; a phase has waited for it in vain. Only where that is a missing credit.
+    /// Whether data was posted that the HCA has not carried yet, and whether a phase has waited for it in vain. They count only if
+    /// `carried` is set.
     pub(super) flight: [bool; 4],
     pub(super) vain: bool,
-    /// Bits of calls: its dispatch was accepted; ghost: data of each kind was sent; left out by the caller.
+    /// Bits of calls: those whose dispatch was accepted; ghost: by kind, those whose data was sent; those in which the caller left the peer
+    /// out.
     pub(super) accepted: u8,
     pub(super) sent: [u8; 2],
     pub(super) masked: u8,
-    /// Its combine of the open call: 0 no word, 1 a word without rows, 2 a word with all rows.
+    /// The peer's combine of the open call: 0 no word, 1 a word without rows, 2 a word with all rows.
     pub(super) combined: u8,
 
     pub(super) word: [DataWord; 4],
     pub(super) slot: [u8; 4],
     pub(super) not_sent: [Run; 4],
-    /// The call of the peer when it wrote its newest control word; only where ranks read it.
+    /// The call of the peer when it wrote its newest control word. It counts only where ranks read it.
     pub(super) alive: [u8; 4],
     pub(super) credit: [u8; 2],
 }
 
 impl Peer {
-    /// Returns whether a word of the peer names such a call.
+    /// Returns whether a word of the peer names a call for which `such` holds.
     pub(super) fn has_said(&self, such: impl Fn(u8) -> bool) -> bool {
         let data = self.word.iter().map(|word| word.call);
         data.chain(self.alive).any(such)
@@ -62,46 +64,46 @@ impl Peer {
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct Rank {
-    /// Place in the program.
+    /// The index of the present phase in the program.
     pub(super) at: u8,
     /// Bits of the peers with which the phase is done.
     pub(super) done: u8,
     pub(super) released: [u8; 2],
-    /// Bits of calls that ended aborted, or were refused.
+    /// Bits of calls that ended aborted, and of calls that were refused.
     pub(super) aborted: u8,
     pub(super) refused: u8,
-    /// The call at its begin has waited for its deadline, since it awaits no member.
+    /// Whether the call at its begin has waited for its deadline, because it awaits no member.
     pub(super) paced: bool,
-    /// Calls that the host will hold in vain after the last that was.
+    /// The number of calls that the host will hold in vain after the last one that it held.
     pub(super) held: u8,
-    /// Ghost: calls begun without a member to await, or held in vain, since a deadline has passed, a word has come or another rank
-    /// has begun as many; at most 2.
+    /// Ghost: the number of calls begun without a member to await, or held in vain, since a deadline has passed, a word has come, or
+    /// another rank has begun as many. It is at most 2.
     pub(super) ahead: u8,
     pub(super) peers: [Peer; PEERS],
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) enum MessageKind {
-    /// Payload, data word and credits.
+    /// A message with payload, data word and credits.
     #[default]
     Data,
-    /// Payload alone; data word and credits alone.
+    /// A message with payload alone, and a message with data word and credits alone.
     Payload,
     Word,
-    /// Credits and calls not sent.
+    /// A message with credits and the calls that were not sent.
     Control,
-    /// Of a mutant: "not sent" in the data word.
+    /// Only in a mutant: "not sent" in the data word.
     Overwrite,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Message {
     pub(super) what: MessageKind,
-    /// Data: the call. Control: first of the run.
+    /// Of data, the call. Of a control message, the first call of the run.
     pub(super) call: u8,
-    /// Data: whether rows came. Control: length of the run.
+    /// Of data, whether rows came. Of a control message, the length of the run.
     pub(super) number: u8,
-    /// Control: the call of the sender, where ranks read it.
+    /// Of a control message, the present call of the sender, where ranks read it.
     pub(super) alive: u8,
     pub(super) released: [u8; 2],
 }
@@ -123,7 +125,7 @@ impl Fifo {
         self.len += 1;
     }
 
-    /// Returns whether data is on its way.
+    /// Returns whether data is on its way in this FIFO.
     pub(super) fn has_data(&self) -> bool {
         let messages = &self.messages[..usize::from(self.len)];
         messages
@@ -144,12 +146,12 @@ impl Fifo {
 /// Everything that a step may change.
 #[derive(Clone, Copy, Default)]
 pub struct State {
-    /// The link of rank 0 is cut, or was.
+    /// Whether the link of rank 0 is cut, and whether it was cut at any time.
     pub(super) cut: bool,
     pub(super) was_cut: bool,
     pub(super) ranks: [Rank; RANKS],
     pub(super) fifos: [Fifo; FIFOS],
-    /// Timeouts, aborts, refusals and masks that may still happen.
+    /// How many timeouts, aborts, refusals and masks may still happen.
     pub(super) timeouts: u8,
     pub(super) aborts: u8,
     pub(super) refusals: u8,
@@ -165,7 +167,7 @@ impl Signals {
         !((from == 0 && cut.from) || (to == 0 && cut.to))
     }
 
-    /// FIFOs per (sender, receiver, kind, set).
+    /// Returns the number of FIFOs for each (sender, receiver, kind, set).
     pub(super) fn lanes(&self) -> usize {
         1 + usize::from(self.overtakes || self.has(super::Mutant::QpRotates))
     }

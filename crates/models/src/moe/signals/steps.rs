@@ -8,7 +8,7 @@ use super::{Clock, Mutant, Signals, Skips};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 
-/// One step, by name.
+/// The name of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     pub(super) what: &'static str,
@@ -32,13 +32,13 @@ impl fmt::Display for Step {
     }
 }
 
-/// Whether a step needs a deadline to pass.
+/// What must happen before a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
-    /// Giving up on this rank.
+    /// A deadline must pass, because of which the rank gives up on this rank.
     Deadline(usize),
-    /// That of a call which awaits no member. It counts against no rank.
+    /// The deadline must pass of a call that awaits no member. It counts against no rank.
     OwnDeadline,
 }
 
@@ -125,7 +125,7 @@ impl Model for Signals {
                     emit(*step, next);
                 }
                 (Needs::Deadline(peer), Clock::Slow | Clock::Cut(_)) if quiet => {
-                    // One that is cut off hears no beat, and what starts the clock again has a limit.
+                    // A rank that is cut off hears no beat, and what starts the clock again is limited.
                     let beats = self.beat && self.carries(state, *peer, step.rank);
                     let limited = *peer == 0 && state.was_cut;
                     if beats && waits(*peer) && !limited {
@@ -167,7 +167,7 @@ impl Signals {
         (rank + 1 + place) % self.ranks
     }
 
-    /// Place of `other` among the peers of `rank`.
+    /// Returns the index of `other` among the peers of `rank`.
     pub(super) fn place_of(&self, rank: usize, other: usize) -> usize {
         (self.ranks + other - rank - 1) % self.ranks
     }
@@ -194,7 +194,7 @@ impl Signals {
         }
     }
 
-    /// The link of rank 0 is cut, or is back.
+    /// The steps by which the link of rank 0 is cut, and is back.
     fn cut_link(&self, state: &State, emit: &mut impl FnMut(Step, State)) {
         let Some(cut) = self.cut() else {
             return;
@@ -219,8 +219,8 @@ impl Signals {
         }
     }
 
-    /// Returns whether rank `other` has come so far that it has told rank 0 all that the phase of rank 0 waits for: it has sent, and has
-    /// closed the last call of the set and has sent after that.
+    /// Returns whether rank `other` has told rank 0 all that the phase of rank 0 waits for. Then it has sent, has closed the last call of
+    /// the set, and has sent after that.
     fn has_passed(&self, state: &State, other: usize) -> bool {
         let place = |rank: usize| usize::from(state.ranks[rank].at);
         let phase = self.phases[place(0)];
@@ -232,21 +232,21 @@ impl Signals {
             found.is_some_and(|at| at < place(other))
         };
         if phase.sends {
-            // The begin of this call at the other closes the last one of the set.
+            // The other rank closes the last call of the set when it begins this call.
             passed(DISPATCH, phase.call)
         } else {
             passed(phase.kind, phase.call)
         }
     }
 
-    /// Sender and receiver of a FIFO.
+    /// Returns the sender and the receiver of a FIFO.
     fn ends_of(&self, fifo: usize) -> (usize, usize) {
         let pair = fifo / self.lanes() / 4;
         let (sender, place) = (pair / (self.ranks - 1), pair % (self.ranks - 1));
         (sender, self.peer_of(sender, place))
     }
 
-    /// Returns the HCA of the sender learns that the data of a FIFO has arrived.
+    /// Lets the HCA of the sender learn that the data of a FIFO has arrived, if it has.
     fn complete(&self, state: &State, fifo: usize) -> Option<(Step, State)> {
         let (sender, receiver) = self.ends_of(fifo);
         let (index, place) = (fifo / self.lanes() % 4, self.place_of(sender, receiver));
@@ -347,7 +347,7 @@ impl Signals {
         Ok((step, next))
     }
 
-    /// The run of calls of which a peer learns that they were not sent, with `call` added.
+    /// Returns `run` with `call` added. A run names the calls of which a peer learns that they were not sent.
     pub(super) fn with_skipped(&self, run: Run, last: u8, call: u8) -> Run {
         let behind = match self.wraps_from {
             None => run.first + 2 * run.number,
@@ -374,7 +374,7 @@ impl Signals {
             Skips::Gaps => last + 2,
         };
         let number = self.distance(first, call) + 1;
-        // Half of the half of all numbers that is newer than a call: no run may reach round.
+        // The bound is a half of those numbers that count as newer than a call, so that no run reaches round.
         if self.wraps_from.is_some() && number > 2 && !self.has(Mutant::ZeroIsCall) {
             Run {
                 first: call,

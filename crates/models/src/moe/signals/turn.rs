@@ -1,4 +1,4 @@
-//! One rank at its phase: what it may do next.
+//! The steps of one rank in its present phase.
 
 use super::pattern::Phase;
 use super::state::{COMBINE, DISPATCH, Message, MessageKind, Peer, Rank, State};
@@ -7,13 +7,13 @@ use super::{Mutant, Signals};
 use crate::explore::broken;
 use crate::moe::{Broken, Property};
 
-/// One rank at its phase.
+/// A rank in its present phase, about to take a step.
 pub(super) struct RankStep<'a> {
     pub(super) model: &'a Signals,
     pub(super) state: &'a State,
     pub(super) rank: usize,
     pub(super) phase: Phase,
-    /// Number of the call, and place of its signal.
+    /// The number of the call, and the index of its signal.
     pub(super) call: u8,
     pub(super) index: usize,
 }
@@ -38,7 +38,7 @@ impl RankStep<'_> {
         steps.push((needs, step, next));
     }
 
-    /// The phase has ended.
+    /// Ends the phase.
     fn pass(&self, steps: &mut Steps, what: &'static str) {
         let mut next = *self.state;
         self.end(&mut next);
@@ -57,7 +57,7 @@ impl RankStep<'_> {
         }
     }
 
-    /// Returns whether the call has members to exchange with, and all of them are suspects.
+    /// Returns whether the call has members to exchange with, and all of these are suspects.
     fn awaits_none(&self, rank: &Rank) -> bool {
         let peers = rank.peers[..self.model.ranks - 1].iter();
         let mut wanted = peers
@@ -67,7 +67,7 @@ impl RankStep<'_> {
         runs && wanted.peek().is_some() && wanted.all(|peer| peer.suspect)
     }
 
-    /// The call waits for its deadline.
+    /// Lets the call wait for its deadline.
     fn keep_pace(&self, steps: &mut Steps) {
         let mut next = *self.state;
         let rank = &mut next.ranks[self.rank];
@@ -75,7 +75,7 @@ impl RankStep<'_> {
         self.push(steps, Needs::OwnDeadline, "keeps pace before", 0, next);
     }
 
-    /// Returns the places of the peers that the phase may turn to next.
+    /// Returns the indices of the peers to which the phase may turn next.
     fn places(&self) -> impl Iterator<Item = usize> {
         let done = self.me().done;
         let one = if self.model.parallel { 2 } else { 1 };
@@ -84,7 +84,7 @@ impl RankStep<'_> {
             .take(one)
     }
 
-    /// What follows is the state after the phase is done with the peer at `place`.
+    /// Notes that the phase is done with the peer at `place`, and ends the phase if that was the last peer.
     fn sent(&self, next: &mut State, place: usize) {
         let rank = &mut next.ranks[self.rank];
         rank.done |= 1 << place;
@@ -104,7 +104,7 @@ impl RankStep<'_> {
         next.fifos[fifo].push(message);
     }
 
-    /// Writes credits and calls not sent.
+    /// Writes credits and the calls that were not sent.
     fn control(&self, next: &mut State, place: usize) {
         let rank = &mut next.ranks[self.rank];
         let released = rank.released;
@@ -124,7 +124,7 @@ impl RankStep<'_> {
         self.post(next, place, true, message);
     }
 
-    /// A send phase.
+    /// The steps of a send phase.
     pub(super) fn send(&self, steps: &mut Steps) {
         let (model, kind) = (self.model, self.phase.kind);
         let mut begun = *self.state;
@@ -173,7 +173,7 @@ impl RankStep<'_> {
         }
     }
 
-    /// The call may end aborted or refused here. The host may hold further calls, too, in vain.
+    /// Lets the call end aborted or refused here. The host may then hold further calls in vain, too.
     fn may_stop(&self, steps: &mut Steps, begun: &State) {
         let bit = self.bit();
         let most = if self.model.paces { begun.aborts } else { 1 };
@@ -193,7 +193,7 @@ impl RankStep<'_> {
         }
     }
 
-    /// A further call is held in vain: until its deadline, or until another rank has reached it.
+    /// Lets a further call be held in vain, until its deadline or until another rank has reached it.
     fn held(&self, steps: &mut Steps, begun: &State) {
         let model = self.model;
         let mut next = *begun;
@@ -218,7 +218,7 @@ impl RankStep<'_> {
         peers.iter().any(|peer| peer.has_said(reached))
     }
 
-    /// Returns whether a word says that its sender, which is not masked, has begun a call two of the set after this one.
+    /// Returns whether a word says that its sender, which is not masked, has begun the call two sets after this one.
     fn is_passed(&self) -> bool {
         let by = if self.model.has(Mutant::PassedBySets) {
             2
@@ -231,7 +231,7 @@ impl RankStep<'_> {
         self.model.passes && peers.any(|peer| peer.has_said(passed))
     }
 
-    /// Ghost: whether another rank has.
+    /// Ghost: returns whether another rank has begun this call or a later one.
     fn others_have_begun(&self) -> bool {
         let has = |rank: &Rank| {
             let mut begun = self.model.phases.iter().take(1 + usize::from(rank.at));
@@ -243,7 +243,7 @@ impl RankStep<'_> {
             .any(|(_, rank)| has(rank))
     }
 
-    /// Data if the credit has come; else the rank sends credits, then waits for it.
+    /// Sends data if the credit has come. Otherwise the rank sends credits, then waits for the peer's credit.
     fn send_to(&self, steps: &mut Steps, begun: &State, place: usize) {
         let (model, kind) = (self.model, self.phase.kind);
         let rank = &begun.ranks[self.rank];
@@ -332,7 +332,7 @@ impl RankStep<'_> {
         self.push(steps, Needs::Nothing, "sends", place, next);
     }
 
-    /// Nothing is sent, and the peer gets a word that says so. `late`: it becomes a suspect.
+    /// Sends no data to the peer, but a word that says so. `late`: the peer becomes a suspect.
     fn skip(&self, steps: &mut Steps, begun: &State, place: usize, late: bool, what: &'static str) {
         let model = self.model;
         let mut next = *begun;
@@ -373,7 +373,7 @@ impl RankStep<'_> {
         self.push(steps, needs, what, place, next);
     }
 
-    /// A receive phase.
+    /// The steps of a receive phase.
     pub(super) fn receive(&self, steps: &mut Steps) -> Result<(), Broken> {
         let kind = self.phase.kind;
         let closed = !self.model.newer(self.call, self.me().released[kind]);
@@ -394,7 +394,7 @@ impl RankStep<'_> {
         Ok(())
     }
 
-    /// A call that ended aborted reads nothing, and closes at once.
+    /// Closes a call that ended aborted at once, and reads nothing.
     fn forgo(&self, steps: &mut Steps) {
         let mut next = *self.state;
         if !self.model.has(Mutant::AbortedClosesLate) {
@@ -485,7 +485,7 @@ impl RankStep<'_> {
         Ok(())
     }
 
-    /// All peers are settled and all slots are read.
+    /// Releases the slots, once all peers are settled and all slots are read.
     fn release(&self, steps: &mut Steps) -> Result<(), Broken> {
         let (model, bit) = (self.model, self.bit());
         let mut next = *self.state;

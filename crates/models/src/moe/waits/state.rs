@@ -5,51 +5,51 @@ use crate::explore::Codec;
 
 pub(super) const WAITS: usize = 3;
 
-/// What the thread does next.
+/// The next step of the thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The wait begins.
+    /// The thread begins the wait.
     #[default]
     Begin,
-    /// It takes the completions that have come.
+    /// The thread takes the completions that have come.
     Poll,
-    /// It finds out whether what it waits for is there.
+    /// The thread finds out if the thing that it waits for is there.
     Find,
-    /// It looks at the clock.
+    /// The thread looks at the clock.
     Clock,
 }
 
 const STAGES: [Stage; 4] = [Stage::Begin, Stage::Poll, Stage::Find, Stage::Clock];
 
-/// What one wait is for.
+/// The thing that one wait waits for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Thing {
-    /// It is there.
+    /// Whether the thing has come.
     pub(super) come: bool,
-    /// Completions that have been taken, where it is one.
+    /// The number of completions taken, if the thing is a completion.
     pub(super) taken: u8,
-    /// Ghost: it came before the deadline, or before the wait began.
+    /// Ghost: whether the thing came before the deadline, or before the wait began.
     pub(super) in_time: bool,
 }
 
 /// Everything that a step may change.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct State {
-    /// Ticks since the phase began.
+    /// The number of ticks since the phase began.
     pub(super) now: u8,
-    /// The wait that runs.
+    /// The index of the present wait.
     pub(super) at: u8,
     pub(super) stage: Stage,
-    /// The clock has said that the deadline has passed: this is the last look.
+    /// Whether the clock has said that the deadline has passed, so that this is the last look.
     pub(super) last: bool,
     pub(super) things: [Thing; WAITS],
-    /// When it beat last, for all that the thread knows; ghost: when it did.
+    /// The time of the last beat, as the thread knows it; ghost: the real time of that beat.
     pub(super) since: u8,
     pub(super) beat: u8,
-    /// A newcomer has come in. Ghost: when it last heard this rank, or came in.
+    /// Whether a newcomer has come in. Ghost: when the newcomer last heard this rank, or came in.
     pub(super) newcomer: bool,
     pub(super) heard: u8,
-    /// Beats of the held call.
+    /// The number of beats of the held call.
     pub(super) held: u8,
 }
 

@@ -1,4 +1,4 @@
-//! The steps of the thread that waits, of what it waits for, and of time.
+//! The steps of the waiting thread, of the things that it waits for, and of time.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use super::{HELD_DEADLINES, Kind, Mutant, QUARTER, Waits};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 
-/// Completions that come before what a wait is for, and that one itself.
+/// The number of completions up to that for which a wait waits: one before it, and that one.
 const COMPLETIONS: u8 = 2;
 
-/// One step, by name; `value` is its subject.
+/// The name of a step; `value` is its subject.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     what: &'static str,
@@ -104,7 +104,7 @@ impl Waits {
         };
         match state.stage {
             Stage::Begin => {
-                // What is there already is not late, whatever the clock says.
+                // A thing that is there when the wait begins is not late, whatever the clock says.
                 thing.in_time |= thing.come;
                 if self.has(Mutant::BeatClockRestarts) {
                     next.since = state.now;
@@ -153,7 +153,7 @@ impl Waits {
             }
             Stage::Clock => {
                 self.beat(&mut next, kind)?;
-                // The host's word for a held call has no deadline here.
+                // In the model the host's word for a held call has no deadline.
                 next.last = kind != Kind::Held && state.now >= self.deadline;
                 if next.last && self.has(Mutant::NoLookAfterTheClock) {
                     return self.late(next, emit);
@@ -165,7 +165,7 @@ impl Waits {
         Ok(())
     }
 
-    /// A beat to all peers, if it is due.
+    /// Beats to all peers, if a beat is due.
     fn beat(&self, next: &mut State, kind: Kind) -> Result<(), Broken> {
         let now = next.now;
         let silent = match kind {
@@ -201,7 +201,7 @@ impl Waits {
         Ok(())
     }
 
-    /// A look was in vain.
+    /// Goes on after a look that found nothing.
     fn looked(
         &self,
         mut next: State,
@@ -215,7 +215,7 @@ impl Waits {
         Ok(())
     }
 
-    /// The wait ends in vain.
+    /// Ends the wait in vain.
     fn late(
         &self,
         next: State,
@@ -232,7 +232,7 @@ impl Waits {
 
     fn ended(&self, mut next: State) -> State {
         if self.kinds.get(usize::from(next.at)) == Some(&Kind::Held) {
-            // The phase begins.
+            // The call may begin, and with it the phase.
             (next.now, next.since, next.beat, next.heard) = (0, 0, 0, 0);
         }
         next.at += 1;
