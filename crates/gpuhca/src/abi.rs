@@ -1,5 +1,5 @@
-//! What the kernel shares with softhca and with the host: the entries of softhca's tables (`softhca::device::external`), rendered for
-//! C++ in `kernels/gpuhca/abi.h`. A test compares them with softhca's own.
+//! The data that the kernel shares with softhca and with the host: the entries of softhca's tables (`softhca::device::external`), rendered
+//! for C++ in `kernels/gpuhca/abi.h`. A test compares them with softhca's own.
 
 use warpverbs::abi::DevicePtr;
 use warpverbs::abi::header::{self, constant_items, struct_item};
@@ -283,7 +283,7 @@ abi_struct! {
     }
 }
 
-/// `kernels/gpuhca/abi.h`.
+/// Returns the text of `kernels/gpuhca/abi.h`.
 #[must_use]
 pub fn render() -> String {
     let mut items = constant_items(constants());

@@ -1,4 +1,4 @@
-//! The softhca of this process, as C functions: preloaded, or linked into a test.
+//! The softhca of this process, as C functions. It is preloaded, or linked into a test.
 
 // UNSAFETY: dlsym, and calls of what it finds.
 #![expect(unsafe_code, reason = "two C functions, found by name")]
@@ -12,12 +12,12 @@ use std::sync::Arc;
 use super::GpuhcaError;
 use super::executor::{Executor, Shared};
 
-/// `softhca_attach`.
+/// The type of `softhca_attach`.
 type Attach = unsafe extern "C" fn(*const c_void) -> i32;
-/// `softhca_detach`.
+/// The type of `softhca_detach`.
 type Detach = extern "C" fn();
 
-/// The softhca of this process.
+/// The two functions of this process's softhca.
 #[derive(Clone, Copy, Debug)]
 pub struct Softhca {
     attach: Attach,
@@ -25,11 +25,11 @@ pub struct Softhca {
 }
 
 impl Softhca {
-    /// That of `libsofthca.so`, which is preloaded.
+    /// Returns the functions of `libsofthca.so`, which must be preloaded.
     ///
     /// # Errors
     ///
-    /// [`GpuhcaError::NoSofthca`].
+    /// [`GpuhcaError::NoSofthca`] if it is not.
     pub fn preloaded() -> Result<Self, GpuhcaError> {
         let find = |name: &CStr| -> Result<NonNull<c_void>, GpuhcaError> {
             // SAFETY: RTLD_DEFAULT searches the libraries of the process; `name` is a C string.
@@ -46,11 +46,11 @@ impl Softhca {
         }
     }
 
-    /// The one that is linked into this program.
+    /// Returns the functions of a softhca that is linked into this program.
     ///
     /// # Safety
     ///
-    /// They are `softhca_attach` and `softhca_detach`.
+    /// `attach` is `softhca_attach` and `detach` is `softhca_detach`.
     #[must_use]
     pub unsafe fn linked(attach: Attach, detach: Detach) -> Self {
         Self { attach, detach }
@@ -70,7 +70,7 @@ impl Softhca {
         }
     }
 
-    /// Detaches, if it was attached.
+    /// Detaches the executor, if it is attached.
     pub(super) fn detach(&self, shared: &Arc<Shared>) {
         if shared.set_attached(false) {
             (self.detach)();

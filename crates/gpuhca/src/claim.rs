@@ -1,4 +1,4 @@
-//! One kernel per GPU and machine: a name that one process has.
+//! One kernel for each GPU of a machine: the claim of a name that only one process has.
 
 use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::GpuhcaError;
 use warpverbs::gpu::Gpu;
 
-/// A claimed name. It is an abstract socket: the system takes it back when the process ends, however it ends.
+/// A claimed name. It is an abstract socket, so the system frees the name when the process ends, however it ends.
 #[derive(Debug)]
 pub(super) struct Claim {
     _socket: UnixListener,
@@ -21,7 +21,7 @@ impl Claim {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = match name {
             Some(name) => name.to_owned(),
-            // Each process that runs kernels on its CPU has devices of its own.
+            // Each process that runs kernels on its CPU has devices of its own, so each device gets a name of its own.
             None if gpu.label() == "simt" => {
                 let number = NUMBER.fetch_add(1, Ordering::Relaxed);
                 format!("simt-{}-{number}", process::id())

@@ -16,7 +16,7 @@ use warpverbs::gpu::{Gpu, GpuError, MappedMmio, RdmaSupport, RegisterKind};
 #[derive(Debug)]
 pub(super) struct RankGpu {
     gpu: Arc<dyn Gpu>,
-    /// Blocks of the HCA's kernel and multiprocessors of the GPU. None: the device has no such.
+    /// The number of blocks of the HCA's kernel and of multiprocessors of the GPU. None: the device has no multiprocessors.
     taken: Option<(u32, u32)>,
 }
 
@@ -26,7 +26,8 @@ impl RankGpu {
     }
 }
 
-/// Of `resident` blocks of all `multiprocessors`: those that fit where none of `blocks` blocks of another kernel runs.
+/// Returns how many of `resident` blocks on all `multiprocessors` still fit, if each of `blocks` blocks of another kernel takes a whole
+/// multiprocessor.
 fn beside(resident: u32, (blocks, multiprocessors): (u32, u32)) -> u32 {
     let each = resident / multiprocessors.max(1);
     each * multiprocessors.saturating_sub(blocks)
@@ -35,7 +36,8 @@ fn beside(resident: u32, (blocks, multiprocessors): (u32, u32)) -> u32 {
 impl Gpu for RankGpu {
     warpverbs::forward_gpu! { gpu, label, device_id, slot, alloc_host, alloc_host_shared, buffer_id, persistent, launch }
 
-    /// The HCA is a kernel of the same GPU: it takes memory by its address, and what it writes is in order.
+    /// Returns the support of host memory. The HCA is a kernel of the same GPU: it takes memory by its address, and what it writes is in
+    /// order.
     fn rdma(&self) -> Result<RdmaSupport, GpuError> {
         Ok(RdmaSupport::HOST)
     }
@@ -59,7 +61,7 @@ impl Gpu for RankGpu {
         }
     }
 
-    /// A twin is memory of the GPU, whatever its page is.
+    /// Maps a page as `map_mmio` does, because a twin is memory of the GPU whatever its page is.
     fn map_mmio_as(
         &self,
         host: *mut u8,

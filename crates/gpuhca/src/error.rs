@@ -1,20 +1,20 @@
-//! Why the kernel does not run.
+//! The errors of starting and running the kernel.
 
 use thiserror::Error;
 use warpverbs::gpu::GpuError;
 
-/// Why `gpuhca` cannot be started, or has ended badly.
+/// Why `gpuhca` cannot be started, or has failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum GpuhcaError {
-    /// An option is out of range.
+    /// An option is outside its limits.
     #[error("{what} is {value}; it must be {limit}")]
     Option {
-        /// Which one.
+        /// The name of the option.
         what: &'static str,
-        /// Value given.
+        /// The value that was given.
         value: String,
-        /// Values allowed.
+        /// The values that are allowed.
         limit: &'static str,
     },
     /// Another process has a kernel of this name.
@@ -30,7 +30,7 @@ pub enum GpuhcaError {
     Claim {
         /// The name that the options gave.
         name: String,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// softhca is not in this process.
@@ -38,13 +38,13 @@ pub enum GpuhcaError {
         "softhca is not in this process: libsofthca.so must be preloaded, with SOFTHCA_EXECUTION=external"
     )]
     NoSofthca,
-    /// softhca does not take the executor.
+    /// softhca does not accept the executor.
     #[error("softhca does not take gpuhca as its executor: {source}")]
     Attach {
-        /// `EBUSY`: it has one; `EINVAL`: it is another version.
+        /// `EBUSY`: softhca has an executor already. `EINVAL`: softhca is of another version.
         source: std::io::Error,
     },
-    /// The GPU refuses something, or the kernel failed.
+    /// The GPU has refused something, or the kernel has failed.
     #[error(transparent)]
     Gpu(#[from] GpuError),
 }

@@ -1,4 +1,4 @@
-//! What softhca calls: the executor's memory and its passes, as C functions.
+//! The C functions that softhca calls, by which it reaches the executor's memory and waits for passes of the kernel.
 
 // UNSAFETY: functions that softhca calls with pointers; the launch of the kernel.
 #![expect(unsafe_code, reason = "C functions and a kernel launch")]
@@ -19,7 +19,7 @@ use warpverbs::gpu::{Event, Gpu, HostMapped, Launch};
 /// How long softhca waits for the blocks to finish a pass.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where the tables are.
+/// The addresses of the tables in the GPU's memory.
 pub(super) struct Addresses {
     pub(super) control: u64,
     pub(super) qps: u64,
@@ -30,7 +30,7 @@ pub(super) struct Addresses {
     pub(super) pages: u64,
 }
 
-/// `softhca::device::external::Executor`; a test compares the two.
+/// The struct `softhca::device::external::Executor`. A test compares the two.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Executor {
@@ -50,7 +50,7 @@ pub(super) struct Executor {
     settle: extern "C" fn(*mut c_void, u64) -> i32,
 }
 
-/// What softhca's calls use, from any thread.
+/// What softhca's calls need, from any thread.
 #[derive(Debug)]
 pub(super) struct Shared {
     gpu: Arc<dyn Gpu>,
@@ -93,8 +93,8 @@ impl Shared {
         self.attached.swap(attached, Ordering::AcqRel)
     }
 
-    /// Waits until each block has finished a pass that began with `generation`. Returns 0, `ETIMEDOUT` if a block has not in time,
-    /// or `ESHUTDOWN` if the kernel has ended. An ended kernel no longer uses the tables.
+    /// Waits until each block has finished a pass that began with `generation`. Returns 0, `ETIMEDOUT` if a block has not done so in time,
+    /// or `ESHUTDOWN` if the kernel has ended. A kernel that has ended no longer uses the tables.
     fn settle(&self, generation: u64) -> i32 {
         let mut looks = Looks::within(PATIENCE);
         for block in 0..self.blocks as usize {
@@ -150,7 +150,7 @@ impl Executor {
 
 /// # Safety
 ///
-/// `context` is that of an attached [`Executor`].
+/// `context` is the context of an attached [`Executor`].
 unsafe fn shared<'a>(context: *mut c_void) -> &'a Shared {
     // SAFETY: the caller's promise; `Gpuhca` keeps it until softhca has detached.
     unsafe { &*context.cast::<Shared>() }

@@ -1,9 +1,9 @@
 //! `gpuhca`: the HCA as a kernel, so that one GPU runs whole steps of several ranks at the speed of its memory, without a NIC.
 //!
-//! A persistent kernel executes the WQEs of all ranks of one process on one GPU. The ranks use libmlx5 and DevX over softhca, which
-//! keeps QP states and keys and leaves execution to the kernel (`softhca::device::external`). It writes tables of QPs, CQs and keys
-//! into the GPU's memory, and this kernel reads them. The ranks' kernels are the ones that drive a ConnectX, unchanged: they write
-//! WQEs, ring, and poll CQEs.
+//! A persistent kernel executes the WQEs of all ranks of one process on one GPU. The ranks use libmlx5 and DevX over softhca, which keeps
+//! QP states and keys and leaves execution to the kernel (`softhca::device::external`). softhca writes tables of QPs, CQs and keys into the
+//! GPU's memory, and this kernel reads them. The ranks' own kernels are those that drive a ConnectX, unchanged: they write WQEs, ring, and
+//! poll CQEs.
 //!
 //! ```text
 //! rank 0's kernel ─ WQE, record, doorbell ─┐                     ┌─ tables of QPs, CQs, keys ── softhca ── libmlx5
@@ -13,10 +13,10 @@
 //!
 //! # What it shows and what not
 //!
-//! It runs the PTX that ships, on the memory of a GPU. So it shows the order of posting and signalling, admission to a full ring,
-//! and that calls converge under faults. It also shows staleness of old lives and keys, CUDA graphs, and what MoE kernels cost in
-//! time and memory bandwidth. It shows nothing of PCIe, firmware, packets or a network. Results are labelled `gpuhca+NAME` and
-//! never called a NIC's; on the CPU the label is `gpuhca+simt`, and then they say nothing about speed at all.
+//! The kernels run from the PTX that ships, on the memory of a GPU. So the results show the order of posting and signalling, admission to a
+//! full ring, and that calls converge under faults. They also show staleness of old lives and keys, CUDA graphs, and what MoE kernels cost
+//! in time and memory bandwidth. They show nothing of PCIe, firmware, packets or a network. Results are labelled `gpuhca+NAME`, and are
+//! never called those of a NIC. On the CPU the label is `gpuhca+simt`, and then they say nothing about speed.
 //!
 //! # Why it is as it is
 //!
@@ -62,24 +62,25 @@ warpverbs::kernels! {
     pub static KERNELS
 }
 
-/// How the kernel is started.
+/// The setting of the kernel.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Blocks, 1 to 1024. The ranks' cooperative kernels need the SMs that these leave.
+    /// The number of blocks, 1 to 1024. The ranks' cooperative kernels need the SMs that these blocks leave free.
     pub blocks: u32,
-    /// Threads of a block: 32 to 1024, a multiple of 32.
+    /// The number of threads of a block: 32 to 1024, a multiple of 32.
     pub threads: u32,
-    /// The kernel ends by itself after this time.
+    /// The time after which the kernel ends by itself.
     pub deadline: Duration,
-    /// Name that no other process of this user may have claimed. `None`: the GPU's; on the CPU one of this process alone.
+    /// The name that no other process of this user may have claimed. `None`: the GPU's name, or on the CPU a name that is only this
+    /// device's.
     pub name: Option<String>,
-    /// Which kernel to run: that of [`KERNELS`] or, for a test, one that is wrong on purpose.
+    /// The name of the kernel to run: that of [`KERNELS`] or, for a test, one that is wrong on purpose.
     pub kernel: String,
 }
 
 impl Options {
-    /// For the CPU: one block of a warp; for a GPU 16 blocks of 512 threads. An hour.
+    /// Returns the default setting for `gpu`: on the CPU one block of a warp, on a GPU 16 blocks of 512 threads. The deadline is an hour.
     #[must_use]
     pub fn on(gpu: &dyn Gpu) -> Self {
         let on_cpu = gpu.label() == "simt";
@@ -93,7 +94,7 @@ impl Options {
         }
     }
 
-    /// With so many blocks.
+    /// Sets the number of blocks.
     #[must_use]
     pub fn with_blocks(mut self, blocks: u32) -> Self {
         self.blocks = blocks;
@@ -107,14 +108,14 @@ impl Options {
         self
     }
 
-    /// Sets the name that this process claims among all processes of the machine.
+    /// Sets the name that this process claims among all processes of its user on the machine.
     #[must_use]
     pub fn with_name(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
         self
     }
 
-    /// With another kernel.
+    /// Sets the name of the kernel to run.
     #[must_use]
     pub fn with_kernel(mut self, kernel: &str) -> Self {
         kernel.clone_into(&mut self.kernel);
@@ -137,32 +138,33 @@ impl Options {
     }
 }
 
-/// The running kernel, attached to the softhca of this process. Dropping it stops it.
+/// The running kernel, attached to the softhca of this process. Dropping this stops the kernel.
 #[derive(Debug)]
 pub struct Gpuhca {
     softhca: Softhca,
     event: Event,
     label: String,
-    /// The kernel's stream, which nothing else is launched in.
+    /// The kernel's stream, in which no other kernel is launched.
     _stream: Stream,
-    /// Last: what the kernel and softhca use, until both have let go.
+    /// What the kernel and softhca use. These fields come last, because they must stay until both no longer use them.
     shared: Arc<Shared>,
     _memory: Vec<DeviceMemory>,
-    /// After the kernel's end. None: it has not ended.
+    /// The guard that tells the GPU of a persistent kernel. It is dropped after the kernel's end. None: the kernel did not end, and the
+    /// guard is kept for ever.
     persistent: Option<Persistent>,
-    /// Multiprocessors of the GPU; none on the CPU.
+    /// The number of multiprocessors of the GPU; None on the CPU.
     multiprocessors: Option<u32>,
     _claim: Claim,
 }
 
 impl Gpuhca {
-    /// Starts the kernel on `gpu` and attaches it to `softhca`. While it runs, the driver loads no kernel ([`Gpu::persistent`]): `gpu`
-    /// has all that the ranks launch.
+    /// Starts the kernel on `gpu` and attaches it to `softhca`. While it runs, the driver loads no kernel ([`Gpu::persistent`]), so `gpu`
+    /// must have all kernels that the ranks launch.
     ///
     /// # Errors
     ///
     /// [`GpuhcaError::Option`]; [`GpuhcaError::Claimed`] while another process has a kernel of this name; what the GPU refuses.
-    /// [`GpuhcaError::Attach`] where softhca has an executor already or is another version.
+    /// [`GpuhcaError::Attach`] if softhca has an executor already or is of another version.
     pub fn start(
         gpu: Arc<dyn Gpu>,
         softhca: Softhca,
@@ -223,21 +225,21 @@ impl Gpuhca {
             multiprocessors,
             _claim: claim,
         };
-        // If it is refused, dropping it stops the kernel.
+        // If softhca refuses the executor, dropping `started` stops the kernel.
         let executor = Executor::new(&addresses, &started.shared);
         softhca.attach(&executor)?;
         Ok(started)
     }
 
-    /// Returns what results are labelled with: `gpuhca+` and the GPU's label.
+    /// Returns the label of results: `gpuhca+` and the GPU's label.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// Returns the device of one rank: `gpu`, whose `map_mmio` gives the twins of UAR pages that this kernel looks at.
+    /// Returns the device of one rank: `gpu`, except that `map_mmio` returns the twins of UAR pages at which this kernel looks.
     ///
-    /// Each rank has a device of its own, on the same GPU: kernels of one default stream would wait for each other.
+    /// Each rank needs a device of its own on the same GPU, because kernels of one default stream would wait for each other.
     #[must_use]
     pub fn for_rank(&self, gpu: Arc<dyn Gpu>) -> Arc<dyn Gpu> {
         let taken = self
@@ -252,7 +254,7 @@ impl Gpuhca {
         !self.event.is_done()
     }
 
-    /// Ends the kernel. WQEs that have not run never do.
+    /// Ends the kernel. WQEs that have not run by then never run.
     ///
     /// # Errors
     ///
@@ -272,7 +274,7 @@ impl Gpuhca {
 impl Drop for Gpuhca {
     fn drop(&mut self) {
         if let Err(GpuhcaError::Gpu(warpverbs::gpu::GpuError::Timeout { .. })) = self.end() {
-            // The kernel still uses its tables: they stay.
+            // The kernel still uses its tables, so they are not freed.
             for memory in self._memory.drain(..) {
                 std::mem::forget(memory);
             }
@@ -282,15 +284,16 @@ impl Drop for Gpuhca {
     }
 }
 
-/// Dynamic shared memory of a block beside 4 bytes for each thread: `Found` of `kernels/gpuhca/run.cuh`, which asserts it.
+/// The bytes of a block's dynamic shared memory besides 4 bytes for each thread. They are for `Found` of `kernels/gpuhca/run.cuh`, which
+/// asserts the number.
 const SHARED_BYTES: usize = 8192;
 
-/// Bytes of the struct by which softhca learns of the kernel, for a test that compares it with softhca's.
+/// Returns the size of the struct by which softhca learns of the kernel, for a test that compares it with softhca's.
 #[doc(hidden)]
 #[must_use]
 pub const fn executor_bytes() -> usize {
     size_of::<Executor>()
 }
 
-/// How long a kernel may take to end after its order.
+/// How long a kernel may take to end after it was told to.
 const ENDING: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! Certificates for tests of TLS: an authority, and what it issues, as PEM files below one directory.
+//! Certificates for tests of TLS: an authority, and the certificates that it issues, as PEM files in one directory.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -16,16 +16,16 @@ pub struct Authority {
     name: String,
 }
 
-/// The files of a certificate.
+/// The files of a certificate that an authority has issued.
 pub struct Issued {
-    /// Path of the certificate, as PEM.
+    /// The path of the certificate, as PEM.
     pub certificate: PathBuf,
-    /// Its key, which only this user may read.
+    /// The path of its key, which only this user may read.
     pub key: PathBuf,
 }
 
 impl Authority {
-    /// A new one, named `name`.
+    /// Makes an authority with the name `name`.
     pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -42,17 +42,17 @@ impl Authority {
         authority
     }
 
-    /// Its own certificate.
+    /// Returns the path of the authority's own certificate.
     pub fn certificate(&self) -> PathBuf {
         self.path("authority.pem")
     }
 
-    /// Returns a path for a file, gone with this.
+    /// Returns a path for a file that is removed when this is dropped.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// A certificate for `hosts`, names and addresses, of servers and clients alike; `valid`: it has not run out.
+    /// Issues a certificate for servers and clients with `hosts`, which are names and addresses. `valid`: it has not expired.
     pub fn issue(&self, name: &str, hosts: &[&str], valid: bool) -> Issued {
         let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
         let mut params = CertificateParams::new(hosts).unwrap();
@@ -60,7 +60,7 @@ impl Authority {
             rcgen::DnType::CommonName,
             format!("{name} of {}", self.name),
         );
-        // etcd's gateway is a client of its own server, with the server's certificate.
+        // etcd's gateway is a client of its own server, and shows the server's certificate.
         params.extended_key_usages = vec![
             ExtendedKeyUsagePurpose::ServerAuth,
             ExtendedKeyUsagePurpose::ClientAuth,

@@ -1,4 +1,4 @@
-//! Real etcd servers on loopback, of Debian's package, each in a private directory; and what stands in for one.
+//! Real etcd servers on loopback, of Debian's package, each in a private directory, and an impostor in place of a server.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -15,20 +15,20 @@ use crate::certificates::{Authority, Issued};
 use crate::limits::HANG;
 use crate::stopped;
 
-/// A search is repeated after this time.
+/// The time after which a search is repeated.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// What is missing without [`program`], and why.
+/// What the tests lack without [`program`], and why.
 pub const NO_PROGRAM: &str =
     "stores etcd://: etcd is not installed (./x test unpacks Debian's etcd-server)";
 
-/// Most bytes of an etcd that is small, and of each key that fills it.
+/// The most bytes of an etcd that is small, and the bytes of each key that fills it.
 const SMALL: usize = 8 << 20;
 const FILLER: usize = 1 << 19;
-/// What keys that fill it begin with.
+/// The begin of the names of keys that fill an etcd.
 const FILLERS: &str = "fill-";
 
-/// Returns the program: unpacked by `./x test` or installed.
+/// Returns the path of etcd, as `./x test` has unpacked it or as it is installed.
 pub fn program() -> Option<PathBuf> {
     let unpacked = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -40,7 +40,7 @@ pub fn program() -> Option<PathBuf> {
         .find(|program| program.exists())
 }
 
-/// One etcd of one or more members, ended with this.
+/// One etcd of one or more members. They are killed when this is dropped.
 pub struct Etcd {
     members: Vec<Member>,
     directory: tempfile::TempDir,
@@ -51,31 +51,32 @@ struct Member {
     arguments: Vec<String>,
     data: PathBuf,
     port: u16,
-    /// Where it takes connections by TLS.
+    /// The port on which the member takes connections by TLS.
     tls_port: Option<u16>,
     process: Option<Child>,
 }
 
-/// What an etcd that takes connections by TLS has.
+/// What an etcd needs to take connections by TLS.
 pub struct TlsServer<'a> {
-    /// Its certificate and key.
+    /// The server's certificate and key.
     pub issued: &'a Issued,
-    /// The authority of clients, whose certificates it asks for.
+    /// The authority of clients. If it is given, the server asks clients for their certificates.
     pub clients: Option<&'a Authority>,
 }
 
 impl Etcd {
-    /// Starts `members` of them and waits until they serve. `None` where etcd is not installed: the test is skipped.
+    /// Starts an etcd of `members` members, and waits until they serve. Returns `None` if etcd is not installed, so that the test is
+    /// skipped.
     pub fn start(members: usize) -> Option<Self> {
         Self::start_with(members, None)
     }
 
-    /// One member that takes connections by TLS as well.
+    /// Starts an etcd of one member, which also takes connections by TLS.
     pub fn start_with_tls(tls: &TlsServer<'_>) -> Option<Self> {
         Self::start_with(1, Some(tls))
     }
 
-    /// One member that keeps no more than a few MiB, so that [`Etcd::fill`] can fill it.
+    /// Starts an etcd of one member that keeps no more than a few MiB, so that [`Etcd::fill`] can fill it.
     pub fn start_small() -> Option<Self> {
         let small = |etcd: &mut Self| {
             let quota = format!("--quota-backend-bytes={SMALL}");
@@ -97,7 +98,7 @@ impl Etcd {
             println!("skipped: {NO_PROGRAM}");
             return None;
         };
-        // Ports are free when they are picked and may be taken a moment later.
+        // A port that is free when it is picked may be taken a moment later, so other ports are tried.
         for _ in 0..5 {
             let mut etcd = Self::new(&program, members, tls);
             configure(&mut etcd);
@@ -111,7 +112,8 @@ impl Etcd {
     }
 
     fn new(program: &std::path::Path, members: usize, tls: Option<&TlsServer<'_>>) -> Self {
-        // etcd answers when a write has reached the disk, which takes seconds while a compiler writes to it. Memory does not.
+        // etcd answers only when a write has reached the disk. That takes seconds while a compiler writes to the disk, so the data are in
+        // memory.
         let memory = std::path::Path::new("/dev/shm");
         let parent = memory.is_dir().then(|| memory.to_owned());
         let directory = tempfile::tempdir_in(parent.unwrap_or_else(std::env::temp_dir)).unwrap();
@@ -158,7 +160,7 @@ impl Etcd {
         }
     }
 
-    /// Its address, members from the one numbered `first` on, with `user` (`name:password@` or nothing) and prefix.
+    /// Returns the URL of the etcd: its members from number `first` on, `user` (`name:password@` or nothing), and the prefix.
     pub fn url(&self, first: usize, user: &str, prefix: &str) -> String {
         let count = self.members.len();
         let members: Vec<String> = (first..first + count)
@@ -167,13 +169,13 @@ impl Etcd {
         format!("etcd://{user}{}/{prefix}", members.join(","))
     }
 
-    /// Its address by TLS, with `HOST` in place of 127.0.0.1, and options.
+    /// Returns the URL by TLS, with `host` in place of 127.0.0.1, and with options.
     pub fn tls_url(&self, host: &str, prefix: &str, options: &str) -> String {
         let port = self.members[0].tls_port.unwrap();
         format!("etcds://{host}:{port}/{prefix}?{options}")
     }
 
-    /// Starts a member again where it stopped.
+    /// Starts a member again with the data that it had.
     pub fn start_member(&mut self, i: usize) {
         let log = File::options()
             .create(true)
@@ -181,7 +183,7 @@ impl Etcd {
             .open(self.directory.path().join(format!("log{i}")))
             .unwrap();
         let member = &mut self.members[i];
-        // It ends with this thread, however that ends.
+        // The server is killed when this thread ends, however it ends.
         let process = Command::new("setpriv")
             .args(["--pdeathsig", "KILL"])
             .arg(&member.program)
@@ -193,7 +195,7 @@ impl Etcd {
         member.process = Some(process.unwrap());
     }
 
-    /// Waits until a member has a leader. False if its process has ended.
+    /// Waits until a member has a leader. Returns false if its process has ended.
     pub fn serves(&mut self, i: usize) -> bool {
         let start = Instant::now();
         loop {
@@ -210,25 +212,25 @@ impl Etcd {
         }
     }
 
-    /// SIGKILL.
+    /// Kills a member (SIGKILL).
     pub fn kill(&mut self, i: usize) {
         let mut process = self.members[i].process.take().unwrap();
         process.kill().unwrap();
         process.wait().unwrap();
     }
 
-    /// SIGKILL for the member, and its data are removed; it can be started again, empty, at the same address.
+    /// Kills a member (SIGKILL) and removes its data. It can be started again, empty, at the same address.
     pub fn wipe(&mut self, i: usize) {
         self.kill(i);
         fs::remove_dir_all(&self.members[i].data).unwrap();
     }
 
-    /// SIGSTOP; it answers nothing any more.
+    /// Stops a member (SIGSTOP), so that it answers nothing any more.
     pub fn stop(&self, i: usize) {
         stopped::stop(self.members[i].process.as_ref().unwrap().id());
     }
 
-    /// SIGCONT.
+    /// Resumes a member (SIGCONT).
     pub fn resume(&self, i: usize) {
         stopped::resume(self.members[i].process.as_ref().unwrap().id());
     }
@@ -252,7 +254,7 @@ impl Etcd {
         }
     }
 
-    /// Makes a user `root` with a password, without which no request succeeds any more.
+    /// Makes a user `root` with a password. From then on a request without the password fails.
     pub fn require_password(&self, password: &str) {
         for (path, body) in [
             (
@@ -271,7 +273,7 @@ impl Etcd {
         }
     }
 
-    /// Where a member takes connections.
+    /// Returns the address at which a member takes connections.
     pub fn address(&self, i: usize) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.members[i].port))
     }
@@ -294,7 +296,7 @@ impl Etcd {
         revision
     }
 
-    /// Puts keys outside of every prefix until one that is [`Etcd::start_small`] has no space for any.
+    /// Puts keys outside of every prefix, until an etcd of [`Etcd::start_small`] has no space for another.
     pub fn fill(&self) {
         for number in 0.. {
             assert!(number < SMALL / FILLER, "it is not full");
@@ -309,7 +311,7 @@ impl Etcd {
         }
     }
 
-    /// Removes what [`Etcd::fill`] has put, as an administrator does: keys, history, free pages, alarm.
+    /// Removes what [`Etcd::fill`] has put, as an administrator does: keys, history, free pages, and the alarm.
     pub fn make_room(&self) {
         let (from, to) = (
             STANDARD.encode(FILLERS),
@@ -381,7 +383,7 @@ fn field<'a>(answer: &'a str, name: &str) -> &'a str {
     value.split('"').next().unwrap_or_default()
 }
 
-/// An address that takes connections and answers each request with `answer`, or never.
+/// Returns an address that takes connections and answers each request with `answer`. With None it never answers.
 pub fn impostor(answer: Option<&'static str>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -1,14 +1,14 @@
-//! A network of its own in which this machine has all addresses of an IPv6 subnet, as it has those of 127/8.
+//! A network namespace in which this machine has all addresses of an IPv6 subnet, as it has all of 127/8.
 
 use std::process::{Command, Stdio};
 
-/// The subnet whose addresses the network has.
+/// The subnet of all the addresses.
 pub const SUBNET: &str = "fd00:5::/96";
 
-/// Runs its arguments in a network with all addresses of the subnet.
+/// A shell script that runs its arguments in a network with all addresses of the subnet.
 const SCRIPT: &str = "ip link set lo up; ip -6 route add local fd00:5::/96 dev lo; exec \"$@\"";
 
-/// Returns what starts a command in such a network; if this machine has none, `test` is reported as skipped.
+/// Returns a command that runs its arguments in such a network. If this machine cannot make one, `test` is reported as skipped.
 #[must_use]
 pub fn network(test: &str) -> Option<Command> {
     let start = |namespaces: &str| {
@@ -17,7 +17,7 @@ pub fn network(test: &str) -> Option<Command> {
         command
     };
     let mut why = String::new();
-    // Root needs no namespace of users, and in a chroot none can be made.
+    // Root needs no user namespace, and in a chroot none can be made.
     for namespaces in ["-n", "-rn"] {
         let tried = start(namespaces).arg("true").stdin(Stdio::null()).output();
         why = match tried {

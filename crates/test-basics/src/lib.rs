@@ -1,5 +1,5 @@
-//! What tests of every package share. It uses no other package, so a test of `rendezvous` needs no runtime. Nor does a program that
-//! only waits have a software HCA linked into it, whose `open` would stand in for that of the C library.
+//! Code that tests of every package share. It uses no other package of the project. So a test of `rendezvous` needs no runtime, and a
+//! program that only waits has no software HCA linked into it, whose `open` would replace that of the C library.
 
 pub mod addresses;
 pub mod certificates;

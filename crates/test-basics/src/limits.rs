@@ -1,13 +1,13 @@
-//! How long a test waits for what must come: so long that nothing but a hang ends the wait, whatever else the machine runs.
+//! How long a test waits for what must come: so long that only a hang ends the wait, whatever else the machine runs.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// The bound of every wait for what must come. It is below the two minutes after which nextest ends a test, so that the test
-/// itself says what it has waited for.
+/// The bound of every wait for what must come. It is less than the two minutes after which nextest ends a test, so that the test itself can
+/// say what it has waited for.
 pub const HANG: Duration = Duration::from_secs(100);
 
-/// Waits until `condition` holds.
+/// Waits until `condition` holds, which `what` names. Panics if that takes longer than [`HANG`].
 #[track_caller]
 pub fn until(what: impl Display, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! A file that this process has mapped, and that a test makes shorter.
+//! A file that this process has mapped, and that a test can make shorter.
 
 // UNSAFETY: maps files.
 #![expect(unsafe_code, reason = "mmap")]
@@ -7,10 +7,10 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-/// All of a file, for reads and writes, until this is dropped.
+/// A mapping of a whole file, for reads and writes. It lasts until this is dropped.
 #[derive(Debug)]
 pub struct MappedFile {
-    /// Its length may be set to less than what is mapped.
+    /// The file. Its length may be set to less than what is mapped.
     pub file: File,
     first: *mut u8,
     bytes: usize,
@@ -22,7 +22,7 @@ unsafe impl Send for MappedFile {}
 unsafe impl Sync for MappedFile {}
 
 impl MappedFile {
-    /// `how` is `MAP_SHARED` or `MAP_PRIVATE`.
+    /// Maps the whole of `file`. `how` is `MAP_SHARED` or `MAP_PRIVATE`.
     pub fn new(file: File, how: i32) -> Self {
         let bytes = usize::try_from(file.metadata().unwrap().len()).unwrap();
         let rights = libc::PROT_READ | libc::PROT_WRITE;
@@ -36,7 +36,7 @@ impl MappedFile {
         }
     }
 
-    /// Where its first byte is.
+    /// Returns the address of the first byte.
     pub fn first(&self) -> *mut u8 {
         self.first
     }

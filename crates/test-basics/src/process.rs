@@ -1,4 +1,4 @@
-//! A process that a test starts from its own program, asks by lines, and may kill.
+//! A process that a test starts from its own program, talks to by lines, and may kill.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use crate::limits::HANG;
 
-/// That process. Dropping it ends it.
+/// The process. Dropping this ends it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -16,7 +16,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Runs this ignored test alone, with a variable that says what the process is to be. It answers by lines after `said: `.
+    /// Starts this program again with only the ignored test `test`, and with a variable that tells the process what to be. The process
+    /// answers by lines after `said: `.
     pub fn start(test: &str, (variable, value): (&str, &str)) -> Self {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", test, "--ignored", "--nocapture"])
@@ -29,7 +30,7 @@ impl Process {
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                // What the test harness prints has no newline in front of the first answer.
+                // The first answer follows what the test harness prints without a newline.
                 if let Some((_, said)) = line.split_once("said: ") {
                     let _ = sender.send(said.to_owned());
                 }
@@ -42,17 +43,17 @@ impl Process {
         }
     }
 
-    /// Sends it a line.
+    /// Sends the process a line.
     pub fn ask(&mut self, what: &str) {
         writeln!(self.input, "{what}").unwrap();
     }
 
-    /// Its next answer.
+    /// Returns the next answer of the process.
     pub fn says(&self) -> String {
         self.lines.recv_timeout(HANG).expect("it answers")
     }
 
-    /// Its answer to a line.
+    /// Sends the process a line, and returns its answer.
     pub fn asked(&mut self, what: &str) -> String {
         self.ask(what);
         self.says()
@@ -63,7 +64,7 @@ impl Process {
         self.child.id()
     }
 
-    /// By SIGKILL.
+    /// Kills the process (SIGKILL).
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
     }

@@ -1,4 +1,4 @@
-//! A way to a server on loopback that can be slow, or away.
+//! A proxy for a server on loopback, which can be slow, or away.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -8,8 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Takes connections and passes what arrives on to a server; what the server answers goes back at once. Its threads live as long
-/// as the connections, and the one that takes them as long as the program.
+/// A proxy that takes connections and passes what arrives on to a server. What the server answers goes back at once. The proxy's threads
+/// live as long as the connections, and the thread that takes connections lives as long as the program.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -25,18 +25,18 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How long after it has arrived each part of a request is passed on.
+    /// How long after its arrival each part of a request is passed on.
     delay: Duration,
-    /// Connections are refused.
+    /// True if connections are refused.
     away: bool,
     /// Both ends of each connection, by its number.
     open: BTreeMap<u64, [TcpStream; 2]>,
-    /// Connections so far.
+    /// The number of connections so far.
     opened: u64,
 }
 
 impl Proxy {
-    /// To the server at `server`, neither slow nor away.
+    /// Returns a proxy for the server at `server`, which is neither slow nor away.
     pub fn new(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -48,19 +48,19 @@ impl Proxy {
         let passing = Arc::clone(&shared);
         thread::spawn(move || {
             for client in listener.incoming().filter_map(Result::ok) {
-                // A client whose server is away finds its connection closed.
+                // If the server cannot be reached, the client finds its connection closed.
                 drop(passing.open(&client));
             }
         });
         Self { address, shared }
     }
 
-    /// Where it takes connections.
+    /// Returns the address at which the proxy takes connections.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Passes everything on so much later; what waits already goes by this delay, too.
+    /// Sets the delay with which the proxy passes everything on. It holds for what waits already, too.
     pub fn set_delay(&self, delay: Duration) {
         self.shared.state().delay = delay;
         self.shared.changed.notify_all();
@@ -72,7 +72,7 @@ impl Proxy {
         state.away = away;
         if away {
             for end in std::mem::take(&mut state.open).into_values().flatten() {
-                // The other side may have closed it.
+                // The other side may have closed the connection already.
                 let _ = end.shutdown(Shutdown::Both);
             }
         }
@@ -80,7 +80,7 @@ impl Proxy {
 }
 
 impl Shared {
-    /// Whole after every operation, so a panic elsewhere under the lock has broken nothing.
+    /// Locks the state. Each operation leaves it whole, so a panic under the lock has broken nothing.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,7 +108,7 @@ impl Shared {
             let _ = to_server.shutdown(Shutdown::Both);
         });
         thread::spawn(move || {
-            // Ends when either side has closed the connection.
+            // The copy ends when either side has closed the connection.
             let _ = std::io::copy(&mut from_server, &mut to_client);
             let _ = to_client.shutdown(Shutdown::Both);
             closing.state().open.remove(&number);
@@ -116,7 +116,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Passes on what has arrived, each part when its time has come, also after a client that has given up.
+    /// Passes on what has arrived, each part when its time has come, even if the client has given up.
     fn pass_on(&self, waits: &Receiver<(Instant, Vec<u8>)>, server: &mut TcpStream) {
         while let Ok((arrived, bytes)) = waits.recv() {
             let mut state = self.state();
@@ -136,7 +136,7 @@ impl Shared {
     }
 }
 
-/// Takes what arrives until the client closes.
+/// Takes what arrives until the client closes the connection.
 fn take(client: &mut TcpStream, arrived: &Sender<(Instant, Vec<u8>)>) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(bytes @ 1..) = client.read(&mut buffer) {
@@ -153,7 +153,7 @@ fn take(client: &mut TcpStream, arrived: &Sender<(Instant, Vec<u8>)>) {
 mod tests {
     use super::*;
 
-    /// Returns a server that sends each byte back, and its address.
+    /// Returns a proxy to a server that sends each byte back, and a connection to it.
     fn echo() -> (Proxy, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Proxy::new(listener.local_addr().unwrap());
@@ -180,7 +180,7 @@ mod tests {
             assert_eq!(&buffer, b"12345");
             assert!(start.elapsed() >= delay, "{:?}", start.elapsed());
         }
-        // What waits is passed on when the delay ends.
+        // What waits is passed on as soon as the delay is removed.
         proxy.set_delay(Duration::from_secs(3600));
         client.write_all(b"abcde").unwrap();
         proxy.set_delay(Duration::ZERO);

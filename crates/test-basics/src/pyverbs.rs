@@ -1,11 +1,11 @@
-//! pyverbs of Debian's python3-pyverbs, a program on libibverbs from outside this project.
+//! The package pyverbs of Debian's python3-pyverbs. It drives libibverbs and comes from outside this project.
 
 use std::process::{Command, Stdio};
 
-/// Where Debian has it; another Python on the PATH does not see its pyverbs.
+/// The Python of Debian, which has the package. Another Python on the PATH does not see it.
 pub const PYTHON: &str = "/usr/bin/python3";
 
-/// Returns whether it is installed; if not, `test` is reported as skipped.
+/// Returns whether pyverbs is installed. If not, `test` is reported as skipped.
 #[must_use]
 pub fn is_installed(test: &str) -> bool {
     let imports = Command::new(PYTHON)

@@ -1,11 +1,11 @@
-//! Processes that stand still for a time. A signal is only on its way when `kill` returns.
+//! Processes that a test stops for a time. When `kill` returns, the signal may still be on its way.
 
 use std::fs;
 use std::process::Command;
 
 use crate::limits::until;
 
-/// SIGSTOP, and waits until each thread of the process stands: until then the process may still answer.
+/// Stops a process (SIGSTOP), and waits until each of its threads has stopped. Until then the process may still answer.
 pub fn stop(process: u32) {
     signal(process, "STOP");
     until("the process stands", || {
@@ -19,7 +19,7 @@ pub fn stop(process: u32) {
     });
 }
 
-/// SIGCONT.
+/// Resumes a process (SIGCONT).
 pub fn resume(process: u32) {
     signal(process, "CONT");
 }

@@ -1,4 +1,4 @@
-//! An application that opens a device itself, by libibverbs alone, before it hands it over.
+//! An application that opens a device itself, by libibverbs alone, and then hands it to Warpverbs.
 
 // UNSAFETY: calls into libibverbs, as an application makes them.
 #![expect(unsafe_code, reason = "calls into libibverbs")]
@@ -11,7 +11,8 @@ use softhca::Hca;
 /// `IBV_ACCESS_LOCAL_WRITE`.
 const LOCAL_WRITE: c_int = 1;
 
-/// Its context and its domain. It has to close them: nothing does it on drop.
+/// The open device and the protection domain of an application. The application must close them itself, because dropping this closes
+/// nothing.
 #[derive(Debug)]
 #[must_use]
 pub struct Application {
@@ -26,7 +27,7 @@ unsafe impl Send for Application {}
 unsafe impl Sync for Application {}
 
 impl Application {
-    /// Opens `hca` and allocates a domain.
+    /// Opens `hca` and allocates a protection domain.
     pub fn open(hca: &Hca) -> Self {
         // SAFETY: the library has no initialiser but for its own state, and its functions have these types (verbs.h).
         unsafe {
@@ -56,19 +57,19 @@ impl Application {
         }
     }
 
-    /// Its `struct ibv_context *`.
+    /// Returns the application's `struct ibv_context *`.
     #[must_use]
     pub fn context(&self) -> *mut c_void {
         self.context
     }
 
-    /// Its `struct ibv_pd *`.
+    /// Returns the application's `struct ibv_pd *`.
     #[must_use]
     pub fn pd(&self) -> *mut c_void {
         self.pd
     }
 
-    /// Uses both: registers memory and takes it back.
+    /// Checks that context and domain work: registers memory and deregisters it.
     pub fn check_works(&self) {
         let mut memory = [0u64; 512];
         // SAFETY: the types are those of verbs.h; the memory lives for longer than it is registered.
@@ -86,7 +87,7 @@ impl Application {
         }
     }
 
-    /// Closes both, which libibverbs and the kernel refuse while something made of them is left.
+    /// Closes context and domain. libibverbs and the kernel refuse that while an object made of them is left.
     pub fn close(self) {
         // SAFETY: both are open, and named no more.
         unsafe {
@@ -96,11 +97,11 @@ impl Application {
     }
 }
 
-/// Calls a function that makes an object of another one.
+/// Calls a function of libibverbs that makes an object of another one.
 ///
 /// # Safety
 ///
-/// Such a function, and an object that it takes.
+/// `function` is such a function, and takes the object `of`.
 unsafe fn call(verbs: &Library, function: &str, of: *mut c_void) -> *mut c_void {
     // SAFETY: the caller's promise.
     let made = unsafe {
@@ -116,11 +117,11 @@ unsafe fn call(verbs: &Library, function: &str, of: *mut c_void) -> *mut c_void 
     made
 }
 
-/// Calls a function that ends an object.
+/// Calls a function of libibverbs that ends an object.
 ///
 /// # Safety
 ///
-/// Such a function, and an object that is named no more.
+/// `function` is such a function, and nobody uses the object `what` any more.
 unsafe fn end(verbs: &Library, function: &str, what: *mut c_void) {
     // SAFETY: the caller's promise.
     let errno = unsafe {

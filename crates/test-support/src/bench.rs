@@ -1,4 +1,4 @@
-//! Two ranks joined by a pair of QPs of one row of the table, and the objects that kernels on side 0 post with.
+//! Two ranks joined by a pair of QPs of one row of the table, with the objects that kernels on side 0 need to post.
 
 use std::mem::offset_of;
 
@@ -14,54 +14,54 @@ use crate::pair::{Pair, Setup};
 use crate::table::{Cell, Shape};
 use crate::words::{DEADLINE_NS, word};
 
-/// Bytes of a window's source; as many for targets after it, and the signals after those.
+/// The number of bytes of a window's source. As many for targets follow it, and after those the signals.
 pub const HALF: u64 = 1 << 17;
-/// Where the signals are.
+/// The offset of the signals.
 pub const SIGNALS: u64 = 2 * HALF;
 const WINDOW: u64 = SIGNALS + 4096;
-/// Most items of a list.
+/// The most items of a list.
 const MAX_ITEMS: usize = 4096;
-/// Most scopes of a launch.
+/// The most scopes of a launch.
 const MAX_SCOPES: usize = 64;
-/// Indices that a new life of a QP begins at a multiple of.
+/// The number of which the first index of a new life of a QP is a multiple.
 const LAP: u64 = 1 << 16;
 
-/// Device memory of one rank, beside its window.
+/// Device memory of one rank, besides its window.
 #[derive(Debug)]
 struct Lists {
     items: DeviceMemory,
-    /// How the scopes ended.
+    /// The ends of the scopes, as kernels store them.
     ends: DeviceMemory,
 }
 
-/// Both ranks and their QPs.
+/// Two ranks and their QPs.
 #[derive(Debug)]
 pub struct Bench {
-    /// The ranks.
+    /// The two ranks.
     pub pair: Pair,
     lists: [Lists; 2],
-    /// The row.
+    /// The row of the table.
     pub cell: Cell,
-    /// The order in which simt runs the threads of the next kernel.
+    /// The seed of the order in which simt runs the threads of the next kernel.
     pub seed: u64,
-    /// Index at which this life of the QPs began.
+    /// The index at which this life of the QPs began.
     pub base: u64,
-    /// WQEs and doorbells that side 0's HCA had seen then.
+    /// The number of WQEs and of doorbells that side 0's HCA had seen when this life began.
     pub before: (u64, u64),
-    /// WQEBBs of this life that are the second of a WQE.
+    /// The number of WQEBBs of this life that are the second of a WQE.
     pub second_halves: u64,
-    /// Doorbells that the host had rung then.
+    /// The number of doorbells that the host had rung when this life began.
     rung_before: u64,
 }
 
 impl Bench {
-    /// A pair of QPs whose indices begin at `base`, a multiple of 65,536. Each tries `retry` times again to reach a peer that does
+    /// Makes a pair of QPs whose indices begin at `base`, a multiple of 65,536. Each tries `retry` times again to reach a peer that does
     /// not answer.
     pub fn new(cell: Cell, seed: u64, base: u64, retry: u8) -> Self {
         Self::on(Execution::Engine, cell, seed, base, retry)
     }
 
-    /// As `new`, on HCAs of this execution.
+    /// As `new`, on HCAs whose WQEs are run by `execution`.
     pub fn on(execution: Execution, cell: Cell, seed: u64, base: u64, retry: u8) -> Self {
         let schedule = |side| (seed % 3 == side).then_some(seed);
         let pair = Pair::new(Setup {
@@ -94,12 +94,12 @@ impl Bench {
         }
     }
 
-    /// Says where side 1's window is. `key_flip` makes its key a wrong one.
+    /// Tells side 0 where side 1's window is. `key_flip` makes the window's key wrong.
     pub fn point(&self, key_flip: u32) {
         self.pair.ends[0].set_peer(&self.pair.ends[1], key_flip);
     }
 
-    /// Parameters without an operation for side `side`; deadline 60 s.
+    /// Returns parameters without an operation for side `side`, with a deadline of 60 s.
     pub fn params(&self, side: usize, items: &[PutItem]) -> ConformanceParams {
         let (end, lists) = (&self.pair.ends[side], &self.lists[side]);
         end.write_at(lists.items.addr(), cast_slice(items));
@@ -113,7 +113,7 @@ impl Bench {
             deadline_ns: DEADLINE_NS,
             ends: DevicePtr::new(lists.ends.addr()),
             mode: self.cell.config().mode(),
-            // Until the list has ended; once without one.
+            // The kernel runs until the list has ended, or once without a list.
             rounds: if items.is_empty() { 1 } else { u32::MAX },
             ..ConformanceParams::zeroed()
         }
@@ -125,7 +125,7 @@ impl Bench {
         self.pair.ends[side].start(&launch, params)
     }
 
-    /// Waits for a kernel of `side`; how its scopes ended.
+    /// Waits for a kernel of `side`. Returns how its scopes ended.
     pub fn finish(&self, side: usize, event: &Event, scopes: u32) -> Vec<ConformanceEnd> {
         let end = &self.pair.ends[side];
         end.wait(event);
@@ -138,23 +138,23 @@ impl Bench {
         self.finish(0, &event, shape.scopes())
     }
 
-    /// Bytes of a side's window.
+    /// Returns bytes of a side's window.
     pub fn bytes(&self, side: usize, offset: u64, count: u64) -> Vec<u8> {
         self.pair.ends[side].window_at(offset, count.try_into().unwrap())
     }
 
-    /// The context of side 0's QP.
+    /// Returns the context of side 0's QP.
     pub fn context(&self) -> QpContext {
         self.pair.context()
     }
 
-    /// Doorbells that the host has rung for side 0 in this life.
+    /// Returns how many doorbells the host has rung for side 0 in this life, if the QP has a mailbox.
     pub fn mailbox_doorbells(&self) -> Option<u64> {
         let rung = self.pair.qps()[0].mailbox_doorbells()?;
         Some(rung - self.rung_before)
     }
 
-    /// Makes side 1's window zero.
+    /// Fills side 1's window with zeros.
     pub fn clear(&self) {
         self.pair.ends[1].write(0, &vec![0; usize::try_from(WINDOW).unwrap()]);
     }
@@ -177,14 +177,14 @@ impl Bench {
         self.pair.patch(word, &u32::from(set));
     }
 
-    /// Says which atomics side 0's device can do; what it said before.
+    /// Sets which atomics side 0's device can do. Returns what was set before.
     pub fn set_atomics(&self, bits: u32) -> u32 {
         let before = self.context().atomics;
         self.pair.patch(offset_of!(QpContext, atomics), &bits);
         before
     }
 
-    /// Both ends through Err and Reset to a new life, at the next multiple of 65,536.
+    /// Brings both ends through Err and Reset to a new life, at the next multiple of 65,536.
     pub fn recover(&mut self) {
         self.base = self.context().resv.next_multiple_of(LAP);
         for qp in self.pair.qps() {
@@ -197,7 +197,7 @@ impl Bench {
         self.second_halves = 0;
     }
 
-    /// Returns what the HCAs saw and silicon would not tell.
+    /// Returns what the HCAs found and silicon would not report.
     pub fn findings(&self) -> Vec<String> {
         self.pair.findings()
     }

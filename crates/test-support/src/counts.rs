@@ -1,13 +1,13 @@
-//! How much a test tries: little in every run, much with WV_TEST_FULL.
+//! How much a test tries: little in every run, much if WV_TEST_FULL is set.
 
 use std::ops::Range;
 
 use crate::device;
 
-/// Seeds on a GPU, where they choose no schedule of threads: twice is enough to see what a second run finds.
+/// The number of seeds on a GPU, where seeds choose no schedule of threads. Two runs are enough to see what differs in a second run.
 const ON_A_GPU: u64 = 2;
 
-/// `few` seeds, or with WV_TEST_FULL set `many`. On a GPU two at most.
+/// Returns `few` seeds, or `many` if WV_TEST_FULL is set. On a GPU it returns two at most.
 pub fn seeds(few: u64, many: u64) -> Range<u64> {
     let wanted = if full() { many } else { few };
     0..if device::is_a_gpu() {

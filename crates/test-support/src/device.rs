@@ -1,4 +1,4 @@
-//! The device of a test: where its kernels run, how they are launched, and what is in its memory.
+//! The device of a test: where its kernels run, how they are launched, and how its memory is read and written.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, Launch};
 
 use crate::kernels::open;
 
-/// Where kernels of tests run: simt, or the CUDA device with the number in WARPVERBS_TEST_GPU. The "device memory" of that GPU is
-/// memory of the host, which the software HCA can reach. Test kernels are then loaded from WARPVERBS_TEST_PTX (`./x gpu` sets
-/// both).
+/// Returns the device on which kernels of tests run: simt, or the CUDA device with the number in WARPVERBS_TEST_GPU. The "device memory" of
+/// that GPU is memory of the host, which the software HCA can reach. On a GPU the test kernels are loaded from WARPVERBS_TEST_PTX
+/// (`./x gpu` sets both variables).
 pub fn test_gpu() -> Arc<dyn Gpu> {
     match named() {
         #[cfg(feature = "cuda")]
@@ -19,7 +19,7 @@ pub fn test_gpu() -> Arc<dyn Gpu> {
     }
 }
 
-/// What WARPVERBS_TEST_GPU names.
+/// The device that WARPVERBS_TEST_GPU names.
 enum Named {
     #[cfg(feature = "cuda")]
     Gpu(u32),
@@ -46,7 +46,7 @@ pub(crate) fn is_a_gpu() -> bool {
 fn cuda_gpu(ordinal: u32) -> Arc<dyn Gpu> {
     use std::sync::OnceLock;
     use warpverbs::gpu::cuda::{CudaGpu, CudaOptions, CudaSource, MemoryLocation};
-    /// Keeps the kernels loaded from test to test: all devices of a GPU share what is loaded.
+    /// A device that keeps the kernels loaded from test to test. All devices of a GPU share what is loaded.
     static FIRST: OnceLock<Arc<CudaGpu>> = OnceLock::new();
     let bare = CudaOptions::default().with_bare(true);
     let bare = CudaGpu::with_options(ordinal, &bare).expect("a CUDA device");
@@ -70,25 +70,25 @@ fn cuda_gpu(ordinal: u32) -> Arc<dyn Gpu> {
         .with_ptx(&ptx);
     let open = || CudaGpu::with_options(ordinal, &options).expect("a CUDA device");
     FIRST.get_or_init(open);
-    // A test gets a device of its own, which counts what that test allocates.
+    // A test gets a device of its own, which counts what the test allocates.
     open()
 }
 
-/// `count` values that lie at `addr` of device memory.
+/// Returns `count` values at `addr` of device memory.
 pub fn read<T: Pod>(gpu: &dyn Gpu, addr: u64, count: usize) -> Vec<T> {
     let mut out = vec![T::zeroed(); count];
     gpu.read(addr, cast_slice_mut(&mut out)).unwrap();
     out
 }
 
-/// Device memory that holds `bytes`; not none, since kernels are given its address.
+/// Returns device memory with the contents `bytes`. Even if `bytes` is empty it has a byte, because kernels are given its address.
 pub fn upload(gpu: &dyn Gpu, bytes: &[u8]) -> DeviceMemory {
     let memory = gpu.alloc(bytes.len().max(1), 128).unwrap();
     gpu.write(memory.addr(), bytes).unwrap();
     memory
 }
 
-/// Blocks and threads of `kernel`, with a bound that no test reaches.
+/// Returns a launch of `kernel` with so many blocks and threads, and a deadline that no test reaches.
 pub fn launch(kernel: &str, blocks: u32, threads: u32, seed: u64) -> Launch<'_> {
     Launch::new(kernel, blocks, threads)
         .with_seed(seed)

@@ -1,4 +1,4 @@
-//! The executor of external HCAs in a test: `gpuhca` on the CPU, one for all tests of the process.
+//! The executor of external HCAs in a test: one `gpuhca` on the CPU for all tests of the process.
 
 // UNSAFETY: two C functions of the software HCA.
 #![expect(unsafe_code, reason = "C symbols of softhca")]
@@ -14,7 +14,7 @@ use crate::hca::connect;
 use crate::kernels::open;
 use warpverbs::gpu::GpuSelector;
 
-/// The softhca that is linked into this program.
+/// Returns the softhca that is linked into this program.
 pub fn linked_softhca() -> Softhca {
     unsafe extern "C" fn attach(executor: *const c_void) -> i32 {
         // SAFETY: `gpuhca` gives its executor, which has the layout of softhca's.
@@ -24,14 +24,14 @@ pub fn linked_softhca() -> Softhca {
     unsafe { Softhca::linked(attach, softhca_detach) }
 }
 
-/// A test starts and stops kernels by itself.
+/// True if a test starts and stops the executor itself.
 static BY_HAND: AtomicBool = AtomicBool::new(false);
 
-/// `gpuhca` on the CPU with these options. From now on [`ensure`] starts none in this process.
+/// Starts `gpuhca` on the CPU with these options. From now on [`ensure`] starts no other in this process.
 ///
 /// # Panics
 ///
-/// If another one is attached in this process.
+/// If another `gpuhca` is attached in this process.
 pub fn start(change: impl FnOnce(Options) -> Options) -> Gpuhca {
     BY_HAND.store(true, Ordering::Relaxed);
     run(change)
@@ -44,7 +44,7 @@ fn run(change: impl FnOnce(Options) -> Options) -> Gpuhca {
     Gpuhca::start(gpu, linked_softhca(), &options).expect("gpuhca on the CPU")
 }
 
-/// Starts the one of this process, which runs until the process ends.
+/// Starts the `gpuhca` of this process, if it does not run. It runs until the process ends.
 pub fn ensure() {
     static RUNNING: OnceLock<Gpuhca> = OnceLock::new();
     if !BY_HAND.load(Ordering::Relaxed) {

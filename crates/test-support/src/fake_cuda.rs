@@ -1,7 +1,7 @@
-//! A CUDA driver without a GPU, for tests of what the runtime asks of one: `fake_cuda/libcuda.c` says what it does.
+//! A CUDA driver without a GPU, for tests of what the runtime asks of a driver. `fake_cuda/libcuda.c` says what it does.
 //!
-//! The runtime finds it as it finds NVIDIA's driver, by the loader. So each test that uses it is a process of its own whose
-//! `LD_LIBRARY_PATH` begins with it. [`FakeDriver::run`] starts the test's program again for that one test.
+//! The runtime finds this driver by the loader, as it finds NVIDIA's. So each test that uses it is a process of its own whose
+//! `LD_LIBRARY_PATH` begins with the driver's folder. [`FakeDriver::run`] starts the test's program again for that one test.
 
 use std::any::type_name;
 use std::collections::hash_map::DefaultHasher;
@@ -16,12 +16,12 @@ use std::process::Command;
 const SOURCE: &str = include_str!("../fake_cuda/libcuda.c");
 const SOURCE_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fake_cuda/libcuda.c");
 
-/// Names the file of settings, to the driver and to this module.
+/// The name of a variable with the path of the settings file. The driver and this module read it.
 const SETTINGS: &str = "FAKE_CUDA";
-/// Length of a page, to the driver where it is preloaded.
+/// The name of a variable with the length of a page. The driver reads it where it is preloaded.
 const PAGE: &str = "FAKE_CUDA_PAGE";
 
-/// A driver that a test wants.
+/// The driver that a test needs.
 #[derive(Clone, Debug)]
 pub struct FakeDriver {
     settings: String,
@@ -30,7 +30,8 @@ pub struct FakeDriver {
 }
 
 impl FakeDriver {
-    /// One that does what these lines say, which `fake_cuda/libcuda.c` explains; empty: one device, and no refusals.
+    /// Returns a driver that does what `settings` say, which `fake_cuda/libcuda.c` explains. Without settings it has one device and refuses
+    /// nothing.
     #[must_use]
     pub fn new(settings: &str) -> Self {
         Self {
@@ -40,7 +41,7 @@ impl FakeDriver {
         }
     }
 
-    /// On a machine that says of itself that it has pages of `bytes` bytes.
+    /// Lets the machine seem to have pages of `bytes` bytes.
     #[must_use]
     pub fn with_page(self, bytes: usize) -> Self {
         let settings = format!("{}\npage {bytes}", self.settings);
@@ -51,7 +52,7 @@ impl FakeDriver {
         }
     }
 
-    /// One whose library does not have this function.
+    /// Leaves this function out of the driver's library.
     #[must_use]
     pub fn lacking(self, function: &'static str) -> Self {
         Self {
@@ -60,12 +61,12 @@ impl FakeDriver {
         }
     }
 
-    /// Runs `body`, which is the whole of the test that calls this, in a process that has the driver. Without a C compiler the test
-    /// is skipped.
+    /// Runs `body`, which must be all that the calling test does, in a process that has the driver. Without a C compiler the test is
+    /// skipped.
     ///
     /// # Panics
     ///
-    /// If `body` does, or the driver does not compile.
+    /// If `body` panics, or the driver cannot be compiled.
     pub fn run<F: FnOnce(&Fake)>(&self, body: F) {
         if let Some(file) = env::var_os(SETTINGS) {
             let file = PathBuf::from(file);
@@ -94,7 +95,7 @@ impl FakeDriver {
             .args(["--exact", &name, "--nocapture", "--test-threads=1"])
             .env(SETTINGS, fake.file("settings"))
             .env("LD_LIBRARY_PATH", env::join_paths(paths).unwrap())
-            // No NVRTC of this machine takes part.
+            // This keeps an NVRTC of the machine out of the test.
             .env("WARPVERBS_NVRTC", "/nowhere/libnvrtc.so");
         if let Some(page) = self.page {
             command
@@ -106,7 +107,7 @@ impl FakeDriver {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{}\n{text}{errors}", output.status);
         assert!(text.contains("1 passed"), "{name} did not run: {text}");
-        // A child that skips its part has skipped this test.
+        // If the child skips a part of the test, the test reports that as skipped.
         for line in text.lines() {
             let told = ["skipped: ", "left out: "].map(|title| line.find(title));
             if let Some(at) = told.into_iter().flatten().min() {
@@ -116,14 +117,14 @@ impl FakeDriver {
     }
 }
 
-/// The driver that this process has.
+/// The driver of this process.
 #[derive(Debug)]
 pub struct Fake {
     folder: PathBuf,
 }
 
 impl Fake {
-    /// From now on the driver does what these lines say, in place of earlier ones.
+    /// Lets the driver do what `settings` say from now on, in place of earlier settings.
     ///
     /// # Panics
     ///
@@ -131,13 +132,13 @@ impl Fake {
     pub fn set(&self, settings: &str) {
         let calls = self.file("calls");
         let text = format!("calls {}\n{settings}\n", calls.display());
-        // As one: a thread of the runtime may be in a call.
+        // The file is replaced as a whole, because a thread of the runtime may be in a call.
         let (new, file) = (self.file("new"), self.file("settings"));
         fs::write(&new, text).unwrap();
         fs::rename(new, file).unwrap();
     }
 
-    /// Arguments of each call of a function so far, as `fake_cuda/libcuda.c` writes them.
+    /// Returns the arguments of each call of `function` so far, as `fake_cuda/libcuda.c` writes them.
     #[must_use]
     pub fn calls(&self, function: &str) -> Vec<String> {
         let text = fs::read_to_string(self.file("calls")).unwrap_or_default();
@@ -148,18 +149,18 @@ impl Fake {
         text.lines().filter_map(of_it).collect()
     }
 
-    /// All calls so far, or since [`Fake::forget_calls`]: the function, and its arguments.
+    /// Returns all calls so far, or since [`Fake::forget_calls`]: each with its function and arguments.
     #[must_use]
     pub fn all_calls(&self) -> Vec<String> {
         let text = fs::read_to_string(self.file("calls")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Calls are noted anew.
+    /// Forgets all calls so far.
     ///
     /// # Panics
     ///
-    /// If the file with those so far cannot be removed.
+    /// If the file of the calls cannot be removed.
     pub fn forget_calls(&self) {
         match fs::remove_file(self.file("calls")) {
             Err(error) if error.kind() != ErrorKind::NotFound => panic!("{error}"),
@@ -167,7 +168,7 @@ impl Fake {
         }
     }
 
-    /// From now on the driver notes what comes to streams, in place of earlier settings.
+    /// Lets the driver note what comes to streams from now on, in place of earlier settings.
     ///
     /// # Panics
     ///
@@ -176,7 +177,7 @@ impl Fake {
         self.set(&format!("order {}", self.file("order").display()));
     }
 
-    /// Returns what has come to streams since [`Fake::note_order`], in its order: the stream, and what it was.
+    /// Returns what has come to streams since [`Fake::note_order`], in order, each with its stream.
     ///
     /// # Panics
     ///
@@ -190,11 +191,11 @@ impl Fake {
             .collect()
     }
 
-    /// A place where calls wait: with the line `hold CALL PATH` of its [`path`](Hold::path).
+    /// Returns a place where calls wait. A setting `hold CALL PATH` with the place's [`path`](Hold::path) lets them wait there.
     ///
     /// # Panics
     ///
-    /// If `mkfifo` cannot make its two pipes.
+    /// If `mkfifo` cannot make the place's two pipes.
     #[must_use]
     pub fn hold(&self) -> Hold {
         let path = self.file("hold");
@@ -207,31 +208,31 @@ impl Fake {
         Hold { path }
     }
 
-    /// A file of this test alone.
+    /// Returns the path of a file that only this test has.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 }
 
-/// Where calls wait.
+/// A place where calls wait.
 #[derive(Debug)]
 pub struct Hold {
     path: PathBuf,
 }
 
 impl Hold {
-    /// Its name in settings.
+    /// Returns the path by which settings name the place.
     #[must_use]
     pub fn path(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// Waits until a call waits here; it goes on when the result is dropped.
+    /// Waits until a call waits at this place. The call goes on when the result is dropped.
     ///
     /// # Panics
     ///
-    /// If the pipes are gone.
+    /// If the pipes do not exist.
     #[must_use]
     pub fn entered(&self) -> Held {
         let entered = File::open(self.path.with_extension("in")).unwrap();
@@ -242,7 +243,7 @@ impl Hold {
     }
 }
 
-/// A call that waits.
+/// A call that waits until this is dropped.
 #[derive(Debug)]
 pub struct Held {
     path: PathBuf,
@@ -255,19 +256,19 @@ impl Drop for Held {
             .write(true)
             .open(self.path.with_extension("out"));
         drop(out.and_then(|mut out| out.flush()));
-        // Until the call has closed its end.
+        // This read waits until the call has closed its end of the pipe.
         let _ = self.entered.read(&mut [0]);
     }
 }
 
-/// The name of the test in which a closure of type `F` was written.
+/// Returns the name of the test in which a closure of type `F` was written.
 fn test_of<F>() -> String {
     let path = type_name::<F>();
     let (_, path) = path.split_once("::").expect("of a crate");
     path.trim_end_matches("::{{closure}}").to_owned()
 }
 
-/// The folder with the driver, compiled once for all tests beside their programs. The error says in words why it cannot be made.
+/// Returns the folder of the driver, which is compiled once for all tests, beside their programs. The error says why it cannot be made.
 fn library(lacks: Option<&str>) -> Result<PathBuf, String> {
     let mut hash = DefaultHasher::new();
     (SOURCE, lacks).hash(&mut hash);
@@ -279,11 +280,11 @@ fn library(lacks: Option<&str>) -> Result<PathBuf, String> {
     }
     let made = tempfile::tempdir_in(beside).unwrap();
     compile(&made.path().join("libcuda.so.1"), lacks)?;
-    // What cudarc looks for first.
+    // This is the name that cudarc looks for first.
     symlink("libcuda.so.1", made.path().join("libcuda.so")).unwrap();
     match fs::rename(made.path(), &folder) {
         Ok(()) => {}
-        // Another test was faster.
+        // Another test has made the folder meanwhile.
         Err(_) if folder.exists() => {}
         Err(error) => panic!("{}: {error}", folder.display()),
     }

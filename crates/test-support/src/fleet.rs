@@ -15,18 +15,18 @@ use crate::ranks::{self, DEADLINE, Meeting};
 /// How the ranks of a test are set up.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// What they agree on.
+    /// The setting on which the ranks agree.
     pub team: TeamConfig,
-    /// HCAs of each rank.
+    /// The number of HCAs of each rank.
     pub rails: usize,
-    /// Every HCA.
+    /// The configuration of every HCA.
     pub hca: HcaConfig,
-    /// What a rank does otherwise.
+    /// A change that each rank makes to its own setting.
     pub change: fn(&mut TeamConfig),
 }
 
 impl Setup {
-    /// One HCA for each rank, as it comes, and deadlines that only a hang meets.
+    /// Returns a setup with one HCA of default configuration for each rank, and with deadlines that only a hang reaches.
     pub fn new(ranks: u32) -> Self {
         let team = TeamConfig::new(0, ranks)
             .with_join_timeout(DEADLINE)
@@ -39,10 +39,10 @@ impl Setup {
         }
     }
 
-    /// HCAs that place data in order, as mlx5 does by default, and rows by relaxed ordering as oddly as that allows.
+    /// Returns a setup with adverse HCAs. They place data in order, as mlx5 does by default, and rows by relaxed ordering as oddly as that
+    /// allows.
     ///
-    /// All ranks are threads of this process. With `direct`, which a test may turn on, they store into each other's memory and use
-    /// no HCA at all.
+    /// All ranks are threads of this process. If a test turns `direct` on, they store into each other's memory and use no HCA at all.
     pub fn adverse(ranks: u32) -> Self {
         let hca = HcaConfig {
             order: DataOrder::InOrder,
@@ -55,7 +55,7 @@ impl Setup {
         }
     }
 
-    /// Returns what a rank joins with.
+    /// Returns the setting with which a rank joins.
     pub fn of_rank(&self, rank: u32) -> TeamConfig {
         let mut config = self.team.with_rank(rank);
         (self.change)(&mut config);
@@ -63,8 +63,8 @@ impl Setup {
     }
 }
 
-/// An adversary. Under the checker of memory order it repeats no bytes. The checker would take bytes that come again after their
-/// signal for a slot that is used too early. All else is as late and as odd.
+/// Returns an adversary. Under the checker of memory order it repeats no bytes, because the checker would take bytes that come again after
+/// their signal for a slot that is used too early. All else is as late and as odd.
 pub fn adversary(seed: u64) -> Adversary {
     Adversary {
         repeats: !simt::check::ENABLED,
@@ -72,37 +72,37 @@ pub fn adversary(seed: u64) -> Adversary {
     }
 }
 
-/// The HCAs of a test: `[rank][rail]`.
+/// The HCAs of a test, as `[rank][rail]`.
 #[derive(Debug)]
 pub struct Hcas(Vec<Vec<Arc<Hca>>>);
 
 impl Hcas {
-    /// Those of every rank.
+    /// Makes the HCAs of every rank.
     pub fn new(setup: &Setup) -> Self {
         let of_rank = |_| ranks::hcas(setup.rails, &setup.hca);
         Self((0..setup.team.ranks).map(of_rank).collect())
     }
 
-    /// Of one rank.
+    /// Returns the HCAs of one rank.
     pub fn of(&self, rank: u32) -> &[Arc<Hca>] {
         &self.0[rank as usize]
     }
 
-    /// Of all ranks.
+    /// Returns the HCAs of all ranks.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Hca>> {
         self.0.iter().flatten()
     }
 
-    /// No finding, and no object is left.
+    /// Checks that the HCAs have no finding, and that no object on them is left.
     #[track_caller]
     pub fn check(&self) {
         ranks::check(self.all());
     }
 
-    /// Waits until the HCAs are at rest: what was posted has landed, unless its peer is silent.
+    /// Waits until the HCAs are at rest: all that was posted has landed, unless its peer is silent.
     ///
-    /// They are at rest when ten looks at their counters have been the same, and their engine has gone to sleep before each
-    /// look. An engine that the machine gives no core does not go to sleep, and is waited for.
+    /// They are at rest when ten looks at their counters have found no change, and their engine has gone to sleep before each look. An
+    /// engine that gets no core from the machine does not go to sleep, so this waits for it.
     pub fn settle(&self) {
         let counters = || self.all().map(|hca| hca.counters());
         let mut quiet = 0;
@@ -133,7 +133,7 @@ fn engine_sleeps() -> u64 {
     switches.unwrap().trim().parse().unwrap()
 }
 
-/// Runs `body` as every rank of a team, each on a thread of its own; the results by rank.
+/// Runs `body` as every rank of a team, each on a thread of its own. Returns the results by rank.
 pub fn run<T: Send>(setup: &Setup, body: impl Fn(&Arc<Team>) -> T + Sync) -> Vec<T> {
     let hcas = Hcas::new(setup);
     let end = Meeting::new(setup.team.ranks);
@@ -141,7 +141,7 @@ pub fn run<T: Send>(setup: &Setup, body: impl Fn(&Arc<Team>) -> T + Sync) -> Vec
         let _attendance = end.attend();
         let team = join(setup.of_rank(rank), own, store).unwrap();
         let result = body(&team);
-        // No rank takes its windows away while others may still write to them.
+        // No rank may take its windows away while others may still write to them.
         end.wait();
         result
     });
@@ -149,7 +149,7 @@ pub fn run<T: Send>(setup: &Setup, body: impl Fn(&Arc<Team>) -> T + Sync) -> Vec
     results
 }
 
-/// Runs `body` on a thread for each rank, with its HCAs and a store that all share.
+/// Runs `body` on a thread for each rank, with the rank's HCAs and a store that all ranks share. Returns the results by rank.
 pub fn on_threads<T: Send>(
     setup: &Setup,
     hcas: &Hcas,
@@ -160,7 +160,7 @@ pub fn on_threads<T: Send>(
     })
 }
 
-/// Joins as `config.rank` with a rail on each of `hcas`.
+/// Joins the team as `config.rank`, with a rail on each of `hcas`.
 pub fn join(
     config: TeamConfig,
     hcas: &[Arc<Hca>],

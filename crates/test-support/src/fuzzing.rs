@@ -1,16 +1,16 @@
-//! Bytes from a fuzzer: operations on the allocator of control memory, and records of another rank. `./x fuzz memheap` and
-//! `./x fuzz hello` run them under a fuzzer, `tests/verbs/memheap.rs` and `tests/team/records.rs` with their corpora.
+//! Two targets for a fuzzer's bytes: operations on the allocator of control memory, and records of another rank. `./x fuzz memheap` and
+//! `./x fuzz hello` run them under a fuzzer. `tests/verbs/memheap.rs` and `tests/team/records.rs` run them with their corpora.
 
 use std::collections::BTreeMap;
 
 use warpverbs::internal::{MemHeap, RecordReader};
 use warpverbs::team::TeamError;
 
-/// Bytes of the heap: what two bytes can name, and one.
+/// The number of bytes of the heap, so that two bytes can name any offset.
 const SIZE: u64 = 1 << 16;
 
-/// Four bytes are an operation: what to do, a number of two bytes, log2 of an alignment. Blocks never overlap (H1), what is free and
-/// what lives is all of the heap, and a heap of which all is freed is whole.
+/// Runs operations on a heap. Four bytes are an operation: its kind, a number of two bytes, and log2 of an alignment. It checks that blocks
+/// never overlap (H1), that free and live blocks together are the whole heap, and that a heap with all blocks freed is one piece.
 pub fn memheap(data: &[u8]) {
     let mut heap = MemHeap::new(SIZE);
     let mut live: BTreeMap<u64, u64> = BTreeMap::new();
@@ -39,8 +39,8 @@ pub fn memheap(data: &[u8]) {
     assert!(heap.is_empty() && heap.stats().largest_free == SIZE);
 }
 
-/// The first byte says whether the others are a hello or an offer of rank 1. The record is good, or the error that refuses it names
-/// rank 1.
+/// Reads a record of rank 1. The first byte says if the other bytes are a hello or an offer. It checks that the record is good, or that the
+/// error which refuses it names rank 1.
 pub fn hello(data: &[u8]) {
     let Some((kind, record)) = data.split_first() else {
         return;
@@ -59,7 +59,7 @@ pub fn hello(data: &[u8]) {
 }
 
 fn alloc(heap: &mut MemHeap, live: &mut BTreeMap<u64, u64>, bytes: u64, log_align: u8) {
-    // Of 64 bits and more: no alignment.
+    // If log2 is 64 or more, the alignment is 0, which is none.
     let align = 1u64.checked_shl(log_align.into()).unwrap_or(0);
     let Ok(block) = heap.alloc(bytes, align) else {
         return;

@@ -1,17 +1,17 @@
-//! Samples of a grid in which every pair of values that occurs at all occurs.
+//! Samples of the cells of a grid. In a sample every pair of values occurs that occurs in any cell.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A cell of a grid: a value for each dimension.
 pub type Point = Vec<usize>;
 
-/// A value of one dimension and one of a later one.
+/// A value of one dimension and a value of a later dimension: each as the dimension and the value's index.
 type Pair = (usize, usize, usize, usize);
 
-/// Cells that are looked at for each that is taken.
+/// The number of cells that are looked at for each cell that is taken.
 const CANDIDATES: usize = 60;
 
-/// The cells of a grid that `exists` accepts. `sizes` has the number of values in each dimension.
+/// Returns the cells of a grid that `exists` accepts. `sizes` has the number of values in each dimension.
 pub fn all(sizes: &[usize], exists: impl Fn(&Point) -> bool) -> Vec<Point> {
     let mut points = vec![Vec::new()];
     for &size in sizes {
@@ -25,7 +25,7 @@ pub fn all(sizes: &[usize], exists: impl Fn(&Point) -> bool) -> Vec<Point> {
     points
 }
 
-/// The pairs of values of a cell.
+/// Returns the pairs of values of a cell.
 pub fn pairs(point: &[usize]) -> impl Iterator<Item = Pair> + '_ {
     let later = move |first: usize| (first + 1..point.len()).map(move |second| (first, second));
     (0..point.len())
@@ -33,9 +33,9 @@ pub fn pairs(point: &[usize]) -> impl Iterator<Item = Pair> + '_ {
         .map(|(first, second)| (first, point[first], second, point[second]))
 }
 
-/// Some of `points` in which every pair of values of any of them occurs. The same for the same seed.
+/// Returns some of `points`, in which every pair of values occurs that occurs in any of them. Equal seeds give equal samples.
 ///
-/// Greedy: of some cells that hold a pair still missing the one with the most of them is taken.
+/// The choice is greedy: of some cells that have a missing pair, it takes the cell with the most missing pairs.
 pub fn sample(points: &[Point], seed: u64) -> Vec<Point> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut order: Vec<&Point> = points.iter().collect();
@@ -58,7 +58,7 @@ pub fn sample(points: &[Point], seed: u64) -> Vec<Point> {
     taken
 }
 
-/// One of `points` for each combination of values in the first `dimensions`. The same for the same seed.
+/// Returns one of `points` for each combination of values in the first `dimensions`. Equal seeds give equal results.
 pub fn one_of_each(points: &[Point], dimensions: usize, seed: u64) -> Vec<Point> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut by_start: BTreeMap<&[usize], Vec<&Point>> = BTreeMap::new();
@@ -99,7 +99,8 @@ mod tests {
     #[test]
     fn every_pair_that_exists_is_in_the_sample_and_no_cell_that_does_not() {
         let sizes = [4, 2, 3, 5, 2];
-        // The last dimension's second value needs the second one's first; two values exclude each other, so 19 pairs of the widest two.
+        // A cell with the second value of the last dimension needs the first value of the second dimension. Two other values exclude each
+        // other, so the two widest dimensions have 19 pairs.
         let exists = |point: &Point| !matches!(point[..], [_, 1, _, _, 1] | [3, _, _, 4, _]);
         let points = all(&sizes, exists);
         assert_eq!(points.len(), (240 - 12) * 3 / 4);

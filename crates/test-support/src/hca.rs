@@ -1,7 +1,7 @@
 //! Software HCAs that the device list must contain.
 //!
-//! Were softhca not linked, the device list would be empty and tests would pass against nothing. So [`hca`] fails loudly when its
-//! device is not listed, and no test counts zero devices as a skip.
+//! If softhca were not linked, the device list would be empty, and tests would pass without testing anything. So [`hca`] panics if its
+//! device is not listed, and no test treats zero devices as a reason to skip.
 
 // UNSAFETY: two C functions of the software HCA.
 #![expect(unsafe_code, reason = "C symbols of softhca")]
@@ -16,12 +16,12 @@ unsafe extern "C" {
     safe fn softhca_kick();
 }
 
-/// Announces the store of a doorbell to the HCA.
+/// Tells the HCA that a doorbell was stored.
 pub extern "C" fn kick() {
     softhca_kick();
 }
 
-/// A new software HCA, which libibverbs lists.
+/// Returns a new software HCA, which libibverbs lists.
 pub fn hca() -> Hca {
     hca_with(HcaConfig::default())
 }
@@ -33,10 +33,10 @@ pub fn connect() {
     warpverbs::internal::connect(wake, kick);
 }
 
-/// A new software HCA with this configuration.
+/// Returns a new software HCA with this configuration.
 pub fn hca_with(config: HcaConfig) -> Hca {
     connect();
-    // Does nothing but in a build with the feature `tsan`.
+    // Only a build with the feature `tsan` does anything here.
     if simt::check::ENABLED {
         softhca::device::observe_memory(simt::check::device_access);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use warpverbs::gpu::{self, Gpu, GpuError, GpuSelector};
 
 warpverbs::kernels! {
-    /// For the CPU alone. A GPU loads their PTX from a folder that `./x gpu pack` fills.
+    /// The set of these kernels, for the CPU alone. A GPU loads their PTX from a folder that `./x gpu pack` fills.
     pub static KERNELS
 }
 
@@ -13,7 +13,7 @@ warpverbs::kernels! {
 ///
 /// # Errors
 ///
-/// As [`gpu::open`]; a GPU has no use for the set.
+/// The errors of [`gpu::open`]. A GPU has no use for this set.
 pub fn open(selector: GpuSelector) -> Result<Arc<dyn Gpu>, GpuError> {
     let gpu = gpu::open(selector)?;
     gpu.add_kernels(&KERNELS)?;

@@ -1,5 +1,5 @@
-//! What integration tests of the runtime share. A program that uses it has softhca linked into it. Unit tests of `warpverbs` do
-//! without: cargo would build that library twice.
+//! Code that integration tests of the runtime share. A program that uses it has softhca linked into it. Unit tests of `warpverbs` cannot
+//! use it, because cargo would build that library twice.
 
 pub mod abi;
 pub mod application;

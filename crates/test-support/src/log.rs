@@ -1,4 +1,4 @@
-//! Where a test lets a thread log.
+//! The log lines that a thread writes in a test.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 pub struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl Lines {
-    /// All of them so far.
+    /// Returns all lines so far.
     pub fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }

@@ -1,7 +1,7 @@
-//! Machines for tests: a description of a few lines, expanded into the files that sysfs of such a machine has.
+//! Machines for tests. A description of a few lines is expanded into the files that sysfs of such a machine has.
 //!
-//! `tests/data/machines` has the descriptions. A line is a thing, what stands below it is indented by two more spaces, `#` begins
-//! a comment:
+//! `tests/data/machines` has the descriptions. A line describes one thing. The things below it are indented by two more spaces, and `#`
+//! begins a comment:
 //!
 //! ```text
 //! numa 0 cpus 0-3                     a NUMA node; `cpus -` is one of memory alone
@@ -24,11 +24,11 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// A tree in a directory of its own, which goes with it.
+/// A tree of files in a directory, which is removed when this is dropped.
 #[derive(Debug)]
 pub struct MachineTree(TempDir);
 
-/// The descriptions, by name.
+/// Returns all descriptions, by name.
 ///
 /// # Panics
 /// If they cannot be read.
@@ -45,7 +45,7 @@ pub fn descriptions() -> BTreeMap<String, String> {
 }
 
 impl MachineTree {
-    /// The machine of this name in `tests/data/machines`.
+    /// Makes the tree of the machine with this name in `tests/data/machines`.
     ///
     /// # Panics
     /// If no description of a machine has this name.
@@ -57,10 +57,10 @@ impl MachineTree {
         Self::of(text.unwrap_or_else(|| panic!("no machine {name} among {known:?}")))
     }
 
-    /// The machine that a text describes.
+    /// Makes the tree of the machine that `text` describes.
     ///
     /// # Panics
-    /// On a line that is none of the forms above, or if files cannot be written.
+    /// If a line has none of the forms above, or files cannot be written.
     #[must_use]
     pub fn of(text: &str) -> Self {
         let tree = Self(tempfile::tempdir().expect("a directory"));
@@ -73,14 +73,14 @@ impl MachineTree {
         tree
     }
 
-    /// The directory that holds `sys`.
+    /// Returns the directory that contains `sys`.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 }
 
-/// A line with what stands below it.
+/// A line of a description, with the lines below it.
 struct Thing<'a> {
     words: Vec<&'a str>,
     below: Vec<Thing<'a>>,
@@ -116,7 +116,7 @@ impl<'a> Thing<'a> {
         things
     }
 
-    /// The word after `name`, if the line has that.
+    /// Returns the word after `name`, if the line has `name`.
     fn option(&self, name: &str) -> Option<&'a str> {
         let at = self.words.iter().position(|word| *word == name)?;
         self.words.get(at + 1).copied()
@@ -128,7 +128,7 @@ impl<'a> Thing<'a> {
     }
 }
 
-/// Where a function is.
+/// The host bridge that a function is below.
 #[derive(Clone, Copy)]
 struct Root<'a> {
     domain: &'a str,
@@ -137,7 +137,7 @@ struct Root<'a> {
 
 struct Writer {
     sys: PathBuf,
-    /// CPUs by node.
+    /// The CPUs by node.
     nodes: BTreeMap<u32, Vec<u32>>,
 }
 
@@ -276,7 +276,8 @@ impl Writer {
         }
     }
 
-    /// Ethernet: link-local and IPv4, each as RoCE v1 and v2. InfiniBand: one of the default subnet.
+    /// Writes the GIDs of a port. An Ethernet port has a link-local and an IPv4 GID, each as RoCE v1 and v2. An InfiniBand port has one
+    /// GID, of the default subnet.
     fn gids(&self, port: &Path, address: &[&str]) {
         let local = "fe80:0000:0000:0000:0000:00ff:fe00:0001";
         let entries = match address {
@@ -302,12 +303,12 @@ impl Writer {
                 self.file(&port.join(format!("gid_attrs/ndevs/{index}")), interface);
             }
         }
-        // An entry that is not in use.
+        // This entry is not in use.
         let unused = "0000:0000:0000:0000:0000:0000:0000:0000";
         self.file(&port.join(format!("gids/{}", entries.len())), unused);
     }
 
-    /// CPUs with a package for each node, as hwloc wants them.
+    /// Writes the CPUs, with a package for each node, as hwloc needs them.
     fn cpus(&self) {
         let cpu = self.sys.join("devices/system/cpu");
         let all = self.all_cpus();
@@ -348,7 +349,7 @@ impl Writer {
         fs::write(path, format!("{text}\n")).expect("a file");
     }
 
-    /// A link of a class directory, relative as the kernel makes it.
+    /// Makes a link in a class directory. It is relative, as the kernel makes it.
     fn link(&self, link: &Path, target: &Path) {
         let up = link
             .strip_prefix(&self.sys)
@@ -361,7 +362,7 @@ impl Writer {
     }
 }
 
-/// The first 256 bytes of configuration space: what a function is, and the buses below a bridge.
+/// Returns the first 256 bytes of configuration space: what a function is, and the buses below a bridge.
 fn config(thing: &Thing<'_>, class: u32, vendor: &str, device: &str) -> Vec<u8> {
     let mut bytes = vec![0; 256];
     let id = |digits: &str| {
@@ -396,7 +397,7 @@ fn number(text: &str) -> u32 {
     text.parse().unwrap_or_else(|_| panic!("no number: {text}"))
 }
 
-/// Numbers of a list like `0-3,8`; `-` is an empty one.
+/// Returns the numbers of a list such as `0-3,8`. `-` is an empty list.
 fn list(text: &str) -> Vec<u32> {
     if text == "-" {
         return Vec::new();
@@ -413,7 +414,7 @@ fn listed(numbers: &[u32]) -> String {
     numbers.join(",")
 }
 
-/// CPUs as the kernel writes a mask, for machines of at most 64.
+/// Returns CPUs as the kernel writes a mask, for machines of at most 64 CPUs.
 fn mask(cpus: &[u32]) -> String {
     let bits = cpus.iter().fold(0u64, |bits, cpu| bits | 1 << cpu);
     format!("{:08x},{:08x}", bits >> 32, bits & 0xffff_ffff)

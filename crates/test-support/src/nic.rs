@@ -1,7 +1,7 @@
-//! A NIC in a thread that knows one send queue. It follows the doorbell register or the record, runs the bytes of the ring, and
-//! reports everything that silicon would not report.
+//! A model of a NIC in a thread, which knows one send queue. It follows the doorbell register or the record, runs the WQEs in the ring byte
+//! by byte, and reports everything that silicon would not report.
 //!
-//! It shares no code with softhca, and it can do what softhca does not: read the record late, or follow it unasked.
+//! It shares no code with softhca, and it can do what softhca does not: read the record late, or follow it without a doorbell.
 
 // UNSAFETY: the model NIC reads and writes the memory that kernels use, by address, and kernels are launched.
 #![expect(unsafe_code, reason = "a device model in plain memory")]
@@ -13,57 +13,57 @@ use std::thread::JoinHandle;
 
 use mlx5_prm::doorbell::{doorbell_index, doorbell_qpn};
 
-/// What makes the NIC run WQEs. All three are seen on silicon.
+/// What makes the NIC run WQEs. All three kinds are seen on silicon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {
-    /// It runs up to the index of the doorbell.
+    /// The NIC runs up to the index of the doorbell.
     Doorbell,
-    /// A doorbell makes it read the record, some time later.
+    /// A doorbell makes the NIC read the record, some time later.
     RecordAfterDoorbell,
-    /// It follows the record, doorbell or not.
+    /// The NIC follows the record, with or without a doorbell.
     Record,
 }
 
-/// The queue, as addresses in this process.
+/// The send queue, as addresses in this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Queue {
-    /// The ring.
+    /// The address of the ring.
     pub sq: u64,
-    /// Its WQEBBs.
+    /// The number of WQEBBs of the ring.
     pub depth: u32,
-    /// The doorbell record.
+    /// The address of the doorbell record.
     pub dbrec: u64,
-    /// The first CQE.
+    /// The address of the first CQE.
     pub cqe: u64,
-    /// The doorbell register.
+    /// The address of the doorbell register.
     pub doorbell: u64,
-    /// The number that doorbells name.
+    /// The QP number that doorbells name.
     pub qpn: u32,
-    /// Index of the first WQE.
+    /// The index of the first WQE.
     pub first: u64,
-    /// Whether the send queue has a doorbell record.
+    /// True if the send queue has a doorbell record.
     pub has_record: bool,
-    /// The CQ is a ring of `depth` CQEs; `consumed` counts those that were taken. Else one CQE is overwritten.
+    /// True if the CQ is a ring of `depth` CQEs, of which `consumed` counts those that were taken. Otherwise one CQE is overwritten.
     pub wide_cq: bool,
-    /// The word that counts CQEs which were taken.
+    /// The address of the word that counts the CQEs that were taken.
     pub consumed: u64,
-    /// A word of host memory from which a host thread rings the register.
+    /// The address of a mailbox: a word of host memory from which a host thread rings the register.
     pub mailbox: Option<u64>,
 }
 
 /// How the NIC behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Behaviour {
-    /// What makes it run WQEs.
+    /// What makes the NIC run WQEs.
     pub follow: Follow,
-    /// Seed of its pauses.
+    /// The seed of the NIC's pauses.
     pub seed: u64,
-    /// The WQE with this index fails with `syndrome` and those after it are flushed.
+    /// The index of a WQE that fails with `syndrome`. The WQEs after it are flushed.
     pub fail_at: Option<u64>,
 }
 
 impl Behaviour {
-    /// It fails nothing.
+    /// Returns a behaviour in which no WQE fails.
     pub fn new(follow: Follow, seed: u64) -> Self {
         Self {
             follow,
@@ -73,16 +73,16 @@ impl Behaviour {
     }
 }
 
-/// What happened.
+/// What a NIC has seen and done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What breaks the protocol.
+    /// What breaks the protocol, in words.
     pub findings: Vec<String>,
-    /// WQEs that ran.
+    /// The number of WQEs that ran.
     pub wqes: u64,
-    /// Doorbells that came.
+    /// The number of doorbells that came.
     pub doorbells: u64,
-    /// CQEs that it wrote.
+    /// The number of CQEs that the NIC wrote.
     pub cqes: u64,
 }
 
@@ -94,14 +94,14 @@ pub struct Nic {
     ringer: Option<JoinHandle<()>>,
 }
 
-/// Syndrome of a WQE that makes no sense: local QP operation error.
+/// The syndrome of a WQE that makes no sense: local QP operation error.
 const SYNDROME_BAD_WQE: u8 = 0x02;
 
-/// Syndrome of the failing WQE: remote access error.
+/// The syndrome of the WQE that fails: remote access error.
 pub const SYNDROME: u8 = 0x13;
 
 impl Nic {
-    /// Starts it.
+    /// Starts the NIC.
     ///
     /// # Safety
     ///
@@ -128,7 +128,7 @@ impl Nic {
             while !stopped.load(Ordering::Acquire) {
                 engine.step();
             }
-            // What was rung before the end is run.
+            // WQEs that were rung before the end are still run.
             for _ in 0..2 * queue.depth {
                 engine.step();
             }
@@ -141,7 +141,7 @@ impl Nic {
         }
     }
 
-    /// Runs what was rung, then stops.
+    /// Runs the WQEs that were rung, then stops. Returns what the NIC has seen and done.
     pub fn stop(self) -> Report {
         self.stop.store(true, Ordering::Release);
         if let Some(ringer) = self.ringer {
@@ -151,7 +151,7 @@ impl Nic {
     }
 }
 
-/// The host thread of a QP with a mailbox: it rings each index that it finds in the mailbox, and once more after its stop.
+/// Is the host thread of a QP with a mailbox. It rings each index that it finds in the mailbox, and once more after it was told to stop.
 fn ring_from_mailbox(mailbox: u64, queue: Queue, stop: &AtomicBool) {
     // SAFETY: aligned words of the queue, which outlive the NIC (contract of `start`); others use them atomically too.
     let (mailbox, register) = unsafe {
@@ -180,12 +180,12 @@ struct Engine {
     queue: Queue,
     behaviour: Behaviour,
     rng: fastrand::Rng,
-    /// Next index to run; everything below `target` may be run.
+    /// The next index to run, and the index up to which WQEs may be run.
     run: u64,
     target: u64,
-    /// Newest value of the doorbell record.
+    /// The newest value of the doorbell record.
     record: u64,
-    /// Steps until the record is read.
+    /// The number of steps until the record is read.
     sample_in: Option<u32>,
     dead: bool,
     report: Report,
@@ -261,7 +261,7 @@ impl Engine {
         self.record = self.record.max(record);
     }
 
-    /// The index near `run` with these low bits.
+    /// Returns the index near `run` with these low bits.
     fn widen(&self, low: u16) -> u64 {
         let ahead = low.wrapping_sub(self.run as u16) as i16;
         self.run.wrapping_add_signed(i64::from(ahead))
@@ -296,7 +296,7 @@ impl Engine {
         if opcode == 8 {
             self.write_memory(&wqe, ds);
         }
-        // Before the CQE, which lets the poster write the slot again.
+        // This is checked before the CQE is written, which lets the poster write the slot again.
         if self.read_wqe(index) != wqe {
             self.find(format!("WQE {index} changed while it ran"));
         }
@@ -357,7 +357,7 @@ impl Engine {
         }
         self.word32(cqe + 52)
             .store(u32::from(syndrome) << 24, Ordering::Relaxed);
-        // The counter and the opcode are one dword: no reader sees one without the other.
+        // The counter and the opcode are one dword, so that no reader sees one without the other.
         let counter = (index as u16).to_be_bytes();
         let last = u32::from_le_bytes([counter[0], counter[1], 0, opcode << 4 | owner]);
         fence(Ordering::Release);

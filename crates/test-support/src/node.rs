@@ -17,52 +17,52 @@ use warpverbs::verbs::{
     Reset, Rts, SendAttr, VerbsError,
 };
 
-/// Bytes of a page of doorbell registers.
+/// The number of bytes of a page of doorbell registers.
 const PAGE_BYTES: usize = 4096;
 
-/// Registered device memory.
+/// A piece of registered device memory.
 pub struct Window {
     mr: Mr,
-    /// Freed last.
+    /// The memory, which is freed last.
     memory: DeviceMemory,
 }
 
 impl Window {
-    /// Where it begins.
+    /// Returns the address of the first byte.
     pub fn addr(&self) -> u64 {
         self.memory.addr()
     }
 
-    /// Its local key.
+    /// Returns the local key.
     pub fn lkey(&self) -> u32 {
         self.mr.lkey()
     }
 
-    /// The key that peers name.
+    /// Returns the key that peers name.
     pub fn rkey(&self) -> u32 {
         self.mr.rkey()
     }
 }
 
-/// One end of connections: an open device, a domain, a control heap in device memory.
+/// One end of connections: an open device, a protection domain, and a control heap in device memory.
 #[derive(Debug)]
 pub struct Node {
-    /// Control memory in the device.
+    /// The control heap in device memory.
     pub heap: Arc<ControlHeap>,
-    /// A heap in host memory, with [`Node::with_host`].
+    /// A control heap in host memory; only after [`Node::with_host`].
     pub host: Option<Arc<ControlHeap>>,
-    /// The thread that rings for mailboxes, with [`Node::with_host`].
+    /// The thread that rings for mailboxes; only after [`Node::with_host`].
     pub proxy: Option<Arc<DoorbellProxy>>,
-    /// The domain of its QPs and windows.
+    /// The protection domain of the node's QPs and windows.
     pub pd: Arc<Pd>,
-    /// Pages of doorbell registers as kernels reach them, by their address in this process. Before the device, with which libmlx5
-    /// unmaps them.
+    /// Pages of doorbell registers as kernels reach them, by their address in this process. This field stands before the device, with which
+    /// libmlx5 unmaps the pages.
     registers: Mutex<BTreeMap<u64, MappedMmio>>,
-    /// Host memory of this node: where kernels reach it, where this process does, and its bytes.
+    /// Host memory of this node: the address for kernels, the address for this process, and the number of bytes.
     host_memory: Vec<(u64, u64, usize)>,
     /// The open device.
     pub context: Arc<Context>,
-    /// Where its kernels run.
+    /// The GPU on which the node's kernels run.
     pub gpu: Arc<dyn Gpu>,
 }
 
@@ -73,14 +73,14 @@ impl Node {
         Self::on(Pd::new(&context)?, heap_bytes)
     }
 
-    /// As `open`, with this port of the HCA.
+    /// As `open`, on port `port` of the HCA.
     pub fn open_port(hca: &Hca, port: u8, heap_bytes: usize) -> Result<Self, VerbsError> {
         let selector = DeviceSelector::Name(hca.name().to_owned());
         let context = Context::open_port(&selector, Some(port))?;
         Self::on(Pd::new(&context)?, heap_bytes)
     }
 
-    /// As `open_port`, in a protection domain that the caller has.
+    /// As `open`, in a protection domain of the caller.
     pub fn on(pd: Arc<Pd>, heap_bytes: usize) -> Result<Self, VerbsError> {
         let gpu = test_gpu();
         let region = gpu.alloc(heap_bytes, 4096).expect("device memory");
@@ -99,7 +99,7 @@ impl Node {
         })
     }
 
-    /// As `on`, with a heap of `bytes` bytes in host memory, and a thread that rings for mailboxes.
+    /// Adds a control heap of `bytes` bytes in host memory, and a thread that rings for mailboxes.
     pub fn with_host(self, bytes: usize) -> Result<Self, VerbsError> {
         let memory = self.gpu.map_host(bytes).expect("host memory");
         let queues = (memory.addr(), memory.host_addr(), bytes);
@@ -119,28 +119,28 @@ impl Node {
         })
     }
 
-    /// Where QPs of this node take their memory from.
+    /// Returns the heaps from which QPs of this node get their memory.
     pub fn places(&self) -> QpPlaces<'_> {
         QpPlaces::from(&self.heap)
             .with_host(self.host.as_ref())
             .with_proxy(self.proxy.as_ref())
     }
 
-    /// Returns a new QP in Reset, with all in its memory that it must have before it leaves Reset.
+    /// Returns a new QP in Reset. Its memory contains all that it must contain before the QP leaves Reset.
     pub fn qp(&self, config: &QpConfig) -> Result<Qp<Reset>, VerbsError> {
         let qp = Qp::create(&self.pd, self.places(), config)?;
         self.write_image(&qp, 0);
         Ok(qp)
     }
 
-    /// Writes what the QP's memory must hold before it leaves Reset.
+    /// Writes what the QP's memory must contain before the QP leaves Reset.
     pub fn write_image(&self, qp: &Qp<Reset>, base: u64) {
         let attr = ImageAttr::new(self.doorbell(qp.layout())).with_base(base);
         qp.write_image(&attr, |addr, bytes| self.gpu.write(addr, bytes))
             .expect("control memory");
     }
 
-    /// The doorbell register of a QP of this node, where kernels reach it; 0 if a host thread rings.
+    /// Returns the address at which kernels reach the doorbell register of a QP of this node, or 0 if a host thread rings.
     pub fn doorbell(&self, layout: &QpLayout) -> u64 {
         if layout.mailbox_addr.is_some() {
             return 0;
@@ -157,7 +157,8 @@ impl Node {
         mapped.addr() + (layout.doorbell_addr - page)
     }
 
-    /// Writes what kernels find at `addr`, in device memory or in host memory of this node: whole words, of 8 bytes where it can.
+    /// Writes bytes that kernels find at `addr`, in device memory or in host memory of this node. It writes whole words, of 8 bytes where
+    /// possible.
     pub fn write(&self, addr: u64, bytes: &[u8]) {
         let Some(host) = self.of_host(addr, bytes.len()) else {
             self.gpu.write(addr, bytes).expect("control memory");
@@ -180,7 +181,7 @@ impl Node {
         place.store(u32::from_ne_bytes(word), Ordering::Release);
     }
 
-    /// Reads what kernels find at `addr`, as [`Node::write`] writes it.
+    /// Reads bytes that kernels find at `addr`, in whole words as [`Node::write`] writes them.
     pub fn read(&self, addr: u64, out: &mut [u8]) {
         let Some(host) = self.of_host(addr, out.len()) else {
             self.gpu.read(addr, out).expect("control memory");
@@ -194,7 +195,7 @@ impl Node {
         }
     }
 
-    /// Where this process has `bytes` bytes that kernels find at `addr`; none for device memory.
+    /// Returns where this process has `bytes` bytes that kernels find at `addr`, or None for device memory.
     fn of_host(&self, addr: u64, bytes: usize) -> Option<*mut u8> {
         let mut places = self.host_memory.iter();
         let host = places.find_map(|(start, host, length)| {
@@ -206,7 +207,7 @@ impl Node {
         ))
     }
 
-    /// Device memory that peers may write, read and do atomics in.
+    /// Returns device memory in which peers may write, read and do atomics.
     pub fn window(&self, bytes: usize) -> Result<Window, VerbsError> {
         let memory = self.gpu.alloc(bytes, 4096).expect("device memory");
         let (addr, bytes) = (memory.addr(), memory.bytes() as u64);
@@ -215,12 +216,12 @@ impl Node {
         Ok(Window { mr, memory })
     }
 
-    /// The GID that QPs of this node speak from.
+    /// Returns the GID from which QPs of this node send.
     pub fn gid(&self) -> Gid {
         self.context.own_gid().expect("a GID").gid
     }
 
-    /// Returns how peers reach the port of this node.
+    /// Returns the address by which peers reach the port of this node.
     pub fn address(&self) -> AddressVector {
         let port = self.context.port();
         match port.link_layer {
@@ -230,7 +231,7 @@ impl Node {
     }
 }
 
-/// First packet numbers of the two ends.
+/// The first packet numbers of the two ends.
 pub const PSNS: [u32; 2] = [0x12_3456, 0xfe_dcba];
 
 /// Brings up two QPs that are each other's peer.

@@ -1,5 +1,5 @@
-//! Two ranks on two software HCAs, each with a window at the other, joined by one pair of QPs. A kernel of one rank can post to the
-//! other.
+//! Two ranks on two software HCAs, each with a window that the other reaches, joined by one pair of QPs. A kernel of one rank can post to
+//! the other.
 
 // UNSAFETY: kernels are launched on memory that the HCA reads and writes.
 #![expect(unsafe_code, reason = "kernel launches, registered memory")]
@@ -25,24 +25,24 @@ use crate::words::MAX_THREADS;
 /// How two ranks are set up.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Bytes of each window.
+    /// The number of bytes of each window.
     pub window: u64,
-    /// Both QPs.
+    /// The configuration of both QPs.
     pub qp: QpConfig,
-    /// Index at which the QPs begin, a multiple of 65,536.
+    /// The index at which the QPs begin, a multiple of 65,536.
     pub base: u64,
     /// How often a QP tries again to reach a peer that does not answer.
     pub retry: u8,
-    /// Where in its window a rank lets atomics leave the results that nothing reads.
+    /// The offset in its window where a rank lets atomics leave results that nobody reads.
     pub sink: Option<u64>,
-    /// Seeds of the HCAs' engines; none: as fast as it can.
+    /// The seeds of the HCAs' engines. None: the engine is as fast as it can be.
     pub schedule_seeds: [Option<u64>; 2],
     /// What runs the WQEs: the engine of softhca, or `gpuhca` on the CPU.
     pub execution: Execution,
 }
 
 impl Setup {
-    /// Windows of so many bytes, and QPs that begin at 0.
+    /// Returns a setup with windows of `window` bytes, and QPs that begin at 0.
     pub fn new(window: u64, qp: &QpConfig) -> Self {
         Self {
             window,
@@ -56,16 +56,16 @@ impl Setup {
     }
 }
 
-/// One rank: an HCA, a node on it, a registered window, what kernels read and write beside it.
+/// One rank: an HCA, a node on it, a registered window, and other memory that kernels read and write.
 #[derive(Debug)]
 pub struct End {
     mr: Mr,
     window: DeviceMemory,
     peer: DeviceMemory,
     results: DeviceMemory,
-    /// Its open device.
+    /// The node, which has the open device.
     pub node: Node,
-    /// Its software HCA, in which faults are planted.
+    /// The software HCA, for tests that plant faults in it.
     pub hca: Hca,
 }
 
@@ -73,7 +73,7 @@ pub struct End {
 #[derive(Debug)]
 pub struct Pair {
     qps: Option<[Qp<Rts>; 2]>,
-    /// The ranks.
+    /// The two ranks.
     pub ends: [End; 2],
     pub(crate) setup: Setup,
 }
@@ -106,12 +106,12 @@ impl End {
         }
     }
 
-    /// The HCA alone, after everything that was made on it is gone.
+    /// Returns the HCA, after dropping everything that was made on it.
     pub fn into_hca(self) -> Hca {
         self.hca
     }
 
-    /// The window, as kernels get it.
+    /// Returns the window, as kernels get it.
     pub fn window(&self) -> Window {
         Window {
             id: 0,
@@ -121,7 +121,7 @@ impl End {
         }
     }
 
-    /// Returns how a peer reaches this window.
+    /// Returns the peer-table entry by which a peer reaches this window.
     pub fn entry(&self) -> PeerEntry {
         PeerEntry {
             base: self.window.addr(),
@@ -130,7 +130,7 @@ impl End {
         }
     }
 
-    /// Says where the other side's window is. `key_flip` makes its key a wrong one.
+    /// Tells this rank where the window of the other side is. `key_flip` makes the window's key wrong.
     pub fn set_peer(&self, other: &Self, key_flip: u32) {
         let entry = other.entry();
         self.set_entry(&PeerEntry {
@@ -139,27 +139,27 @@ impl End {
         });
     }
 
-    /// Sets the peer's entry.
+    /// Sets the peer-table entry of the other side.
     pub fn set_entry(&self, entry: &PeerEntry) {
         self.write_at(self.peer.addr(), bytes_of(entry));
     }
 
-    /// The peer's entry.
+    /// Returns the address of the other side's peer-table entry.
     pub fn peer(&self) -> DevicePtr<PeerEntry> {
         self.peer.addr().into()
     }
 
-    /// Where kernels store how they ended; 4 KiB further on, how much they did.
+    /// Returns where kernels store how they ended. How much they did is stored behind it, see [`End::done`].
     pub fn status(&self) -> DevicePtr<Status> {
         self.results.addr().into()
     }
 
-    /// See [`End::status`].
+    /// Returns where kernels store how much they did.
     pub fn done(&self) -> DevicePtr<u32> {
         (self.results.addr() + 4 * MAX_THREADS as u64).into()
     }
 
-    /// Returns how each of `threads` threads ended, and how much it did.
+    /// Returns how each of `threads` threads ended, and how much each did.
     pub fn results(&self, threads: usize) -> Vec<(Status, u32)> {
         let status = self.read(self.status().addr(), threads);
         let done = self.read(self.done().addr(), threads);
@@ -173,7 +173,7 @@ impl End {
         unsafe { self.node.gpu.launch(launch, bytes_of(params)) }.unwrap()
     }
 
-    /// Waits for `event`.
+    /// Waits until `event` has happened.
     pub fn wait(&self, event: &Event) {
         self.node.gpu.wait(event, HANG).unwrap();
     }
@@ -194,17 +194,17 @@ impl End {
         self.write(offset, cast_slice(words));
     }
 
-    /// `count` values at `offset` of the window.
+    /// Returns `count` values at `offset` of the window.
     pub fn window_at<T: Pod>(&self, offset: u64, count: usize) -> Vec<T> {
         self.read(self.window.addr() + offset, count)
     }
 
-    /// `count` values anywhere in the memory of its device.
+    /// Returns `count` values at any address of the device's memory.
     pub fn read<T: Pod>(&self, addr: u64, count: usize) -> Vec<T> {
         read(self.node.gpu.as_ref(), addr, count)
     }
 
-    /// Writes anywhere in the memory of its device.
+    /// Writes at any address of the device's memory.
     pub fn write_at(&self, addr: u64, bytes: &[u8]) {
         self.node.gpu.write(addr, bytes).unwrap();
     }
@@ -222,7 +222,7 @@ impl End {
 }
 
 impl Pair {
-    /// Two connected ranks.
+    /// Returns two connected ranks.
     pub fn new(setup: Setup) -> Self {
         let ends = setup.schedule_seeds.map(|seed| End::new(&setup, seed));
         ends[0].set_peer(&ends[1], 0);
@@ -240,23 +240,23 @@ impl Pair {
         pair
     }
 
-    /// Side 0's QP and side 1's, each other's peer.
+    /// Returns side 0's QP and side 1's, which are each other's peer.
     pub fn qps(&self) -> &[Qp<Rts>; 2] {
         self.qps.as_ref().expect("they are up between calls")
     }
 
-    /// Puts other QPs of the two nodes into the place of its own, which it returns.
+    /// Replaces the QPs by other QPs of the two nodes. Returns the old ones.
     pub fn replace_qps(&mut self, qps: [Qp<Rts>; 2]) -> [Qp<Rts>; 2] {
         let old = self.qps.replace(qps);
         old.expect("they are up between calls")
     }
 
-    /// The ranks, after their QPs are gone.
+    /// Returns the ranks, after dropping their QPs.
     pub fn into_ends(self) -> [End; 2] {
         self.ends
     }
 
-    /// Both QPs through Reset to a new life, whose indices begin at `base`, a multiple of 65,536.
+    /// Brings both QPs through Reset to a new life, whose indices begin at `base`, a multiple of 65,536.
     pub fn reset(&mut self, base: u64) {
         let qps = self.qps.take().expect("they are up between calls");
         self.bring_up(qps.map(|qp| qp.reset().unwrap()), base);
@@ -270,12 +270,12 @@ impl Pair {
         self.qps = Some(connect_with_retry(nodes, qps, self.setup.retry).unwrap());
     }
 
-    /// Where the context of a side's QP is.
+    /// Returns the address of the context of a side's QP.
     pub fn qp_of(&self, side: usize) -> DevicePtr<QpContext> {
         self.qps()[side].layout().context_addr.into()
     }
 
-    /// The context of a side's QP as it is now.
+    /// Returns the context of a side's QP as it is now.
     pub fn context_of(&self, side: usize) -> QpContext {
         self.ends[side].read(self.qp_of(side).addr(), 1)[0]
     }
@@ -286,12 +286,12 @@ impl Pair {
         self.ends[side].write_at(addr, bytes_of(value));
     }
 
-    /// Where the context of side 0's QP is.
+    /// Returns the address of the context of side 0's QP.
     pub fn qp(&self) -> DevicePtr<QpContext> {
         self.qp_of(0)
     }
 
-    /// The context of side 0's QP as it is now.
+    /// Returns the context of side 0's QP as it is now.
     pub fn context(&self) -> QpContext {
         self.context_of(0)
     }
@@ -316,7 +316,7 @@ impl Pair {
         register.store(value, Ordering::Release);
     }
 
-    /// Returns what the HCAs saw and silicon would not tell.
+    /// Returns what the HCAs found and silicon would not report.
     pub fn findings(&self) -> Vec<String> {
         self.ends
             .iter()

@@ -1,4 +1,4 @@
-//! Ranks as threads of one process: a software HCA or several for each, a store that all share, a place where they meet.
+//! Ranks as threads of one process: one or several software HCAs for each, a store that all share, and a place where they meet.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -11,20 +11,20 @@ use warpverbs::verbs::{Context, DeviceSelector};
 use crate::device::test_gpu;
 use crate::hca::hca_with;
 
-/// How long ranks wait for each other: one of them may have been without a core for long.
+/// How long ranks wait for each other. It is long, because one of them may get no core for long.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// For joins and for waits of kernels that are to succeed. The checker of memory order has one lock for all kernels and HCAs of the
-/// process, which four tests at a time share.
+/// The bound of joins, and of waits of kernels, that are to succeed. The checker of memory order has one lock for all kernels and HCAs of
+/// the process, which four tests at a time share.
 pub const DEADLINE: Duration = Duration::from_secs(if simt::check::ENABLED { 150 } else { 20 });
 
-/// `count` HCAs of one configuration.
+/// Returns `count` HCAs with the same configuration.
 pub fn hcas(count: usize, config: &HcaConfig) -> Vec<Arc<Hca>> {
     let one = |_| Arc::new(hca_with(config.clone()));
     (0..count).map(one).collect()
 }
 
-/// The HCAs have nothing to say, and everything that was made on them is gone.
+/// Checks that the HCAs have no finding, and that everything that was made on them is gone.
 #[track_caller]
 pub fn check<'a>(hcas: impl IntoIterator<Item = &'a Arc<Hca>>) {
     for hca in hcas {
@@ -34,7 +34,7 @@ pub fn check<'a>(hcas: impl IntoIterator<Item = &'a Arc<Hca>>) {
     }
 }
 
-/// Runs `body` on a thread for each rank, with the store that all share; the results by rank.
+/// Runs `body` on a thread for each rank, with a store that all share. Returns the results by rank.
 pub fn on_threads<T: Send>(ranks: u32, body: impl Fn(u32, Arc<dyn Store>) -> T + Sync) -> Vec<T> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     thread::scope(|scope| {
@@ -56,7 +56,7 @@ pub fn contexts<'a>(
     Ok(hcas.into_iter().map(open).collect::<Result<_, _>>()?)
 }
 
-/// Joins as `config.rank` with the device that kernels of tests run on and a rail on each of `hcas`.
+/// Joins as `config.rank`, with a rail on each of `hcas` and the device on which kernels of tests run.
 pub fn join<'a>(
     config: TeamConfig,
     hcas: impl IntoIterator<Item = &'a Hca>,
@@ -65,17 +65,17 @@ pub fn join<'a>(
     Team::join_rails(config, &contexts(hcas)?, &test_gpu(), store)
 }
 
-/// Where the ranks of a test wait for each other. One that has failed releases the others.
+/// A place where the ranks of a test wait for each other. A rank that fails releases the others.
 #[derive(Debug)]
 pub struct Meeting {
     ranks: u32,
-    /// Arrivals so far, and whether a rank has failed.
+    /// The number of arrivals so far, and whether a rank has failed.
     state: Mutex<(u32, bool)>,
     changed: Condvar,
 }
 
 impl Meeting {
-    /// Of so many ranks.
+    /// Returns a place for `ranks` ranks.
     pub const fn new(ranks: u32) -> Self {
         Self {
             ranks,
@@ -84,12 +84,12 @@ impl Meeting {
         }
     }
 
-    /// Held by a rank while it runs: stops the others if it panics.
+    /// Returns a guard that a rank holds while it runs. If the rank panics, the guard releases the others.
     pub fn attend(&self) -> Attendance<'_> {
         Attendance(self)
     }
 
-    /// Waits until all have come as often as this rank.
+    /// Waits until all ranks have come here as often as this rank.
     pub fn wait(&self) {
         let mut state = self.state.lock().unwrap();
         state.0 += 1;
@@ -106,7 +106,7 @@ impl Meeting {
     }
 }
 
-/// See [`Meeting::attend`].
+/// The guard of a rank that runs, see [`Meeting::attend`].
 #[derive(Debug)]
 pub struct Attendance<'a>(&'a Meeting);
 

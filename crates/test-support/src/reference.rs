@@ -1,14 +1,15 @@
-//! The crate `moe-reference` asked in the words of the library: its shapes, placements and batches, and answers as it gives them.
+//! The reference implementation (crate `moe-reference`), called with the shapes, placements and batches of the library. It returns what
+//! that crate returns.
 //!
-//! `wv demo` converts for itself (`crates/wv/src/cmd/demo/reference.rs`): a program that users get does not depend on what tests
-//! share.
+//! `wv demo` has its own such functions (`crates/wv/src/cmd/demo/reference.rs`), because a program that users get does not depend on what
+//! tests share.
 
 use moe_reference::format::Scales;
 use moe_reference::oracle::{Case, Input, places};
 use moe_reference::{self as reference, Asked, Expected, Homes, Returns, Shape};
 use warpverbs::moe::{self, Batch, MoeConfig, Placement, RankRow, RowLayout, Source};
 
-/// A layer's shape.
+/// Returns the shape of a layer.
 #[must_use]
 pub fn shape(config: &MoeConfig) -> Shape {
     Shape {
@@ -18,16 +19,16 @@ pub fn shape(config: &MoeConfig) -> Shape {
         max_tokens: config.max_tokens as usize,
         returns: match (config.layout, config.returns) {
             (RowLayout::ExpertMajor, moe::Returns::Rows) => Returns::Rows,
-            // By rank a token has one row, whatever comes back.
+            // With rows by rank a token has one row, whatever the experts return.
             _ => Returns::Sums,
         },
     }
 }
 
-/// Where a layer's experts live.
+/// Returns where the experts of a layer are.
 ///
 /// # Panics
-/// Never: a placement is a table that can be.
+/// Never: every placement is a valid table.
 #[must_use]
 pub fn homes(placement: &Placement) -> Homes {
     let held = (0u32..).take(placement.ranks());
@@ -35,7 +36,7 @@ pub fn homes(placement: &Placement) -> Homes {
     Homes::from_slots(placement.experts(), held).expect("no expert is twice at a rank")
 }
 
-/// A rank's input, where it lies.
+/// Returns a rank's input as the reference implementation takes it, without a copy.
 #[must_use]
 pub fn batch(batch: &Batch) -> reference::Batch<'_> {
     reference::Batch {
@@ -45,7 +46,7 @@ pub fn batch(batch: &Batch) -> reference::Batch<'_> {
     }
 }
 
-/// Returns how FP8 is scaled.
+/// Returns the scales of FP8 as the reference implementation calls them.
 #[must_use]
 pub fn scales(kind: moe::Scales) -> Scales {
     match kind {
@@ -55,13 +56,13 @@ pub fn scales(kind: moe::Scales) -> Scales {
     }
 }
 
-/// A call for the oracles, in which every rank reaches every rank.
+/// Returns a call for the oracles, in which every rank reaches every rank.
 #[must_use]
 pub fn case(config: &MoeConfig, placement: &Placement, inputs: Vec<Input>) -> Case {
     Case::new(&shape(config), places(&homes(placement)), inputs)
 }
 
-/// [`reference::choose`].
+/// Calls [`reference::choose`].
 #[must_use]
 pub fn choose(
     config: &MoeConfig,
@@ -73,7 +74,7 @@ pub fn choose(
     reference::choose(&shape(config), &homes(placement), rank, batch(own), alive)
 }
 
-/// [`reference::dispatch`].
+/// Calls [`reference::dispatch`].
 #[must_use]
 pub fn dispatch(
     config: &MoeConfig,
@@ -91,7 +92,7 @@ pub fn dispatch(
     rows.into_iter().map(of_expert).collect()
 }
 
-/// [`reference::dispatch_by_rank`].
+/// Calls [`reference::dispatch_by_rank`].
 #[must_use]
 pub fn dispatch_by_rank(
     config: &MoeConfig,
@@ -112,7 +113,7 @@ pub fn dispatch_by_rank(
     rows.into_iter().map(of_source).collect()
 }
 
-/// [`reference::combine`].
+/// Calls [`reference::combine`].
 #[must_use]
 pub fn combine(
     config: &MoeConfig,
@@ -124,7 +125,7 @@ pub fn combine(
     reference::combine(&shape(config), &homes(placement), rank, batch(own), expert)
 }
 
-/// [`reference::combine_seen`].
+/// Calls [`reference::combine_seen`].
 #[must_use]
 pub fn combine_seen(
     config: &MoeConfig,
@@ -138,7 +139,7 @@ pub fn combine_seen(
     reference::combine_seen(&shape, &homes, rank, batch(own), seen, expert)
 }
 
-/// [`reference::combine_chosen`].
+/// Calls [`reference::combine_chosen`].
 #[must_use]
 pub fn combine_chosen(
     config: &MoeConfig,
@@ -151,7 +152,7 @@ pub fn combine_chosen(
     reference::combine_chosen(&shape, &homes, batch(own), chosen, expert)
 }
 
-/// [`reference::combine_asked`].
+/// Calls [`reference::combine_asked`].
 #[must_use]
 pub fn combine_asked(
     config: &MoeConfig,

@@ -1,4 +1,4 @@
-//! One QP in plain memory, without verbs: context, flags, ring, a register, and a window that is its own peer.
+//! A QP in plain memory, without verbs: context, flags, ring, a register, and a window that is also the peer's window.
 
 // UNSAFETY: the model NIC reads and writes the memory that kernels use, by address, and kernels are launched.
 #![expect(unsafe_code, reason = "a device model in plain memory")]
@@ -28,18 +28,18 @@ pub const LKEY: u32 = 0x1111_2222;
 /// The key of the window for the peer.
 pub const RKEY: u32 = 0x3333_4444;
 
-/// A QP of `depth` WQEBBs and a window of `words` source words followed by as many target words.
+/// A QP of `depth` WQEBBs, and a window of `words` source words followed by as many target words.
 pub struct Ring {
-    /// Where the kernels run and the memory is.
+    /// The device on which kernels run, and which has the memory.
     pub gpu: Arc<dyn Gpu>,
-    /// WQEBBs.
+    /// The number of WQEBBs.
     pub depth: u32,
-    /// Source words.
+    /// The number of source words.
     pub words: usize,
     base: u64,
     mode: u32,
     control: DeviceMemory,
-    /// The doorbell register; after it the mailbox.
+    /// The memory of the doorbell register, and after it the mailbox.
     register: DeviceMemory,
     /// The CQEs of a wide CQ.
     cqes: DeviceMemory,
@@ -49,7 +49,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring whose life begins at index `base`, a multiple of 65,536: what the host makes of a QP that leaves Reset.
+    /// Returns a ring whose life begins at index `base`, a multiple of 65,536. Its memory is what the host makes of a QP that leaves Reset.
     pub fn new(depth: u32, words: usize, base: u64, mode: u32) -> Self {
         assert_eq!(base % 65_536, 0, "the NIC counts from 0");
         let gpu = open(GpuSelector::Simt).unwrap();
@@ -90,12 +90,12 @@ impl Ring {
         ring
     }
 
-    /// A shared ring.
+    /// Returns a shared ring.
     pub fn shared(depth: u32, words: usize, base: u64) -> Self {
         Self::new(depth, words, base, 0)
     }
 
-    /// An exclusive ring.
+    /// Returns an exclusive ring.
     pub fn exclusive(depth: u32, words: usize, base: u64) -> Self {
         Self::new(depth, words, base, MODE_EXCLUSIVE)
     }
@@ -142,7 +142,7 @@ impl Ring {
         }
     }
 
-    /// A NIC on this ring.
+    /// Starts a NIC on this ring.
     pub fn nic(&self, behaviour: Behaviour) -> Nic {
         let context = self.context();
         let queue = Queue {
@@ -162,17 +162,17 @@ impl Ring {
         unsafe { Nic::start(queue, behaviour) }
     }
 
-    /// Where the context is.
+    /// Returns the address of the context.
     pub fn qp(&self) -> DevicePtr<QpContext> {
         self.control.addr().into()
     }
 
-    /// The context as it is now.
+    /// Returns the context as it is now.
     pub fn read_context(&self) -> QpContext {
         read(self.gpu.as_ref(), self.control.addr(), 1)[0]
     }
 
-    /// The 64 bytes of WQE `index`.
+    /// Returns the 64 bytes of WQE `index`.
     pub fn wqe(&self, index: u64) -> [u8; 64] {
         let at = self.context().sq.addr() + (index & u64::from(self.depth - 1)) * 64;
         read::<[u8; 64]>(self.gpu.as_ref(), at, 1)[0]
@@ -185,12 +185,12 @@ impl Ring {
             .unwrap();
     }
 
-    /// The peer-table entry.
+    /// Returns the address of the peer-table entry.
     pub fn peer(&self) -> DevicePtr<PeerEntry> {
         self.peer.addr().into()
     }
 
-    /// This rank's own memory, as kernels take it.
+    /// Returns this rank's own memory, as kernels take it.
     pub fn window(&self) -> Window {
         Window {
             id: 0,
@@ -200,7 +200,7 @@ impl Ring {
         }
     }
 
-    /// Parameters for `count` words of each thread, with a deadline of 60 s.
+    /// Returns parameters for `count` words of each thread, with a deadline of 60 s.
     pub fn params(&self, count: u32, wait_every: u32) -> PutWordsParams {
         PutWordsParams {
             qp: self.qp(),
@@ -216,7 +216,7 @@ impl Ring {
         }
     }
 
-    /// Runs `kernel` on `blocks` x `threads`; returns how each thread ended and how many words it put.
+    /// Runs the kernel of `launch`. Returns how each thread ended and how many words it put.
     pub fn run(&self, launch: &Launch<'_>, params: &impl Pod) -> Vec<(Status, u32)> {
         // SAFETY: the parameters are those of the kernel. They name memory of this ring, which outlives the wait below. The NIC and
         // the kernel share it by the posting protocol.
@@ -236,12 +236,12 @@ impl Ring {
         status.into_iter().zip(done).collect()
     }
 
-    /// Where results are stored.
+    /// Returns where results are stored.
     pub fn status(&self) -> DevicePtr<Status> {
         self.results.addr().into()
     }
 
-    /// The target words.
+    /// Returns the target words.
     pub fn target(&self) -> Vec<u64> {
         read(
             self.gpu.as_ref(),
@@ -250,7 +250,7 @@ impl Ring {
         )
     }
 
-    /// Positions of target words that are not the source's.
+    /// Returns the positions of target words that differ from their source words.
     pub fn wrong_words(&self) -> Vec<usize> {
         wrong_words(self.target())
     }

@@ -1,18 +1,18 @@
-//! The table: every kind of QP and every scope that posts to it, and a sample of it that has every pair of values.
+//! The table of tests: every kind of QP with every scope that posts to it. Samples of it have every pair of values.
 
 use std::fmt;
 
 use crate::grid::{self, Point};
 use warpverbs::verbs::{CqKind, Doorbell, QpConfig, Queues, Sharing};
 
-/// The caller.
+/// The threads that post together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// One thread.
     Thread,
-    /// 32 threads.
+    /// All threads of a warp, 32.
     Warp,
-    /// Every thread of a block.
+    /// All threads of a block.
     Block,
 }
 
@@ -23,51 +23,52 @@ pub struct Cell {
     pub sharing: Sharing,
     /// The scope that posts.
     pub scope: Scope,
-    /// How the NIC hears of work.
+    /// How the NIC hears of new work.
     pub doorbell: Doorbell,
-    /// Where the queues lie.
+    /// The memory of the queues.
     pub queues: Queues,
-    /// One CQE that is overwritten, or a ring of them.
+    /// The kind of CQ: one CQE that is overwritten, or a ring of CQEs.
     pub cq: CqKind,
 }
 
-/// Blocks and threads of a launch.
+/// The blocks and threads of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// How many blocks the launch has.
+    /// The number of blocks of the launch.
     pub blocks: u32,
-    /// Threads of a block.
+    /// The number of threads of a block.
     pub threads: u32,
-    /// Threads of a scope.
+    /// The number of threads of a scope.
     pub size: u32,
 }
 
 impl Shape {
-    /// All scopes.
+    /// Returns the number of all scopes.
     pub fn scopes(&self) -> u32 {
         self.blocks * self.threads / self.size
     }
 
-    /// All threads.
+    /// Returns the number of all threads.
     pub fn all(&self) -> u32 {
         self.blocks * self.threads
     }
 }
 
-/// Threads of a block where the block is the scope: more than a warp, no multiple of one, fewer than a quarter of the ring.
+/// The number of threads of a block where the block is the scope. It is more than a warp, no multiple of a warp, and fewer than a quarter
+/// of the ring.
 const BLOCK: u32 = 40;
 
-/// How many values each column has.
+/// The number of values of each column.
 const SIZES: [usize; 5] = [3, 3, 3, 2, 2];
 
 impl Cell {
-    /// All rows.
+    /// Returns all rows.
     pub fn all() -> Vec<Self> {
         let points = grid::all(&SIZES, |_| true);
         points.iter().map(Self::at).collect()
     }
 
-    /// A few rows that together have every pair of values that two columns can have.
+    /// Returns a few rows that together have every pair of values that two columns can have.
     pub fn sample(seed: u64) -> Vec<Self> {
         let points = grid::sample(&grid::all(&SIZES, |_| true), seed);
         points.iter().map(Self::at).collect()
@@ -83,7 +84,7 @@ impl Cell {
         }
     }
 
-    /// The QP of this row: the shortest ring that a QP may have, and receive WQEs for immediates.
+    /// Returns the configuration of the QP of this row, with the shortest ring that a QP may have, and receive WQEs for immediates.
     pub fn config(&self) -> QpConfig {
         QpConfig::default()
             .with_log_depth(8)
@@ -94,13 +95,13 @@ impl Cell {
             .with_cq(self.cq)
     }
 
-    /// The kernel for this sharing and scope.
+    /// Returns the name of the kernel for this sharing and scope.
     pub fn kernel(&self) -> String {
         let (sharing, scope) = (self.sharing, self.scope);
         format!("wv_test_conformance_{sharing:?}_{scope:?}").to_lowercase()
     }
 
-    /// As many scopes as may share the QP.
+    /// Returns a launch with as many scopes as may share the QP.
     pub fn shape(&self) -> Shape {
         let one = self.solo();
         let (blocks, times) = match (self.sharing, self.scope) {
@@ -119,7 +120,7 @@ impl Cell {
         }
     }
 
-    /// One scope.
+    /// Returns a launch with one scope.
     pub fn solo(&self) -> Shape {
         let size = match self.scope {
             Scope::Thread => 1,

@@ -9,18 +9,18 @@ use warpverbs::verbs::QpConfig;
 use crate::device::launch;
 use crate::pair::{Pair, Setup};
 
-/// Most threads of a launch.
+/// The most threads of a launch.
 pub(crate) const MAX_THREADS: usize = 2048;
 
-/// Deadline of the calls of a kernel, ns.
+/// The deadline of the calls of a kernel, ns.
 pub(crate) const DEADLINE_NS: u64 = 60_000_000_000;
 
-/// Source word `k`: all different, none zero.
+/// Returns source word `k`. All words differ, and none is zero.
 pub fn word(k: u64) -> u64 {
     (k + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Positions of target words that are not the source's.
+/// Returns the positions of target words that differ from their source words.
 pub(crate) fn wrong_words(target: Vec<u64>) -> Vec<usize> {
     let wrong = |&(k, target): &(usize, u64)| target != word(k as u64);
     let wrong = target.into_iter().enumerate().filter(wrong);
@@ -28,7 +28,7 @@ pub(crate) fn wrong_words(target: Vec<u64>) -> Vec<usize> {
 }
 
 impl Pair {
-    /// Two connected ranks with windows of `words` source words and as many target words.
+    /// Returns two connected ranks with windows of `words` source words and as many target words.
     pub fn of_words(words: usize, config: &QpConfig, schedule_seed: Option<u64>) -> Self {
         let pair = Self::new(Setup {
             schedule_seeds: [schedule_seed; 2],
@@ -50,18 +50,18 @@ impl Pair {
         pair
     }
 
-    /// As `external`, whose rings have `1 << log_depth` WQEBBs.
+    /// As `of_words`, with rings of `1 << log_depth` WQEBBs and default settings otherwise.
     pub fn shared(words: usize, log_depth: u8) -> Self {
         let config = QpConfig::default().with_log_depth(log_depth);
         Self::of_words(words, &config, None)
     }
 
-    /// Source words of a window, and target words after them.
+    /// Returns the number of source words of a window, which is also that of its target words.
     pub fn words(&self) -> usize {
         usize::try_from(self.setup.window / 16).unwrap()
     }
 
-    /// Parameters with which side 0 puts `count` words from each thread. Deadline 60 s.
+    /// Returns parameters with which side 0 puts `count` words from each thread, with a deadline of 60 s.
     pub fn params(&self, count: u32, wait_every: u32) -> PutWordsParams {
         let end = &self.ends[0];
         PutWordsParams {
@@ -90,7 +90,7 @@ impl Pair {
         self.ends[0].finish(&event, threads)
     }
 
-    /// Positions of target words on side 1 that are not the source's.
+    /// Returns the positions of target words on side 1 that differ from their source words.
     pub fn wrong_words(&self) -> Vec<usize> {
         wrong_words(self.ends[1].window_at(8 * self.words() as u64, self.words()))
     }

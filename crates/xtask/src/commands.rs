@@ -1,7 +1,7 @@
 //! `./x kernels --commands`: how each kernel is compiled, for editors (clangd) and tools that read compile_commands.json.
 //!
-//! Two files: `cpu` as `simt::build` compiles it, which needs nothing from NVIDIA, and `cuda` as clang reads CUDA. `.clangd` names the
-//! first; `clangd --compile-commands-dir=target/compile_commands/cuda` reads the second.
+//! It writes two files: `cpu` with the commands of `simt::build`, which need nothing from NVIDIA, and `cuda` with commands by which clang
+//! reads CUDA. `.clangd` names the first; `clangd --compile-commands-dir=target/compile_commands/cuda` reads the second.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ fn for_cuda(toolkit: &Path) -> Vec<String> {
     words
 }
 
-/// One entry for each source: relative to `root`, with the folders of headers that build scripts name.
+/// Returns an entry for each source, relative to `root`, with the folders of headers that build scripts name.
 fn commands(root: &Path, sources: &[PathBuf], compiler: &[String]) -> Value {
     let one = |source: &PathBuf| {
         let mut arguments = compiler.to_vec();

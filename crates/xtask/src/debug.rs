@@ -1,4 +1,4 @@
-//! `./x debug`: gdb at a line of a kernel, in a test that launches it on the CPU.
+//! `./x debug`: runs a test that launches a kernel on the CPU, and stops it by gdb at a line of the kernel.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,14 +13,15 @@ use crate::number::whole;
 use crate::process::{answer, command, is_installed, succeeded};
 use crate::tree::{kernel_sources, prepare};
 
-/// Where gdb stops: a kernel, by its file and by the line of its definition or the one that was asked for.
+/// Where gdb stops: a file, and the line of the kernel's definition or the line that was asked for.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     file: PathBuf,
     line: usize,
 }
 
-/// `KERNEL PROGRAM [TEST]`: KERNEL is the name of a kernel or FILE:LINE, PROGRAM a test program of the root package or PACKAGE/PROGRAM.
+/// Runs `./x debug KERNEL PROGRAM [TEST]`. KERNEL is the name of a kernel or FILE:LINE, and PROGRAM is a test program of the root package
+/// or PACKAGE/PROGRAM.
 pub(crate) fn debug(words: &[&str]) -> Result {
     let (kernel, program, test) = match *words {
         [kernel, program] => (kernel, program, ""),
@@ -68,7 +69,7 @@ fn place_of(kernel: &str, sources: &[PathBuf]) -> Result<Place> {
     Err(Failure::new(2, told))
 }
 
-/// Returns the line in which a kernel that the text exports begins.
+/// Returns the line in which the kernel begins, if the text exports it.
 fn line_of(text: &str, kernel: &str) -> Option<usize> {
     if !text.contains(&format!("WV_EXPORT({kernel})")) {
         return None;
@@ -78,7 +79,7 @@ fn line_of(text: &str, kernel: &str) -> Option<usize> {
     Some(at + 1)
 }
 
-/// Returns the package whose build script compiles a file of kernels: the manifest of the next folder above it has the name.
+/// Returns the package whose build script compiles a file of kernels. Its name is in the manifest of the next folder above the file.
 fn package_of(file: &Path) -> Result<String> {
     let folders = file.ancestors().skip(1);
     let Some(manifest) = folders
@@ -95,12 +96,12 @@ fn package_of(file: &Path) -> Result<String> {
     Ok(name?.to_owned())
 }
 
-/// Returns the variable by which `simt::build` learns which file of that package a debugger will read.
+/// Returns the name of the variable that tells `simt::build` which file of that package a debugger will read.
 fn variable_of(package: &str) -> String {
     format!("SIMT_DEBUG_{}", package.replace('-', "_").to_uppercase())
 }
 
-/// Builds a test program, with the file of the kernel for a debugger; where it is.
+/// Builds a test program, with the file of the kernel made for a debugger. Returns the path of the program.
 fn build(program: &str, place: &Place) -> Result<OsString> {
     let (package, program) = program.split_once('/').unwrap_or(("warpverbs", program));
     let name = place.file.file_name().unwrap_or_default();
@@ -112,7 +113,7 @@ fn build(program: &str, place: &Place) -> Result<OsString> {
         .args(["-p", package, "--test", program])
         .env(variable_of(&package_of(&place.file)?), name)
         .stderr(Stdio::inherit());
-    // The first build of a tree takes minutes.
+    // No limit is set, because the first build of a tree takes minutes.
     let built = answer(&mut cargo, None)?;
     succeeded(built.status)?;
     let built = built
@@ -131,10 +132,11 @@ fn build(program: &str, place: &Place) -> Result<OsString> {
     })
 }
 
-/// What a test starts is under gdb too: kernels of an example run in rank processes of their own.
+/// Settings of gdb for the processes that a test starts, because kernels of an example run in rank processes of their own.
 const CHILDREN: [&str; 2] = ["set detach-on-fork off", "set schedule-multiple on"];
 
-/// One thread of tests, and their output as it comes. simt's own stacks and signals need no word of the user.
+/// Returns the command of gdb. Tests run in one thread, and their output is shown as it comes. simt's own stacks and signals need no action
+/// of the user.
 fn gdb(place: &Place, executable: &OsString, test: &str) -> Command {
     let name = place.file.file_name().unwrap_or_default().to_string_lossy();
     let mut gdb = Command::new("gdb");

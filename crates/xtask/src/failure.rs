@@ -1,10 +1,10 @@
-//! Why a task has failed.
+//! The failure of a task.
 
-/// The status with which this process ends, and what it then says.
+/// The status with which this process ends, and the lines that it then prints.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) status: u8,
-    /// Lines; none where a command that failed has said why.
+    /// The lines. There are none if a command that failed has printed why.
     message: String,
 }
 
@@ -18,12 +18,12 @@ impl Failure {
         }
     }
 
-    /// Something else has said why.
+    /// Returns a failure that prints nothing, because something else has printed why.
     pub(crate) fn silent(status: u8) -> Self {
         Self::new(status, "")
     }
 
-    /// Says why, each line in the form `x: why`.
+    /// Prints why, each line in the form `x: why`.
     pub(crate) fn say(&self) {
         for line in self.message.lines() {
             eprintln!("x: {line}");
@@ -38,7 +38,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Of files and folders: the error with the path.
+/// Adds the path of a file or folder to an error.
 pub(crate) trait At<T> {
     fn at(self, path: impl AsRef<std::path::Path>) -> Result<T>;
 }

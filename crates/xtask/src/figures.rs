@@ -1,4 +1,4 @@
-//! `./x figures [NAME]`: takes the figures that the documents show, and writes them below docs/figures with command, date, commit and
+//! `./x figures [NAME]`: takes the figures that the documents show. It writes them below docs/figures with command, date, commit and
 //! machine. `tests/docs/figures` renders the tables of the pages from these files.
 
 use std::fs;
@@ -18,7 +18,8 @@ use crate::tree::{build, git, prepare, target};
 
 const FOLDER: &str = "docs/figures";
 
-/// The runs of each file. `python` needs what `./x test python` installs, `test` a run of `./x test` on this commit.
+/// The sources of each file of figures. `python` needs what `./x test python` installs, and `test` needs a run of `./x test` on this
+/// commit.
 const FIGURES: &[(&str, &[Source])] = &[
     ("moe-step", &[Source::Bench("bench moe")]),
     (
@@ -73,25 +74,26 @@ const FIGURES: &[(&str, &[Source])] = &[
     ),
 ];
 
-/// What makes figures.
+/// A source of figures.
 enum Source {
-    /// Words after `wv`, which takes `--json FILE`.
+    /// The words after `wv` of a command that takes `--json FILE`.
     Bench(&'static str),
-    /// Words after `wv`, which takes `--json` and prints it. Of each list of times the file has number, median, 99% and largest.
+    /// The words after `wv` of a command that takes `--json` and prints JSON. From each list of times the file gets number, median, 99% and
+    /// largest.
     Chaos(&'static str),
-    /// A command whose lines are the figures.
+    /// A command whose output lines are the figures.
     Lines(&'static str),
-    /// A module of the Python package whose lines are the figures.
+    /// A module of the Python package whose output lines are the figures.
     Python(&'static str),
-    /// Words after `./x sass`.
+    /// The words after `./x sass`.
     Sass(&'static str),
-    /// The last lines of the last `./x test`, which takes too long to be started for figures.
+    /// The last lines of the last `./x test`. A test run takes too long to be started for figures.
     LastTest,
-    /// perftest beside the host engine.
+    /// A run of perftest beside the host engine.
     Perftest,
 }
 
-/// Takes those of this name, or all.
+/// Takes the figures of this name, or all figures.
 pub(crate) fn figures(name: Option<&str>) -> Result {
     let wanted = |figure: &&(&str, &[Source])| name.is_none_or(|name| name == figure.0);
     let all: Vec<_> = FIGURES.iter().filter(wanted).collect();
@@ -114,7 +116,7 @@ pub(crate) fn figures(name: Option<&str>) -> Result {
     Ok(())
 }
 
-/// Where and of what the figures are.
+/// Returns commit, date and machine of the figures.
 fn origin() -> Result<Value> {
     let date = text_of(command("date", ["-u", "+%Y-%m-%d"]).env("LC_ALL", "C"))?;
     let cores = available_parallelism().at("the number of cores")?;
@@ -125,8 +127,8 @@ fn origin() -> Result<Value> {
     }))
 }
 
-/// The commit that is checked out. It must be on main, because commits of a branch vanish when it is rebased. The files must be those of that
-/// commit, less what the taking of figures writes: their files, and pages.
+/// Returns the commit that is checked out. It must be on main, because commits of a branch vanish when the branch is rebased. The files
+/// must be those of that commit, except the files that this command writes: files of figures, and pages.
 fn commit_of_main(tree: &Path) -> Result<String> {
     let tree = tree.display().to_string();
     let ask = |words: &[&str]| -> Result<String> {
@@ -227,7 +229,7 @@ impl Source {
     }
 }
 
-/// The command of the last run, which must be of this commit, without changes.
+/// Returns the command of the last test run, which must be of this commit, without changes.
 fn last_run(of_what: &str, head: &str) -> Result<&'static str> {
     match of_what.split_once(' ') {
         Some(("test", commit)) if commit == head => Ok("./x test"),
@@ -261,7 +263,7 @@ fn parsed(text: &str) -> Result<Value> {
     serde_json::from_str(text).map_err(|error| Failure::new(1, format!("the figures: {error}")))
 }
 
-/// As `parsed`, with number, median, 99% and largest in the place of each list of whole numbers.
+/// Returns `result` with number, median, 99% and largest in the place of each list of whole numbers.
 fn summary(mut result: Value) -> Value {
     for (_, value) in result.as_object_mut().into_iter().flatten() {
         let Some(list) = value.as_array() else {
@@ -269,7 +271,7 @@ fn summary(mut result: Value) -> Value {
         };
         let mut times: Vec<u64> = list.iter().filter_map(Value::as_u64).collect();
         times.sort_unstable();
-        // The smallest that is not below `percent` of all.
+        // The index of the smallest time that is at least as long as `percent` percent of all.
         let at = |percent: usize| times.get((times.len() * percent).div_ceil(100).max(1) - 1);
         *value = json!({ "count": times.len(), "p50": at(50), "p99": at(99), "max": times.last() });
     }

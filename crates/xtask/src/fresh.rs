@@ -1,6 +1,6 @@
-//! `./x fresh`: demo and quick tests in a bare root made with debootstrap, with minutes and megabytes of each step. Other words run
-//! other things in that root. `./x fresh test` runs all tests, `./x fresh wheel` the Python wheel as its README says. `./x fresh
-//! interop` runs the part interop, `./x fresh walk` a stranger's first hour.
+//! `./x fresh`: runs the demo and the quick tests in a bare root made with debootstrap, and measures minutes and megabytes of each step.
+//! Other words run other things in that root. `./x fresh test` runs all tests, `./x fresh wheel` the Python wheel as its README says.
+//! `./x fresh interop` runs the part interop, `./x fresh walk` a stranger's first hour.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,16 +23,16 @@ use crate::tree::{is_changed, prepare, seconds_since};
 
 mod walk;
 
-/// The list of the tests that ran in the root.
+/// The file with the list of the tests that ran in the root.
 const THERE: &str = "target/fresh/tests.txt";
 
-/// How long a walk through all files of the root may take on a busy machine.
+/// The longest time for a walk through all files of the root on a busy machine.
 const LONG_QUESTION: Duration = Duration::from_secs(600);
 
-/// What the document of the Python package asks of a system before `pip install`.
+/// The packages that the document of the Python package asks for before `pip install`.
 const FOR_THE_WHEEL: &[&str] = &["python3-venv", "libibverbs1", "ibverbs-providers"];
 
-/// The commands to try in the root.
+/// What is tried in the root.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tried {
     Quick,
@@ -56,8 +56,8 @@ impl Tried {
 
 // ---- the outer half: owns the directory ----
 
-/// The root, which is removed however this process ends. Mounts and processes live in namespaces of the inner half, so they are
-/// gone by then, whatever happened.
+/// The root, which is removed however this process ends. Mounts and processes live in namespaces of the inner half, so they are gone by
+/// then, whatever has happened.
 struct Root {
     path: PathBuf,
 }
@@ -71,7 +71,8 @@ impl Root {
         let root = Self {
             path: PathBuf::from(made.trim_end()),
         };
-        // As the root of a machine is: a test starts a program for a user without rights, which cannot even load libc below 0700.
+        // The folder gets the mode of a machine's root. A test starts a program for a user without rights, which could not even load libc
+        // below 0700.
         let open = fs::Permissions::from_mode(0o755);
         fs::set_permissions(&root.path, open).at(&root.path)?;
         Ok(root)
@@ -81,7 +82,7 @@ impl Root {
 impl Drop for Root {
     fn drop(&mut self) {
         let start = Instant::now();
-        // The processes of the inner half may be ending still, and write until they have.
+        // Processes of the inner half may still be ending, and may write until they have ended.
         while self.path.exists() {
             let mut remove = command("rm", ["-rf", "--one-file-system"]);
             let removed = remove.arg(&self.path).stderr(Stdio::null()).status();
@@ -114,7 +115,7 @@ fn wanted<'a>(words: &[&'a str]) -> Option<(Tried, &'a str)> {
     }
 }
 
-/// None: the words are no task.
+/// Runs `./x fresh`. Returns None if the words are no task of it.
 pub(crate) fn fresh(words: &[&str]) -> Option<Result> {
     let (tried, suite) = wanted(words)?;
     Some(tried_in_a_root(tried, suite))
@@ -138,13 +139,13 @@ fn tried_in_a_root(tried: Tried, suite: &str) -> Result {
     let this = std::env::current_exe().at("/proc/self/exe")?;
     let mut inner = command("unshare", ["--mount", "--pid", "--fork", "--kill-child"]);
     inner.args(["--propagation", "private"]);
-    // The first process of a namespace has to reap what others leave, which a shell that waits does.
+    // The first process of a namespace has to reap the processes that others leave, which a waiting shell does.
     inner.args(["sh", "-c", "\"$@\"; exit $?", "sh"]).arg(this);
     inner
         .arg("fresh-inside")
         .arg(&root.path)
         .args([suite, tried.word()]);
-    // unshare ignores SIGTERM; killed, it takes the namespaces with all processes along.
+    // unshare ignores SIGTERM. If it is killed, the namespaces end with all their processes.
     let status = Running::start(&mut inner, Ending::Killed)?.wait(None)?;
     drop(root);
     let well = status.map_or(Err(Failure::silent(1)), succeeded);
@@ -154,8 +155,8 @@ fn tried_in_a_root(tried: Tried, suite: &str) -> Result {
     well
 }
 
-/// The list of the fresh root beside that of this machine. The latter is what `./x test` has left here if it ran on the same
-/// commit, else the tests that exist, asked for by name.
+/// Compares the list of tests of the fresh root with that of this machine. The list of this machine is what `./x test` has left here, if it
+/// ran on the same commit. Otherwise it is a list of the tests that exist.
 fn compare_lists() -> Result<bool> {
     let there = Path::new(THERE);
     if fs::metadata(there).map_or(0, |data| data.len()) == 0 {
@@ -187,12 +188,12 @@ fn compare_lists() -> Result<bool> {
 struct Inside {
     root: PathBuf,
     suite: String,
-    /// A plain environment, and this machine's settings for TLS, proxies and package managers.
+    /// The variables of commands in the root: a plain environment, and this machine's settings for TLS, proxies and package managers.
     environment: Vec<(OsString, OsString)>,
     report: Vec<String>,
 }
 
-/// The arguments are those that [`fresh`] gives.
+/// Runs the inner half, with the arguments that [`fresh`] gives.
 pub(crate) fn fresh_inside(root: &str, suite: &str, tried: &str) -> Result {
     let mut inside = Inside {
         root: root.into(),
@@ -226,7 +227,7 @@ pub(crate) fn fresh_inside(root: &str, suite: &str, tried: &str) -> Result {
 }
 
 impl Inside {
-    /// Runs a step; one line with minutes and MB for the table at the end.
+    /// Runs a step, and adds a line with its minutes and MB to the table for the end.
     fn measured(&mut self, name: &str, does: impl FnOnce(&Self) -> Result) -> Result {
         let (size, received, start) = (self.size_mb()?, received_mb()?, Instant::now());
         let result = does(self);
@@ -248,7 +249,7 @@ impl Inside {
         println!("\n{}", self.report.join("\n"));
     }
 
-    /// The second run of a command must find nothing to install.
+    /// Runs a command twice. The second run must find nothing to install.
     fn try_twice(&mut self, name: &str, arguments: &[&str]) -> Result {
         self.measured(name, |inside| inside.run_x(arguments))?;
         let before = self.installed_state()?;
@@ -262,7 +263,7 @@ impl Inside {
         Ok(())
     }
 
-    /// The list is wanted however the tests end.
+    /// Runs all tests, and copies their list however the tests end.
     fn try_all_tests(&mut self) -> Result {
         let mut ended = Ok(());
         self.measured("./x test", |inside| {
@@ -283,7 +284,7 @@ impl Inside {
         run(self.inside().args(["sh", "/warpverbs/x"]).args(arguments))
     }
 
-    /// The Python package as its document says: packages of the system, `pip install`, and its first example.
+    /// Tries the Python package as its document says: packages of the system, `pip install`, and the first example.
     fn try_wheel(&mut self) -> Result {
         self.measured(&FOR_THE_WHEEL.join(" "), |inside| {
             inside.install(FOR_THE_WHEEL)
@@ -311,7 +312,7 @@ impl Inside {
         Ok(())
     }
 
-    /// Packages of the system, in the root.
+    /// Installs packages of the system in the root.
     fn install(&self, packages: &[&str]) -> Result {
         run(self.inside().args(["apt-get", "update", "-qq"]))?;
         let mut apt = self.inside();
@@ -329,7 +330,7 @@ impl Inside {
         Ok(Path::new("/").join(name))
     }
 
-    /// Returns a command in the root, to be completed.
+    /// Returns the begin of a command that runs in the root.
     fn inside(&self) -> Command {
         let mut inside = command("chroot", [&self.root]);
         inside.args(["env", "-i"]);
@@ -373,7 +374,7 @@ impl Inside {
         run(command("git", ["clone", "-q", "."]).arg(root.join("warpverbs")))
     }
 
-    /// The machine's settings, not the project's: certificates, name service, package managers.
+    /// Copies settings of the machine into the root, not those of the project: certificates, name service, package managers.
     fn lend_settings(&self) -> Result {
         for file in [
             "etc/ssl/certs/ca-certificates.crt",
@@ -408,7 +409,7 @@ impl Inside {
         Ok(())
     }
 
-    /// Returns what an install step could have changed: packages, wheels, downloaded crates.
+    /// Returns what an installation could have changed: packages, wheels, downloaded crates.
     fn installed_state(&self) -> Result<Vec<String>> {
         let packages = text_of(command("chroot", [&self.root]).args(["dpkg-query", "-W"]))?;
         let folders = ["warpverbs/.tools", "root/.cargo"].map(|folder| self.root.join(folder));
@@ -441,7 +442,7 @@ impl Inside {
     }
 }
 
-/// Bytes that came to this machine from others, in MB.
+/// Returns how many bytes this machine has received from other machines, in MB.
 fn received_mb() -> Result<i64> {
     let path = "/proc/net/dev";
     Ok(received_bytes(&fs::read_to_string(path).at(path)?) / 1_000_000)
@@ -454,14 +455,14 @@ fn received_bytes(devices: &str) -> i64 {
     received.sum()
 }
 
-/// The script of debootstrap for a suite of Ubuntu that is younger than it: all of them since gutsy have the same. None for one that
-/// it knows.
+/// Returns the script of debootstrap for a suite of Ubuntu that is younger than debootstrap: all suites since gutsy have the same script.
+/// Returns None for a suite that debootstrap knows.
 fn script_of(suite: &str) -> Option<PathBuf> {
     let scripts = Path::new("/usr/share/debootstrap/scripts");
     (is_of_ubuntu(suite) && !scripts.join(suite).exists()).then(|| scripts.join("gutsy"))
 }
 
-/// Of the suites of Debian and Ubuntu.
+/// Returns the components of a suite of Debian or Ubuntu.
 fn components_of(suite: &str) -> &'static str {
     if is_of_ubuntu(suite) {
         "main,universe"
@@ -474,11 +475,11 @@ fn is_of_ubuntu(suite: &str) -> bool {
     ["noble", "plucky", "questing"].contains(&suite)
 }
 
-/// Where packages of Ubuntu are for a machine that is none. Debian has no package of Ubuntu's keys, so that debootstrap warns that it
+/// The address of Ubuntu's packages for a machine that is not Ubuntu. Debian has no package of Ubuntu's keys, so debootstrap warns that it
 /// checks no signature.
 const UBUNTU: &str = "http://archive.ubuntu.com/ubuntu";
 
-/// Where debootstrap finds the packages of a suite: WV_MIRROR, or where apt finds those of this machine's release.
+/// Returns where debootstrap finds the packages of a suite: WV_MIRROR, or where apt finds those of this machine's release.
 fn mirror(suite: &str) -> Result<OsString> {
     if let Some(mirror) = std::env::var_os("WV_MIRROR").filter(|mirror| !mirror.is_empty()) {
         return Ok(mirror);

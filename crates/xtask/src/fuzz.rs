@@ -1,7 +1,7 @@
-//! `./x fuzz`: cargo-fuzz without sanitizers, so that a stable toolchain does.
+//! `./x fuzz`: runs cargo-fuzz without sanitizers, so that a stable toolchain is enough.
 //!
-//! It starts from the corpus; finds go to target/fuzz/TARGET (`cargo fuzz cmin` picks what is worth checking in), inputs that
-//! crash to fuzz/artifacts of the package.
+//! A run starts from the corpus. Its finds go to target/fuzz/TARGET (`cargo fuzz cmin` picks those that are worth checking in). Inputs that
+//! crash go to fuzz/artifacts of the package.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -11,13 +11,13 @@ use crate::numbers::above_0;
 use crate::process::{command, run, status};
 use crate::tree::prepare;
 
-/// Packages with the names of their targets.
+/// The packages, each with the names of its targets.
 const PACKAGES: [(&str, &str); 2] = [
     ("crates/softhca", "ioctls commands wqes packets"),
     ("crates/test-support", "hello memheap"),
 ];
 
-/// Fuzzes one target, or each, for as many seconds.
+/// Fuzzes one target, or each of them, for `seconds` seconds.
 pub(crate) fn fuzz(target: Option<&str>, seconds: Option<&str>) -> Result {
     let seconds = above_0("SECONDS", seconds.unwrap_or("600"))?;
     prepare("demo")?;

@@ -1,4 +1,4 @@
-//! `./x gpu`: everything that a machine with a GPU and nothing else needs, packed into one folder, and run (.ci/gpu-run.sh).
+//! `./x gpu`: packs everything into one folder that a machine with a GPU and nothing else needs, and runs it (.ci/gpu-run.sh).
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,37 +18,37 @@ use crate::widen::{code_of, widened};
 use crate::written_ptx;
 
 const PACK: &str = "target/gpu/pack";
-/// What the pack holds as one compressed file.
+/// The folder of the files that the pack has as one compressed file.
 const FILES: &str = "target/gpu/files";
 pub(crate) const RESULTS: &str = "target/gpu/results";
 
-/// Tests that run kernels: on the device that WARPVERBS_TEST_GPU names. Those that take long are in the full pack only.
+/// The tests that run kernels on the device that WARPVERBS_TEST_GPU names. Tests that take long are in the full pack only.
 const TESTS: [&str; 5] = ["gpu", "post", "put", "signal", "put_errors"];
 const LONG_TESTS: [&str; 4] = ["conformance", "failures", "ops", "ring_all_gather"];
 
 /// The architecture whose machine code is packed.
 const MACHINE: &str = "sm_90";
 
-/// Most megabytes of a pack: what travels to a lent machine at once is 64.
+/// The most megabytes of a pack. At most 64 travel to a lent machine at once.
 const MOST_MEGABYTES: u32 = 48;
 
-/// Test kernels that the packed tests do not run.
+/// The test kernels that the packed tests do not run.
 const OF_OTHER_TESTS: [&str; 4] = ["mutants", "cost*", "moe*", "guard"];
 
-/// Quick leaves out the long tests, and the PTX of the test kernels, which only a GPU needs.
+/// The size of a pack. Quick leaves out the long tests, and the PTX of the test kernels, which only a GPU needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Size {
     Full,
     Quick,
 }
 
-/// As a step of `./x test`.
+/// Packs and runs the quick pack, as a step of `./x test`.
 pub(crate) fn in_tests() -> Result {
     pack(Size::Quick, None)?;
     run_pack(RESULTS, Size::Quick, &[])
 }
 
-/// `others`: a folder with headers of other projects, whose posting is measured too.
+/// Makes a pack. `others` is a folder with headers of other projects, whose posting is measured too.
 pub(crate) fn pack(size: Size, others: Option<&str>) -> Result {
     written_ptx::write()?;
     build()?;
@@ -128,7 +128,7 @@ fn pack_tests(size: Size) -> Result {
     Ok(())
 }
 
-/// Returns what cargo says that it has made of tests/`test`.
+/// Returns the executable that cargo says it has made of tests/`test`.
 fn executable_of(test: &str, said: &str) -> Option<PathBuf> {
     let made = messages(said).filter(|message| {
         let target = &message["target"];
@@ -138,7 +138,8 @@ fn executable_of(test: &str, said: &str) -> Option<PathBuf> {
     executables.last()
 }
 
-/// The verbs libraries, as files: the other machine has no packages. Downloaded; or where that fails, those of this machine.
+/// Packs the verbs libraries as files, because the other machine has no packages. They are downloaded. If that fails, those of this machine
+/// are taken.
 fn pack_verbs_libraries() -> Result {
     let debs = Path::new("target/gpu/debs");
     if !debs.join("done").exists() {
@@ -165,14 +166,14 @@ fn pack_verbs_libraries() -> Result {
         })?;
         fs::copy(&found, lib.join(name)).at(&found)?;
     }
-    // libibverbs adds the suffix of its providers to what IBV_DRIVERS names.
+    // libibverbs adds the suffix of its providers to each name in IBV_DRIVERS.
     let libibverbs = fs::read(lib.join("libibverbs.so.1")).at(&lib)?;
     let suffix = provider_suffix(&libibverbs).unwrap_or_else(|| "-rdmav34.so".to_owned());
     let link = lib.join(format!("libmlx5{suffix}"));
     symlink("libmlx5.so.1", &link).at(&link)
 }
 
-/// Where libraries of a machine lie: unpacked, then installed.
+/// Returns the folders of libraries: those that were unpacked, then those of this machine.
 fn folders_of_libraries(unpacked: &Path) -> Result<Vec<PathBuf>> {
     let mut folders = Vec::new();
     for parent in [
@@ -197,7 +198,7 @@ fn folders_of_libraries(unpacked: &Path) -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// `-rdmav34.so`, found in the bytes of libibverbs.
+/// Returns the suffix of providers, as `-rdmav34.so`, which is in the bytes of libibverbs.
 fn provider_suffix(library: &[u8]) -> Option<String> {
     const START: &[u8] = b"-rdmav";
     let mut places = library.windows(START.len()).enumerate();
@@ -217,7 +218,7 @@ fn provider_suffix(library: &[u8]) -> Option<String> {
     })
 }
 
-/// PTX of the test kernels, which is not checked in; compiled again where a source is newer.
+/// Packs the PTX of the test kernels, which is not checked in. It is compiled again if a source is newer.
 fn pack_ptx() -> Result {
     let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified());
     let is_source = |path: &Path| ends_in(path, &["cu", "cuh", "h"]);
@@ -250,8 +251,8 @@ fn pack_ptx() -> Result {
     Ok(())
 }
 
-/// Machine code for the GPUs of today, of the PTX in the programs and in the test kernels. So the driver compiles nothing at the
-/// start of each. Tests, and all programs beside a software HCA, have their memory in the host, for which the text is widened.
+/// Packs machine code for the GPUs of today, made of the PTX in the programs and in the test kernels. So the driver compiles nothing at the
+/// start of each program. Tests, and all programs beside a software HCA, have their memory in the host, for which the PTX text is widened.
 fn pack_cubins() -> Result {
     for folder in PTX_IN_GIT.iter().chain(&PTX_WRITTEN) {
         for text in texts_of(&format!("{folder}/ptx/{MACHINE}"))? {
@@ -263,7 +264,7 @@ fn pack_cubins() -> Result {
     tests.iter().try_for_each(|text| assemble(&widened(text)))
 }
 
-/// Adapters to other projects, as PTX and as machine code.
+/// Packs adapters to other projects, as PTX and as machine code.
 fn pack_others(folder: &str) -> Result {
     let made = format!("{FILES}/others");
     others::compile(folder, Path::new(&made))?;
@@ -278,7 +279,7 @@ fn texts_of(folder: &str) -> Result<Vec<String>> {
     texts.collect()
 }
 
-/// Packs machine code of a PTX text, where a program that loads the text finds it.
+/// Packs machine code of a PTX text, in the place where a program that loads the text finds it.
 fn assemble(ptx: &str) -> Result {
     let folder = Path::new(FILES).join("cubins").join(MACHINE);
     fs::create_dir_all(&folder).at(&folder)?;
@@ -302,10 +303,10 @@ fn is_of_other_tests(kernel: &str) -> bool {
         })
 }
 
-/// Runs the pack, with nothing of this machine but the kernel, sh and the C library. Results of a GPU also go to where they
+/// Runs the pack with nothing of this machine except the Linux kernel, sh and the C library. Results of a GPU are also copied to where they
 /// can be committed.
 ///
-/// The driver's library may lie in a folder that only the caller's LD_LIBRARY_PATH names.
+/// The driver's library may be in a folder that only the caller's LD_LIBRARY_PATH names.
 pub(crate) fn run_pack(results: &str, size: Size, options: &[&str]) -> Result {
     let script = format!("{PACK}/run.sh");
     if !Path::new(&script).exists() {

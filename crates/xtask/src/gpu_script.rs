@@ -1,4 +1,4 @@
-//! Tests of .ci/gpu-run.sh, with programs in the place of the packed ones: what a run leaves whenever it ends.
+//! Tests of .ci/gpu-run.sh, with shell scripts in place of the packed programs. They check what a run leaves, whenever it ends.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What stands for `wv`: the probe and each step do what a file in the folder SCRIPTED says, a shell script of the step's name.
-/// Without one a probe finds no driver, and a step ends at once.
+/// The script in place of `wv`. The probe and each step do what a shell script of the step's name in the folder SCRIPTED does. Without such
+/// a script a probe finds no driver, and a step ends at once.
 const WV: &str = r#"#!/bin/sh
 case "$*" in
     *"--calls 1") step=probe ;;
@@ -29,16 +29,16 @@ if [ $step = probe ]; then echo "wv bench: no CUDA driver: libcuda.so.1 is not t
 [ -z "${json:-}" ] || printf '{"of": "%s"}\n' $step >"$json"
 "#;
 
-/// The programs that the script calls: `nvidia-smi` of this machine is none of them.
+/// The programs that the script calls. `nvidia-smi` of this machine must not be one of them.
 const TOOLS: [&str; 16] = [
     "sh", "cat", "cp", "date", "dirname", "env", "grep", "head", "mkdir", "mktemp", "mv", "rm",
     "sed", "sleep", "tail", "timeout",
 ];
 
-/// Ends a wait for what must come, below the two minutes of nextest.
+/// The bound of a wait for what must come. It is less than the two minutes of nextest.
 const HANG: Duration = Duration::from_secs(100);
 
-/// A pack of programs that only pretend.
+/// A pack whose programs are shell scripts.
 struct Pack(TempDir);
 
 impl Pack {
@@ -58,7 +58,7 @@ impl Pack {
             let found = places.find(|path| path.exists()).unwrap();
             symlink(found, pack.path("tools").join(tool)).unwrap();
         }
-        // The loader says nothing of a shell script.
+        // For a shell script the loader prints nothing, so the script prints the line itself.
         pack.scripted(
             "demo",
             "[ -z \"${LD_DEBUG:-}\" ] || echo \"calling init: ${0%/bin/wv}/lib/libmlx5.so.1\" >&2",
@@ -76,7 +76,7 @@ impl Pack {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// What the step does.
+    /// Sets what a step does.
     fn scripted(&self, step: &str, text: &str) {
         fs::write(self.path("scripted").join(step), text).unwrap();
     }
@@ -109,7 +109,7 @@ impl Pack {
     }
 }
 
-/// Names and outcomes of the steps.
+/// Returns names and outcomes of the steps.
 fn steps(results: &Value) -> Vec<(&str, &str)> {
     let steps = results["steps"].as_array().unwrap().iter();
     steps
@@ -187,7 +187,7 @@ fn other_projects_are_measured_if_the_pack_has_them_and_shown_in_a_table() {
     assert_eq!(steps(&results)[0], ("others", "ok"));
     assert_eq!(results["steps"][0]["data"]["of"], "others");
     assert!(text.contains("table of "), "{text}");
-    // One that finds no kernel to run is a step that has failed.
+    // A step that finds no kernel to run has failed.
     pack.scripted("others", "echo 'no sm_NN/NAME.ptx'; exit 1");
     let output = pack.run(&["--from", "others"]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
@@ -265,7 +265,7 @@ fn a_gpu_that_no_kernel_runs_on_is_a_failure_and_says_why() {
     pack.program("tools/nvidia-smi", "#!/bin/sh\n");
     let text = said(&pack.run(&[]));
     assert!(text.contains("nvidia-smi is there"), "{text}");
-    // A driver that hangs is ended, and one that is broken is never taken for none.
+    // A driver that hangs is ended, and a broken driver is never taken for a missing one.
     fs::remove_file(pack.path("tools/nvidia-smi")).unwrap();
     pack.scripted(
         "probe",
@@ -344,7 +344,7 @@ fn a_profiler_that_measures_nothing_is_a_failed_step() {
 #[test]
 fn a_step_over_its_limit_is_ended_and_named_and_the_next_one_runs() {
     let pack = Pack::new();
-    // It would outlast the bound of this test.
+    // The sleep would outlast the bound of this test.
     pack.scripted("primitives", "sleep 600 & echo $! >\"$SCRIPTED/pid\"; wait");
     pack.scripted("registers", "echo half >\"$json\"; exit 3");
     let output = pack.run(&["--limit", "5"]);
@@ -365,7 +365,7 @@ fn a_step_over_its_limit_is_ended_and_named_and_the_next_one_runs() {
         (found.len(), &results["ended"]),
         (ON_SIMT.len(), &"failed".into())
     );
-    // The programs that it had started are gone with it.
+    // The programs that the step had started have ended with it.
     let pid = fs::read_to_string(pack.path("scripted/pid")).unwrap();
     let state = format!("/proc/{}/stat", pid.trim());
     let gone = || fs::read_to_string(&state).map_or(true, |stat| stat.contains(") Z "));
@@ -379,7 +379,7 @@ fn a_step_over_its_limit_is_ended_and_named_and_the_next_one_runs() {
 #[test]
 fn a_run_is_cut_by_its_budget_and_another_one_goes_on() {
     let pack = Pack::new();
-    // Longer than the budget and the bound of this test.
+    // The sleep is longer than the budget and the bound of this test.
     pack.scripted("post-device", "sleep 600");
     let output = pack.run(&["--budget", "20"]);
     let text = said(&output);
@@ -402,11 +402,11 @@ fn a_run_is_cut_by_its_budget_and_another_one_goes_on() {
     let results = pack.results("simt");
     assert_eq!(steps(&results), ON_SIMT.map(|step| (step, "ok")));
     assert_eq!(results["ended"], "ok");
-    // A run from the start begins anew.
+    // A run from the start forgets earlier results.
     pack.scripted("facts", "exit 1");
     pack.run(&["--budget", "20"]);
     assert_eq!(steps(&pack.results("simt"))[0], ("facts", "failed (1)"));
-    // One that goes on does not forget what has failed before.
+    // A run that goes on does not forget what has failed before.
     let output = pack.run(&["--from", "primitives"]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
 }
@@ -429,7 +429,7 @@ fn a_run_that_is_killed_leaves_the_steps_that_it_has_finished() {
         let killed = Command::new("kill").args(["-KILL", "--", &group]).status();
         assert!(killed.unwrap().success());
         run.wait().unwrap();
-        // Its steps lead groups of their own, and end soon.
+        // The steps lead process groups of their own, and end soon.
         if pack.path("results/simt.json").exists() {
             let results = pack.results("simt");
             let found = steps(&results);
@@ -440,7 +440,7 @@ fn a_run_that_is_killed_leaves_the_steps_that_it_has_finished() {
             let is_record = |name: &str| name.ends_with(".json");
             let records = records
                 .filter(|file| is_record(&file.as_ref().unwrap().file_name().to_string_lossy()));
-            // The last step may have ended without its place in the results.
+            // The last step may have ended before it got its place in the results.
             assert!(found.len() + 1 >= records.count(), "{pause:?}");
             found.len()
         } else {

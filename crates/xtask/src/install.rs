@@ -1,4 +1,4 @@
-//! `./x install` and `./x dist`: what others get.
+//! `./x install` and `./x dist`: install or pack what users get.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::process::{command, run, text_of};
 use crate::tree::{build_release, fresh_folder, kernel_headers, prepare, release};
 use crate::written_ptx;
 
-/// Copies what others use below a prefix; none: /usr/local for root, ~/.local for others.
+/// Copies what users need below a prefix. None: /usr/local for root, ~/.local for other users.
 pub(crate) fn install(prefix: Option<&str>) -> Result {
     let prefix = match prefix {
         Some(prefix) => PathBuf::from(prefix),
@@ -24,7 +24,7 @@ pub(crate) fn install(prefix: Option<&str>) -> Result {
     Ok(())
 }
 
-/// What is copied, with the PTX that git does not carry.
+/// Builds what is copied, with the PTX that git does not carry.
 fn build_for_others() -> Result {
     written_ptx::write()?;
     prepare("demo")?;
@@ -43,10 +43,10 @@ pub(crate) fn is_root() -> Result<bool> {
     Ok(text_of(&mut command("id", ["-u"]))?.trim() == "0")
 }
 
-/// One tar file of the same.
+/// Makes one tar file of what `install` copies.
 pub(crate) fn dist() -> Result {
     build_for_others()?;
-    // The version is the workspace's, of which this package is one.
+    // The version is that of the workspace, which this package has too.
     let (version, machine) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
     let name = format!("warpverbs-{version}-{machine}-linux");
     let folder = Path::new("target/dist").join(&name);
@@ -64,7 +64,7 @@ pub(crate) fn dist() -> Result {
     Ok(())
 }
 
-/// bin/wv, lib/warpverbs/libsofthca.so (where wv looks for it), headers for user kernels, the C ABI.
+/// Installs bin/wv, lib/warpverbs/libsofthca.so (where wv looks for it), headers for user kernels, and the C ABI.
 fn install_into(prefix: &Path) -> Result {
     let built = release();
     install_file("755", &built.join("wv"), &prefix.join("bin/wv"))?;
@@ -89,7 +89,7 @@ fn install_into(prefix: &Path) -> Result {
     Ok(())
 }
 
-/// Below `include`; None for headers that users do not include.
+/// Returns the place of a header below `include`, or None for headers that users do not include.
 fn place_of_header(header: &Path) -> Option<PathBuf> {
     if let Ok(name) = header.strip_prefix("kernels/include") {
         return Some(name.to_owned());
@@ -102,7 +102,7 @@ fn install_file(mode: &str, file: &Path, place: &Path) -> Result {
     run(command("install", ["-D", "-m", mode]).args([file, place]))
 }
 
-/// What the wheel of Python carries: all of it but the C ABI, without what only a debugger reads.
+/// Installs what the Python wheel carries: everything except the C ABI, without what only a debugger reads.
 pub(crate) fn install_for_python(prefix: &Path) -> Result {
     install_into(prefix)?;
     for of_c in ["lib/libwarpverbs_c.so", "include/warpverbs.h"] {

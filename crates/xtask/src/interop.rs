@@ -1,4 +1,5 @@
-//! The part `interop` of `./x test`: `crates/interop` with all its features, beside what the crates of others need to build.
+//! The part `interop` of `./x test`: builds and tests `crates/interop` with all its features, and gives the crates of other projects what
+//! they need to build.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,17 +15,18 @@ use crate::skips::Extent;
 use crate::steps::{Run, Wanted};
 use crate::tree::{build, fresh_folder, prepare, target};
 
-/// Where cust looks for libcuda. It gets the driver without a GPU.
+/// The folder in which the crate cust looks for libcuda, and the source of the driver without a GPU that is put there.
 const CUDA: &str = "target/interop";
 const DRIVER: &str = "crates/test-support/fake_cuda/libcuda.c";
-/// The list also has `-p warpverbs-python`, and `FEATURES` one feature that `warpverbs` gives its tests. Alone, the package would
-/// resolve other features of the library and of test-support. Cargo would build both and their kernels once more.
+/// The packages and features of the part. `PACKAGES` also has `-p warpverbs-python`, and `FEATURES` has one feature that `warpverbs` gives
+/// its tests. With the package alone cargo would resolve other features of the library and of test-support, and would build both and their
+/// kernels once more.
 pub(crate) const PACKAGES: &[&str] = &["-p", "warpverbs-python", "-p", "warpverbs-interop"];
 pub(crate) const FEATURES: &str =
     "warpverbs-interop/rdma-sys,warpverbs-interop/cust,warpverbs-interop/cudarc,test-support/cuda";
 const TESTS: &[&str] = &["rdma_sys", "cust", "cudarc"];
 
-/// The part alone.
+/// Runs the part alone.
 pub(crate) fn interop() -> Result {
     prepare("test")?;
     let mut test = Run::start("interop")?;
@@ -34,7 +36,7 @@ pub(crate) fn interop() -> Result {
     test.print_summary()
 }
 
-/// Builds and runs the tests, those in the documentation, and the example; and looks at what our own programs link.
+/// Builds and runs the tests, those in the documentation, and the example. It also checks what our own programs link.
 pub(crate) fn in_tests(test: &mut Run) -> Result {
     test.part("interop");
     test.step("what Warpverbs links", |_| links_neither())?;
@@ -62,7 +64,7 @@ pub(crate) fn in_tests(test: &mut Run) -> Result {
         run(cargo.args(["--example", "ping_pong"]))?;
         build()?;
         let mut sim = Command::new(target().join("wv"));
-        // With all features it is linked with libcuda as well.
+        // With all features the example is linked with libcuda as well.
         sim.envs(environment()?);
         run(sim
             .args(["sim", "--"])
@@ -71,7 +73,7 @@ pub(crate) fn in_tests(test: &mut Run) -> Result {
     Ok(())
 }
 
-/// Cargo for both packages with all features.
+/// Returns a command of cargo for both packages with all features.
 fn with_features(task: &str) -> Result<Command> {
     let mut cargo = command("cargo", [task, "--locked"]);
     cargo.args(PACKAGES).args(["--features", FEATURES]);
@@ -79,7 +81,7 @@ fn with_features(task: &str) -> Result<Command> {
     Ok(cargo)
 }
 
-/// The runtime opens libibverbs and libcuda itself: no program of ours is linked with them.
+/// Checks that no program of ours is linked with libibverbs or libcuda, because the runtime opens them itself.
 fn links_neither() -> Result {
     build()?;
     for name in ["wv", "libwarpverbs_c.so"] {
@@ -109,7 +111,7 @@ fn links_neither() -> Result {
     Ok(())
 }
 
-/// The driver without a GPU, by the names under which programs are linked with it and find it.
+/// Makes the driver without a GPU, under the names by which programs are linked with it and find it.
 fn make_driver() -> Result {
     let stubs = Path::new(CUDA).join("lib64/stubs");
     fresh_folder(&stubs)?;
@@ -121,7 +123,8 @@ fn make_driver() -> Result {
     symlink("libcuda.so.1", stubs.join("libcuda.so")).at(&stubs)
 }
 
-/// Returns what rdma-sys and cust ask for: a libclang that its bindgen knows, with the compiler's own headers, and libcuda.
+/// Returns the variables that rdma-sys and cust need: a libclang that the bindgen of rdma-sys knows, with the compiler's own headers, and
+/// libcuda.
 fn environment() -> Result<Vec<(String, OsString)>> {
     let here = std::env::current_dir().at(".")?;
     let headers = ask(&mut command("gcc", ["-print-file-name=include"]))?;

@@ -1,4 +1,4 @@
-//! `./x kernels` and `./x sass`: kernels compiled to PTX by the pinned nvcc, and what their calls cost.
+//! `./x kernels` and `./x sass`: compiles kernels to PTX with the pinned nvcc, and counts what their calls cost.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,10 +15,10 @@ use crate::written_ptx;
 const COMPILED: &str = "target/kernels";
 pub(crate) const ARCHITECTURES: [&str; 2] = ["80", "90"];
 
-/// How nvcc compiles every kernel.
+/// The options with which nvcc compiles every kernel.
 const OPTIONS: [&str; 3] = ["-O3", "-std=c++17", "--ptx"];
 
-/// With a file: compiles it for the CPU check and to PTX. Without: every kernel, and refreshes all folders of PTX.
+/// With a file, compiles it for the CPU check and to PTX. Without a file, compiles every kernel and refreshes all folders of PTX.
 pub(crate) fn kernels(file: Option<&str>) -> Result {
     prepare("kernels")?;
     match file {
@@ -63,7 +63,7 @@ fn compile_one(file: &Path) -> Result {
     Ok(())
 }
 
-/// Makes `folder`/sm_80/`name`.ptx and `folder`/sm_90/`name`.ptx, at the same time.
+/// Compiles `source` to `folder`/sm_80/`name`.ptx and `folder`/sm_90/`name`.ptx, at the same time.
 pub(crate) fn compile_ptx(source: &Path, folder: &Path, name: &str) -> Result {
     let nvcc = nvcc()?;
     let mut running = Vec::new();
@@ -88,7 +88,7 @@ pub(crate) fn compile_ptx(source: &Path, folder: &Path, name: &str) -> Result {
     ended.into_iter().flatten().try_for_each(process::succeeded)
 }
 
-/// Returns the folder of a file, `.` for one in the current directory.
+/// Returns the folder of a file, or `.` for a file in the current directory.
 fn folder_of(file: &Path) -> &Path {
     match file.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -100,7 +100,7 @@ fn nvcc() -> Result<PathBuf> {
     cuda_program("nvcc")
 }
 
-/// In one line, what PTX depends on besides its sources.
+/// Returns, in one line, what PTX depends on besides its sources.
 pub(crate) fn compiler() -> Result<String> {
     let said = text_of(Command::new(nvcc()?).arg("--version"))?;
     let build = said.lines().next_back().unwrap_or_default();
@@ -127,7 +127,7 @@ pub(crate) fn cuda_program(name: &str) -> Result<PathBuf> {
     ))
 }
 
-/// `folder`/moe/dispatch.cu becomes `to`/sm_90/moe/dispatch.ptx.
+/// Compiles all kernels below `folder`: `folder`/moe/dispatch.cu becomes `to`/sm_90/moe/dispatch.ptx.
 fn compile_all(folder: &str, to: &Path) -> Result {
     for source in files_below(folder, |path| ends_in(path, &["cu"]))? {
         let name = source.strip_prefix(folder).unwrap_or(&source);
@@ -136,7 +136,7 @@ fn compile_all(folder: &str, to: &Path) -> Result {
     Ok(())
 }
 
-/// Returns the PTX of the kernels in `folder`, compiled anew beside what is there: where it lies.
+/// Compiles the kernels in `folder` to PTX, beside the PTX that is there. Returns the folder of the new PTX.
 pub(crate) fn compile_fresh(folder: &str) -> Result<PathBuf> {
     let fresh = Path::new("target/kernels/fresh").join(folder);
     fresh_folder(&fresh)?;
@@ -144,8 +144,8 @@ pub(crate) fn compile_fresh(folder: &str) -> Result<PathBuf> {
     Ok(fresh)
 }
 
-/// Compiles every kernel. Fails where one does not compile, or where PTX in git is not what the sources compile to. PTX that git does
-/// not carry is written, so that what is built next has it.
+/// Compiles every kernel. Fails if a kernel does not compile, or if PTX in git is not what the sources compile to. PTX that git does not
+/// carry is written, so that what is built next has it.
 pub(crate) fn check_ptx() -> Result {
     written_ptx::compile_everything()?;
     for folder in PTX_IN_GIT {
@@ -163,7 +163,7 @@ pub(crate) fn check_ptx() -> Result {
     Ok(())
 }
 
-/// Returns what a call costs (.ci/sass).
+/// Returns the command that counts what a call costs (.ci/sass).
 pub(crate) fn count_sass(arguments: &[String]) -> Command {
     command(
         wheel_program("python"),
@@ -174,7 +174,7 @@ pub(crate) fn count_sass(arguments: &[String]) -> Command {
     )
 }
 
-/// The tests of the counting.
+/// Returns the command that tests the counting.
 pub(crate) fn test_sass() -> Command {
     command(
         wheel_program("python"),

@@ -1,4 +1,4 @@
-//! `./x load`: the tests of one part, again and again on a machine that is busy. A test that judges the machine fails here.
+//! `./x load`: runs the tests of one part again and again on a busy machine. A test that depends on the speed of the machine fails here.
 
 use std::process::Stdio;
 use std::thread;
@@ -12,12 +12,12 @@ use crate::runners::Profile;
 use crate::steps::{Run, Wanted};
 use crate::tree::{build, prepare};
 
-/// What `./x load` is asked for.
+/// The arguments of `./x load`.
 #[derive(Debug, PartialEq, Eq)]
 struct Asked<'a> {
     part: &'a str,
     times: u32,
-    /// Beside stress-ng.
+    /// True if stress-ng runs beside the tests.
     busy: bool,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Everything is built before the load starts.
+/// Runs `./x load`. Everything is built before the load starts.
 pub(crate) fn load(arguments: &[String]) -> Result {
     let Asked { part, times, busy } = Asked::read(arguments)?;
     prepare("test")?;
@@ -79,7 +79,8 @@ pub(crate) fn load(arguments: &[String]) -> Result {
     run.result()
 }
 
-/// Two busy threads and one that writes 256 MiB over and over. It ends with this process, and in any case two hours a run later.
+/// Starts two busy threads, and one that writes 256 MiB over and over. They end with this process, and in any case after two hours for each
+/// run.
 fn start_stress(times: u32) -> Result<Running> {
     let mut stress = command("stress-ng", ["--quiet", "--cpu", "2", "--vm", "1"]);
     stress

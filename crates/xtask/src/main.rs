@@ -1,13 +1,16 @@
-//! The commands of `./x` once cargo and the system's packages are installed: `x` builds this program and hands over to it.
+//! The commands of `./x`. When cargo and the system's packages are installed, the script `x` builds this program and runs it.
 //!
 //! - [`mod@test`], [`load`], [`sanitize`]: runs in parts and steps ([`steps`]), with a table of parts ([`parts`]). Every test of every
-//!   program that cargo builds ([`programs`]) is run ([`runners`]), and has one outcome ([`outcomes`]) at the end ([`summary`]). Which may
-//!   be skipped has a list ([`skips`]).
-//! - [`checks`]: formats, lints, shell scripts. [`kernels`]: PTX ([`written_ptx`]: that which git does not carry), and what calls cost; [`commands`]: for editors. [`mod@gpu`]: the pack for a machine with a GPU;
-//!   [`others`]: other projects beside this one, in it.
-//! - [`fresh`]: the same in a bare root. [`mod@figures`]: those of the documents, [`perftest`] among them. [`debug`], [`miri`], [`texts`] ([`prose`]), [`fuzz`], [`install`], [`python`].
+//!   program that cargo builds ([`programs`]) is run ([`runners`]), and has one outcome ([`outcomes`]) at the end ([`summary`]). A list
+//!   says which tests may be skipped ([`skips`]).
+//! - [`checks`]: formats, lints, shell scripts. [`kernels`]: PTX, also that which git does not carry ([`written_ptx`]), and what calls
+//!   cost. [`commands`]: how kernels are compiled, for editors. [`mod@gpu`]: the pack for a machine with a GPU, and in it [`others`], which
+//!   measures other projects beside this one.
+//! - [`fresh`]: demo and tests in a bare root. [`mod@figures`]: the figures of the documents, [`perftest`] among them. [`debug`], [`miri`],
+//!   [`texts`] ([`prose`]), [`fuzz`], [`install`], [`python`].
 //!
-//! It works in the current directory, the root of the tree. What it needs installed it asks of `./x prepare`, which has the lists.
+//! The program works in the current directory, which must be the root of the tree. `./x prepare` installs what it needs, and has the lists
+//! of that.
 
 mod checks;
 mod commands;
@@ -24,7 +27,7 @@ mod interop;
 mod kernels;
 mod load;
 mod miri;
-/// The one definition of how a number is written.
+/// The only definition of how a number is written.
 #[expect(unreachable_pub, reason = "public where the library has it")]
 #[path = "../../../src/config/number.rs"]
 mod number;
@@ -41,7 +44,7 @@ mod python;
 mod runners;
 mod sanitize;
 mod skips;
-/// The one definition of which sources PTX was compiled of.
+/// The only definition of the sources of which PTX was compiled.
 #[path = "../../warpverbs-build/src/stamp.rs"]
 mod stamp;
 mod steps;
@@ -51,7 +54,7 @@ mod test;
 mod test_trees;
 mod texts;
 mod tree;
-/// The one definition of what machine code is made of and called.
+/// The only definition of what machine code is made of, and of its names.
 #[path = "../../../src/gpu/cuda/widen.rs"]
 mod widen;
 mod written_ptx;
@@ -61,7 +64,7 @@ use std::process::{Command, ExitCode};
 
 use failure::{Failure, Result};
 
-/// What `./x help` prints.
+/// The text of `./x help`.
 const HELP: &str = include_str!("help.txt");
 
 fn main() -> ExitCode {
@@ -138,13 +141,13 @@ fn gpu(words: &[&str]) -> Result {
     }
 }
 
-/// Nothing of this name can be done.
+/// Prints the help, because no command has this name.
 fn refuse() -> Result {
     eprint!("{HELP}");
     Err(Failure::silent(2))
 }
 
-/// `wv demo` in the place of this process.
+/// Replaces this process by `wv demo`.
 fn demo(arguments: &[String]) -> Result {
     tree::prepare("demo")?;
     tree::build_programs()?;

@@ -1,4 +1,4 @@
-//! `./x miri`: unit tests under Miri, the interpreter that finds undefined behaviour: of formats, allocator, oracle and wire codec.
+//! `./x miri`: runs unit tests of formats, allocator, oracle and wire codec under Miri, the interpreter that finds undefined behaviour.
 
 use std::process::Command;
 
@@ -6,10 +6,10 @@ use crate::failure::{Failure, Result};
 use crate::process::{command, run, status};
 use crate::tree::prepare;
 
-/// Miri exists for nightly only.
+/// The toolchain of Miri, which exists for nightly only.
 const TOOLCHAIN: &str = "+nightly";
 
-/// A package, which of its unit tests, and words of names that are left out.
+/// A package, the unit tests of it that run, and words in the names of tests that are left out.
 struct Part {
     package: &'static str,
     tests: &'static [&'static str],
@@ -45,7 +45,7 @@ const PARTS: &[Part] = &[
     },
 ];
 
-/// Runs all parts, or the one of a package; goes on after a failure, so that one run shows all of them.
+/// Runs all parts, or the part of a package. It goes on after a failure, so that one run shows all failures.
 pub(crate) fn miri(package: Option<&str>) -> Result {
     let wanted: Vec<&Part> = chosen(package)?;
     prepare("demo")?;
@@ -79,7 +79,7 @@ fn chosen(package: Option<&str>) -> Result<Vec<&'static Part>> {
     Ok(wanted)
 }
 
-/// The component, where rustup is; else it says what to install.
+/// Installs Miri by rustup if that is here. Otherwise the error says what to install.
 fn need_miri() -> Result {
     if status(&mut command("cargo", [TOOLCHAIN, "miri", "--version"])).is_ok_and(|it| it.success())
     {
@@ -93,7 +93,8 @@ fn need_miri() -> Result {
     })
 }
 
-/// Few cases of property tests: the interpreter is some hundred times slower than the processor.
+/// Returns the command that runs a part. Property tests have few cases, because the interpreter is some hundred times slower than the
+/// processor.
 fn interpreted(part: &Part) -> Command {
     let mut test = command("cargo", [TOOLCHAIN, "miri", "test", "--locked", "--lib"]);
     test.args(["-p", part.package, "--"]).args(part.tests);
@@ -105,7 +106,7 @@ fn interpreted(part: &Part) -> Command {
         "-Zmiri-disable-isolation -Zmiri-strict-provenance",
     )
     .env("PROPTEST_CASES", "4")
-    // Kernels for the CPU are native code, which Miri cannot run and these tests do not call.
+    // UPDATE leaves out kernels for the CPU. They are native code, which Miri cannot run, and these tests call none.
     .env("UPDATE", "1");
     test
 }

@@ -1,9 +1,9 @@
-//! Numbers in the words after `./x`.
+//! Parser of numbers that follow `./x`.
 
 use crate::failure::{Failure, Result};
 use crate::number::{spelling, whole};
 
-/// Returns the number above 0 that the word called `name` is.
+/// Returns the number in `word`, which must be above 0. `name` names it in an error.
 pub(crate) fn above_0(name: &str, word: &str) -> Result<u32> {
     let number = whole(word).and_then(|number| u32::try_from(number).ok());
     number.filter(|number| *number != 0).ok_or_else(|| {

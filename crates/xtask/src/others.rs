@@ -1,5 +1,5 @@
-//! `./x gpu others`: how other projects post, compiled from device headers of theirs that lie in a given folder, and measured beside
-//! this project (`wv bench others`). An adapter of ours (crates/wv/kernels/bench/others) includes them and calls their function.
+//! `./x gpu others`: measures how other projects post, beside this project (`wv bench others`). Their device headers are in a given folder.
+//! An adapter of ours (crates/wv/kernels/bench/others) includes the headers and calls the project's function.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,18 +9,18 @@ use crate::kernels::{ARCHITECTURES, cuda_program};
 use crate::process::{answer, command, run};
 use crate::tree::{build, fresh_folder, prepare, target};
 
-/// Where compiled adapters are put, as sm_NN/NAME.ptx.
+/// The folder of compiled adapters, which are sm_NN/NAME.ptx, and the folder of their sources.
 const COMPILED: &str = "target/gpu/others";
 const ADAPTERS: &str = "crates/wv/kernels/bench/others";
 
 /// A project with an adapter.
 struct Project {
-    /// Also the adapter's: NAME.cuda.
+    /// The name of the project, and of the adapter NAME.cuda.
     name: &'static str,
-    /// A header by which it is known, and where its headers are searched for: below the folder of a checkout, or where it is
-    /// installed.
+    /// The layouts that the project's files may have, in a checkout or as installed: a header by which the layout is known, and the folders
+    /// of headers below its place.
     layouts: &'static [(&'static str, &'static [&'static str])],
-    /// Another project, whose headers its own include.
+    /// Another project whose headers this project's headers include.
     on: Option<&'static str>,
 }
 
@@ -62,17 +62,17 @@ const PROJECTS: [Project; 4] = [
     },
 ];
 
-/// What became of one project.
+/// What has become of one project.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Compiled,
-    /// It is not in the folder; in words.
+    /// The project is not in the folder. The text says what was looked for.
     Absent(String),
-    /// In words, the compiler's among them.
+    /// The project could not be compiled. The text says why, with what the compiler said.
     LeftOut(String),
 }
 
-/// Compiles what lies in `folder`, and measures it on the GPU of this machine. Without one, only this project is counted.
+/// Compiles the projects in `folder`, and measures them on the GPU of this machine. Without a GPU only this project is counted.
 pub(crate) fn others(folder: &str, options: &[&str]) -> Result {
     prepare("kernels")?;
     compile(folder, Path::new(COMPILED))?;
@@ -84,7 +84,7 @@ pub(crate) fn others(folder: &str, options: &[&str]) -> Result {
     .args(options))
 }
 
-/// Makes `to`/sm_NN/NAME.ptx of each known project in `folder`, and says what became of each.
+/// Makes `to`/sm_NN/NAME.ptx of each known project in `folder`, and prints what has become of each.
 pub(crate) fn compile(folder: &str, to: &Path) -> Result {
     let outcomes = compile_with(
         &cuda_program("nvcc")?,
@@ -110,7 +110,7 @@ pub(crate) fn compile(folder: &str, to: &Path) -> Result {
     Ok(())
 }
 
-/// `root`: of this repository.
+/// Compiles the projects. `root` is the root of this repository.
 fn compile_with(
     nvcc: &Path,
     folder: &Path,
@@ -140,7 +140,7 @@ fn compile_with(
             )),
             Some((mut searched, on)) => {
                 searched.extend(on.flatten().unwrap_or_default());
-                // What several need, as <infiniband/mlx5dv.h>.
+                // Headers that several projects need, as <infiniband/mlx5dv.h>.
                 searched.push(folder.join("include"));
                 compile_one(nvcc, project.name, &searched, root, to)?
             }
@@ -175,7 +175,7 @@ fn places(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(places)
 }
 
-/// Where the headers of a project lie, if they do in one of `places`.
+/// Returns the folders of a project's headers, if the project is in one of `places`.
 fn found(project: &Project, places: &[PathBuf]) -> Option<Vec<PathBuf>> {
     places.iter().find_map(|place| {
         let (_, includes) = project
@@ -197,7 +197,7 @@ fn compile_one(
     for (architecture, made) in ARCHITECTURES.iter().zip(&all) {
         let parent = made.parent().unwrap_or(to);
         fs::create_dir_all(parent).at(parent)?;
-        // Its messages come by the error output. Asserts of a project are no part of its put.
+        // The compiler prints its messages on standard error. NDEBUG leaves out asserts, which are no part of a project's put.
         let mut compiler = command("sh", ["-c", "exec \"$@\" 2>&1", "sh"]);
         compiler
             .arg(nvcc)
@@ -212,7 +212,7 @@ fn compile_one(
         let adapter = root.join(ADAPTERS).join(name).with_extension("cuda");
         let said = answer(compiler.arg("-o").arg(made).arg(adapter), None)?;
         if !said.status.success() {
-            // It exists for all architectures or for none.
+            // An adapter must exist for all architectures or for none.
             for half in all.iter().filter(|half| half.exists()) {
                 fs::remove_file(half).at(half)?;
             }
@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// Enough of names for the adapter to gpunetio: made up here, and does nothing.
+    /// Enough made-up names to compile the adapter to gpunetio. Its functions do nothing.
     const MADE_UP: &str = r"
 #pragma once
 #include <stdint.h>
@@ -283,7 +283,7 @@ __device__ int doca_gpu_dev_verbs_poll_cq_at(doca_gpu_dev_verbs_cq*, uint64_t) {
         folder
     }
 
-    /// Compiles with the pinned compiler; none where that is not installed.
+    /// Compiles with the pinned compiler. Returns None if that is not installed.
     fn compiled(folder: &Path, to: &Path) -> Option<Result<Vec<(&'static str, Outcome)>>> {
         let tools = repository().join(".tools/venv/lib");
         let versions = fs::read_dir(tools).into_iter().flatten().flatten();
@@ -371,7 +371,7 @@ __device__ int doca_gpu_dev_verbs_poll_cq_at(doca_gpu_dev_verbs_cq*, uint64_t) {
             ("include/unrelated.h", ""),
         ]);
         let to = tempfile::tempdir().unwrap();
-        // No compiler is needed to see that.
+        // This needs no compiler.
         let none = Path::new("/no/nvcc");
         let outcomes = compile_with(none, folder.path(), &repository(), to.path()).unwrap();
         let Outcome::LeftOut(why) = outcome(&outcomes, "deepep") else {

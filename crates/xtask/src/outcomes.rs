@@ -1,4 +1,4 @@
-//! What became of each test, read from what a runner wrote: nextest's junit.xml, or the output of a test program.
+//! The outcomes of tests, read from what a runner wrote: nextest's junit.xml, or the output of a test program.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,9 +27,9 @@ pub(crate) struct Outcome {
     pub(crate) program: String,
     pub(crate) test: String,
     pub(crate) verdict: Verdict,
-    /// It failed or was skipped.
+    /// Why the test failed or was skipped.
     pub(crate) why: String,
-    /// Of a test that passed.
+    /// The parts that a test which passed has left out.
     pub(crate) left_out: Vec<String>,
 }
 
@@ -48,8 +48,8 @@ impl Outcome {
         Self::new(program, test, Verdict::Failed, why)
     }
 
-    /// Of a test that did not fail: one that cannot run here prints `skipped: what: why`, one that runs without a part of it
-    /// `left out: what: why`.
+    /// Returns the outcome of a test that did not fail. A test that cannot run here prints `skipped: what: why`, and a test that runs
+    /// without a part of it prints `left out: what: why`.
     pub(crate) fn not_failed(program: &str, test: &str, printed: &str) -> Self {
         let skipped = told(printed, "skipped: ", true);
         if !skipped.is_empty() {
@@ -62,7 +62,8 @@ impl Outcome {
     }
 }
 
-/// Returns what the lines say that begin with a title, each once. With one thread a test program prints `test NAME ... ` in front.
+/// Returns the rests of the lines that begin with `title`, each once. A test program with one thread prints `test NAME ... ` before such a
+/// text.
 fn told(printed: &str, title: &str, any_case: bool) -> Vec<String> {
     let begins = |line: &str| {
         let head = line
@@ -85,7 +86,7 @@ fn told(printed: &str, title: &str, any_case: bool) -> Vec<String> {
     found
 }
 
-/// Of nextest's report.
+/// Returns the outcomes in nextest's report.
 pub(crate) fn from_junit(text: &str) -> Result<Vec<Outcome>> {
     let unreadable = |error| Failure::new(1, format!("nextest's report is unreadable: {error}"));
     let report = roxmltree::Document::parse(text).map_err(unreadable)?;
@@ -115,8 +116,8 @@ fn of_case(case: roxmltree::Node<'_, '_>) -> Outcome {
     Outcome::not_failed(program, test, &printed.join("\n"))
 }
 
-/// Returns the outcomes in the output of a test program with --show-output. `ended_well`: it ended by itself, with the status of tests.
-/// Otherwise each test without a result has failed. The caller finds those, since it has the list.
+/// Returns the outcomes in the output of a test program with --show-output. `ended_well`: the program ended by itself, with a status that
+/// tests have. Otherwise each test without a result has failed. The caller finds these tests, because it has the list.
 pub(crate) fn from_libtest(program: &str, output: &str, ended_well: bool) -> Vec<Outcome> {
     let printed = sections(output);
     let lists = (
@@ -137,8 +138,8 @@ pub(crate) fn from_libtest(program: &str, output: &str, ended_well: bool) -> Vec
     passed.chain(failed).collect()
 }
 
-/// Returns the tests of the lines `test NAME ... ok`, and of those with `FAILED`. The words may stand anywhere in their line: other
-/// processes may have written in front of them.
+/// Returns the tests of the lines `test NAME ... ok`, and of the lines with `FAILED`. These words may stand anywhere in a line, because
+/// other processes may have written before them.
 fn said_in_between(output: &str) -> (Vec<&str>, Vec<&str>) {
     let of_result = |result: &str| {
         let named = output.lines().filter_map(|line| {
@@ -152,7 +153,7 @@ fn said_in_between(output: &str) -> (Vec<&str>, Vec<&str>) {
     (of_result("ok"), of_result("FAILED"))
 }
 
-/// Returns what each test has printed.
+/// Returns what each test has printed, by its name.
 fn sections(output: &str) -> HashMap<&str, &str> {
     let mut found = HashMap::new();
     let mut rest = output;
@@ -175,14 +176,14 @@ fn sections(output: &str) -> HashMap<&str, &str> {
     found
 }
 
-/// Ends the section that is open where `rest` begins.
+/// Ends the open section at the begin of `rest`.
 fn close<'a>(found: &mut HashMap<&'a str, &'a str>, open: Option<(&'a str, &'a str)>, rest: &str) {
     if let Some((name, text)) = open {
         found.insert(name, &text[..text.len() - rest.len()]);
     }
 }
 
-/// The names below the last line `title:`; no names where that line is missing, None where the program has not ended well.
+/// Returns the names below the last line `title:`, or no names if that line is missing. Returns None if the program has not ended well.
 fn last_list<'a>(output: &'a str, title: &str) -> Option<Vec<&'a str>> {
     output.contains("\ntest result: ").then_some(())?;
     let Some((_, below)) = output.rsplit_once(&format!("\n{title}:\n")) else {
@@ -192,7 +193,8 @@ fn last_list<'a>(output: &'a str, title: &str) -> Option<Vec<&'a str>> {
     Some(names.map(str::trim).collect())
 }
 
-/// None if the output has no line of it; where it has several, as examples that are compiled and run have, the worst.
+/// Returns the outcome of an example in documentation, or None if the output has no line of it. If it has several lines, as examples have
+/// that are compiled and run, the worst counts.
 pub(crate) fn of_doctest(name: &str, output: &str) -> Option<Outcome> {
     let start = format!("test {name}");
     let of_it = output.lines().filter(|line| line.starts_with(&start));

@@ -1,4 +1,4 @@
-//! Where a step writes: to the output of this process, and to a file that keeps it.
+//! The output of a step, which goes to the output of this process and to a file.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -13,7 +13,7 @@ pub(crate) struct Output {
     sink: Sink,
 }
 
-/// Both places, shared with the thread that copies what a command writes.
+/// Both places of the output, shared with the thread that copies what a command writes.
 struct Sink {
     file: File,
     is_shown: bool,
@@ -24,7 +24,7 @@ impl Output {
         Self::made(path, true)
     }
 
-    /// For unit tests, whose own output it would be.
+    /// Returns an output that only the file gets, for unit tests, whose own output it would be otherwise.
     #[cfg(test)]
     pub(crate) fn unseen(path: &Path) -> Result<Self> {
         Self::made(path, false)
@@ -37,14 +37,14 @@ impl Output {
         })
     }
 
-    /// One line of this program.
+    /// Writes a line of this program.
     pub(crate) fn say(&mut self, line: &str) -> Result {
         self.sink
             .write(format!("{line}\n").as_bytes())
             .map_err(|error| Failure::new(1, format!("the log of this step: {error}")))
     }
 
-    /// Runs a command in the foreground; what it writes to either of its outputs is shown and kept.
+    /// Runs a command in the foreground. What it writes to either of its outputs is shown and kept.
     pub(crate) fn status(&mut self, command: &mut Command) -> Result<ExitStatus> {
         let unusable = |error| Failure::new(1, format!("the log of this step: {error}"));
         let (mut reader, writer) = io::pipe().map_err(unusable)?;
@@ -53,7 +53,7 @@ impl Output {
             .stdout(writer.try_clone().map_err(unusable)?)
             .stderr(writer);
         let mut running = Running::start(command, Ending::Asked)?;
-        // The command holds its ends of the pipe, which closes when the child alone has them.
+        // `command` has ends of the pipe. They are closed here, so that only the child has them.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut sink = self.sink.try_clone().map_err(unusable)?;
         let copier = thread::spawn(move || {
@@ -70,7 +70,7 @@ impl Output {
         Ok(status)
     }
 
-    /// As [`status`](Self::status); fails, with its status, where the command does.
+    /// As [`status`](Self::status), but fails with the status of the command if the command fails.
     pub(crate) fn run(&mut self, command: &mut Command) -> Result {
         process::succeeded(self.status(command)?)
     }

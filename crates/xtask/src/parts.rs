@@ -1,9 +1,10 @@
-//! The parts of `./x test`: what each may take, and which tests it runs.
+//! The parts of `./x test`: how long each may take, and which tests it runs.
 
 use crate::failure::{Failure, Result};
 use crate::programs::{Chosen, Test, Tree};
 
-/// Seconds on 2 cores. What a part took is printed beside it; a machine at work on other things takes longer.
+/// The seconds that each part may take on 2 cores. The time that a part took is printed beside it. On a machine that does other work it
+/// takes longer.
 const BUDGETS: &[(&str, u32)] = &[
     ("builds", 480),
     ("tests", 180),
@@ -19,15 +20,15 @@ const BUDGETS: &[(&str, u32)] = &[
     ("membership", 150),
 ];
 
-/// Which test programs a part runs, by the names that cargo-nextest gives them; `program.module::` are some tests of one, `*`
-/// stands for anything. What no line names is in part `tests`. `./x test` fails where two parts have a test, and where a name
-/// is no program's.
+/// The test programs of each part, by the names that cargo-nextest gives them. `program.module::` means some tests of a program, and `*`
+/// stands for any text. A test that no line names is in part `tests`. `./x test` fails if two parts have the same test, or if no program
+/// has a name of the table.
 /// - judges: suites and tools from outside that judge the software HCA, and comparisons with them.
 /// - control: what brings queues up before a kernel posts: commands and lives of QPs, places of GPUs and NICs, the ladders, doctor.
 /// - device: the device library: every operation in every mode, every failure, the posting protocol's model.
 /// - engine: the host engine, and the models of its protocols.
 /// - moe: dispatch and combine: data, orders, faults, models, and the C interface.
-/// - membership: ranks that die and come back, and the stores they meet in. They wait more than they work.
+/// - membership: ranks that die and come back, and the stores in which they meet. These tests wait more than they work.
 const PARTS: &str = "
 judges      softhca::judges softhca::rxe softhca::capture_processes
 control     warpverbs::qp_lifecycle warpverbs::golden warpverbs::bindings warpverbs::memheap warpverbs::topology
@@ -41,7 +42,7 @@ moe         warpverbs::moe.arguments:: warpverbs::moe.options:: warpverbs::moe.o
 membership  warpverbs::membership warpverbs.membership::scenarios:: rendezvous::store wv::demo.members::
 ";
 
-/// How many tests of a part run at the same time on a machine with fewer cores. Most of them wait for deadlines most of their time.
+/// The number of tests of a part that run at the same time on a machine with fewer cores. Most tests wait for deadlines most of their time.
 const THREADS: &[(&str, u32)] = &[
     ("tests", 4),
     ("control", 4),
@@ -51,9 +52,9 @@ const THREADS: &[(&str, u32)] = &[
     ("membership", 8),
 ];
 
-/// The part of what no line names.
+/// The name of the part with the tests that no line names.
 const REST: &str = "tests";
-/// No part: everything.
+/// The name that stands for the tests of all parts.
 pub(crate) const ALL: &str = "all";
 
 pub(crate) fn budget_of(part: &str) -> Option<u32> {
@@ -71,7 +72,7 @@ pub(crate) fn cores() -> u32 {
     u32::try_from(cores).unwrap_or(u32::MAX)
 }
 
-/// Which part of a run has which tests.
+/// The table that says which part of a run has which tests.
 pub(crate) struct Parts {
     rows: Vec<Row>,
 }
@@ -79,17 +80,17 @@ pub(crate) struct Parts {
 struct Row {
     part: String,
     program: String,
-    /// How the names of the tests begin; empty: all of the program.
+    /// The begin of the names of the tests; empty: all tests of the program.
     tests: String,
 }
 
 impl Parts {
-    /// Those of `./x test`.
+    /// Returns the parts of `./x test`.
     pub(crate) fn of_the_tests() -> Self {
         Self::read(PARTS)
     }
 
-    /// A line of a table: a part, then patterns.
+    /// Reads a table. A line has the name of a part, then patterns.
     fn read(table: &str) -> Self {
         let row = |part: &str, pattern: &str| {
             let (program, tests) = pattern.split_once('.').unwrap_or((pattern, ""));
@@ -109,7 +110,7 @@ impl Parts {
         Self { rows }
     }
 
-    /// Each once; the rest first.
+    /// Returns the names of the parts, each once; the part of the rest is first.
     pub(crate) fn names(&self) -> Vec<&str> {
         let mut names = vec![REST];
         for row in &self.rows {
@@ -120,7 +121,7 @@ impl Parts {
         names
     }
 
-    /// Returns the parts that have a test: one of them, if the table has no fault.
+    /// Returns the parts that have a test. If the table has no fault, there is one.
     fn having<'a>(&'a self, program: &str, test: &str) -> Vec<&'a str> {
         let rows = self.rows.iter().filter(|row| row.has(program, test));
         rows.map(|row| row.part.as_str()).collect()
@@ -130,7 +131,7 @@ impl Parts {
         self.having(program, test).first().copied().unwrap_or(REST)
     }
 
-    /// Programs with the tests of a part; those without one are left out.
+    /// Returns the programs with the tests of a part. Programs without a test of the part are left out.
     pub(crate) fn select<'a>(&self, tree: &'a Tree, part: &str) -> Result<Vec<Chosen<'a>>> {
         if part == ALL {
             return Ok(tree.all());
@@ -148,7 +149,7 @@ impl Parts {
         Ok(chosen)
     }
 
-    /// Tests in two parts, and names in the table that nothing has.
+    /// Returns the faults of the table: tests in two parts, and names that no test has.
     pub(crate) fn faults(&self, tree: &Tree) -> Vec<String> {
         let mut found = Vec::new();
         for program in &tree.programs {
@@ -192,7 +193,7 @@ impl Row {
     }
 }
 
-/// Returns whether a name is what a pattern says, in which `*` stands for anything.
+/// Returns whether a name fits a pattern, in which `*` stands for any text.
 fn is_like(name: &str, pattern: &str) -> bool {
     match pattern.split_once('*') {
         None => name == pattern,

@@ -1,6 +1,6 @@
-//! `ib_write_bw` and `ib_read_bw` with four QPs beside the same transfers of the host engine: between two processes with a software
-//! HCA each, by UDP. They take turns, so that other load of the machine falls on all. Where `ucx_perftest` is installed (Debian's package
-//! ucx-utils), its puts have their turn, too.
+//! Measures `ib_write_bw` and `ib_read_bw` with four QPs beside the same transfers of the host engine, between two processes with a
+//! software HCA each, by UDP. They take turns, so that other load of the machine falls on all. If `ucx_perftest` is installed (Debian's
+//! package ucx-utils), its puts have a turn, too.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -17,18 +17,18 @@ use crate::process::{
 };
 use crate::tree::target;
 
-/// Runs of each.
+/// The number of runs of each program.
 const RUNS: usize = 5;
-/// QPs of a connection.
+/// The number of QPs of a connection.
 const QPS: &str = "4";
-/// Bytes that a run of perftest moves, and about those of the engine.
+/// The number of bytes that a run of perftest moves. A run of the engine moves about as many.
 const BYTES: u64 = 1 << 28;
-/// Nothing takes so long.
+/// The longest time of a run; far more than any takes.
 const LIMIT: Duration = Duration::from_secs(120);
 /// The commands of a row, as the documents show them.
 pub(crate) const SHOWN: &str = "ib_write_bw -q 4, ib_read_bw -q 4, wv bench p2p --pattern fill";
 
-/// What UCX gets: the queues and the GID that perftest uses.
+/// The variables of UCX, which choose the queues and the GID that perftest uses.
 const UCX: [(&str, &str); 4] = [
     ("UCX_TLS", "rc_v,ud_v"),
     ("UCX_NET_DEVICES", "mlx5_0:1"),
@@ -36,10 +36,10 @@ const UCX: [(&str, &str); 4] = [
     ("UCX_WARN_UNUSED_ENV_VARS", "n"),
 ];
 
-/// A length of messages, written or read.
+/// A length of messages that are written or read.
 struct Case {
     program: &'static str,
-    /// Of `wv bench p2p`.
+    /// The arguments of `wv bench p2p` for reads; empty for writes.
     read: &'static [&'static str],
     bytes: u64,
 }
@@ -67,7 +67,8 @@ const CASES: [Case; 4] = [
     },
 ];
 
-/// Runs all of it. For each case the rates of both in GB/s, as median, lowest and highest, and that of the engine by perftest's.
+/// Runs all cases. Returns for each case the rates of the programs in GB/s, as median, lowest and highest, and the rate of the engine
+/// divided by perftest's.
 pub(crate) fn measure() -> Result<Value> {
     let mut rates = CASES.map(|_| [Vec::new(), Vec::new(), Vec::new()]);
     for _ in 0..RUNS {
@@ -99,7 +100,7 @@ impl Case {
     fn perftest(&self) -> Result<f64> {
         let port = free_port()?;
         let size = self.bytes.to_string();
-        // So many of each QP.
+        // The number of messages of each QP.
         let count = (BYTES / self.bytes / 4).to_string();
         let (number, gid) = (port.to_string(), "3");
         let words = [
@@ -138,7 +139,7 @@ impl Case {
         let rate = overall(&printed).ok_or_else(|| {
             Failure::new(1, format!("ucx_perftest has printed no rate:\n{printed}"))
         })?;
-        // UCX's megabytes, too.
+        // UCX's megabytes are also 2^20 bytes.
         Ok(rate * f64::from(1 << 20) / 1e9)
     }
 
@@ -173,12 +174,12 @@ fn json_file() -> PathBuf {
     target().join("perftest.json")
 }
 
-/// Returns a command that runs another with a software HCA.
+/// Returns the begin of a command that runs another one with a software HCA.
 fn simulated() -> Command {
     command(target().join("wv"), ["sim", "--"])
 }
 
-/// Starts a server, and waits until it listens.
+/// Starts a server, and waits until it listens on `port`.
 fn serve(program: &mut Command, port: u16) -> Result<Running> {
     let program = program.stdin(Stdio::null()).stdout(Stdio::null());
     let mut server = Running::start(program, Ending::Asked)?;
@@ -211,11 +212,11 @@ fn free_port() -> Result<u16> {
     Ok(listener.local_addr().at("a port")?.port())
 }
 
-/// Returns whether a program listens there, by the tables of the system: a connection would be taken for that of the client.
+/// Returns whether a program listens on `port`, by the tables of the system. A connection to the server would be taken for the client's.
 fn is_listening(port: u16) -> Result<bool> {
     let mut tables = String::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-        // A system without IPv6 has one.
+        // A system without IPv6 has only one of the tables.
         tables += &fs::read_to_string(table).unwrap_or_default();
     }
     Ok(listens(&tables, port))
@@ -242,7 +243,8 @@ fn average(printed: &str) -> Option<f64> {
     row.get(3).copied()
 }
 
-/// The rate of all iterations in the last line that `ucx_perftest` prints: iterations, three overheads, average and overall bandwidth.
+/// Returns the rate of all iterations in the last line that `ucx_perftest` prints: iterations, three overheads, average and overall
+/// bandwidth.
 fn overall(printed: &str) -> Option<f64> {
     let mut lines = printed.lines();
     let last = lines.find_map(|line| line.strip_prefix("Final:"))?;

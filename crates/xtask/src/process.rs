@@ -1,10 +1,10 @@
-//! The children of this process: none outlives it, whatever ends it.
+//! The children of this process. None outlives it, whatever ends it.
 //!
-//! SIGINT, SIGTERM and SIGHUP set a word, which every wait here looks at. The wait ends its child and fails with status 130, so
-//! that the owner of a directory removes it on the way out. The kernel ends the children of a process that was killed
+//! SIGINT, SIGTERM and SIGHUP set a word, which every wait in this module checks. The wait then ends its child and fails with status 130.
+//! So the owner of a directory can remove the directory on the way out. If this process is killed, the kernel ends its children
 //! (PDEATHSIG).
 //!
-//! The crate rustix would make five of the seven blocks here safe. But `./x` would compile 4 s longer on one core before anything
+//! With the crate rustix five of the seven unsafe blocks here would be safe. But `./x` would compile 4 s longer on one core before anything
 //! else, and rustix has no `signal`.
 
 // UNSAFETY: handlers of signals, signals to groups of processes, and what a child does before it becomes a program.
@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, Result};
 
-/// How long a child may take to end once it is asked to.
+/// The longest time for a child to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long a question to another program may take.
+/// The longest time for another program to answer a question.
 const QUESTION: Duration = Duration::from_secs(120);
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -31,8 +31,8 @@ extern "C" fn note(_signal: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// Signals that ask this process to end are noted from now on, and the waits below act on them. What the caller ignores, as
-/// nohup does with SIGHUP, stays ignored.
+/// Lets this process note signals that ask it to end, on which the waits below act. A signal that the caller ignores, as nohup does with
+/// SIGHUP, stays ignored.
 pub(crate) fn note_signals() {
     let handler: extern "C" fn(libc::c_int) = note;
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
@@ -53,14 +53,14 @@ pub(crate) fn check_interrupted() -> Result {
     Ok(())
 }
 
-/// How a child ends when this process wants it to, or has itself ended.
+/// How a child is ended when this process wants that, or has itself ended.
 #[derive(Clone, Copy)]
 pub(crate) enum Ending {
-    /// By SIGTERM, after which it has ten seconds to end its own children. Children that still run then are killed.
+    /// By SIGTERM, after which the child has ten seconds to end its own children. Children that still run then are killed.
     Asked,
-    /// By SIGKILL: it has no children, or the kernel ends them with it.
+    /// By SIGKILL. The child has no children, or the kernel ends them with it.
     Killed,
-    /// By SIGKILL to it and to all that it has started: it leads a session of its own.
+    /// By SIGKILL to the child and to all that it has started. The child leads a session of its own.
     WithItsSession,
 }
 
@@ -109,7 +109,7 @@ impl Running {
         })
     }
 
-    /// Returns how it has ended; None if it still runs.
+    /// Returns the status of the child if it has ended, or None if it still runs.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         let name = &self.name;
         self.child
@@ -117,8 +117,8 @@ impl Running {
             .map_err(|error| Failure::new(1, format!("cannot wait for {name}: {error}")))
     }
 
-    /// Waits until it has ended, at most `limit`; then, or when a signal asks this process to end, it is made to end. None: it was
-    /// too slow.
+    /// Waits until the child has ended, at most `limit`. After that, or when a signal asks this process to end, it ends the child. None:
+    /// the child was too slow.
     pub(crate) fn wait(&mut self, limit: Option<Duration>) -> Result<Option<ExitStatus>> {
         let start = Instant::now();
         let mut pause = Duration::from_millis(1);
@@ -139,7 +139,7 @@ impl Running {
         }
     }
 
-    /// Makes it end and reaps it.
+    /// Ends the child and reaps it.
     fn end(&mut self) {
         let Ok(pid) = libc::pid_t::try_from(self.child.id()) else {
             return;
@@ -157,7 +157,7 @@ impl Running {
             // SAFETY: as above; the child leads the group of this number.
             unsafe { libc::killpg(pid, libc::SIGKILL) };
         }
-        // Either fails only where the child has ended by itself.
+        // These calls fail only if the child has ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
         for process in started_by_it {
@@ -177,17 +177,17 @@ impl Drop for Running {
     }
 }
 
-/// A process, as /proc has it.
+/// A process, as /proc describes it.
 struct Process {
     pid: libc::pid_t,
     parent: libc::pid_t,
-    /// When it was started, in ticks: numbers are used again.
+    /// The time of its start, in ticks. It distinguishes processes, because numbers are used again.
     start: u64,
 }
 
 fn read_process(pid: libc::pid_t) -> Option<Process> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in brackets, may hold anything.
+    // The name, in brackets, may contain anything.
     let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     Some(Process {
         pid,
@@ -196,7 +196,7 @@ fn read_process(pid: libc::pid_t) -> Option<Process> {
     })
 }
 
-/// Returns what a process has started, and what that has.
+/// Returns the children of a process, and their children, and so on.
 fn descendants(pid: libc::pid_t) -> Vec<Process> {
     let names = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -234,12 +234,12 @@ pub(crate) fn with_input(command: &mut Command) -> Result<ExitStatus> {
     ended.ok_or_else(|| Failure::silent(1)) // without a limit it was not too slow
 }
 
-/// As [`status`]; fails, with its status, where the command does.
+/// As [`status`], but fails with the status of the command if the command fails.
 pub(crate) fn run(command: &mut Command) -> Result {
     succeeded(status(command)?)
 }
 
-/// Fails with the status of a command that has failed, which has said why.
+/// Fails with the status of a command that has failed. The command has printed why.
 pub(crate) fn succeeded(status: ExitStatus) -> Result {
     match status.code() {
         Some(0) => Ok(()),
@@ -250,18 +250,18 @@ pub(crate) fn succeeded(status: ExitStatus) -> Result {
     }
 }
 
-/// What a command that answers a question has written, and how it has ended.
+/// The output of a command that answers a question, and its status.
 pub(crate) struct Answer {
     pub(crate) status: ExitStatus,
     pub(crate) text: String,
 }
 
-/// Asks a program, which has two minutes.
+/// Asks a program, which has two minutes to answer.
 pub(crate) fn ask(command: &mut Command) -> Result<Answer> {
     answer(command, Some(QUESTION))
 }
 
-/// Returns what a command without input prints, until it ends; with a limit or without.
+/// Returns what a command without input prints until it ends. `limit` is the longest time that it may take, if any.
 pub(crate) fn answer(command: &mut Command, limit: Option<Duration>) -> Result<Answer> {
     let mut running = Running::start(
         command.stdin(Stdio::null()).stdout(Stdio::piped()),
@@ -283,7 +283,7 @@ pub(crate) fn answer(command: &mut Command, limit: Option<Duration>) -> Result<A
     Ok(Answer { status, text })
 }
 
-/// Returns what a thread that reads from a child makes of it, after the child has ended: something that it has started may write still.
+/// Returns the result of a thread that reads from a child. The child has ended, but programs that it has started may still write.
 pub(crate) fn joined<T>(reader: thread::JoinHandle<T>) -> Result<T> {
     while !reader.is_finished() {
         check_interrupted()?;
@@ -292,7 +292,7 @@ pub(crate) fn joined<T>(reader: thread::JoinHandle<T>) -> Result<T> {
     reader.join().map_err(|_panic| Failure::silent(1))
 }
 
-/// As [`ask`], for commands whose failure is this program's.
+/// As [`ask`], but fails with the status of the command if the command fails.
 pub(crate) fn text_of(command: &mut Command) -> Result<String> {
     let answer = ask(command)?;
     succeeded(answer.status)?;
@@ -321,7 +321,7 @@ mod tests {
     fn a_child_that_takes_too_long_ends_with_what_it_has_started() {
         ends_with_what_it_has_started("sleep 1000", Ending::WithItsSession);
         ends_with_what_it_has_started("sleep 1000", Ending::Asked);
-        // A group of its own, which no signal to the child's reaches.
+        // The program has a process group of its own, so no signal to the child's group reaches it.
         ends_with_what_it_has_started("setsid sleep 1000", Ending::Asked);
     }
 

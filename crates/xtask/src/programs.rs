@@ -1,6 +1,6 @@
-//! The test programs that exist, and their tests: what cargo builds, asked for its own list.
+//! The test programs that exist, and their tests. cargo builds the programs, and each lists its own tests.
 //!
-//! A program has the name that cargo-nextest gives it: `softhca` (unit tests of a library), `wv::bin/wv` (of a program),
+//! A program has the name that cargo-nextest gives it: `softhca` (unit tests of a library), `wv::bin/wv` (unit tests of a program),
 //! `softhca::judges` (tests/judges).
 
 use std::collections::HashMap;
@@ -14,18 +14,18 @@ use serde_json::Value;
 use crate::failure::{At, Failure, Result};
 use crate::process;
 
-/// How the reason of an ignored test begins that is no test: another test starts it, as a second process.
+/// The begin of the reason of an ignored test that is none by itself: another test starts it, as a second process.
 const CHILD: &str = "is started by";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Test {
     pub(crate) name: String,
-    /// The reason, where it does not run by itself.
+    /// The reason why the test is ignored, if it is.
     pub(crate) ignored: Option<String>,
 }
 
 impl Test {
-    /// Returns whether another test starts it: then it is none.
+    /// Returns whether another test starts this one, so that it does not count as a test.
     pub(crate) fn is_child(&self) -> bool {
         let reason = self.ignored.as_deref();
         reason.is_some_and(|reason| reason.starts_with(CHILD))
@@ -36,23 +36,23 @@ impl Test {
 pub(crate) struct Program {
     pub(crate) id: String,
     pub(crate) executable: PathBuf,
-    /// The directory of its package, in which the program runs.
+    /// The directory of the program's package, in which the program runs.
     pub(crate) directory: PathBuf,
     pub(crate) source: PathBuf,
     pub(crate) tests: Vec<Test>,
 }
 
-/// What one call of cargo builds.
+/// The setting of one call of cargo that builds tests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Build {
     pub(crate) arguments: Vec<String>,
-    /// Of a build with other features, such as `tsan`; else empty.
+    /// The label of a build with other features, such as `tsan`; empty for other builds.
     pub(crate) label: String,
-    /// What cargo and the tests see beyond the environment of this process.
+    /// The variables that cargo and the tests get besides those of this process.
     pub(crate) environment: Vec<(String, OsString)>,
 }
 
-/// What one call of cargo has built.
+/// The programs that one call of cargo has built.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
     pub(crate) build: Build,
@@ -66,7 +66,7 @@ pub(crate) struct Chosen<'a> {
 }
 
 impl Tree {
-    /// Builds the programs and asks each for its tests. Fails where the build does, which cargo has reported.
+    /// Builds the programs and asks each for its tests. Fails if the build fails, which cargo has then reported.
     pub(crate) fn made_by(build: Build) -> Result<Self> {
         let mut cargo = build.cargo();
         cargo
@@ -90,7 +90,7 @@ impl Tree {
         println!("{} test programs, {tests} tests", self.programs.len());
     }
 
-    /// Everything.
+    /// Returns all programs with all their tests.
     pub(crate) fn all(&self) -> Vec<Chosen<'_>> {
         let with_tests = self.programs.iter().filter(|p| !p.tests.is_empty());
         let chosen = with_tests.map(|program| Chosen {
@@ -102,14 +102,14 @@ impl Tree {
 }
 
 impl Build {
-    /// Cargo, in the environment of this build.
+    /// Returns a command of cargo, in the environment of this build.
     pub(crate) fn cargo(&self) -> Command {
         let mut cargo = Command::new("cargo");
         cargo.envs(self.environment.iter().map(|(name, value)| (name, value)));
         cargo
     }
 
-    /// Returns a test program, as cargo starts it.
+    /// Returns a command that runs a test program as cargo does.
     pub(crate) fn program(&self, program: &Program) -> Command {
         let deps = program.executable.parent().unwrap_or(Path::new("/"));
         let mut libraries = vec![deps.to_owned()];
@@ -140,7 +140,7 @@ pub(crate) fn messages(printed: &str) -> impl Iterator<Item = Value> {
     lines.filter_map(|line| serde_json::from_str(line).ok())
 }
 
-/// Returns the test program of a message of cargo; None for libraries, for `wv` itself, and for other messages.
+/// Returns the test program of a message of cargo, or None for libraries, for `wv` itself, and for other messages.
 fn program_of(message: &Value) -> Option<Program> {
     let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
     let executable = message["executable"].as_str().filter(|_| is_test)?;
@@ -170,7 +170,7 @@ fn list_tests(program: &Program, build: &Build) -> Result<Vec<Test>> {
     let ignored = names(&ask(&["--list", "--format=terse", "--ignored"])?);
     let mut reasons = HashMap::new();
     if !ignored.is_empty() {
-        // Asked to run an ignored test without `--ignored`, a program says why it does not.
+        // If a program is asked to run an ignored test without `--ignored`, it prints why it does not.
         let mut arguments = vec!["--exact"];
         arguments.extend(ignored.iter().map(String::as_str));
         reasons = reasons_of(&ask(&arguments)?, &ignored);
@@ -182,7 +182,7 @@ fn list_tests(program: &Program, build: &Build) -> Result<Vec<Test>> {
     Ok(tests.collect())
 }
 
-/// Returns what a program that was asked for a terse list has named.
+/// Returns the names in a terse list of a program.
 pub(crate) fn names(listed: &str) -> Vec<String> {
     let named = listed
         .lines()
@@ -204,7 +204,7 @@ fn reasons_of(told: &str, ignored: &[String]) -> HashMap<String, String> {
     reasons
 }
 
-/// Files below `root` that cargo takes for a test program by their place, and of which no program was built.
+/// Returns the files below `root` that cargo takes for test programs by their place, but of which no program was built.
 pub(crate) fn unlisted_sources(programs: &[Program], root: &Path) -> Result<Vec<String>> {
     let crates = root.join("crates");
     let mut folders = vec![root.join("tests")];
@@ -243,7 +243,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     read.map(|entry| Ok(entry.at(folder)?.path())).collect()
 }
 
-/// The requested tests were not built; the failed build has reported why.
+/// Returns the failure that the tests were not built. The build that failed has reported why.
 pub(crate) fn not_built() -> Failure {
     Failure::new(1, "the tests are not built")
 }

@@ -1,17 +1,17 @@
-//! The sentences of a Markdown page, by their words: `./x texts` counts them, and `tests/docs/links` bounds them.
+//! The sentences of a Markdown page and their numbers of words. `./x texts` counts them, and `tests/docs/links` bounds them.
 
-/// A sentence of a paragraph or a list item, or a phrase of a table's cell.
+/// A sentence of a paragraph or a list item, or a phrase in a cell of a table.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Sentence {
-    /// Of the page, from 1: the line where its paragraph begins.
+    /// The line of the page, from 1 on, where the sentence's paragraph begins.
     pub(crate) line: usize,
-    /// A span of code is one word.
+    /// The number of words. A span of code counts as one word.
     pub(crate) words: usize,
-    /// Without marks of Markdown.
+    /// The text without marks of Markdown.
     pub(crate) text: String,
 }
 
-/// Returns what a page says, without its headings, its blocks of code and its comments.
+/// Returns the sentences of a page, without its headings, its blocks of code and its comments.
 pub(crate) fn sentences(page: &str) -> Vec<Sentence> {
     let sentences = |part: Part| {
         let texts = split(&plain(&part.text), part.ends).into_iter();
@@ -27,15 +27,15 @@ pub(crate) fn sentences(page: &str) -> Vec<Sentence> {
 struct Part {
     line: usize,
     text: String,
-    /// What ends a sentence of it.
+    /// The characters that end a sentence of the part.
     ends: &'static [char],
 }
 
 const ENDS: &[char] = &['.', '?', '!'];
-/// A cell lists phrases.
+/// The characters that end a phrase of a cell, which lists phrases.
 const ENDS_OF_CELLS: &[char] = &['.', '?', '!', ';', '\u{b7}'];
 
-/// Paragraphs, list items and cells.
+/// Returns the paragraphs, list items and cells of a page.
 fn parts(page: &str) -> Vec<Part> {
     let mut found: Vec<Part> = Vec::new();
     let part = |at: usize, text: &str, ends| Part {
@@ -73,7 +73,7 @@ fn cells(row: &str) -> impl Iterator<Item = &str> {
     row.split('|').map(str::trim).filter(|cell| words(cell) > 0)
 }
 
-/// Returns what stands after the mark of a list item.
+/// Returns the text after the mark of a list item.
 fn item(line: &str) -> Option<&str> {
     let (mark, rest) = line.split_once(' ')?;
     let number = mark.strip_suffix('.').unwrap_or_default();
@@ -81,7 +81,7 @@ fn item(line: &str) -> Option<&str> {
     (is_number || mark == "-").then_some(rest)
 }
 
-/// Returns the text without marks of emphasis; a link is its words, a span of code one word.
+/// Returns the text without marks of emphasis. A link becomes its words, and a span of code becomes one word.
 fn plain(paragraph: &str) -> String {
     let mut text = String::new();
     for (at, part) in paragraph.split('`').enumerate() {
@@ -95,13 +95,13 @@ fn plain(paragraph: &str) -> String {
     text.replace("**", "").replace(['[', ']'], "")
 }
 
-/// As one word that ends no sentence.
+/// Returns a span of code as one word that ends no sentence.
 fn code(span: &str) -> String {
     let span = span.replace(char::is_whitespace, "\u{a0}");
     span.replace('.', "\u{2024}")
 }
 
-/// Without the targets of links.
+/// Returns the text without the targets of links.
 fn without_targets(text: &str) -> String {
     let mut parts = text.split("](");
     let mut kept = parts.next().unwrap_or_default().to_owned();
@@ -111,7 +111,7 @@ fn without_targets(text: &str) -> String {
     kept
 }
 
-/// Returns the sentences of a text. Two dots stand for what is left out, and end none.
+/// Returns the sentences of a text. Two dots mark an omission, and do not end a sentence.
 fn split(text: &str, ends: &[char]) -> Vec<String> {
     let mut found = Vec::new();
     let mut sentence: Vec<&str> = Vec::new();
@@ -130,7 +130,7 @@ fn split(text: &str, ends: &[char]) -> Vec<String> {
     found
 }
 
-/// Words have a letter or a digit.
+/// Returns the number of words. A word has a letter or a digit.
 fn words(text: &str) -> usize {
     let words = text.split(' ');
     words

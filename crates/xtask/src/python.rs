@@ -1,4 +1,4 @@
-//! `./x wheel`, and the part `python` of `./x test`: the wheel, its tests beside torch, and what pytest says of them.
+//! `./x wheel`, and the part `python` of `./x test`: builds the wheel, runs its tests beside torch, and reads what pytest reports.
 
 mod environments;
 
@@ -16,14 +16,14 @@ use crate::summary::Key;
 use crate::tree::{self, files_below, fresh_folder, prepare, wheel_program};
 use crate::written_ptx;
 
-/// Where the wheels, the tests' environments and their reports lie.
+/// The folder of the wheels, the tests' environments and their reports.
 const FOLDER: &str = "target/python";
-/// Wheels of engines, of which tests load files.
+/// The folder of the wheels of engines, from which tests load files.
 const ENGINES: &str = "target/python/engines";
-/// The files that the wheel carries beside Python, copied into it before maturin packs it.
+/// The folder of the files that the wheel carries besides Python. They are copied there before maturin packs them.
 const PREFIX: &str = "python/warpverbs/_prefix";
 
-/// The tests that run beside the oldest torch, too.
+/// The tests that also run beside the oldest torch.
 const OF_TORCH: &[&str] = &[
     "test_deep_ep.py",
     "test_layers.py",
@@ -34,7 +34,7 @@ const OF_TORCH: &[&str] = &[
     "test_wrong_calls.py",
 ];
 
-/// Builds the wheel, and says its file and the glibc that it needs.
+/// Builds the wheel, and prints its path and the glibc that it needs.
 pub(crate) fn wheel() -> Result {
     prepare("wheel")?;
     written_ptx::write()?;
@@ -56,7 +56,7 @@ pub(crate) fn wheel() -> Result {
     Ok(())
 }
 
-/// Returns the wheel of the package, which [`wheel`] has made.
+/// Returns the path of the wheel of the package, which [`wheel`] has made.
 pub(crate) fn package() -> Result<PathBuf> {
     let folder = format!("{FOLDER}/wheels");
     let is_package = |path: &Path| {
@@ -67,7 +67,7 @@ pub(crate) fn package() -> Result<PathBuf> {
     found.ok_or_else(|| Failure::new(1, format!("there is no wheel in {folder}: ./x wheel")))
 }
 
-/// Programs, library and headers into the package, then all of it into one file; and the wheel that has DeepEP's name.
+/// Puts programs, library and headers into the package and packs it. Returns that wheel, and the wheel that has DeepEP's name.
 fn build_wheels() -> Result<[PathBuf; 2]> {
     tree::build_release()?;
     fresh_folder(Path::new(PREFIX))?;
@@ -88,7 +88,7 @@ fn build_wheels() -> Result<[PathBuf; 2]> {
     let built = files_below(&wheels.to_string_lossy(), |path| {
         path.extension().is_some_and(|ending| ending == "whl")
     })?;
-    // In the order of their names.
+    // The wheels are in the order of their names.
     <[PathBuf; 2]>::try_from(built).map_err(|built| {
         let words = format!(
             "{} wheels lie in {}, not two",
@@ -106,7 +106,7 @@ fn pip(python: &Path, task: &str) -> Command {
     )
 }
 
-/// The part `python`.
+/// Runs the part `python`.
 pub(crate) fn in_tests(test: &mut Run) -> Result {
     test.part("python");
     test.step("PTX that the programs carry", |_| written_ptx::write())?;
@@ -138,7 +138,7 @@ pub(crate) fn in_tests(test: &mut Run) -> Result {
     Ok(())
 }
 
-/// One outcome, a skipped one, where this Python is too new for the oldest torch.
+/// Runs the tests beside the oldest torch. If this Python is too new for that torch, there is one outcome, which is skipped.
 fn beside_the_oldest_torch(wheel: &Path) -> Result<(Vec<Key>, Vec<Outcome>)> {
     let newer = "import sys; print(sys.version_info >= (3, 13))";
     if text_of(&mut command("python3", ["-c", newer]))?.trim() == "True" {
@@ -151,14 +151,14 @@ fn beside_the_oldest_torch(wheel: &Path) -> Result<(Vec<Key>, Vec<Outcome>)> {
     run_pytest(&OLDEST, "python-oldest", OF_TORCH)
 }
 
-/// Returns a module of the package, beside torch, with what `./x test python` has installed.
+/// Returns a command that runs a module of the package beside torch, with what `./x test python` has installed.
 pub(crate) fn module(name: &str) -> Result<Command> {
     let mut python = command(NEWEST.program("python")?, ["-m", name]);
     NEWEST.with_libraries(&mut python)?;
     Ok(python)
 }
 
-/// mypy on the package, and stubtest on its stubs beside the running package.
+/// Runs mypy on the package, and stubtest on its stubs beside the running package.
 fn types() -> Result {
     let python = NEWEST.program("python")?;
     let mut mypy = command(&python, ["-m", "mypy"]);
@@ -167,19 +167,20 @@ fn types() -> Result {
     stubtest
         .args(["--mypy-config-file", "../pyproject.toml"])
         .args(["--allowlist", "stubtest.txt"])
-        // As in the tests, where the wheel is found and not its sources.
+        // In this folder, as in the tests, the wheel is found and not its sources.
         .current_dir("python/tests");
     kept("stubtest.log")?.run(NEWEST.with_libraries(&mut stubtest)?)
 }
 
-/// abi3audit and auditwheel on the wheel: any Python from 3.10 has what it calls, and the glibc of its name is enough.
+/// Runs abi3audit and auditwheel on the wheel. They check that any Python from 3.10 has what it calls, and that the glibc in its name is
+/// enough.
 fn needs(wheel: &Path) -> Result {
     let mut abi3audit = command(NEWEST.program("abi3audit")?, ["--summary"]);
     kept("abi3audit.log")?.run(abi3audit.arg(wheel))?;
     let mut auditwheel = command(NEWEST.program("auditwheel")?, ["show"]);
     let said = text_of(auditwheel.arg(wheel))?;
     let tag = platform_of(wheel);
-    // Lines are folded anywhere between words.
+    // auditwheel folds lines anywhere between words.
     if !said.contains(&format!("\"{tag}\"")) {
         let words = format!("{} is not {tag}: {said}", wheel.display());
         return Err(Failure::new(1, words));
@@ -195,10 +196,11 @@ fn needs(wheel: &Path) -> Result {
     Ok(())
 }
 
-/// The glibc 2.N that a wheel built on Debian 12 may need.
+/// The number N of the glibc 2.N that a wheel built on Debian 12 may need.
 const DEBIAN_12_GLIBC: u32 = 34;
 
-/// Returns whether a wheel of platform `tag` that this system has built needs a newer glibc than it may. Newer systems promise nothing.
+/// Returns whether a wheel of platform `tag` that this system has built needs a newer glibc than it may. On systems newer than Debian 12
+/// nothing is promised.
 fn needs_newer_glibc(tag: &str, os_release: &str) -> bool {
     let has = |line: &str| os_release.lines().any(|other| other == line);
     let on_debian_12 = has("ID=debian") && has("VERSION_ID=\"12\"");
@@ -208,13 +210,13 @@ fn needs_newer_glibc(tag: &str, os_release: &str) -> bool {
     on_debian_12 && minor.is_none_or(|minor| minor > DEBIAN_12_GLIBC)
 }
 
-/// Returns the last tag of a wheel's name.
+/// Returns the platform tag, which is the last tag of a wheel's name.
 fn platform_of(wheel: &Path) -> String {
     let stem = wheel.file_stem().unwrap_or_default().to_string_lossy();
     stem.rsplit('-').next().unwrap_or_default().to_owned()
 }
 
-/// ruff on all that is Python in the package and its tests.
+/// Runs ruff on all Python files of the package and its tests.
 pub(crate) fn lint() -> Result {
     run(command(wheel_program("ruff"), ["check", "python"]).arg("--no-cache"))?;
     run(command(wheel_program("ruff"), ["format", "--check", "python"]).arg("--no-cache"))
@@ -225,8 +227,8 @@ pub(crate) fn format() -> Result {
     run(command(wheel_program("ruff"), ["format", "python"]).arg("--no-cache"))
 }
 
-/// The wheels of engines, unpacked by the tests and never installed: their requirements are hundreds of packages. That of vLLM has
-/// 336 MB, so it is for full runs.
+/// Downloads the wheels of engines. Tests unpack them and never install them, because they require hundreds of packages. The wheel of vLLM
+/// has 336 MB, so only full runs get it.
 fn engines() -> Result {
     let mut wanted = vec!["sglang==0.5.23"];
     if wants_large_counts() {
@@ -241,7 +243,7 @@ fn engines() -> Result {
         return Ok(());
     }
     fresh_folder(Path::new(ENGINES))?;
-    // Whatever Python and machine this is: only texts of the wheels are read.
+    // The wheels may be for another Python and machine than these, because only their texts are read.
     let mut pip = pip(&NEWEST.program("python")?, "download");
     pip.args(["--no-deps", "--only-binary=:all:", "--implementation=cp"])
         .args(["--python-version=3.11", "--platform=manylinux_2_34_x86_64"])
@@ -250,8 +252,8 @@ fn engines() -> Result {
     fs::write(&stamp, wanted.join("\n")).at(&stamp)
 }
 
-/// Every test that pytest collects of these files, or of all, has one outcome, as one of the program `of`. Of torch as old as can
-/// be the small counts are enough.
+/// Runs pytest on these files, or on all. Each test that pytest collects has one outcome, as a test of the program `of`. Beside the oldest
+/// torch the small counts are enough.
 fn run_pytest(
     environment: &Environment,
     of: &str,
@@ -267,7 +269,7 @@ fn run_pytest(
         if !files.is_empty() {
             pytest.env_remove("WV_TEST_FULL");
         }
-        // Not in `python`, whose folder `warpverbs` would be imported in place of the wheel.
+        // The tests do not run in `python`, because its folder `warpverbs` would be imported instead of the wheel.
         pytest.current_dir("python/tests");
         pytest.args(files);
         pytest
@@ -280,7 +282,7 @@ fn run_pytest(
         .args(["-n", "2", "--dist", "loadfile"])
         .args(["-o", "junit_family=xunit1", "--junit-xml"])
         .arg(&report);
-    // A bad status is that of tests that have failed, which the report has by name.
+    // A bad status says that tests have failed, and the report has their names.
     let log = format!("{of}.log");
     let status = kept(&log)?.status(environment.with_libraries(&mut tests)?)?;
     let log = Path::new(LOGS).join(log);
@@ -305,12 +307,12 @@ fn figures(log: &str) -> impl Iterator<Item = &str> {
     behind.skip(1).take_while(move |line| !is_title(line))
 }
 
-/// `tests/test_x.py` as a program among those of cargo.
+/// Returns `tests/test_x.py` as the name of a program, in the form that programs of cargo have.
 fn program(of: &str, file: &str) -> String {
     format!("{of}::{file}")
 }
 
-/// Of pytest's report in the form xunit1.
+/// Returns the outcomes in pytest's report, which has the form xunit1.
 fn from_pytest(of: &str, text: &str) -> Result<Vec<Outcome>> {
     let unreadable = |error| Failure::new(1, format!("pytest's report is unreadable: {error}"));
     let report = roxmltree::Document::parse(text).map_err(unreadable)?;

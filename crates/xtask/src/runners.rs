@@ -1,4 +1,4 @@
-//! Runs tests: with cargo-nextest where it is installed, else the test programs themselves, one after the other.
+//! Runs tests with cargo-nextest if it is installed. Otherwise it runs the test programs one after another.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -49,9 +49,9 @@ impl Profile {
 #[derive(Clone, Copy)]
 pub(crate) struct Manner<'a> {
     pub(crate) profile: Profile,
-    /// How many at the same time; None: the runner says.
+    /// The number of tests that run at the same time; None: the runner chooses.
     pub(crate) threads: Option<u32>,
-    /// Where the output of each program goes.
+    /// The folder for the output of each program.
     pub(crate) logs: &'a Path,
 }
 
@@ -64,7 +64,7 @@ fn has_nextest() -> Result<bool> {
     Ok(process::ask(asked.stderr(Stdio::null()))?.status.success())
 }
 
-/// The outcomes of the tests of `selection` that are not ignored, as far as the runner reports them.
+/// Runs the tests of `selection` that are not ignored. Returns their outcomes, as far as the runner reports them.
 pub(crate) fn run(
     tree: &Tree,
     selection: &[Chosen<'_>],
@@ -133,7 +133,7 @@ fn with_nextest(
     Ok(outcomes)
 }
 
-/// Returns the tests of `selection` in nextest's language; single tests are named where a program has others as well.
+/// Returns the tests of `selection` in nextest's filter language. Single tests are named if the program has other tests as well.
 pub(crate) fn filter_of(selection: &[Chosen<'_>]) -> String {
     let programs: Vec<_> = selection.iter().map(filter_of_program).collect();
     programs.join(" or ")
@@ -150,7 +150,7 @@ fn filter_of_program(one: &Chosen<'_>) -> String {
 }
 
 impl Chosen<'_> {
-    /// The same, less what does not run by itself.
+    /// Returns this choice without tests that do not run by themselves.
     fn less_ignored(&self) -> Self {
         Self {
             program: self.program,
@@ -158,7 +158,7 @@ impl Chosen<'_> {
         }
     }
 
-    /// Returns whether no test of the program is missing, of those that run by themselves.
+    /// Returns whether the choice has all tests of the program that run by themselves.
     fn is_whole(&self) -> bool {
         self.tests.len() == not_ignored(&self.program.tests).count()
     }
@@ -166,7 +166,8 @@ impl Chosen<'_> {
 
 // ---- without ----
 
-/// Of one program, on a machine with fewer cores. Its tests may start rank processes each, of which nextest alone limits the number.
+/// The most threads of one program on a machine with fewer cores. Each test may start rank processes, and only nextest limits the number of
+/// these.
 const MOST_THREADS: u32 = 6;
 
 fn by_itself(
@@ -220,7 +221,7 @@ fn by_itself(
     Ok(outcomes)
 }
 
-/// The end of a text.
+/// Returns the end of a text, of at most `bytes` bytes.
 fn last_of(text: &str, bytes: usize) -> &str {
     let mut start = text.len().saturating_sub(bytes);
     while !text.is_char_boundary(start) {
@@ -229,7 +230,7 @@ fn last_of(text: &str, bytes: usize) -> &str {
     &text[start..]
 }
 
-/// Runs a test program; says how it ended if it did not end by itself, with status 0 or that of failed tests.
+/// Runs a test program. Returns how it ended, unless it ended by itself with status 0 or with the status of failed tests.
 fn run_bounded(
     build: &Build,
     program: &Program,
@@ -244,7 +245,7 @@ fn run_bounded(
         .stdin(Stdio::null())
         .stdout(file.try_clone().at(log)?)
         .stderr(file);
-    // Too slow, or this process is interrupted: the programs that it has started end with it.
+    // If the program is too slow, or this process is interrupted, the programs that it has started end with it.
     let mut running = Running::start(&mut command, Ending::WithItsSession)?;
     let Some(status) = running.wait(Some(limit))? else {
         return Ok(Some(format!("was ended after {} s", limit.as_secs())));
@@ -256,7 +257,7 @@ fn run_bounded(
     })
 }
 
-/// Returns the status of a process; the number of the signal that ended it, negative.
+/// Returns the status of a process, or the negative number of the signal that ended it.
 fn number_of(status: ExitStatus) -> i32 {
     let signal = || -status.signal().unwrap_or(0);
     status.code().unwrap_or_else(signal)
@@ -273,7 +274,7 @@ const DOCTESTS: [&str; 6] = [
     "--",
 ];
 
-/// Tests in documentation.
+/// Returns the names of the tests in documentation.
 pub(crate) fn list_doctests() -> Result<Vec<String>> {
     let mut asked = command("cargo", DOCTESTS);
     let answer = process::answer(asked.args(["--list", "--format=terse"]), None)?;
@@ -281,7 +282,7 @@ pub(crate) fn list_doctests() -> Result<Vec<String>> {
     Ok(names(&answer.text))
 }
 
-/// Returns what became of the tests in documentation, and whether cargo found them good. Only cargo runs them.
+/// Runs the tests in documentation, which only cargo can. Returns their outcomes, and whether cargo found them good.
 pub(crate) fn doctests(exist: &[String], log: &Path) -> Result<(Vec<Outcome>, Result)> {
     let status = Output::kept_in(log)?.run(&mut command("cargo", DOCTESTS));
     process::check_interrupted()?;
@@ -290,7 +291,7 @@ pub(crate) fn doctests(exist: &[String], log: &Path) -> Result<(Vec<Outcome>, Re
     Ok((told.collect(), status))
 }
 
-/// No outcome, or a failed one: the run has failed.
+/// Fails if there is no outcome, or a failed one.
 pub(crate) fn all_well(judged: &[Outcome]) -> Result {
     if judged.is_empty()
         || judged
@@ -308,11 +309,11 @@ mod tests {
     use super::*;
     use crate::test_trees::{results, test};
 
-    /// Returns what became of the tests `a` and `b` of a script that plays a test program, and what was said of it.
+    /// Returns the outcomes of the tests `a` and `b` of a script that plays a test program, and what was printed.
     fn run_script(script: &str, limit: Duration) -> (Vec<Outcome>, String) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("program");
-        // Written by another process: this one may be starting a third, which would hold the file open as it does.
+        // Another process writes the file. If this process did, a third one that it is starting might hold the file open meanwhile.
         let write = "printf '#!/bin/sh\n%s\n' \"$1\" >\"$2\" && chmod 700 \"$2\"";
         let mut writer = command("sh", ["-c", write, "sh", script]);
         process::run(writer.arg(&path)).unwrap();

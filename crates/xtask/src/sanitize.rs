@@ -1,4 +1,4 @@
-//! `./x sanitize`: kernels on the CPU under the checker of memory order and under AddressSanitizer (kernels/README.md).
+//! `./x sanitize`: runs kernels on the CPU under the checker of memory order and under AddressSanitizer (kernels/README.md).
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,19 +9,19 @@ use crate::runners::Profile;
 use crate::steps::{Run, Wanted, wants_large_counts};
 use crate::tree::prepare;
 
-/// Tests with kernels that are compiled with a sanitizer, in a target directory of their own, so that `wv` stays the one that was
+/// Tests whose kernels are compiled with a sanitizer. They have a target directory of their own, so that `wv` stays the program that was
 /// tested.
 struct Sanitized<'a> {
     feature: &'a str,
     package: &'a str,
     tests: &'a str,
-    /// Some hundred seeds, or few.
+    /// True if the tests run with some hundred seeds. Otherwise they run with few.
     many: bool,
-    /// Tests whose names hold one of these words.
+    /// Words in the names of tests that are left out.
     left_out: &'a [&'a str],
 }
 
-/// Planted defects and their repaired twins, under the checker of memory order and under AddressSanitizer.
+/// Tests of planted defects and their repaired twins, under the checker of memory order. `PLANTED_MEMORY` has those under AddressSanitizer.
 const PLANTED_ORDER: Sanitized<'_> = Sanitized {
     feature: "tsan",
     package: "simt-tests",
@@ -35,8 +35,9 @@ const PLANTED_MEMORY: Sanitized<'_> = Sanitized {
     ..PLANTED_ORDER
 };
 
-/// The library under the checker of memory order: every operation at every scope, every kind of QP, every failure, signals, guards,
-/// recovery, hold-back. Of MoE: data, every order of phases, late and dead ranks, masks, held calls, views. Left out, by name:
+/// Tests of the library under the checker of memory order: every operation at every scope, every kind of QP, every failure, signals,
+/// guards, recovery, hold-back. Of MoE they test data, every order of phases, late and dead ranks, masks, held calls, views. These are left
+/// out, by name:
 /// - 70_000, 65534, more_than_a_gib: each byte would be noted;
 /// - a_wrong_choice_is_seen_to_break: it plants signals that overtake their data and looks for them in bytes; the checker says so
 ///   first;
@@ -56,7 +57,8 @@ const ORDER: Sanitized<'_> = Sanitized {
     ],
 };
 
-/// And under AddressSanitizer, in one binary with the software HCA: a store beside its memory ends the process with its line.
+/// Tests of the library under AddressSanitizer, in one binary with the software HCA. A store outside of its memory ends the process and
+/// shows its line.
 const MEMORY: Sanitized<'_> = Sanitized {
     feature: "asan",
     package: "warpverbs",
@@ -65,8 +67,8 @@ const MEMORY: Sanitized<'_> = Sanitized {
     left_out: &["more_than_a_gib"],
 };
 
-/// One package per step: `-p simt-tests -p warpverbs` would resolve features otherwise and build everything once more. What a build
-/// costs is why each sanitizer has one step for the library.
+/// Runs `./x sanitize`. There is one package for each step: cargo would resolve other features for `-p simt-tests -p warpverbs`, and build
+/// everything once more. Each sanitizer has only one step for the library, because a build costs much.
 pub(crate) fn sanitize() -> Result {
     prepare("quick")?;
     let mut run = Run::start("sanitize")?;
@@ -87,7 +89,8 @@ pub(crate) fn sanitize() -> Result {
     run.print_summary()
 }
 
-/// One sample for `./x test`. The library itself needs a build of its own, which takes minutes: `./x sanitize` and `./x test full`.
+/// Runs one sample for `./x test`. The library itself needs a build of its own, which takes minutes: `./x sanitize` and `./x test full` do
+/// that.
 pub(crate) fn sample(run: &mut Run) -> Result {
     PLANTED_ORDER.step(run, "order of memory accesses")?;
     PLANTED_MEMORY.step(run, "wild accesses")?;
@@ -137,7 +140,7 @@ impl Sanitized<'_> {
         }
     }
 
-    /// Checked accesses take their time; a full run has hours.
+    /// Returns a profile with long bounds, because checked accesses take their time. A full run has hours.
     fn profile(&self) -> Profile {
         if self.many {
             Profile::Full

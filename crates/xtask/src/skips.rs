@@ -1,8 +1,8 @@
-//! Which tests may be skipped, by name: a list for each distribution (`crates/xtask/skips`). Without it a mirror that lacks a package
-//! would turn tests off in silence.
+//! The tests that may be skipped, by name. Each distribution has a list (`crates/xtask/skips`). Without it, tests would silently not run
+//! when a mirror lacks a package.
 //!
-//! A line of a list is `skipped PROGRAM TEST`, or `part PROGRAM TEST` of a test that may run without a part of it. Examples of one item
-//! in documentation have one name, so a line of them stands as often as one is skipped.
+//! A line of a list is `skipped PROGRAM TEST`, or `part PROGRAM TEST` for a test that may run without a part of it. Examples of one item in
+//! documentation have the same name, so a line for them stands once for each example that is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,17 +14,17 @@ use crate::outcomes::{Outcome, Verdict};
 const LISTS: &str = "crates/xtask/skips";
 const OS_RELEASE: &str = "/etc/os-release";
 
-/// How much of the tests a run has.
+/// How many of the tests a run has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// Every test of the list has an outcome.
+    /// The run has all tests, so every test of the list has an outcome.
     All,
     Some,
 }
 
-/// Compares with the list of this machine's distribution, and says what differs. Fails where a test was skipped, or a part left out,
-/// that the list does not name; after a run of all tests also where the list names a test that does not exist. A machine of another
-/// distribution has no list: it says so.
+/// Compares outcomes with the list of this machine's distribution, and prints what differs. Fails if a test was skipped, or a part left
+/// out, that the list does not name. After a run of all tests it also fails if the list names a test that does not exist. If the machine's
+/// distribution has no list, it prints that.
 pub(crate) fn compare(outcomes: &[Outcome], extent: Extent) -> Result {
     let system = fs::read_to_string(OS_RELEASE).unwrap_or_default();
     let path = list_of(&system);
@@ -59,14 +59,14 @@ pub(crate) fn compare(outcomes: &[Outcome], extent: Extent) -> Result {
     Err(Failure::new(1, format!("{}\n{last}", faults.join("\n"))))
 }
 
-/// Where the list of a system is: of its name and version.
+/// Returns the path of the list for a system, by the system's name and version.
 fn list_of(os_release: &str) -> Option<PathBuf> {
     let value = |name: &str| {
         let mut values = os_release
             .lines()
             .filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
         let value = values.next()?.trim_matches('"');
-        // Of a path.
+        // The value becomes part of a path.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._".contains(&byte);
         value.bytes().all(is_plain).then_some(value)
     };
@@ -74,7 +74,7 @@ fn list_of(os_release: &str) -> Option<PathBuf> {
     Some(Path::new(LISTS).join(format!("{name}-{version}.txt")))
 }
 
-/// How many of a name.
+/// How often each name occurs.
 type Counts = BTreeMap<String, usize>;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -83,19 +83,19 @@ struct Expected {
     parts: Counts,
 }
 
-/// Tests by `PROGRAM TEST`; a part that is left out begins with `part of `.
+/// Differences between outcomes and a list. Tests are `PROGRAM TEST`, and a part that was left out begins with `part of `.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Found {
-    /// Not expected.
+    /// Tests that were skipped and are not in the list.
     more: Vec<String>,
-    /// Expected, and run. Other machines lack what this one has.
+    /// Tests that are in the list and ran. Other machines lack what this one has.
     ran: Vec<String>,
-    /// Expected, of no test.
+    /// Names in the list that no test has.
     gone: Vec<String>,
 }
 
 impl Expected {
-    /// Fails with a line that is none of a list.
+    /// Reads a list. The error is a line that has no valid form.
     fn read(text: &str) -> std::result::Result<Self, String> {
         let mut expected = Self::default();
         let lines = text.lines().map(str::trim);
@@ -127,7 +127,7 @@ impl Expected {
                     None => found.more.push(format!("{test}: {}", outcome.why)),
                 },
                 (Verdict::Passed, true) => passed.push(test),
-                // What may be skipped may run in part.
+                // A test that may be skipped may also run in part.
                 (Verdict::Passed, false) if of_skips.is_some() => {}
                 (Verdict::Passed, false) => {
                     if !self.parts.contains_key(&test) {
@@ -148,8 +148,8 @@ impl Expected {
     }
 }
 
-/// Without the label of a build with other features or for a release. Without the line of an example in documentation, which any change of
-/// its file moves.
+/// Returns the name of a test in a list. It has no label of a build with other features or for a release, and no line number of an example
+/// in documentation, which any change of the file moves.
 fn name_of(outcome: &Outcome) -> String {
     let program = outcome.program.split('[').next().unwrap_or_default();
     let name = format!("{program} {}", outcome.test);

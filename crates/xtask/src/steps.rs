@@ -1,4 +1,4 @@
-//! The parts and steps of a run, with their times; its tests; and its last lines.
+//! A run in parts and steps, with their times, its tests, and its last lines.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,27 +17,28 @@ use crate::skips::{self, Extent};
 use crate::summary;
 use crate::tree::{fresh_folder, git, is_changed, seconds_since};
 
-/// What a run leaves behind: its logs, `tests.txt`, its last lines in `tests.lines`, and in `tests.commit` of what.
+/// The folder of what a run leaves: its logs, `tests.txt`, its last lines in `tests.lines`, and in `tests.commit` the kind of run and its
+/// commit.
 pub(crate) const LOGS: &str = "target/x-logs";
 
-/// A run of `x` in steps.
+/// A run of `x` in parts and steps.
 pub(crate) struct Run {
     name: String,
     part: Option<(String, Instant)>,
-    /// A line of each part.
+    /// The lines of the report, one for each part.
     report: Vec<String>,
     failed: Vec<String>,
-    /// The built programs, by name.
+    /// The built test programs, by the name of the build.
     trees: BTreeMap<String, Tree>,
     outcomes: Vec<Outcome>,
 }
 
-/// Which tests of a build a step runs.
+/// The tests of a build that a step runs.
 pub(crate) struct Wanted<'a> {
     pub(crate) build: &'a str,
     pub(crate) part: &'a str,
     pub(crate) profile: Profile,
-    /// Tests whose names hold one of these words count as skipped, with this reason.
+    /// Tests whose names contain one of these words count as skipped, with the reason `why`.
     pub(crate) left_out: &'a [&'a str],
     pub(crate) why: &'a str,
 }
@@ -55,13 +56,13 @@ impl Run {
         })
     }
 
-    /// Begins a part, which ends the one before.
+    /// Begins a part, and ends the part before it.
     pub(crate) fn part(&mut self, name: &str) {
         self.finish_parts();
         self.part = Some((name.to_owned(), Instant::now()));
     }
 
-    /// Closes the running part: its seconds, beside its budget.
+    /// Ends the running part, and reports its seconds beside its budget.
     pub(crate) fn finish_parts(&mut self) {
         if let Some((part, start)) = self.part.take() {
             let budget = budget_of(&part).filter(|_| self.name == "test");
@@ -71,7 +72,7 @@ impl Run {
         }
     }
 
-    /// Runs a step, and goes on after a failure, so that one run shows all of them. Whether it went well; fails where a signal
+    /// Runs a step, and goes on after a failure, so that one run shows all failures. Returns whether the step went well. Fails if a signal
     /// has ended the run.
     pub(crate) fn step(
         &mut self,
@@ -91,12 +92,12 @@ impl Run {
         Ok(result.is_ok())
     }
 
-    /// A step that is one command, whose output is kept.
+    /// Runs a step that is one command, and keeps its output.
     pub(crate) fn step_of(&mut self, name: &str, log: &str, command: &mut Command) -> Result<bool> {
         self.step(name, |_| kept(log)?.run(command))
     }
 
-    /// Fails where a step has.
+    /// Fails if a step has failed.
     pub(crate) fn result(&self) -> Result {
         if self.failed.is_empty() {
             return Ok(());
@@ -114,7 +115,7 @@ impl Run {
         Ok(())
     }
 
-    /// See [`all_tests`].
+    /// Builds all tests, see [`all_tests`].
     pub(crate) fn build_all_tests(&mut self) -> Result {
         let (tree, is_whole) = all_tests()?;
         self.trees.insert("tests".to_owned(), tree);
@@ -183,7 +184,7 @@ impl Run {
         well.then_some(()).ok_or_else(|| Failure::silent(1))
     }
 
-    /// Of tests that another runner than cargo's has listed, and run.
+    /// Judges tests that another runner than cargo's has listed and run.
     pub(crate) fn judge(&mut self, exist: &[summary::Key], told: Vec<Outcome>) -> Result {
         let as_test = |key: &summary::Key| {
             let name = key.1.clone();
@@ -198,7 +199,7 @@ impl Run {
         well
     }
 
-    /// Of a run that has installed all that tests need: what was skipped is what the list of this distribution names.
+    /// Compares the skipped tests with the list of this distribution. The run must have installed all that tests need.
     pub(crate) fn compare_skips(&mut self, extent: Extent) -> Result {
         self.step("expected skips", |run| {
             skips::compare(&run.outcomes, extent)
@@ -208,8 +209,8 @@ impl Run {
 
     // ---- the last lines ----
 
-    /// The last line, in the form `x: N passed, N failed, N skipped`; skipped tests are named above it. `tests.txt` lists all
-    /// of it, `tests.commit` says of what. Fails where a step has, and where a test is missing.
+    /// Prints the last line, in the form `x: N passed, N failed, N skipped`. Skipped tests are named above it. `tests.txt` gets the list of
+    /// all tests, and `tests.commit` the kind of run and its commit. Fails if a step has failed, or if a test is missing.
     pub(crate) fn print_summary(&mut self) -> Result {
         println!();
         if !self.add_up()? {
@@ -224,7 +225,7 @@ impl Run {
         self.result()
     }
 
-    /// Returns the time of each part, what failed, and the totals.
+    /// Returns the time of each part, the failed steps, and the totals.
     fn last_lines(&self) -> String {
         let mut lines = self.report.clone();
         if !self.failed.is_empty() {
@@ -234,7 +235,7 @@ impl Run {
         lines.join("\n")
     }
 
-    /// Returns what became of all; whether each test ran once and one has passed.
+    /// Adds up the outcomes of all tests. Returns whether each test ran once and at least one has passed.
     fn add_up(&mut self) -> Result<bool> {
         let again = summary::twice(&self.outcomes);
         let lost = summary::not_run(self.trees.values(), &self.outcomes);
@@ -258,7 +259,7 @@ impl Run {
         Ok(all_ran && again.is_empty() && one_passed)
     }
 
-    /// The last lines of several runs of a part: how often each test has failed.
+    /// Prints the last lines of several runs of a part: how often each test has failed.
     pub(crate) fn print_failures(&self) {
         println!("\n{}", summary::failures(&self.outcomes));
         println!("x: {}", summary::totals(&self.outcomes));
@@ -266,7 +267,7 @@ impl Run {
 }
 
 impl<'a> Wanted<'a> {
-    /// Of the build of all tests.
+    /// Returns the tests of a part, of the build of all tests.
     pub(crate) fn of_part(part: &'a str, profile: Profile) -> Self {
         Self {
             build: "tests",
@@ -277,7 +278,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// All of a build.
+    /// Returns all tests of a build.
     pub(crate) fn all_of(build: &'a str, profile: Profile) -> Self {
         Self {
             build,
@@ -285,7 +286,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// As if the tests that are left out were ignored: they are listed as skipped.
+    /// Treats tests that are left out as ignored, so that they are listed as skipped.
     fn leave_out(&self, selection: &mut [Chosen<'_>]) {
         for test in selection.iter_mut().flat_map(|one| &mut one.tests) {
             let named = self.left_out.iter().any(|word| test.name.contains(word));
@@ -296,8 +297,8 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// Everything that is tested, in one build: with the features that all packages together choose, as `cargo test --workspace`. And
-/// whether every source has a program, and every test one part.
+/// Builds all tests in one build, with the features that all packages choose together, as `cargo test --workspace` does. The second result
+/// says if every source has a program, and every test one part.
 pub(crate) fn all_tests() -> Result<(Tree, Result)> {
     let tree = Tree::made_by(workspace(&[]))?;
     tree.say_size();
@@ -312,7 +313,7 @@ pub(crate) fn all_tests() -> Result<(Tree, Result)> {
     Ok((tree, is_whole.ok_or_else(|| Failure::silent(1))))
 }
 
-/// Of all packages of the workspace.
+/// Returns the setting of a build of all packages of the workspace.
 pub(crate) fn workspace(arguments: &[&str]) -> Build {
     let arguments = ["--workspace"].iter().chain(arguments);
     Build {
@@ -321,7 +322,7 @@ pub(crate) fn workspace(arguments: &[&str]) -> Build {
     }
 }
 
-/// Returns whether tests run with the large counts, for hours.
+/// Returns whether tests run with the large counts, which takes hours.
 pub(crate) fn wants_large_counts() -> bool {
     std::env::var_os("WV_TEST_FULL").is_some_and(|value| !value.is_empty())
 }
@@ -334,7 +335,7 @@ fn log_path(name: &str) -> PathBuf {
     Path::new(LOGS).join(name)
 }
 
-/// This commit, and whether files differ from it.
+/// Returns this commit, with a mark if files differ from it.
 fn commit() -> Result<String> {
     let head = git(&["rev-parse", "HEAD"])?;
     let head = head.as_deref().map_or("unknown", str::trim);

@@ -1,4 +1,4 @@
-//! Adds up the outcomes of a run, and compares the tests that ran with those that exist.
+//! Adds up the outcomes of a run, and compares the tests that ran with the tests that exist.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -8,10 +8,11 @@ use crate::failure::{At, Failure, Result};
 use crate::outcomes::{Outcome, Verdict};
 use crate::programs::{Chosen, Test, Tree};
 
-/// A test, by program and name.
+/// A test, as its program and name.
 pub(crate) type Key = (String, String);
 
-/// Programs of a build with other features are others: `simt-tests::order[tsan]`.
+/// Returns the name of a program with the label of its build. Programs of a build with other features count as different programs:
+/// `simt-tests::order[tsan]`.
 pub(crate) fn labelled(label: &str, program: &str) -> String {
     if label.is_empty() {
         return program.to_owned();
@@ -23,7 +24,7 @@ fn key_of(outcome: &Outcome) -> Key {
     (outcome.program.clone(), outcome.test.clone())
 }
 
-/// Returns the tests of `selection`; a program of another test is none.
+/// Returns the tests of `selection`, without those that only another test starts.
 pub(crate) fn expected(tree: &Tree, selection: &[Chosen<'_>]) -> Vec<(Key, Test)> {
     let of_program = |one: &Chosen<'_>| {
         let program = labelled(&tree.build.label, &one.program.id);
@@ -34,8 +35,8 @@ pub(crate) fn expected(tree: &Tree, selection: &[Chosen<'_>]) -> Vec<(Key, Test)
     selection.iter().flat_map(of_program).collect()
 }
 
-/// One outcome for each test that exists: the reported one, or that none was reported. A test that ran and does not exist has
-/// failed.
+/// Returns one outcome for each test that exists: the reported one, or the failure that none was reported. A test that ran and does not
+/// exist has failed.
 pub(crate) fn judge(exist: &[(Key, Test)], told: Vec<Outcome>) -> Vec<Outcome> {
     let known: HashSet<_> = exist.iter().map(|(key, _)| key).collect();
     let mut by_name: HashMap<Key, Outcome> = HashMap::new();
@@ -60,8 +61,8 @@ pub(crate) fn judge(exist: &[(Key, Test)], told: Vec<Outcome>) -> Vec<Outcome> {
     judged
 }
 
-/// Tests of the programs that were built, and that no part of the run has named. A build with other features runs some of its
-/// tests.
+/// Returns the tests of the built programs that no part of the run has named. Builds with other features do not count, because they run
+/// only some of their tests.
 pub(crate) fn not_run<'a>(
     trees: impl Iterator<Item = &'a Tree>,
     outcomes: &[Outcome],
@@ -76,7 +77,7 @@ pub(crate) fn not_run<'a>(
         .collect()
 }
 
-/// Tests with more than one outcome.
+/// Returns the tests with more than one outcome.
 pub(crate) fn twice(outcomes: &[Outcome]) -> BTreeSet<Key> {
     let mut seen = HashSet::new();
     let again = outcomes
@@ -96,7 +97,7 @@ pub(crate) fn totals(outcomes: &[Outcome]) -> String {
     )
 }
 
-/// By name: tests that were skipped, that passed without a part, and that failed.
+/// Returns the names of tests that were skipped, that passed without a part, and that failed.
 pub(crate) fn told(outcomes: &[Outcome]) -> String {
     let of = |verdict: Verdict| {
         let chosen = outcomes.iter().filter(move |o| o.verdict == verdict);
@@ -124,7 +125,7 @@ pub(crate) fn told(outcomes: &[Outcome]) -> String {
     found.join("\n")
 }
 
-/// Returns how often each test has failed, the most often first, with the reasons.
+/// Returns how often each test has failed, with the reasons. The test that failed most often is first.
 pub(crate) fn failures(outcomes: &[Outcome]) -> String {
     let mut found: BTreeMap<Key, (usize, BTreeSet<&str>)> = BTreeMap::new();
     for outcome in outcomes.iter().filter(|o| o.verdict == Verdict::Failed) {
@@ -143,7 +144,7 @@ pub(crate) fn failures(outcomes: &[Outcome]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The list of a run: `program test passed`, sorted.
+/// Returns the list of a run, with lines `program test passed`, sorted.
 pub(crate) fn list(outcomes: &[Outcome]) -> String {
     sorted(
         outcomes
@@ -152,7 +153,7 @@ pub(crate) fn list(outcomes: &[Outcome]) -> String {
     )
 }
 
-/// Returns the list of the tests that exist, those in documentation too: `program test exists`, sorted.
+/// Returns the list of the tests that exist, those in documentation included, with lines `program test exists`, sorted.
 pub(crate) fn list_of_names(tree: &Tree, in_documentation: &[String]) -> String {
     let every = expected(tree, &tree.all()).into_iter();
     let of_programs = every.map(|((program, test), _)| format!("{program} {test} exists\n"));
@@ -170,7 +171,7 @@ fn sorted(lines: impl Iterator<Item = String>) -> String {
 
 // ---- two lists ----
 
-/// Tests with the words about each.
+/// Reads a list. Returns the result of each test.
 fn read_list(path: &Path) -> Result<BTreeMap<String, String>> {
     let text = fs::read_to_string(path).at(path)?;
     let read = |line: &str| {
@@ -182,8 +183,8 @@ fn read_list(path: &Path) -> Result<BTreeMap<String, String>> {
     text.lines().map(read).collect()
 }
 
-/// Returns what differs between two lists, and whether they name the same tests. The result `exists` is that of a list of names, which
-/// knows nothing of builds with other features.
+/// Returns what differs between two lists, and whether they name the same tests. A list with the results `exists` has only names, and knows
+/// nothing of builds with other features.
 pub(crate) fn compare(one: &Path, other: &Path) -> Result<(String, bool)> {
     let (mut first, mut second) = (read_list(one)?, read_list(other)?);
     let (one, other) = (one.display(), other.display());

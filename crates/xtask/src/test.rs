@@ -1,4 +1,4 @@
-//! `./x test`: all tests, and `./x test quick`: what every commit runs.
+//! `./x test` runs all tests, and `./x test quick` runs what every commit needs.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -30,7 +30,7 @@ pub(crate) fn quick() -> Result {
     test.print_summary()
 }
 
-/// With the large counts, of which everything below learns by this variable.
+/// Runs all tests with the large counts. Everything below learns that by this variable.
 pub(crate) fn full() -> Result {
     if std::env::var_os("WV_TEST_FULL").is_some_and(|value| value == "1") {
         return all("full");
@@ -57,7 +57,7 @@ pub(crate) fn all(name: &str) -> Result {
     test.part("builds");
     test.step("build", |_| build())?;
     test.step("compile the tests", Run::build_all_tests)?;
-    // Before the tests: one of them runs `./x dist`, and the Python tests run the wheel of this build.
+    // This comes before the tests, because one of them runs `./x dist`, and the Python tests run the wheel of this build.
     test.step("release build of what others get", |_| build_release())?;
     test.part("tests");
     test.step("tests", |test| test.run_part("tests"))?;
@@ -95,10 +95,10 @@ pub(crate) fn all(name: &str) -> Result {
     test.print_summary()
 }
 
-/// The parts that a release build runs. The rest are of others (judges), or wait more than they work.
+/// The parts that a release build runs. The other parts test programs of other projects (judges), or wait more than they work.
 const OF_RELEASE: [&str; 4] = ["tests", "device", "engine", "moe"];
 
-/// Tests without debug assertions and overflow checks, as programs of others are built: a job of CI.
+/// Runs tests without debug assertions and overflow checks, as users build their programs. A job of CI does this.
 pub(crate) fn release() -> Result {
     prepare("test")?;
     let mut test = Run::start("release")?;
@@ -122,7 +122,7 @@ pub(crate) fn release() -> Result {
     test.print_summary()
 }
 
-/// The package for Python alone: its wheel, its types and its tests.
+/// Runs only the part for Python: its wheel, its types and its tests.
 pub(crate) fn python() -> Result {
     prepare("test")?;
     let mut test = Run::start("python")?;
@@ -134,7 +134,7 @@ pub(crate) fn python() -> Result {
 
 fn rustdoc() -> Result {
     let mut cargo = command("cargo", ["doc", "--locked", "--workspace", "--no-deps"]);
-    // As in tests: the kernels of test-support would be compiled for it once more.
+    // These features are those of the tests. With others the kernels of test-support would be compiled once more.
     cargo.args(["--features", "test-support/cuda"]);
     run(cargo.env("RUSTDOCFLAGS", "-Dwarnings"))
 }

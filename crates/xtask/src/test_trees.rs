@@ -1,4 +1,4 @@
-//! What unit tests of several modules make up.
+//! Trees, programs and outcomes that unit tests of several modules make up.
 
 use crate::outcomes::{Outcome, Verdict};
 use crate::programs::{Build, Program, Test, Tree};
@@ -27,7 +27,7 @@ pub(crate) fn program(id: &str, tests: Vec<Test>) -> Program {
     }
 }
 
-/// Programs with the names of their tests.
+/// Returns a tree of programs with the names of their tests.
 pub(crate) fn tree(listed: &[(&str, &[&str])]) -> Tree {
     let made = |(id, tests): &(&str, &[&str])| program(id, tests.iter().map(|t| test(t)).collect());
     Tree {
@@ -36,7 +36,7 @@ pub(crate) fn tree(listed: &[(&str, &[&str])]) -> Tree {
     }
 }
 
-/// Tests with what became of them, by name.
+/// Returns the tests and their verdicts, sorted by name.
 pub(crate) fn results(found: &[Outcome]) -> Vec<(&str, Verdict)> {
     let mut results: Vec<_> = found.iter().map(|o| (o.test.as_str(), o.verdict)).collect();
     results.sort();

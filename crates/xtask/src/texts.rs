@@ -1,4 +1,5 @@
-//! `./x texts`: every help page and every error text in one file each, to be read side by side, and how long sentences of pages are.
+//! `./x texts`: writes every help page into one file and every error text into another, to be read side by side. A third file has the
+//! lengths of sentences of pages.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +13,7 @@ use crate::tree::{build_programs, ends_in, files_below, git, prepare, target};
 
 const FOLDER: &str = "target/texts";
 const SOURCES: [&str; 2] = ["src", "crates"];
-/// More levels of commands than `wv` has: an end for a program whose help names itself.
+/// The most levels of commands, more than `wv` has. The limit ends the search if the help of a program names itself.
 const MOST_LEVELS: usize = 4;
 
 /// Writes help.txt, errors.txt and sentences.txt below target/texts.
@@ -39,7 +40,7 @@ pub(crate) fn texts() -> Result {
     write("sentences.txt", &lengths)
 }
 
-/// Returns a line for each page that git has: how many sentences, their mean, and the longest.
+/// Returns a line for each page that git has: the number of its sentences, their mean length, and the longest.
 fn lengths() -> Result<String> {
     let pages = git(&["ls-files", "--", "*.md"])?.unwrap_or_default();
     let mut lines = String::new();
@@ -53,7 +54,7 @@ fn lengths() -> Result<String> {
 fn line_of(page: &str, sentences: &[Sentence]) -> String {
     let words = sentences.iter().map(|sentence| sentence.words);
     let (count, all) = (sentences.len(), words.clone().sum::<usize>());
-    // In tenths, rounded.
+    // The mean is in tenths, rounded.
     let mean = (10 * all + count / 2) / count.max(1);
     let longest = words.max().unwrap_or_default();
     format!(
@@ -70,7 +71,7 @@ fn write(name: &str, text: &str) -> Result {
     Ok(())
 }
 
-/// The page of a command, and those of the commands below it.
+/// Adds the help page of a command, and the pages of the commands below it.
 fn pages(wv: &Path, words: &mut Vec<String>, into: &mut String) -> Result {
     let page = text_of(command(wv, words.iter()).arg("--help"))?;
     *into += &format!("==== wv {}\n\n{page}\n", words.join(" "));
@@ -85,7 +86,7 @@ fn pages(wv: &Path, words: &mut Vec<String>, into: &mut String) -> Result {
     Ok(())
 }
 
-/// Returns the commands that a help page lists; `help` only repeats the others.
+/// Returns the commands that a help page lists, without `help`, which only repeats the others.
 fn commands_of(page: &str) -> Vec<String> {
     let lines = page.lines().skip_while(|line| *line != "Commands:").skip(1);
     let lines = lines.take_while(|line| !line.is_empty());
@@ -97,7 +98,7 @@ fn commands_of(page: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Returns what `#[error("..")]` says, by file and line.
+/// Returns the texts of `#[error("..")]`, by file and line.
 fn error_texts() -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     for folder in SOURCES {
@@ -120,7 +121,7 @@ fn texts_of(file: &Path, source: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Returns the first string of an attribute, without its quotes; a backslash at the end of a line joins lines.
+/// Returns the first string of an attribute, without its quotes. A backslash at the end of a line joins lines.
 fn literal(attribute: &str) -> Option<String> {
     let inside = attribute
         .strip_prefix("#[error(")?

@@ -1,4 +1,4 @@
-//! The files of the working tree, which is the current directory of this process, and what cargo builds of it.
+//! The files of the working tree, which is the current directory of this process, and what cargo builds of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::process::Stdio;
 use crate::failure::{At, Failure, Result};
 use crate::process::{ask, command, is_installed, run, succeeded, with_input};
 
-/// Where `wv` and what it preloads lie, as tests and the demo run them.
+/// Returns the folder of `wv` and the library that it preloads, as tests and the demo run them.
 pub(crate) fn target() -> PathBuf {
     target_folder().join("debug")
 }
 
-/// Where [`build_release`] writes.
+/// Returns the folder to which [`build_release`] writes.
 pub(crate) fn release() -> PathBuf {
     target_folder().join("release")
 }
@@ -22,8 +22,8 @@ fn target_folder() -> PathBuf {
     PathBuf::from(folder.unwrap_or_else(|| "target".into()))
 }
 
-/// The packages of which others get programs, libraries or wheels. One command of cargo builds all of them, so they and all crates
-/// below them share features. Those are the features of the whole workspace, so the tests find the libraries built.
+/// The packages with the programs, libraries or wheels that users get. One command of cargo builds all of them, so that they and all crates
+/// below them share features. Those are the features of the whole workspace, so the tests find the libraries already built.
 const FOR_OTHERS: [&str; 10] = [
     "-p",
     "warpverbs",
@@ -37,27 +37,27 @@ const FOR_OTHERS: [&str; 10] = [
     "warpverbs-python",
 ];
 
-/// All that others get, as the tests run it.
+/// Builds all that users get, in the way in which the tests run it.
 pub(crate) fn build() -> Result {
     run(command("cargo", ["build", "--locked"]).args(FOR_OTHERS))
 }
 
-/// All that others get, as they get it: without debug assertions and overflow checks.
+/// Builds all that users get, in the way in which users get it: without debug assertions and overflow checks.
 pub(crate) fn build_release() -> Result {
     run(command("cargo", ["build", "--locked", "--release"]).args(FOR_OTHERS))
 }
 
-/// `wv` and what it preloads: no more than `./x demo` needs.
+/// Builds `wv` and what it preloads, which is all that `./x demo` needs.
 pub(crate) fn build_programs() -> Result {
     run(&mut command("cargo", ["build", "--locked"]))
 }
 
-/// What a task needs is installed where it is missing: `x` has the lists.
+/// Installs what a task needs, if it is missing. The script `x` has the lists.
 pub(crate) fn prepare(task: &str) -> Result {
     succeeded(with_input(&mut command("sh", ["./x", "prepare", task]))?)
 }
 
-/// Returns what git says; None where it is not installed or fails, as outside of a repository.
+/// Returns what git prints, or None if git is not installed or fails, as it does outside of a repository.
 pub(crate) fn git(arguments: &[&str]) -> Result<Option<String>> {
     if !is_installed("git") {
         return Ok(None);
@@ -95,14 +95,14 @@ pub(crate) fn files_below(folder: &str, wanted: impl Fn(&Path) -> bool) -> Resul
     Ok(found)
 }
 
-/// Returns whether a file's name ends in one of these, without the dot.
+/// Returns whether a file has one of these extensions, which are given without the dot.
 pub(crate) fn ends_in(path: &Path, endings: &[&str]) -> bool {
     path.extension()
         .and_then(|ending| ending.to_str())
         .is_some_and(|ending| endings.contains(&ending))
 }
 
-/// The folders of kernels that packages have.
+/// The folders of kernels, of all packages.
 const KERNEL_FOLDERS: [&str; 5] = [
     "kernels",
     "docs/examples/own-kernel/kernels",
@@ -110,15 +110,16 @@ const KERNEL_FOLDERS: [&str; 5] = [
     "crates/wv/kernels",
     TEST_KERNELS,
 ];
-/// Kernels that only tests launch: NVRTC compiles them in a test, `./x gpu pack` for a GPU.
+/// The folder of kernels that only tests launch. NVRTC compiles them in a test, and `./x gpu pack` compiles them for a GPU.
 pub(crate) const TEST_KERNELS: &str = "crates/test-support/kernels";
-/// Those whose PTX is in git, in their folder `ptx`: of the library, which others build by cargo alone, and of the doctor.
+/// The folders of kernels whose PTX is in git, in their subfolder `ptx`: those of the library, which users build by cargo alone, and of the
+/// doctor.
 pub(crate) const PTX_IN_GIT: [&str; 2] = ["kernels", "crates/wv/kernels/doctor"];
-/// Those whose PTX is written before programs for others are built, into a folder `ptx` that git ignores.
+/// The folders of kernels whose PTX is written before programs for users are built, into a subfolder `ptx` that git ignores.
 pub(crate) const PTX_WRITTEN: [&str; 2] = ["crates/gpuhca/kernels", "crates/wv/kernels/bench"];
 
 pub(crate) fn kernel_sources() -> Result<Vec<PathBuf>> {
-    // Adapters to other projects (cuda) are compiled apart from the rest.
+    // Adapters to other projects (cuda) are compiled apart from the other kernels.
     below_all(&KERNEL_FOLDERS, |path| ends_in(path, &["cu", "cuda"]))
 }
 
@@ -137,7 +138,7 @@ pub(crate) fn kernel_headers() -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// An empty folder in the place of the old file or folder.
+/// Makes an empty folder in the place of the old file or folder.
 pub(crate) fn fresh_folder(folder: &Path) -> Result {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -148,7 +149,7 @@ pub(crate) fn fresh_folder(folder: &Path) -> Result {
     fs::create_dir_all(folder).at(folder)
 }
 
-/// Seconds since, as the lines of a run print them.
+/// Returns the seconds since `start`, as the lines of a run print them.
 pub(crate) fn seconds_since(start: std::time::Instant) -> u64 {
     start.elapsed().as_secs()
 }
@@ -161,7 +162,7 @@ mod tests {
     use crate::interop;
     use crate::process::text_of;
 
-    /// Returns the library and all crates below it, each with the features that cargo resolves where these packages are built together.
+    /// Returns the library and all crates below it, each with the features that cargo resolves if these packages are built together.
     fn with_features(packages: &[&str]) -> BTreeSet<String> {
         let mut tree = command(
             "cargo",
@@ -198,7 +199,7 @@ mod tests {
         assert_eq!(wheel, built, "maturin builds another library");
         let interop = [interop::PACKAGES, &["--features", interop::FEATURES]].concat();
         assert_eq!(with_features(&interop), built);
-        // Whatever lacks one of the packages resolves other features.
+        // A build that lacks one of the packages resolves other features.
         let alone = with_features(&["-p", "warpverbs-capi", "--edges=no-dev"]);
         assert!(!alone.is_subset(&tests), "{alone:?}");
     }

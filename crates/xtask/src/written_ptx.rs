@@ -1,7 +1,8 @@
-//! PTX that git does not carry: written beside its sources before programs for others are built, with a stamp of what it is of.
+//! PTX that git does not carry. It is written beside its sources before programs for users are built, with a stamp that names its sources
+//! and compiler.
 //!
-//! Build scripts take it if the stamp is of the sources at hand (`crates/warpverbs-build/src/ptx.rs`). So PTX of other sources comes into no
-//! program, and what is of these sources and of this compiler need not be written again.
+//! Build scripts take the PTX if its stamp is of the sources at hand (`crates/warpverbs-build/src/ptx.rs`). So no program gets PTX of other
+//! sources. PTX of these sources and of this compiler need not be written again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +13,7 @@ use crate::kernels::{ARCHITECTURES, compile_fresh, compiler};
 use crate::stamp;
 use crate::tree::{PTX_WRITTEN, ends_in, files_below, fresh_folder, prepare};
 
-/// Before a build for others: writes the PTX that is missing, or of other sources or another compiler.
+/// Writes the PTX that is missing, or is of other sources or another compiler. This comes before a build for users.
 pub(crate) fn write() -> Result {
     prepare("kernels")?;
     for folder in PTX_WRITTEN {
@@ -25,12 +26,12 @@ pub(crate) fn write() -> Result {
     Ok(())
 }
 
-/// Compiles all of it, whatever lies there, and writes what differs.
+/// Compiles all of this PTX, whatever is there, and writes what differs.
 pub(crate) fn compile_everything() -> Result {
     PTX_WRITTEN.iter().try_for_each(|folder| compile(folder))
 }
 
-/// Fails if a program lacks a text of this PTX, which its build was to take.
+/// Fails if a program lacks one of these PTX texts, which its build had to take.
 pub(crate) fn check_carried(program: &Path) -> Result {
     let bytes = fs::read(program).at(program)?;
     for folder in PTX_WRITTEN {
@@ -49,7 +50,7 @@ pub(crate) fn check_carried(program: &Path) -> Result {
     Ok(())
 }
 
-/// Returns the first file of a folder of PTX that a program does not hold.
+/// Returns the first file of a folder of PTX whose text a program does not contain.
 fn first_lacking(program: &[u8], ptx: &Path) -> Result<Option<PathBuf>> {
     let mut texts = contents(ptx)?;
     texts.remove(Path::new(stamp::NAME));
@@ -63,9 +64,9 @@ fn ptx_of(folder: &str) -> String {
     format!("{folder}/ptx")
 }
 
-/// Returns the stamp of what the sources of a folder compile to now.
+/// Returns the stamp of what the sources of a folder would compile to now.
 fn stamp_of(folder: &str) -> Result<String> {
-    // As the build scripts of these sets look for headers.
+    // The build scripts of these kernel sets look for headers in these folders.
     let folders = [folder, "kernels/include"].map(PathBuf::from);
     stamp::of(&compiler()?, &folders).map_err(|unreadable| {
         let text = format!("{}: {}", unreadable.path.display(), unreadable.source);
@@ -73,7 +74,7 @@ fn stamp_of(folder: &str) -> Result<String> {
     })
 }
 
-/// Returns whether the PTX of a folder has this stamp, and is there for each kernel.
+/// Returns whether the PTX of a folder has this stamp, and exists for each kernel.
 fn is_current(folder: &str, stamp: &str) -> Result<bool> {
     let ptx = PathBuf::from(ptx_of(folder));
     if fs::read_to_string(ptx.join(stamp::NAME)).ok().as_deref() != Some(stamp) {
@@ -90,14 +91,16 @@ fn is_current(folder: &str, stamp: &str) -> Result<bool> {
     Ok(kernels.iter().all(is_there))
 }
 
-/// The stamp is of the sources before they are compiled: if they change meanwhile, the PTX is of others than those at hand.
+/// Compiles the kernels of a folder. The stamp is taken before that. If sources change meanwhile, the stamp does not fit them, so the PTX
+/// is not used.
 fn compile(folder: &str) -> Result {
     let stamp = stamp_of(folder)?;
     let fresh = compile_fresh(folder)?;
     place(&fresh, Path::new(&ptx_of(folder)), &stamp)
 }
 
-/// Brings PTX to where builds look for it, the stamp last. What is there already stays as it is, so that cargo builds nothing again.
+/// Copies PTX to where builds look for it, the stamp last. If nothing differs, the files stay as they are, so that cargo builds nothing
+/// again.
 fn place(fresh: &Path, ptx: &Path, stamp: &str) -> Result {
     let made = contents(fresh)?;
     let mut wanted = made.clone();
@@ -116,7 +119,7 @@ fn place(fresh: &Path, ptx: &Path, stamp: &str) -> Result {
     fs::write(&place, stamp).at(place)
 }
 
-/// Returns the files below a folder: their paths from there, and their bytes.
+/// Returns the files below a folder, as their paths from there and their bytes.
 fn contents(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let files = files_below(&folder.to_string_lossy(), |_| true)?;
     let read = |file: PathBuf| {
@@ -157,7 +160,7 @@ mod tests {
         assert_eq!(names(&ptx), ["SOURCES", "sm_80/a.ptx", "sm_90/a.ptx"]);
         let stamp = ptx.join(stamp::NAME);
         assert_eq!(fs::read_to_string(&stamp).unwrap(), "of these");
-        // A folder that is written anew has no file of before.
+        // A folder that is written again has none of the old files.
         let kept = root.path().join("kept");
         fs::hard_link(ptx.join("sm_90/a.ptx"), &kept).unwrap();
         let is_kept = || fs::metadata(&kept).unwrap().nlink() == 2;
@@ -185,7 +188,7 @@ mod tests {
         let ptx = folder.join("ptx");
         write_all(&ptx, &files);
         assert!(!is_current(), "no stamp");
-        // Its text is its name.
+        // The text of each file is its name.
         write_all(&ptx, &[stamp::NAME]);
         assert!(is_current());
         assert!(!super::is_current(name, "of other sources").unwrap());

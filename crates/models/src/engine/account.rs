@@ -14,13 +14,13 @@ pub struct Fields {
     pub handed: u32,
     /// The number of these slices that are done or have failed.
     pub finished: u32,
-    /// Whether nothing more is handed out.
+    /// True if nothing more is handed out.
     pub closed: bool,
-    /// Whether a slice has failed, or no QP is left.
+    /// True if a slice has failed, or no QP is left.
     pub failed: bool,
-    /// Whether the user has closed the transfer, and was the first to do so.
+    /// True if the user has closed the transfer, and was the first to do so.
     pub cancelled: bool,
-    /// Whether the deadline has closed the transfer, and was the first to do so.
+    /// True if the deadline has closed the transfer, and was the first to do so.
     pub timed_out: bool,
 }
 

@@ -152,7 +152,7 @@ pub struct State {
     slots: [Slot; 2],
     /// The key that a read has found.
     read: Option<u8>,
-    /// Whether the memory is used for something else.
+    /// True if the memory is used for something else.
     is_reused: bool,
     is_over: bool,
     others: u8,

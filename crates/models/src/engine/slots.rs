@@ -39,7 +39,7 @@ pub enum Status {
 pub struct Parts {
     /// The number of the slot's use.
     pub generation: u64,
-    /// Its content.
+    /// The content of the slot.
     pub held: Held,
 }
 

@@ -9,7 +9,7 @@ pub enum Property {
     E1,
     /// Nothing of a dropped generation lands in a slot in use, and no rank commits a view before it has fenced that generation.
     E2,
-    /// One view per call.
+    /// Each call runs in one view.
     E3,
     /// No rank has fenced a rank that the new epoch keeps.
     E6,

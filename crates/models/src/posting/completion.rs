@@ -5,7 +5,6 @@
 //! raises cons by a maximum, and `consumed` by a compare-and-swap. Without the second look at `consumed` an old entry may meet a new cons.
 //! If few WQEs are signalled, entries stay for many times the ring's length. An error entry is latched and never passed. In a wide CQ all
 //! threads see the cause. In a collapsed CQ a flush may have overwritten the cause, and then the status says so.
-//! says so.
 
 use super::Violation;
 use super::configuration::{Configuration, Cq};

@@ -116,7 +116,7 @@ pub enum Recovery {
     Never,
     /// After an error, as in the reference implementation's model.
     AfterError,
-    /// At any moment, one store or load of the host at a time.
+    /// The host recovers the QP at any moment, one store or load at a time.
     Staged,
 }
 
@@ -161,40 +161,40 @@ pub struct Configuration {
     pub mutant: Mutant,
     /// How the NIC learns which WQEs to run.
     pub nic: Nic,
-    /// Whether threads hold a guard of the peer.
+    /// True if threads hold a guard of the peer.
     pub guard: bool,
-    /// Whether the NIC may write an error CQE at any moment.
+    /// True if the NIC may write an error CQE at any moment.
     pub nic_error: bool,
-    /// Whether the host may latch an error at any moment.
+    /// True if the host may latch an error at any moment.
     pub host_error: bool,
     /// When the host recovers the QP.
     pub recover: Recovery,
-    /// Whether a kernel runs on: one guard covers all operations of a program, and is refreshed between them.
+    /// True if a kernel runs on: one guard covers all operations of a program, and is refreshed between them.
     pub persistent: bool,
-    /// Whether the threads are of one block, which owns the QP. Then publishers fence at block scope.
+    /// True if the threads are of one block, which owns the QP. Then publishers fence at block scope.
     pub block: bool,
-    /// Whether ring and record are in host memory. Then only fences of system scope order for the NIC.
+    /// True if ring and record are in host memory. Then only fences of system scope order for the NIC.
     pub host_queues: bool,
-    /// Whether the doorbell goes through a word of host memory and a thread of the host.
+    /// True if the doorbell goes through a word of host memory and a thread of the host.
     pub mailbox: bool,
-    /// Whether every WQE of a batch is written by a lane of its own.
+    /// True if every WQE of a batch is written by a lane of its own.
     pub lanes: bool,
-    /// Whether threads of the same program are lanes of one warp, each of which posts by itself. They begin an operation when all have
+    /// True if threads of the same program are lanes of one warp, each of which posts by itself. They begin an operation when all have
     /// ended the operation before it, because the compiler makes lanes wait for each other after each operation.
     pub warps: bool,
     /// The kind of CQ, and how pollers look at it.
     pub cq: Cq,
-    /// Whether a WQE may fail. The WQEs after it are then flushed.
+    /// True if a WQE may fail. The WQEs after it are then flushed.
     pub wqe_error: bool,
     /// The number modulo which flags keep indices; 0: they keep whole indices.
     pub flag_range: i32,
-    /// Whether the QP has a doorbell record.
+    /// True if the QP has a doorbell record.
     pub record: bool,
-    /// Whether the holder of the token leaves by the second branch only.
+    /// True if the holder of the token leaves by the second branch only.
     pub leave_quietly: bool,
-    /// Whether an end must be reachable from every state.
+    /// True if an end must be reachable from every state.
     pub live: bool,
-    /// Whether stores of an old life are let through, to see their effect.
+    /// True if stores of an old life are let through, to see their effect.
     pub free: bool,
     /// The number of states that the reference implementation's model found, if known. It checks the model itself.
     pub states: Option<usize>,

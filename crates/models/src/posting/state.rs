@@ -33,7 +33,7 @@ impl Word {
     pub(crate) const ERR: usize = 5;
     /// The number of guards held.
     pub(crate) const READERS: usize = 6;
-    /// Whether the host lets no guard in.
+    /// True if the host lets no guard in.
     pub(crate) const CLOSED: usize = 7;
     /// NIC: the doorbell record.
     pub(crate) const RECORD: usize = 8;

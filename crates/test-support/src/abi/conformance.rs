@@ -129,7 +129,7 @@ abi_struct! {
     }
 }
 
-/// Returns what the header holds of this file, in order.
+/// Returns the items that the header has from this file, in order.
 pub(super) fn items() -> Vec<Item> {
     let mut items = constant_items(constants());
     items.extend([

@@ -7,7 +7,7 @@ pub mod team;
 
 use warpverbs::abi::header;
 
-/// `kernels/abi.h`.
+/// Returns the text of `kernels/abi.h`.
 #[must_use]
 pub fn render() -> String {
     let mut items = kernels::items();

@@ -30,7 +30,7 @@ abi_struct! {
     }
 }
 
-/// Returns what the header holds of this file, in order.
+/// Returns the items that the header has from this file, in order.
 pub(super) fn items() -> Vec<Item> {
     vec![struct_item::<NoPollParams>()]
 }

@@ -1,4 +1,5 @@
-//! Dispatch and combine in a test: batches that all ranks can make for each other, and each call against the reference.
+//! Dispatch and combine in a test. Batches are made so that every rank can make those of all ranks, and each call is compared with the
+//! reference implementation (crate `moe-reference`).
 
 pub mod small;
 
@@ -10,7 +11,7 @@ use crate::reference;
 
 pub use crate::fleet::{Hcas, Setup, adversary, join, on_threads, run};
 
-/// What the experts of the tests make of a token: depends on expert and token.
+/// Computes what the experts of the tests make of a token. It depends on the expert and the token.
 pub fn expert(id: u32, x: &[u16], y: &mut [u16]) {
     let scale = 0.5 + id as f32 / 64.0;
     for (y, &x) in y.iter_mut().zip(x) {
@@ -21,19 +22,19 @@ pub fn expert(id: u32, x: &[u16], y: &mut [u16]) {
 /// How tokens choose in a generated batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Traffic {
-    /// Of 100 choices so many are -1.
+    /// The number of choices of 100 that are -1.
     pub percent_none: u32,
-    /// Of 100 batches so many have no token.
+    /// The number of batches of 100 that have no token.
     pub percent_empty: u32,
 }
 
-/// Some missing choices, some ranks without a token.
+/// Traffic with some missing choices, and some ranks without a token.
 pub const MIXED: Traffic = Traffic {
     percent_none: 20,
     percent_empty: 15,
 };
 
-/// A batch of tokens that differ in every element. The same numbers always give the same batch.
+/// Returns a batch of tokens that differ in every element. Equal arguments give equal batches.
 pub fn batch(config: &MoeConfig, traffic: Traffic, seed: u64, call: u32, rank: u32) -> Batch {
     let mut random = fastrand::Rng::with_seed(seed ^ u64::from(call) << 40 ^ u64::from(rank) << 20);
     let tokens = if random.u32(..100) < traffic.percent_empty {
@@ -56,13 +57,13 @@ pub fn batch(config: &MoeConfig, traffic: Traffic, seed: u64, call: u32, rank: u
     batch
 }
 
-/// The batches of all ranks in one call.
+/// Returns the batches of all ranks in one call.
 pub fn batches(moe: &Moe, traffic: Traffic, seed: u64, call: u32) -> Vec<Batch> {
     let one = |rank| batch(moe.config(), traffic, seed, call, rank);
     (0..moe.team().ranks()).map(one).collect()
 }
 
-/// M1: the rows of each expert are those of the reference, in its order, with every element.
+/// Checks M1: the rows of each expert are those of the reference implementation, in its order, with every element.
 pub fn check_dispatch(
     moe: &Moe,
     batches: &[Batch],
@@ -82,7 +83,7 @@ pub fn check_dispatch(
     }
 }
 
-/// M2: combine equals the reference bit for bit, and every token is valid.
+/// Checks M2: the sums equal those of the reference implementation bit for bit, and every token is valid.
 pub fn check_combine(moe: &Moe, batch: &Batch, got: &Combined, what: &str) {
     let rank = moe.team().rank();
     let want = reference::combine(moe.config(), &moe.placement(), rank, batch, expert);
@@ -94,10 +95,10 @@ pub fn check_combine(moe: &Moe, batch: &Batch, got: &Combined, what: &str) {
     );
 }
 
-/// BF16 of a NaN.
+/// The BF16 bits of a NaN.
 const POISON: u16 = 0x7fed;
 
-/// One call of one rank in a test: its workspace, its inputs and what they are, phase by phase. Every phase is checked.
+/// One call of one rank in a test, with its workspace, its inputs and a name for them. It runs phase by phase, and every phase is checked.
 pub struct Call {
     moe: Arc<Moe>,
     work: Workspace,
@@ -106,7 +107,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// With a workspace of its own.
+    /// Returns a call with a workspace of its own.
     pub fn new(moe: &Arc<Moe>) -> Self {
         Self {
             moe: Arc::clone(moe),
@@ -116,7 +117,7 @@ impl Call {
         }
     }
 
-    /// Draws the batches of all ranks and sends this rank's.
+    /// Draws the batches of all ranks and sends the batch of this rank.
     pub fn send(&mut self, traffic: Traffic, seed: u64, call: u32) {
         let rank = self.moe.team().rank();
         self.what = format!("seed {seed}, call {call}, rank {rank}");
@@ -126,7 +127,7 @@ impl Call {
         self.complete();
     }
 
-    /// Receives: the right rows, and nothing written besides.
+    /// Receives, and checks that the right rows came and that nothing else was written.
     pub fn receive(&mut self) {
         self.poison();
         let sources = self.work.receive().unwrap();
@@ -145,7 +146,7 @@ impl Call {
         }
     }
 
-    /// Fills the output of dispatch with a number that no token has, so that what is touched shows.
+    /// Fills the output of dispatch with a number that no token has, so that writes to it show.
     fn poison(&self) {
         let config = self.moe.config();
         let rows =
@@ -161,14 +162,14 @@ impl Call {
         }
     }
 
-    /// Runs the experts and sends back.
+    /// Runs the experts and sends their rows back.
     pub fn send_back(&mut self) {
         self.work.experts(expert).unwrap();
         self.work.send_back().unwrap();
         self.complete();
     }
 
-    /// Receives what the experts made, and compares.
+    /// Receives what the experts made, and compares the sums.
     pub fn receive_back(&mut self) {
         let combined = self.work.receive_back().unwrap();
         self.complete();

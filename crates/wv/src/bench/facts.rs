@@ -22,7 +22,7 @@ pub struct Facts {
     pub cpus: usize,
     /// How an HCA reaches the device's memory: registration by address, DMA-BUF, order of writes.
     pub rdma: String,
-    /// Attributes of the device.
+    /// The attributes of the device.
     pub attributes: Vec<Attribute>,
     /// What the driver's compiler has made of the kernels of the library and of those that measure.
     pub kernels: Vec<Kernel>,
@@ -31,7 +31,7 @@ pub struct Facts {
 /// One attribute of the device, as the driver reports it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Attribute {
-    /// Its name, with its unit.
+    /// The name of the attribute, with its unit.
     pub name: &'static str,
     /// The value, in the unit of the name.
     pub value: u64,
@@ -44,9 +44,9 @@ pub struct Kernel {
     pub name: String,
     /// The number of registers of a thread.
     pub registers: u32,
-    /// Bytes of local memory of a thread: spilled registers, and arrays.
+    /// The number of bytes of local memory of a thread: spilled registers, and arrays.
     pub local_bytes: u32,
-    /// Bytes of static shared memory of a block.
+    /// The number of bytes of static shared memory of a block.
     pub shared_bytes: u32,
     /// The most threads that a block may have.
     pub max_threads: u32,

@@ -25,8 +25,8 @@ use warpverbs::team::{MemoryStore, Store};
 const LONG: Duration = Duration::from_secs(300);
 /// The number of looks that are timed.
 const LOOKS: u32 = 30;
-/// The longest time between two looks of a thread that watches, where ranks make no calls. A rank whose end all others see rings before
-/// that.
+/// The longest time between two looks of a thread that watches, where ranks make no calls. If all
+/// others see that a rank has ended, they are woken before that time.
 const WATCH: Duration = Duration::from_millis(200);
 /// As `WATCH`, where the others see the end of a rank only by its process.
 const WATCH_PROCESSES: Duration = Duration::from_millis(20);
@@ -35,7 +35,7 @@ const CALLERS: u32 = 4;
 /// Ticks of /proc in a second, as Linux reports them to programs.
 const TICKS: f64 = 100.0;
 
-/// What to measure.
+/// The setting of one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupCase {
     /// The number of ranks, at least 3.

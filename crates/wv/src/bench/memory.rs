@@ -60,7 +60,7 @@ pub enum MemoryKind {
     Gpu {
         /// The label of the GPU.
         gpu: String,
-        /// Whether the device is a simt device, whose memory is that of its process.
+        /// True if the device is a simt device, whose memory is that of its process.
         in_process: bool,
         /// How each NIC of the end has registered the memory, and which ways were refused.
         registered: Vec<String>,

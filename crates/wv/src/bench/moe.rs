@@ -69,7 +69,7 @@ pub type ReadHca<'a> = dyn Fn(&str) -> Option<HcaCounts> + Sync + 'a;
 pub struct RankGpu {
     /// The device on which the kernels of the rank run.
     pub gpu: Arc<dyn Gpu>,
-    /// The same device where it is a simt device, which counts what kernels do.
+    /// That device as a simt device, which counts what kernels do. None: it is no simt device.
     pub simt: Option<Arc<SimtGpu>>,
 }
 

@@ -59,7 +59,7 @@ pub struct Puts {
 pub struct Others {
     /// The label `sink+` and the device.
     pub ran_on: String,
-    /// Whether times are those of hardware. If not, the report has no times.
+    /// True if times are those of hardware. If not, the report has no times.
     pub speed: bool,
     /// The memory of the doorbell register, `device` or `host`.
     pub doorbell: &'static str,

@@ -109,7 +109,7 @@ fn tensors(random: &mut fastrand::Rng, memory: u64) -> Vec<Piece> {
 pub struct PatternOptions {
     /// The kind of pieces that are moved.
     pub pattern: Shape,
-    /// Whether the pieces are read from the peers. Otherwise they are written to them.
+    /// True if the pieces are read from the peers. Otherwise they are written to them.
     pub reads: bool,
     /// The number of peers.
     pub peers: u32,

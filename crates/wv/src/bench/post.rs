@@ -50,11 +50,11 @@ pub struct Case {
     pub scope: Scope,
     /// The number of posters, each of which is one block.
     pub blocks: u32,
-    /// Whether the QP has a doorbell record (and a second fence).
+    /// True if the QP has a doorbell record (and a second fence).
     pub record: bool,
 }
 
-/// What all cases have in common.
+/// The setting that all cases have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostOptions {
     /// The number of calls of each poster, at least 1.
@@ -65,10 +65,10 @@ pub struct PostOptions {
     pub bytes: u32,
     /// How many calls share one completion. The last call always asks for one; with 0 only that does.
     pub signal_every: u32,
-    /// Whether the doorbell register is a word of host memory instead of device memory. Then the store crosses PCIe as it does to a NIC,
+    /// True if the doorbell register is a word of host memory instead of device memory. Then the store crosses PCIe as it does to a NIC,
     /// and the sink sees it as late.
     pub host_doorbell: bool,
-    /// Whether the sink looks at every WQE whose doorbell was rung. That tests the protocol, and is slower.
+    /// True if the sink looks at every WQE whose doorbell was rung. That tests the protocol, and is slower.
     pub check: bool,
     /// The bound of one case.
     pub deadline: Duration,

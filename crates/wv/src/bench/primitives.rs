@@ -76,7 +76,7 @@ impl PrimitiveOptions {
 pub struct Primitives {
     /// The label of the device.
     pub ran_on: String,
-    /// Whether times are those of hardware. If not, the report has no times.
+    /// True if times are those of hardware. If not, the report has no times.
     pub speed: bool,
     /// The smallest step of the device's clock, ns.
     pub clock_step_ns: Option<u64>,

@@ -31,7 +31,7 @@ const REGISTER: usize = 0x800;
 pub struct Registers {
     /// The label of the device.
     pub ran_on: String,
-    /// Whether times are those of hardware. If not, the report has no times.
+    /// True if times are those of hardware. If not, the report has no times.
     pub speed: bool,
     /// The number of doorbells that each way was given.
     pub doorbells: u32,

@@ -16,7 +16,7 @@ use crate::abi::BenchTime;
 pub struct Report {
     /// What the numbers were taken on: `sink+` and the device.
     pub ran_on: String,
-    /// Whether times are those of hardware. If not, they only show that everything runs.
+    /// True if times are those of hardware. If not, they only show that everything runs.
     pub speed: bool,
     /// The memory of the doorbell register, `device` or `host`.
     pub doorbell: &'static str,
@@ -28,7 +28,7 @@ pub struct Report {
     pub bytes: u32,
     /// How many calls shared one completion.
     pub signal_every: u32,
-    /// Whether the sink looked at every WQE.
+    /// True if the sink looked at every WQE.
     pub checked: bool,
     /// The rows, one for each case.
     pub rows: Vec<Row>,
@@ -41,7 +41,7 @@ pub struct Row {
     pub sharing: &'static str,
     /// The threads that post together: `thread` or `warp`.
     pub scope: &'static str,
-    /// Whether the QP had a doorbell record.
+    /// True if the QP had a doorbell record.
     pub record: bool,
     /// The number of posters.
     pub blocks: u32,

@@ -82,7 +82,7 @@ impl Setting {
     }
 }
 
-/// What one end tells the other, as JSON in a notice.
+/// A message from one end to the other, sent as JSON in a notice.
 #[derive(Debug, Serialize, Deserialize)]
 enum Told {
     /// The setting of the run that begins.

@@ -38,9 +38,9 @@ pub(super) struct Job {
 #[derive(Debug)]
 pub(super) struct Cause {
     pub(super) message: String,
-    /// Whether another rank is the cause, and reports it itself.
+    /// True if another rank is the cause, and reports it itself.
     pub(super) is_remote: bool,
-    /// Whether another process has the number of this rank.
+    /// True if another process has the number of this rank.
     pub(super) is_taken: bool,
 }
 

@@ -96,7 +96,7 @@ pub enum P2pError {
         /// The offset in the file.
         offset: u64,
     },
-    /// Bytes that have changed on their way.
+    /// The bytes of a file have changed on their way.
     #[error(
         "{path}: the sum of what was sent is {sent:#018x}, of what came {came:#018x}: the file is not kept"
     )]
@@ -140,7 +140,7 @@ fn how(outcome: Outcome) -> &'static str {
 pub struct Copied {
     /// Length of the file in bytes.
     pub bytes: u64,
-    /// What the engine of this process has done for it.
+    /// What the engine of this process has done to copy the file.
     pub engine: EngineFigures,
 }
 

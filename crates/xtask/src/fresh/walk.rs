@@ -1,6 +1,6 @@
-//! `./x fresh walk`: what a stranger does in the first hour, by the pages alone. It runs the demo of the README, then the example
-//! with a kernel of its own (docs/examples/own-kernel). It changes that kernel so that its test fails, stops gdb in it, makes the
-//! test fit, and adds one more test.
+//! `./x fresh walk`: does what a stranger does in the first hour, by the pages alone. It runs the demo of the README, then the example with
+//! a kernel of its own (docs/examples/own-kernel). It changes that kernel so that its test fails, stops gdb in the kernel, makes the test
+//! fit, and adds one more test.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,14 +13,14 @@ use crate::process::{Answer, answer, run, succeeded};
 const KERNEL: &str = "docs/examples/own-kernel/kernels/squares.cu";
 const TEST: &str = "docs/examples/own-kernel/tests/runs.rs";
 
-/// The change of the kernel, and the same of its test.
+/// The change of the kernel, and the change of its test that fits it.
 const SQUARE: [&str; 2] = ["= number * number;", "= number * number * number;"];
 const EXPECTED: [&str; 2] = [
     "(first + lane) * (first + lane)",
     "(first + lane) * (first + lane) * (first + lane)",
 ];
 
-/// The test of the example takes two and three ranks.
+/// The change that adds a test. The test of the example takes two and three ranks, and the new test takes five.
 const MORE_RANKS: [&str; 2] = [
     "#[test]\nfn each_rank_gets_the_squares_of_the_previous_one() {\n    for ranks in [2, 3] {",
     "#[test]\nfn five_ranks_do_so_too() {\n    check(&[5]);\n}\n\n#[test]\nfn each_rank_gets_the_squares_of_the_previous_one() {\n    check(&[2, 3]);\n}\n\n\
@@ -53,7 +53,7 @@ impl Inside {
         Ok(())
     }
 
-    /// The test of the changed kernel ends by its assertion, and not by anything else.
+    /// Checks that the test of the changed kernel fails by its assertion, and not otherwise.
     fn fails_by_its_assertion(&self) -> Result {
         let ran = self.asked(RUN_TESTS)?;
         print!("{}", ran.text);
@@ -68,7 +68,7 @@ impl Inside {
         holds(&ran, "3969")
     }
 
-    /// gdb stops where the kernel was changed, and shows the variable of the line.
+    /// Checks that gdb stops where the kernel was changed, and shows the variable of the line.
     fn stops_at_the_change(&self) -> Result {
         let file = self.project(KERNEL);
         let text = fs::read_to_string(&file).at(&file)?;
@@ -86,7 +86,7 @@ impl Inside {
         self.root.join("warpverbs").join(file)
     }
 
-    /// Writes `to` for `from`, which the file has once.
+    /// Replaces `from` by `to` in a file, which must contain `from` once.
     fn change(&self, file: &str, [from, to]: [&str; 2]) -> Result {
         let path = self.project(file);
         let text = fs::read_to_string(&path).at(&path)?;
@@ -99,7 +99,7 @@ impl Inside {
         }
     }
 
-    /// Returns what a command in the project says, on both of its outputs.
+    /// Returns what a command in the project prints on both of its outputs.
     fn asked(&self, line: &str) -> Result<Answer> {
         answer(&mut self.shell(&format!("{{ {line}; }} 2>&1")), None)
     }

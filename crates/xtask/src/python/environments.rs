@@ -1,4 +1,5 @@
-//! Environments of the Python tests: the package beside the newest torch that is pinned, and beside the oldest that it claims.
+//! The environments of the Python tests: the package beside the newest torch that is pinned, and beside the oldest torch that the package
+//! claims to support.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,16 +14,16 @@ use crate::tree::fresh_folder;
 /// A Python with the package and what its tests need.
 pub(super) struct Environment {
     venv: &'static str,
-    /// Torch without the CUDA libraries that its metadata asks for, but for those that it calls when it is loaded.
+    /// Torch, and of the CUDA libraries that its metadata asks for only those that it calls when it is loaded.
     pub(super) torch: &'static [&'static str],
-    /// Where these lie below its packages.
+    /// The folders of these libraries below the packages of the environment.
     libraries: &'static [&'static str],
-    /// Where `stand_ins.py` makes the others.
+    /// The folder in which `stand_ins.py` makes stand-ins for the other libraries.
     stand_ins: &'static str,
     packages: &'static [&'static str],
-    /// Which of them come with what they need.
+    /// The packages that are installed with what they need.
     needy: &'static [&'static [&'static str]],
-    /// More of them for full runs.
+    /// More packages, for full runs.
     in_full: &'static [&'static str],
 }
 
@@ -54,14 +55,15 @@ pub(super) const NEWEST: Environment = Environment {
         &["abi3audit", "auditwheel", "mypy", "pytest", "pytest-xdist"],
         &["jinja2", "sympy", "transformers"],
     ],
-    // With all that it needs 260 MB, for the test of one example.
+    // With all that it needs ray takes 260 MB, for the test of one example.
     in_full: &["ray==2.60.0"],
 };
 
-/// What the packages of the environments need in turn. `pip freeze` in an environment made without them has newer ones.
+/// The pinned versions of what the packages of the environments need in turn. `pip freeze` in an environment made without these pins lists
+/// newer versions.
 const PINS: &str = include_str!("pins.txt");
 
-/// The oldest torch that the package claims. Its wheels are for Python 3.12 and older.
+/// The environment with the oldest torch that the package claims to support. The wheels of that torch are for Python 3.12 and older.
 pub(super) const OLDEST: Environment = Environment {
     venv: "target/python/venv-oldest",
     torch: &[
@@ -92,7 +94,7 @@ impl Environment {
         Ok(here.join(self.venv).join("bin").join(name))
     }
 
-    /// Makes it, with this wheel in it.
+    /// Makes the environment, with this wheel in it.
     pub(super) fn make(&self, wheel: &Path) -> Result {
         let python = self.program("python")?;
         let wanted = [self.torch, self.packages, &[PINS]].concat().join("\n");
@@ -102,7 +104,7 @@ impl Environment {
             fs::write(&stamp, &wanted).at(&stamp)?;
         }
         if !self.in_full.is_empty() && wants_large_counts() {
-            // It may change none of the packages above.
+            // These packages must not change any of the packages above.
             let pinned = Path::new(self.venv).join("PINNED");
             fs::write(&pinned, self.packages.join("\n")).at(&pinned)?;
             run(pip(&python, "install")
@@ -152,7 +154,7 @@ impl Environment {
         Ok(status.at(python)?.success())
     }
 
-    /// This command, which finds the stand-ins and the libraries of CUDA that torch calls when it is loaded.
+    /// Lets a command find the stand-ins, and the libraries of CUDA that torch calls when it is loaded.
     pub(super) fn with_libraries<'a>(&self, of: &'a mut Command) -> Result<&'a mut Command> {
         let here = std::env::current_dir().at(".")?;
         let place = "import sysconfig; print(sysconfig.get_path('purelib'))";

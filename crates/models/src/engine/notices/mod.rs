@@ -22,7 +22,7 @@ pub enum Property {
     N1,
     /// No record is overwritten before it is taken.
     N2,
-    /// Nothing of an old connection counts in a new one.
+    /// No write or credit of an old connection counts in a new one.
     N3,
     /// No record is lost, and none waits for ever.
     N4,

@@ -16,7 +16,7 @@ pub(super) struct Sender {
     /// The number below which the sender may post records.
     pub(super) credit: u8,
     pub(super) connection: u8,
-    /// Whether the sender's QP has failed and was not made again yet.
+    /// True if the sender's QP has failed and was not made again yet.
     pub(super) is_broken: bool,
 }
 

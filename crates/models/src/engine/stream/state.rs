@@ -39,12 +39,12 @@ impl UnderWay {
 /// The state of one stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Way {
-    /// Whether the stream was made.
+    /// True if the stream was made.
     pub(super) is_made: bool,
-    /// Whether the sender has the stream, and whether the receiver has it.
+    /// True if the sender has the stream; true if the receiver has it.
     pub(super) at_sender: bool,
     pub(super) at_receiver: bool,
-    /// Whether the sender has heard the accepted number, which is the first word that comes back.
+    /// True if the sender has heard the accepted number, which is the first word that comes back.
     pub(super) is_heard: bool,
     /// The number of the notice that the sender sends next over the stream.
     pub(super) next: u8,

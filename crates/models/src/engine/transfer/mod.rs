@@ -137,11 +137,11 @@ pub struct Transfer<A> {
     pub chain: u8,
     /// How often a slice is posted again on another QP.
     pub retries: u8,
-    /// Whether the user cancels at any moment.
+    /// True if the user cancels at any moment.
     pub cancel: bool,
-    /// Whether a deadline passes at any moment. After a cancel or a deadline a grace ends at any moment.
+    /// True if a deadline passes at any moment. After a cancel or a deadline a grace ends at any moment.
     pub deadline: bool,
-    /// Whether the peer is lost at any moment.
+    /// True if the peer is lost at any moment.
     pub peer_is_lost: bool,
     /// How often a QP fails, at any moment.
     pub qp_failures: u8,
@@ -151,9 +151,9 @@ pub struct Transfer<A> {
     pub stalls: u8,
     /// How many workers panic, at any moment.
     pub panics: u8,
-    /// Whether a chain is refused in part.
+    /// True if a chain is refused in part.
     pub post_fails: bool,
-    /// Whether an end must be reachable from every state.
+    /// True if an end must be reachable from every state.
     pub live: bool,
     /// The rule that the model breaks; None: it keeps all rules.
     pub mutant: Option<Mutant>,

@@ -202,14 +202,14 @@ const NOTICES: [Notice; 3] = [Notice::No, Notice::Sent, Notice::There];
 /// What the user can see of the transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct User {
-    /// Whether the user has polled the status.
+    /// True if the user has polled the status.
     pub(super) has_seen: bool,
     pub(super) status: Option<Outcome>,
     /// The written result fields; 0: none is written.
     pub(super) cause: u8,
     /// How often the transfer was concluded.
     pub(super) concluded: u8,
-    /// Whether the report says `remote: unknown`: bytes may still land at the other end.
+    /// True if the report says `remote: unknown`: bytes may still land at the other end.
     pub(super) is_remote_unknown: bool,
     pub(super) notice: Notice,
 }

@@ -4,6 +4,7 @@
 //! the QP of the call's set. An HCA reads the buffer when it sends the item, and again whenever it repeats it. It stops when the item is
 //! done, or when it has flushed the QP. HCAs may be patient for ever. So an item on a link that is not up ends only if the link comes back
 //! or the host ends the QP. The host ends QPs on certain evidence, or because a view parts the two ranks, but never by a clock.
+//!
 //! Model `signals` has the same rules with the words of all ranks, `parted` has them across two lives of a pair, and `epoch` says who may
 //! end a QP. These models have no buffers: three ranks with buffers have too many states, and no rule about buffers needs the words of
 //! other ranks.
@@ -77,7 +78,7 @@ pub struct Buffers {
     pub suspicions: u8,
     /// The number of WQEs in the ring of a peer besides data; 0: words take no room.
     pub ring: u8,
-    /// Whether links fail more often than the pool was made for, so that calls may find no buffer.
+    /// True if links fail more often than the pool was made for, so that calls may find no buffer.
     pub exhausts: bool,
     /// The rules that are left out.
     pub leave: Vec<Rule>,

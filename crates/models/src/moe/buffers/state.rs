@@ -96,7 +96,7 @@ pub(super) struct Peer {
     /// How often the link may still fail.
     pub(super) failures: u8,
     pub(super) suspect: bool,
-    /// Whether the work in flight to the peer was waited for in vain.
+    /// True if the work in flight to the peer was waited for in vain.
     pub(super) vain: bool,
     /// Ghost: the number of phases that have waited for that work.
     pub(super) waits: u8,
@@ -115,7 +115,7 @@ pub(super) struct Peer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Open {
     pub(super) buffer: u8,
-    /// Whether the call ended without a buffer.
+    /// True if the call ended without a buffer.
     pub(super) empty: bool,
     /// Ghost: whether the buffer has the rows of a later call.
     pub(super) spoiled: bool,

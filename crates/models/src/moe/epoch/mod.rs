@@ -42,9 +42,9 @@ pub struct Epoch {
     pub suspicions: u8,
     /// The number of calls that may end aborted.
     pub aborts: u8,
-    /// Whether a host ends the QPs to a rank as soon as it knows for certain that the rank's process has ended.
+    /// True if a host ends the QPs to a rank as soon as it knows for certain that the rank's process has ended.
     pub evidence: bool,
-    /// Whether the last rank is no member yet, and joins.
+    /// True if the last rank is no member yet, and joins.
     pub join: bool,
     /// The rule that the model breaks; None: it keeps all rules.
     pub mutant: Option<Mutant>,

@@ -78,7 +78,7 @@ pub struct Parted {
     pub aborts: u8,
     /// By how many calls a view may begin later than the pair has promised, because of other ranks.
     pub later: u8,
-    /// Whether a third rank is a member with both, and waits for both in every call.
+    /// True if a third rank is a member with both, and waits for both in every call.
     pub third: bool,
     /// The rule that the model breaks; None: it keeps all rules.
     pub mutant: Option<Mutant>,

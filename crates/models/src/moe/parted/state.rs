@@ -67,7 +67,7 @@ pub(super) struct Peer {
     /// 1 + the life of the QP that carries the last data, or 0.
     pub(super) ticket: [u8; 4],
     pub(super) suspect: bool,
-    /// Whether a word has come since the other end became a suspect.
+    /// True if a word has come since the other end became a suspect.
     pub(super) heard: bool,
 }
 
@@ -111,13 +111,13 @@ pub(super) struct End {
     pub(super) views: [View; 2],
     /// The number of newest calls in a row that have ended aborted.
     pub(super) aborted: u8,
-    /// Whether kernels get guards of the other end.
+    /// True if kernels get guards of the other end.
     pub(super) open: bool,
     pub(super) qp: Qp,
     /// The life of the QP here, and the life of the other end's QP to which it is connected. Packets carry both.
     pub(super) own: u8,
     pub(super) other: u8,
-    /// Whether the end has cleared, and has connected, since the pair was parted.
+    /// True if the end has cleared since the pair was parted; true if it has connected since.
     pub(super) cleared: bool,
     pub(super) connected: bool,
 }
@@ -202,7 +202,7 @@ pub struct State {
     pub(super) fifos: [[Fifo; 4]; 2],
     pub(super) record: View,
     pub(super) change: Change,
-    /// Whether something has failed since both ends have cleared, or since a view has united the connected pair.
+    /// True if something has failed since both ends have cleared, or since a view has united the connected pair.
     pub(super) disturbed: bool,
     /// The index of the first call after the leap; 0: it has not happened yet.
     pub(super) leapt: u8,

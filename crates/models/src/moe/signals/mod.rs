@@ -95,17 +95,17 @@ pub struct Signals {
     pub ranks: usize,
     /// The number of calls of each rank.
     pub calls: u8,
-    /// Which deadlines may pass.
+    /// The rule that says which deadlines may pass.
     pub clock: Clock,
     /// The rule that the model breaks; None: it keeps all rules.
     pub mutant: Option<Mutant>,
-    /// Whether control writes have a FIFO of their own.
+    /// True if control writes have a FIFO of their own.
     pub overtakes: bool,
-    /// Whether a rank that waits lets the others know (A8).
+    /// True if a rank that waits lets the others know (A8).
     pub beat: bool,
-    /// Which calls a skip names.
+    /// The rule that says which calls a skip names.
     pub skips: Skips,
-    /// Whether threads wait for all peers of a phase at once, as the kernels do. Otherwise they wait for one peer after another.
+    /// True if threads wait for all peers of a phase at once, as the kernels do. Otherwise they wait for one peer after another.
     pub parallel: bool,
     /// How many calls may end aborted before they have sent anything. Where ranks keep pace, such a call waits for its deadline. After
     /// another such call it waits for that, or until a rank has reached it.
@@ -114,12 +114,12 @@ pub struct Signals {
     pub refusals: u8,
     /// How often a caller leaves out one peer.
     pub masks: u8,
-    /// Whether a call of a rank that awaits no member begins at its deadline, or when a suspect sends a word.
+    /// True if a call of a rank that awaits no member begins at its deadline, or when a suspect sends a word.
     pub paces: bool,
-    /// Whether work in flight counts as a missing credit. Then data goes to a peer when the HCA has carried the last data of this kind and
+    /// True if work in flight counts as a missing credit. Then data goes to a peer when the HCA has carried the last data of this kind and
     /// set, and to a suspect when the HCA has carried all data.
     pub carried: bool,
-    /// Whether a call that a peer has passed by two sets awaits no rank and suspects none (A12).
+    /// True if a call that a peer has passed by two sets awaits no rank and suspects none (A12).
     pub passes: bool,
     /// The number of the first call, where numbers are taken modulo 16. None: numbers do not wrap.
     pub wraps_from: Option<u8>,

@@ -8,7 +8,7 @@ pub const COMBINE: usize = 1;
 /// One phase of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase {
-    /// Whether the phase sends. Otherwise it receives.
+    /// True if the phase sends. Otherwise it receives.
     pub sends: bool,
     /// The kind: [`DISPATCH`] or [`COMBINE`].
     pub kind: usize,

@@ -21,7 +21,7 @@ pub(super) struct Run {
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DataWord {
     pub(super) call: u8,
-    /// Whether all rows came. Otherwise none came.
+    /// True if all rows came. Otherwise none came.
     pub(super) full: bool,
     /// Only in a mutant: "not sent" was written over the data word.
     pub(super) overwritten: bool,
@@ -34,8 +34,8 @@ pub(super) struct Peer {
     pub(super) last: [u8; 4],
     pub(super) skipped: [Run; 4],
     pub(super) suspect: bool,
-    /// Whether data was posted that the HCA has not carried yet, and whether a phase has waited for it in vain. They count only if
-    /// `carried` is set.
+    /// True if data was posted that the HCA has not carried yet; true if a phase has waited for it in vain. They count only if `carried` is
+    /// set.
     pub(super) flight: [bool; 4],
     pub(super) vain: bool,
     /// Bits of calls: those whose dispatch was accepted; ghost: by kind, those whose data was sent; those in which the caller left the peer
@@ -72,7 +72,7 @@ pub(super) struct Rank {
     /// Bits of calls that ended aborted, and of calls that were refused.
     pub(super) aborted: u8,
     pub(super) refused: u8,
-    /// Whether the call at its begin has waited for its deadline, because it awaits no member.
+    /// True if the call at its begin has waited for its deadline, because it awaits no member.
     pub(super) paced: bool,
     /// The number of calls that the host will hold in vain after the last one that it held.
     pub(super) held: u8,
@@ -146,7 +146,7 @@ impl Fifo {
 /// Everything that a step may change.
 #[derive(Clone, Copy, Default)]
 pub struct State {
-    /// Whether the link of rank 0 is cut, and whether it was cut at any time.
+    /// True if the link of rank 0 is cut; true if it was cut at any time.
     pub(super) cut: bool,
     pub(super) was_cut: bool,
     pub(super) ranks: [Rank; RANKS],

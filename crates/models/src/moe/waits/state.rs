@@ -24,7 +24,7 @@ const STAGES: [Stage; 4] = [Stage::Begin, Stage::Poll, Stage::Find, Stage::Clock
 /// The thing that one wait waits for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Thing {
-    /// Whether the thing has come.
+    /// True if the thing has come.
     pub(super) come: bool,
     /// The number of completions taken, if the thing is a completion.
     pub(super) taken: u8,
@@ -40,13 +40,13 @@ pub struct State {
     /// The index of the present wait.
     pub(super) at: u8,
     pub(super) stage: Stage,
-    /// Whether the clock has said that the deadline has passed, so that this is the last look.
+    /// True if the clock has said that the deadline has passed, so that this is the last look.
     pub(super) last: bool,
     pub(super) things: [Thing; WAITS],
     /// The time of the last beat, as the thread knows it; ghost: the real time of that beat.
     pub(super) since: u8,
     pub(super) beat: u8,
-    /// Whether a newcomer has come in. Ghost: when the newcomer last heard this rank, or came in.
+    /// True if a newcomer has come in. Ghost: when the newcomer last heard this rank, or came in.
     pub(super) newcomer: bool,
     pub(super) heard: u8,
     /// The number of beats of the held call.

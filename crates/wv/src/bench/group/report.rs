@@ -74,7 +74,7 @@ pub struct Change {
     pub by_kind: BTreeMap<&'static str, f64>,
 }
 
-/// How times spread, ms.
+/// How several times spread, ms.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
     /// The number of times.

@@ -56,9 +56,9 @@ pub(super) enum Threads {
 
 /// The last step that was ordered, or `u32::MAX` if none was.
 static LAST: AtomicU32 = AtomicU32::new(u32::MAX);
-/// Whether standard input has ended.
+/// True if standard input has ended.
 static CLOSED: AtomicBool = AtomicBool::new(false);
-/// Whether all steps are done. The others may then still need this rank's memory.
+/// True if all steps are done. The others may then still need this rank's memory.
 static DONE: AtomicBool = AtomicBool::new(false);
 /// How long the rank sleeps before its next call, in milliseconds.
 static LATE_MS: AtomicU64 = AtomicU64::new(0);

@@ -310,7 +310,7 @@ struct State {
 struct Failure {
     message: String,
     remote: bool,
-    /// Whether the failure was told to the others through the store.
+    /// True if the failure was told to the others through the store.
     passed_on: bool,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Spec {
     pub(super) join_timeout_ms: u64,
     /// The longest wait of a device call, ms.
     pub(super) deadline_ms: u64,
-    /// Whether the ranks form a group, so that some may go and come.
+    /// True if the ranks form a group, so that some may go and come.
     pub(super) membership: bool,
     /// When the run began, microseconds since 1970.
     pub(super) began_us: u64,
@@ -89,7 +89,7 @@ pub(super) struct RankResult {
     pub(super) memory_by: Vec<String>,
 }
 
-/// Whether no process reads the messages of these ranks.
+/// True if no process reads the messages of these ranks.
 static UNHEARD: AtomicBool = AtomicBool::new(false);
 
 /// Lets [`tell`] write nothing from now on, because the ranks are threads of the process that shows their results.

@@ -17,7 +17,7 @@ const MOST_COLUMNS: usize = 8;
 /// All results of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
-    /// Whether every step on every rank equals the reference implementation.
+    /// True if every step on every rank equals the reference implementation.
     pub(super) verified: bool,
     /// The label of what the run ran on, such as `softhca+simt`.
     pub(super) label: String,

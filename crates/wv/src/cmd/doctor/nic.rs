@@ -136,7 +136,7 @@ pub(super) const CHECKS: &[Check<Nic>] = &[
     },
 ];
 
-/// One NIC, and its known properties.
+/// A NIC, and what is known of it.
 pub(super) struct Nic {
     pub(super) name: String,
     tree: Tree,

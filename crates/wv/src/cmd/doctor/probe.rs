@@ -38,7 +38,7 @@ pub(super) enum Told {
         subject: String,
         /// The id of the check.
         id: String,
-        /// Whether the text leaves the subject out unless everything is asked for.
+        /// True if the text leaves the subject out unless everything is asked for.
         is_quiet: bool,
     },
     /// The check has ended with this result.

@@ -1,4 +1,4 @@
-//! How each deed is begun and ended.
+//! The acts of chaos: how each deed is begun and ended.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

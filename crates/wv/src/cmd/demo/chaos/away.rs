@@ -34,7 +34,7 @@ impl Span {
 pub(super) struct Limits {
     pub(super) lease_us: u64,
     pub(super) deadline_us: u64,
-    /// Whether the ranks mask each other, and take back masked ranks when they are told to.
+    /// True if the ranks mask each other, and take back masked ranks when they are told to.
     pub(super) masks: bool,
 }
 
@@ -53,17 +53,17 @@ struct Known {
     deeds: BTreeSet<u32>,
     /// The generation of the rank that serves.
     serving: Option<u32>,
-    /// Whether the rank was killed or dropped, and no next generation serves.
+    /// True if the rank was killed or dropped, and no next generation serves.
     gone: bool,
-    /// Whether the rank's newest view parts it from another rank because of a deed.
+    /// True if the rank's newest view parts it from another rank because of a deed.
     parted: bool,
     /// The ranks to which a QP has failed because of a deed, and when. No view of this rank has parted the pair since.
     failed: BTreeMap<u32, u64>,
-    /// Whether a change that the rank has promised holds its calls.
+    /// True if a change that the rank has promised holds its calls.
     held: bool,
-    /// Whether the rank was told to sleep before a call, and has not slept yet.
+    /// True if the rank was told to sleep before a call, and has not slept yet.
     sleepy: bool,
-    /// Whether the others may mask the rank because of a deed, and have not taken it back.
+    /// True if the others may mask the rank because of a deed, and have not taken it back.
     masked: bool,
     /// The call before which all masked ranks are taken back.
     taken_back: Option<u32>,

@@ -153,7 +153,7 @@ fn unstarted(records: &[Record]) -> Vec<String> {
     wrong
 }
 
-/// What was done to one rank.
+/// What is done to one rank.
 #[derive(Clone, Copy)]
 enum Done {
     Killed,

@@ -358,7 +358,7 @@ impl Chaos<'_> {
         let new = deeds[self.seen.1..].iter().chain(&records[self.seen.0..]);
         let mut wrong = Vec::new();
         for record in new {
-            // Whether the record is of a generation that is over.
+            // True if the record is of a generation that is over.
             let stale = self.fleet.is_over(record);
             // The judgement waits a moment, in which the others say why they dropped the rank.
             if record.what == RecordKind::Expelled {

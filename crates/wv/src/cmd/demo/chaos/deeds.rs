@@ -155,7 +155,7 @@ pub(super) enum Deed {
     },
     /// The port of the rank, or of all ranks, is down for the time.
     Port { rank: Option<u32>, time: Duration },
-    /// A key of this kind, if possible one of this rank, is spoiled. If no rank would write the key again, the chaos mends it after the
+    /// A key of this kind, if possible one of this rank, is spoiled. If no rank would write the key again, `wv chaos` mends it after the
     /// time.
     Garbage {
         rank: u32,

@@ -31,7 +31,7 @@ pub(crate) enum Disturbance {
     Freeze,
     /// No packet passes between a rank and some or all others.
     Partition,
-    /// All processes stand still.
+    /// The processes of all ranks stand still.
     PauseAll,
     /// No call of the store ends.
     StorePause,
@@ -118,7 +118,7 @@ pub(crate) enum RecordKind {
         /// 0 in stories of older versions, whose ranks counted no tokens of undisturbed ranks.
         #[serde(default)]
         deadline_ms: u64,
-        /// Whether the ranks mask each other, and take back masked ranks when they are told to.
+        /// True if the ranks mask each other, and take back masked ranks when they are told to.
         #[serde(default)]
         masks: bool,
     },
@@ -152,7 +152,7 @@ pub(crate) enum RecordKind {
         other: u32,
         #[serde(deserialize_with = "plain")]
         cause: String,
-        /// Whether a QP to the other rank has failed.
+        /// True if a QP to the other rank has failed.
         #[serde(default)]
         qp_failed: bool,
     },

@@ -78,7 +78,7 @@ struct Victim {
     at: u64,
     /// When the disturbance ended; None if it has not.
     until: Option<u64>,
-    /// Whether the rank lives, and stands still or is cut off.
+    /// True if the rank lives, and stands still or is cut off.
     lives: bool,
     /// The others that have not yet suspected it, masked it, or gone on without it.
     undetected: BTreeSet<u32>,
@@ -119,7 +119,7 @@ struct Spent {
     commands: u64,
     went: u64,
     came: u64,
-    /// The number of ranks connected. It is more than `came` where a rank went and came back in a view that was skipped.
+    /// The number of ranks connected. It is more than `came` if a view was skipped in which one of these ranks had gone.
     connected: u64,
 }
 

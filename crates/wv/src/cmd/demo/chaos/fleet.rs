@@ -79,7 +79,7 @@ pub(super) struct Fleet<'a> {
 pub(super) struct Ranks {
     /// The `SOFTHCA_FAULT` of every rank.
     pub(super) faults: Option<String>,
-    /// Whether the ranks of [`has_own_space`] live in PID namespaces of their own.
+    /// True if the ranks of [`has_own_space`] live in PID namespaces of their own.
     pub(super) spaces: bool,
     /// The program of Python that the ranks run, instead of the demo.
     pub(super) buffers: Option<Buffers>,

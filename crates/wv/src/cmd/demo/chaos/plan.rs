@@ -5,12 +5,12 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use warpverbs::config::whole;
 
-/// `RANK@STEP`: the rank dies when it begins the step.
+/// A kill, given as `RANK@STEP`: the rank dies when it begins the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kill {
-    /// Which.
+    /// The rank that dies.
     pub rank: u32,
-    /// When it begins this one, counted from 1.
+    /// The step, counted from 1.
     pub step: u32,
 }
 

@@ -65,7 +65,7 @@ impl Standing {
 struct Track {
     started: bool,
     serves: bool,
-    /// Whether the view of the rank parts it from another rank.
+    /// True if the view of the rank parts it from another rank.
     parted: bool,
     suspects: BTreeSet<u32>,
     suspected_by: BTreeSet<u32>,

@@ -39,7 +39,7 @@ struct Rank {
     epoch: u32,
     /// The number of members of its view, or 0 if the view parts some of them.
     whole: usize,
-    /// Whether something is done to the rank.
+    /// True if something is done to the rank.
     disturbed: bool,
 }
 
