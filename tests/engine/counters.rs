@@ -19,7 +19,7 @@ const PATHS: [EnginePath; 2] = [EnginePath::Nic, EnginePath::Local];
 /// Transport retry counter exceeded.
 const NO_ANSWER: u8 = 0x15;
 
-fn counting(counter: u32) -> Options {
+fn counting(counter: u32) -> Options<'static> {
     Options::default().with_counter(Some(counter))
 }
 

@@ -19,7 +19,7 @@ use crate::rig::{End, config, connect, pair};
 
 const COUNTER: u32 = 5;
 
-fn counting() -> Options {
+fn counting() -> Options<'static> {
     Options::default().with_counter(Some(COUNTER))
 }
 
