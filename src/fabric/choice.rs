@@ -186,7 +186,7 @@ impl fmt::Display for RefusedStep {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Choice {
-    /// The matter.
+    /// The question that was decided.
     pub matter: Matter,
     /// The step that the rank takes.
     pub step: Step,

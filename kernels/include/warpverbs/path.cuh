@@ -71,7 +71,7 @@ WV_DEVICE Posted move(Scope scope, const What& what, bool active) {
 
 }  // namespace detail
 
-/// Puts as `put` of a QP does.
+/// As `put` of a QP.
 template <class Scope, class Q>
 WV_DEVICE Posted put(Scope scope, const Path<Q>& path, const Put& what, const PostOptions& options,
                      bool active = true) {
@@ -79,7 +79,7 @@ WV_DEVICE Posted put(Scope scope, const Path<Q>& path, const Put& what, const Po
                      : put(scope, path.qp, what, options, active);
 }
 
-/// Gets as `get` of a QP does.
+/// As `get` of a QP.
 template <class Scope, class Q>
 WV_DEVICE Posted get(Scope scope, const Path<Q>& path, const Get& what, const PostOptions& options,
                      bool active = true) {
@@ -87,8 +87,7 @@ WV_DEVICE Posted get(Scope scope, const Path<Q>& path, const Get& what, const Po
                      : get(scope, path.qp, what, options, active);
 }
 
-/// Puts a value as `put_value` of a QP does. A word of 4 bytes, or of 8 at a boundary of 8, is
-/// stored whole.
+/// As `put_value` of a QP. A word of 4 bytes, or of 8 at a boundary of 8, is stored whole.
 template <class Scope, class Q, class T>
 WV_DEVICE Posted put_value(Scope scope, const Path<Q>& path, RemoteAddr dst, const T& value,
                            const PostOptions& options, bool active = true) {
@@ -99,7 +98,7 @@ WV_DEVICE Posted put_value(Scope scope, const Path<Q>& path, RemoteAddr dst, con
   return {Status::ok, Ticket::done()};
 }
 
-/// Signals as `signal` of a QP does.
+/// As `signal` of a QP.
 template <SignalOp Op = SignalOp::write, class Scope, class Q, class T>
 WV_DEVICE Posted signal(Scope scope, const Path<Q>& path, RemoteAddr dst, const T& value,
                         const PostOptions& options) {
@@ -107,7 +106,7 @@ WV_DEVICE Posted signal(Scope scope, const Path<Q>& path, RemoteAddr dst, const 
   return direct::signal<Op == SignalOp::add>(scope, dst.addr, value);
 }
 
-/// Puts and signals as `put_signal` of a QP does.
+/// As `put_signal` of a QP.
 template <SignalOp Op = SignalOp::write, class Scope, class Q, class T>
 WV_DEVICE Posted put_signal(Scope scope, const Path<Q>& path, const Put& what,
                             RemoteAddr signal_dst, const T& value, const PostOptions& options,
@@ -122,7 +121,7 @@ WV_DEVICE Posted put_signal(Scope scope, const Path<Q>& path, const Put& what,
   return direct::signal<Op == SignalOp::add>(scope, signal_dst.addr, value);
 }
 
-/// Does an atomic as `amo` of a QP does. A direct path has all operations on 4 and 8 bytes.
+/// As `amo` of a QP. A direct path has all operations on 4 and 8 bytes.
 template <AmoOp Op, class Scope, class Q, class T>
 WV_DEVICE Posted amo(Scope scope, const Path<Q>& path, const Amo<T>& what,
                      const PostOptions& options, bool active = true) {
@@ -143,7 +142,7 @@ WV_DEVICE T amo_result(const Path<Q>& path, const T* result) {
   return path.direct ? *result : amo_result(path.qp, result);
 }
 
-/// Waits as `wait` of a QP does.
+/// As `wait` of a QP.
 template <class Scope, class Q>
 WV_DEVICE Status wait(Scope scope, const Path<Q>& path, Ticket ticket, Deadline deadline) {
   if (!path.direct) return wait(scope, path.qp, ticket, deadline);
@@ -151,7 +150,7 @@ WV_DEVICE Status wait(Scope scope, const Path<Q>& path, Ticket ticket, Deadline 
   return Status::ok;
 }
 
-/// Waits as `wait_data` of a QP does.
+/// As `wait_data` of a QP.
 template <class Scope, class Q>
 WV_DEVICE Status wait_data(Scope scope, const Path<Q>& path, Ticket ticket, Deadline deadline) {
   if (!path.direct) return wait_data(scope, path.qp, ticket, deadline);
@@ -159,7 +158,7 @@ WV_DEVICE Status wait_data(Scope scope, const Path<Q>& path, Ticket ticket, Dead
   return Status::ok;
 }
 
-/// Waits as `quiet` of a QP does.
+/// As `quiet` of a QP.
 template <class Scope, class Q>
 WV_DEVICE Status quiet(Scope scope, const Path<Q>& path, Deadline deadline) {
   if (!path.direct) return quiet(scope, path.qp, deadline);

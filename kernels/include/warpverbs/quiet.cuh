@@ -114,7 +114,7 @@ WV_DEVICE Status quiet(Scope scope, const TeamContext& team, uint32_t peer, Dead
   return detail::quiet_all<Q>(scope, qps, team.qps_per_peer, deadline);
 }
 
-/// Waits as above, for the QPs to all peers.
+/// As above, for the QPs to all peers.
 template <class Q = AnyQp<Sharing::shared>, class Scope>
 WV_DEVICE Status quiet(Scope scope, const TeamContext& team, Deadline deadline) {
   const uint64_t count = uint64_t{team.ranks} * team.qps_per_peer;

@@ -59,7 +59,7 @@ pub trait Model {
 /// A property that does not hold.
 #[derive(Debug)]
 pub struct Broken<P> {
-    /// The property.
+    /// Which property of the model does not hold.
     pub property: P,
     /// The state in which it does not hold, in words.
     pub text: String,

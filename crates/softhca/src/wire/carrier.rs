@@ -72,7 +72,7 @@ pub trait PacketSink {
     fn commit(&mut self, bytes: usize, destination: Destination);
 }
 
-/// Counters of a carrier.
+/// What a carrier has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CarrierCounters {
     /// Packets that could not be sent: the kernel refused them, or no HCA has their address.

@@ -37,7 +37,7 @@ pub enum CarrierConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{text:?} is not {}", CarrierConfig::EXPECTED)]
 pub struct UnknownCarrier {
-    /// The text.
+    /// The setting as the user wrote it.
     pub text: String,
 }
 

@@ -70,7 +70,7 @@ pub enum CommandOutcome {
     NoMemory,
 }
 
-/// A fault of a completion.
+/// What goes wrong with which completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionFault {
     /// The mishap of the completion.
@@ -81,7 +81,7 @@ pub struct CompletionFault {
     pub qpn: Option<u32>,
 }
 
-/// The mishap of a completion.
+/// What may happen to a completion that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionMishap {
     /// A send WQE that would succeed, signalled or not, fails with this syndrome, and its QP goes to the error state. The operation itself

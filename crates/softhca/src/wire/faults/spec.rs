@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// A fault of packets.
+/// What happens to which packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketFault {
     /// The mishap that strikes the packets.

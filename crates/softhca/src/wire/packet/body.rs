@@ -37,7 +37,7 @@ pub enum Body {
     },
 }
 
-/// The end of a SEND.
+/// What the last packet of a SEND carries besides data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendEnd {
     /// The SEND ends with its payload.
@@ -48,7 +48,7 @@ pub enum SendEnd {
     Invalidate(u32),
 }
 
-/// The end of a WRITE.
+/// What the last packet of a WRITE carries besides data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteEnd {
     /// The WRITE ends with its payload.
