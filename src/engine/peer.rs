@@ -158,9 +158,10 @@ impl Peer {
     /// a counter, with a deadline. It waits only if they say so.
     ///
     /// # Errors
-    /// [`EngineError::WouldBlock`]: no slot is free; of a notice also the errors of [`Peer::notify`]; [`EngineError::PeerGone`]; [`EngineError::WorkerPanicked`]; the errors for
+    /// [`EngineError::WouldBlock`]: no slot is free; [`EngineError::PeerGone`]; [`EngineError::WorkerPanicked`]; the errors for
     /// ranges and numbers that cannot be; [`EngineError::ReadIntoItself`]; [`EngineError::Counter`],
-    /// [`EngineError::CountedRead`], [`EngineError::CountedParts`]. Nothing was done in each case.
+    /// [`EngineError::CountedRead`], [`EngineError::CountedParts`]. Of a transfer with a notice also the errors of [`Peer::notify`].
+    /// Nothing was done in each case.
     pub fn submit(
         &self,
         operations: &[Operation],
