@@ -223,7 +223,7 @@ mod tests {
         let process = Process::of(child.id());
         assert!(!process.has_ended());
         child.kill().unwrap();
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(100);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(240);
         while !process.has_ended() && std::time::Instant::now() < until {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

@@ -3,9 +3,9 @@
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// The bound of every wait for what must come. It is less than the two minutes after which nextest ends a test, so that the test itself can
+/// The bound of every wait for what must come. It is less than the five minutes after which nextest ends a test, so that the test itself can
 /// say what it has waited for.
-pub const HANG: Duration = Duration::from_secs(100);
+pub const HANG: Duration = Duration::from_secs(240);
 
 /// Waits until `condition` holds, which `what` names. Panics if that takes longer than [`HANG`].
 #[track_caller]

@@ -35,8 +35,8 @@ const TOOLS: [&str; 16] = [
     "sed", "sleep", "tail", "timeout",
 ];
 
-/// The bound of a wait for what must come. It is less than the two minutes of nextest.
-const HANG: Duration = Duration::from_secs(100);
+/// The bound of a wait for what must come. It is less than the five minutes of nextest.
+const HANG: Duration = Duration::from_secs(240);
 
 /// A pack whose programs are shell scripts.
 struct Pack(TempDir);

@@ -1,6 +1,7 @@
 //! The commands of `./x`. When cargo and the system's packages are installed, the script `x` builds this program and runs it.
 //!
-//! - [`mod@test`], [`load`], [`sanitize`]: runs in parts and steps ([`steps`]), with a table of parts ([`parts`]). Every test of every
+//! - [`mod@test`], [`load`], [`sanitize`]: runs in parts and steps ([`steps`]), with a table of parts ([`parts`]) and how busy the cores
+//!   were ([`core_times`]). Every test of every
 //!   program that cargo builds ([`programs`]) is run ([`runners`]), and has one outcome ([`outcomes`]) at the end ([`summary`]). A list
 //!   says which tests may be skipped ([`skips`]).
 //! - [`checks`]: formats, lints, shell scripts. [`kernels`]: PTX, also that which git does not carry ([`written_ptx`]), and what calls
@@ -14,6 +15,7 @@
 
 mod checks;
 mod commands;
+mod core_times;
 mod debug;
 mod failure;
 mod figures;

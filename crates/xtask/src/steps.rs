@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use crate::core_times::CoreTimes;
 use crate::failure::{At, Failure, Result};
 use crate::outcomes::{Outcome, Verdict};
 use crate::output::Output;
@@ -24,13 +25,20 @@ pub(crate) const LOGS: &str = "target/x-logs";
 /// A run of `x` in parts and steps.
 pub(crate) struct Run {
     name: String,
-    part: Option<(String, Instant)>,
+    part: Option<Part>,
     /// The lines of the report, one for each part.
     report: Vec<String>,
     failed: Vec<String>,
     /// The built test programs, by the name of the build.
     trees: BTreeMap<String, Tree>,
     outcomes: Vec<Outcome>,
+}
+
+/// A part that runs.
+struct Part {
+    name: String,
+    start: Instant,
+    cores: Option<CoreTimes>,
 }
 
 /// The tests of a build that a step runs.
@@ -59,17 +67,25 @@ impl Run {
     /// Begins a part, and ends the part before it.
     pub(crate) fn part(&mut self, name: &str) {
         self.finish_parts();
-        self.part = Some((name.to_owned(), Instant::now()));
+        self.part = Some(Part {
+            name: name.to_owned(),
+            start: Instant::now(),
+            cores: CoreTimes::now(),
+        });
     }
 
-    /// Ends the running part, and reports its seconds beside its budget.
+    /// Ends the running part. Reports its seconds beside its budget, and how busy the cores were.
     pub(crate) fn finish_parts(&mut self) {
-        if let Some((part, start)) = self.part.take() {
-            let budget = budget_of(&part).filter(|_| self.name == "test");
-            let budget = budget.map_or(String::new(), |seconds| format!(" of {seconds} s"));
-            let took = seconds_since(start);
-            self.report.push(format!("{part:10} {took:4} s{budget}"));
-        }
+        let Some(Part { name, start, cores }) = self.part.take() else {
+            return;
+        };
+        let budget = budget_of(&name).filter(|_| self.name == "test");
+        let budget = budget.map_or(String::new(), |seconds| format!(" of {seconds} s"));
+        let busy = cores.and_then(|cores| CoreTimes::now()?.since(&cores));
+        let busy = busy.map_or(String::new(), |busy| format!("; {busy}"));
+        let took = seconds_since(start);
+        self.report
+            .push(format!("{name:10} {took:4} s{budget}{busy}"));
     }
 
     /// Runs a step, and goes on after a failure, so that one run shows all failures. Returns whether the step went well. Fails if a signal

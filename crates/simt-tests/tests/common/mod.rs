@@ -23,7 +23,7 @@ pub(crate) fn run(
 }
 
 /// How long a test waits for what must happen: it only ends a hang.
-pub(crate) const HANG: Duration = Duration::from_secs(100);
+pub(crate) const HANG: Duration = Duration::from_secs(240);
 
 /// Waits until `happened`. After [`HANG`] the test fails with `what` was waited for.
 #[track_caller]

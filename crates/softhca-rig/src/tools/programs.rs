@@ -100,7 +100,7 @@ pub fn package_version(package: &str) -> Option<String> {
 }
 
 /// How long a program may run: it only ends a hang. A test may start several, one after the other.
-pub const LIMIT: Duration = Duration::from_secs(100);
+pub const LIMIT: Duration = Duration::from_secs(240);
 
 /// A started program. Dropping it kills the program.
 pub struct Running {

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// The longest wait of a test for something that must happen. The limit only ends a hang.
-pub(crate) const HANG: Duration = Duration::from_secs(100);
+pub(crate) const HANG: Duration = Duration::from_secs(240);
 
 /// The only key that the memory of a [`TestDevice`] has.
 pub(crate) const RKEY: u32 = 0x1234;

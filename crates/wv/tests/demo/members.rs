@@ -127,7 +127,7 @@ fn eight_ranks_are_killed_in_turn_and_no_survivor_fails_a_step() {
             "--deadline",
             "20000",
             "--patience",
-            "90",
+            "200",
             "--seed",
             "8",
             "--json",
@@ -201,7 +201,7 @@ fn chaos(seed: &str, loss: &str, kinds: &[&str]) -> Value {
             "--deeds",
             &deeds.to_string(),
             "--patience",
-            "90",
+            "200",
             "--seed",
             seed,
             "--loss",
@@ -272,7 +272,7 @@ fn few_with(variables: &[(&str, &str)], options: &[&str], kinds: &[&str]) -> Val
             "--minutes",
             "20",
             "--patience",
-            "90",
+            "200",
             "--json",
         ],
     );
@@ -324,7 +324,7 @@ fn all_processes_stand_still(store: &[&str]) {
             "--longest-pause",
             longest,
             "--patience",
-            "90",
+            "200",
             "--seed",
             &seed,
             "--json",
@@ -415,7 +415,7 @@ fn three_deeds_at_once_expel_no_rank_left_alone_as_its_story_shows() {
             "--deeds",
             &deeds.to_string(),
             "--patience",
-            "90",
+            "200",
             "--seed",
             &seed,
             "--json",
@@ -494,7 +494,7 @@ fn anything_is_done_to_ranks_on_infiniband_for_a_while() {
     println!("seed {seed}");
     let mut demo = Demo::of("chaos", &["--ranks", "4", "--minutes", minutes, "--json"]);
     demo.command
-        .args(["--patience", "90", "--seed", &seed, "--tokens-not-judged"]);
+        .args(["--patience", "200", "--seed", &seed, "--tokens-not-judged"]);
     let value = demo.set("SOFTHCA_LINK", "ib").json();
     print(&format!("InfiniBand, seed {seed}"), &value);
     println!("{} deaths, {}", value["deaths"], value["disturbed"]);
@@ -527,7 +527,7 @@ fn no_healthy_token_is_lost(store: &[&str]) {
             "--seed",
             "1",
             "--patience",
-            "90",
+            "200",
             "--json",
         ],
     );
