@@ -444,7 +444,7 @@ typedef struct wv_shared_memory wv_shared_memory;
 // The ranks of a team, from the view of this one.
 typedef struct wv_team wv_team;
 
-// How this process takes part in a team. WV_INIT first. A field that is 0 or NULL is taken from the environment (WARPVERBS_*, or
+// How this process takes part in a team. Needs WV_INIT first. A field that is 0 or NULL is taken from the environment (WARPVERBS_*, or
 // the variables of torchrun, mpirun and srun), else from the defaults. A program that sets `ranks` needs no variables. The HCA
 // carries all payload. With WARPVERBS_DIRECT=1 at both, ranks of one machine load from and store to each other's memory instead.
 typedef struct wv_team_config {
@@ -485,7 +485,7 @@ typedef struct wv_team_config {
     const char *settings;
 } wv_team_config;
 
-// The result of closing a team. WV_INIT first.
+// The result of closing a team. Needs WV_INIT first.
 typedef struct wv_team_end {
     // sizeof: WV_INIT.
     size_t size;
@@ -501,7 +501,7 @@ typedef struct wv_team_end {
     char words[512];
 } wv_team_end;
 
-// The properties of a team. WV_INIT first.
+// The properties of a team. Needs WV_INIT first.
 typedef struct wv_team_info {
     // sizeof: WV_INIT.
     size_t size;
@@ -536,7 +536,7 @@ typedef struct wv_kernel_window {
     uint64_t bytes;
 } wv_kernel_window;
 
-// A window at this rank. WV_INIT first.
+// A window at this rank. Needs WV_INIT first.
 typedef struct wv_window {
     // sizeof: WV_INIT.
     size_t size;
@@ -552,7 +552,7 @@ typedef struct wv_window {
     struct wv_kernel_window kernel;
 } wv_window;
 
-// How a kernel is launched. WV_INIT first.
+// How a kernel is launched. Needs WV_INIT first.
 typedef struct wv_launch_config {
     // sizeof: WV_INIT.
     size_t size;
@@ -570,7 +570,7 @@ typedef struct wv_launch_config {
     uint32_t timeout_ms;
 } wv_launch_config;
 
-// The state of this rank's QPs to another rank. WV_INIT first.
+// The state of this rank's QPs to another rank. Needs WV_INIT first.
 typedef struct wv_peer_info {
     // sizeof: WV_INIT.
     size_t size;
@@ -586,7 +586,8 @@ typedef struct wv_peer_info {
     uint64_t guards;
 } wv_peer_info;
 
-// The shape of a layer; the same at every rank. WV_INIT first. Zeros after `max_tokens` mean BF16, by expert, sums.
+// The shape of a layer. All ranks give the same. Needs WV_INIT first. If all fields after `max_tokens` are 0, rows are BF16 and
+// come by expert, and combine returns sums.
 typedef struct wv_moe_config {
     // sizeof: WV_INIT.
     size_t size;
@@ -616,7 +617,7 @@ typedef struct wv_moe_config {
     uint32_t reserved;
 } wv_moe_config;
 
-// Device memory that a layer takes at each rank, in bytes. WV_INIT first.
+// Device memory that a layer takes at each rank, in bytes. Needs WV_INIT first.
 typedef struct wv_bytes {
     // sizeof: WV_INIT.
     size_t size;
@@ -634,7 +635,7 @@ typedef struct wv_bytes {
     uint64_t recv_x;
 } wv_bytes;
 
-// Waiting times of a layer, in ns. WV_INIT first.
+// Waiting times of a layer, in ns. Needs WV_INIT first.
 typedef struct wv_deadlines {
     // sizeof: WV_INIT.
     size_t size;
@@ -651,7 +652,7 @@ typedef struct wv_deadlines {
     uint32_t reserved;
 } wv_deadlines;
 
-// The result of a call. WV_INIT first.
+// The result of a call. Needs WV_INIT first.
 typedef struct wv_call_report {
     // sizeof: WV_INIT.
     size_t size;
@@ -671,7 +672,7 @@ typedef struct wv_call_report {
     uint32_t unbuffered;
 } wv_call_report;
 
-// The experts in the slots of each rank. WV_INIT first. An expert may be at several ranks: a token takes the one at its own rank,
+// The experts in the slots of each rank. Needs WV_INIT first. An expert may be at several ranks: a token takes the one at its own rank,
 // and else they take turns. Choices of an expert that is at no rank are lost.
 typedef struct wv_placement {
     // sizeof: WV_INIT.
@@ -682,7 +683,7 @@ typedef struct wv_placement {
     const uint32_t *experts;
 } wv_placement;
 
-// The ranks that take part from one call on, and the experts that each holds. WV_INIT first.
+// The ranks that take part from one call on, and the experts that each holds. Needs WV_INIT first.
 typedef struct wv_view {
     // sizeof: WV_INIT.
     size_t size;
@@ -700,7 +701,7 @@ typedef struct wv_view {
     const struct wv_placement *placement;
 } wv_view;
 
-// Input of a dispatch: device memory, unchanged until the stream is past the send phase. WV_INIT first; zero means: not
+// Input of a dispatch: device memory, unchanged until the stream is past the send phase. Needs WV_INIT first. Zero means: not
 // used.
 typedef struct wv_dispatch_input {
     // sizeof: WV_INIT.
@@ -723,7 +724,7 @@ typedef struct wv_dispatch_input {
     uint32_t flags;
 } wv_dispatch_input;
 
-// Output of a dispatch: device memory. WV_INIT first. `rows` is [local experts, ranks * max_tokens], or by rank [ranks, max_tokens].
+// Output of a dispatch: device memory. Needs WV_INIT first. `rows` is [local experts, ranks * max_tokens], or by rank [ranks, max_tokens].
 typedef struct wv_dispatch_output {
     // sizeof: WV_INIT.
     size_t size;
@@ -756,7 +757,7 @@ typedef struct wv_dispatch_output {
     uint64_t *staging;
 } wv_dispatch_output;
 
-// Input of a combine: device memory. WV_INIT first.
+// Input of a combine: device memory. Needs WV_INIT first.
 typedef struct wv_combine_input {
     // sizeof: WV_INIT.
     size_t size;
@@ -773,7 +774,7 @@ typedef struct wv_combine_input {
     const void *copy_from;
 } wv_combine_input;
 
-// Output of a combine: device memory. WV_INIT first.
+// Output of a combine: device memory. Needs WV_INIT first.
 typedef struct wv_combine_output {
     // sizeof: WV_INIT.
     size_t size;
@@ -793,7 +794,7 @@ typedef struct wv_combine_output {
     uint32_t reserved;
 } wv_combine_output;
 
-// Memory that combine sends from. It has the shape of `y`. WV_INIT first.
+// Memory that combine sends from. It has the shape of `y`. Needs WV_INIT first.
 typedef struct wv_staging {
     // sizeof: WV_INIT.
     size_t size;
@@ -807,7 +808,7 @@ typedef struct wv_staging {
     uint64_t row_bytes;
 } wv_staging;
 
-// How patient a group is. WV_INIT first. All ranks say the same. 0: the default.
+// How patient a group is. Needs WV_INIT first. All ranks say the same. 0: the default.
 typedef struct wv_group_config {
     // sizeof: WV_INIT.
     size_t size;
@@ -829,7 +830,7 @@ typedef struct wv_group_config {
     uint32_t reserved;
 } wv_group_config;
 
-// The members of a group, as this rank knows it. WV_INIT first.
+// The members of a group, as this rank knows it. Needs WV_INIT first.
 typedef struct wv_group_view {
     // sizeof: WV_INIT.
     size_t size;
@@ -847,7 +848,7 @@ typedef struct wv_group_view {
     uint32_t reserved;
 } wv_group_view;
 
-// How often each of these has happened to this rank since wv_group_start, and how many pairs are parted now. WV_INIT first.
+// How often each of these has happened to this rank since wv_group_start, and how many pairs are parted now. Needs WV_INIT first.
 typedef struct wv_group_counters {
     // sizeof: WV_INIT.
     size_t size;
@@ -881,7 +882,7 @@ typedef uint32_t (*wv_placement_rule)(void *context,
                                       uint32_t *experts,
                                       uint32_t room);
 
-// Something that has happened in a group. WV_INIT first. What `kind` does not speak of is zero. Arrays and `text` belong to the
+// Something that has happened in a group. Needs WV_INIT first. What `kind` does not speak of is zero. Arrays and `text` belong to the
 // calling thread, and stay until its next wv_group_next_event.
 typedef struct wv_group_event {
     // sizeof: WV_INIT.
@@ -920,7 +921,7 @@ typedef struct wv_group_event {
     uint32_t reserved;
 } wv_group_event;
 
-// How a host engine works. WV_INIT first, then `name`. What is 0 or NULL is taken from the environment (WARPVERBS_ENGINE_*,
+// How a host engine works. Needs WV_INIT first, then `name`. What is 0 or NULL is taken from the environment (WARPVERBS_ENGINE_*,
 // WARPVERBS_DEVICE, WARPVERBS_GPU and the variables of packets), else from the defaults.
 typedef struct wv_engine_config {
     // sizeof: WV_INIT.
@@ -940,7 +941,7 @@ typedef struct wv_engine_config {
     uint32_t insecure;
 } wv_engine_config;
 
-// The result of closing an engine. WV_INIT first.
+// The result of closing an engine. Needs WV_INIT first.
 typedef struct wv_engine_end {
     // sizeof: WV_INIT.
     size_t size;
@@ -956,7 +957,7 @@ typedef struct wv_engine_end {
     uint64_t timed_out;
 } wv_engine_end;
 
-// The properties of an engine. WV_INIT first.
+// The properties of an engine. Needs WV_INIT first.
 typedef struct wv_engine_info {
     // sizeof: WV_INIT.
     size_t size;
@@ -976,7 +977,7 @@ typedef struct wv_memory_range {
     size_t bytes;
 } wv_memory_range;
 
-// The state of a connection. WV_INIT first.
+// The state of a connection. Needs WV_INIT first.
 typedef struct wv_engine_peer_info {
     // sizeof: WV_INIT.
     size_t size;
@@ -990,7 +991,7 @@ typedef struct wv_engine_peer_info {
     uint64_t path;
 } wv_engine_peer_info;
 
-// A region of a peer, as its descriptor says. WV_INIT first.
+// A region of a peer, as its descriptor says. Needs WV_INIT first.
 typedef struct wv_remote_region {
     // sizeof: WV_INIT.
     size_t size;
@@ -1030,7 +1031,7 @@ typedef struct wv_operation {
     uint64_t bytes;
 } wv_operation;
 
-// Options of a transfer. WV_INIT first.
+// Options of a transfer. Needs WV_INIT first.
 typedef struct wv_transfer_options {
     // sizeof: WV_INIT.
     size_t size;
@@ -1050,7 +1051,7 @@ typedef struct wv_transfer_options {
     uint32_t counter;
 } wv_transfer_options;
 
-// The result of a transfer. WV_INIT first.
+// The result of a transfer. Needs WV_INIT first.
 typedef struct wv_transfer_report {
     // sizeof: WV_INIT.
     size_t size;
@@ -1083,7 +1084,7 @@ typedef struct wv_transfer_report {
     uint32_t rail;
 } wv_transfer_report;
 
-// A received notice. WV_INIT first.
+// A received notice. Needs WV_INIT first.
 typedef struct wv_notice {
     // sizeof: WV_INIT.
     size_t size;
@@ -1109,7 +1110,7 @@ typedef struct wv_notice {
 
 // Counts of an engine since it was opened. One snapshot is consistent: transfers that have ended were submitted, and slices that
 // are completed or have failed were posted. `posted + not_posted` is at most `queued + retried`, and equal once all transfers are
-// concluded. WV_INIT first.
+// concluded. Needs WV_INIT first.
 typedef struct wv_engine_statistics {
     // sizeof: WV_INIT.
     size_t size;
@@ -1145,7 +1146,7 @@ typedef struct wv_engine_statistics {
     uint64_t stalled_ns;
 } wv_engine_statistics;
 
-// A rail of an engine: a port of an RDMA device, and the counts of its QPs. WV_INIT first.
+// A rail of an engine: a port of an RDMA device, and the counts of its QPs. Needs WV_INIT first.
 typedef struct wv_rail_info {
     // sizeof: WV_INIT.
     size_t size;
@@ -1169,7 +1170,7 @@ typedef struct wv_rail_info {
     uint64_t stalled_ns;
 } wv_rail_info;
 
-// Whether something completes of what is in flight to a peer by one rail. WV_INIT first.
+// Whether something completes of what is in flight to a peer by one rail. Needs WV_INIT first.
 typedef struct wv_stall {
     // sizeof: WV_INIT.
     size_t size;

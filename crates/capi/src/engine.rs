@@ -24,7 +24,7 @@ pub const WV_DESCRIPTOR_BYTES: usize = 72;
 
 const _: () = assert!(WV_DESCRIPTOR_BYTES == DESCRIPTOR_BYTES);
 
-/// How a host engine works. WV_INIT first, then `name`. What is 0 or NULL is taken from the environment (WARPVERBS_ENGINE_*,
+/// How a host engine works. Needs WV_INIT first, then `name`. What is 0 or NULL is taken from the environment (WARPVERBS_ENGINE_*,
 /// WARPVERBS_DEVICE, WARPVERBS_GPU and the variables of packets), else from the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ sized!(wv_engine_config {
     insecure
 });
 
-/// The properties of an engine. WV_INIT first.
+/// The properties of an engine. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_engine_info {
@@ -74,7 +74,7 @@ sized!(wv_engine_info {
     rails
 });
 
-/// The result of closing an engine. WV_INIT first.
+/// The result of closing an engine. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_engine_end {
@@ -100,7 +100,7 @@ sized!(wv_engine_end {
     timed_out
 });
 
-/// A region of a peer, as its descriptor says. WV_INIT first.
+/// A region of a peer, as its descriptor says. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_remote_region {
@@ -139,7 +139,7 @@ fn path_code(path: PeerPath) -> u64 {
     }
 }
 
-/// The state of a connection. WV_INIT first.
+/// The state of a connection. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_engine_peer_info {

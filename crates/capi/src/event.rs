@@ -99,7 +99,7 @@ pub const WV_CAUSE_SILENT: u32 = 10;
 /// wv_group_event.cause: wv_group_suspect, for what `text` says.
 pub const WV_CAUSE_TOLD: u32 = 11;
 
-/// Something that has happened in a group. WV_INIT first. What `kind` does not speak of is zero. Arrays and `text` belong to the
+/// Something that has happened in a group. Needs WV_INIT first. What `kind` does not speak of is zero. Arrays and `text` belong to the
 /// calling thread, and stay until its next wv_group_next_event.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

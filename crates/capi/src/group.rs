@@ -33,7 +33,7 @@ pub const WV_GROUP_LEFT: u32 = 5;
 /// wv_team_join.
 pub const WV_GROUP_BROKEN: u32 = 6;
 
-/// How patient a group is. WV_INIT first. All ranks say the same. 0: the default.
+/// How patient a group is. Needs WV_INIT first. All ranks say the same. 0: the default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_group_config {
@@ -66,7 +66,7 @@ sized!(wv_group_config {
     reserved,
 });
 
-/// The members of a group, as this rank knows it. WV_INIT first.
+/// The members of a group, as this rank knows it. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_group_view {
@@ -95,7 +95,7 @@ sized!(wv_group_view {
     reserved,
 });
 
-/// How often each of these has happened to this rank since wv_group_start, and how many pairs are parted now. WV_INIT first.
+/// How often each of these has happened to this rank since wv_group_start, and how many pairs are parted now. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct wv_group_counters {

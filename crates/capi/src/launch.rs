@@ -12,7 +12,7 @@ use crate::sized::{read, sized};
 use crate::status::{Failure, array, guard, text, wv_status};
 use crate::team::{millis, wv_team};
 
-/// How a kernel is launched. WV_INIT first.
+/// How a kernel is launched. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_launch_config {

@@ -40,7 +40,8 @@ pub const WV_RETURNS_SUMS: u32 = 0;
 /// wv_moe_config.returns: combine sends back one row for each expert.
 pub const WV_RETURNS_ROWS: u32 = 1;
 
-/// The shape of a layer; the same at every rank. WV_INIT first. Zeros after `max_tokens` mean BF16, by expert, sums.
+/// The shape of a layer. All ranks give the same. Needs WV_INIT first. If all fields after `max_tokens` are 0, rows are BF16 and
+/// come by expert, and combine returns sums.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct wv_moe_config {
@@ -87,7 +88,7 @@ sized!(wv_moe_config {
     reserved,
 });
 
-/// Device memory that a layer takes at each rank, in bytes. WV_INIT first.
+/// Device memory that a layer takes at each rank, in bytes. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct wv_bytes {
@@ -134,7 +135,7 @@ pub struct wv_call {
 
 handle!(wv_call);
 
-/// The result of a call. WV_INIT first.
+/// The result of a call. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct wv_call_report {
@@ -166,7 +167,7 @@ sized!(wv_call_report {
     unbuffered
 });
 
-/// Waiting times of a layer, in ns. WV_INIT first.
+/// Waiting times of a layer, in ns. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_deadlines {

@@ -20,7 +20,7 @@ pub const WV_NOTICE_BYTES: usize = 65536;
 
 const _: () = assert!(WV_NOTICE_BYTES == MOST_NOTICE_BYTES);
 
-/// A received notice. WV_INIT first.
+/// A received notice. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_notice {

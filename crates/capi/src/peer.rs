@@ -12,7 +12,7 @@ use crate::sized::{place, sized};
 use crate::status::{Failure, guard, put, wv_status};
 use crate::team::{millis, wv_team};
 
-/// The state of this rank's QPs to another rank. WV_INIT first.
+/// The state of this rank's QPs to another rank. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_peer_info {

@@ -36,7 +36,7 @@ pub const WV_COMBINE_RENORMALISE: u32 = 4;
 /// stay.
 pub const WV_COMBINE_IN_PLACE: u32 = 16;
 
-/// Input of a dispatch: device memory, unchanged until the stream is past the send phase. WV_INIT first; zero means: not
+/// Input of a dispatch: device memory, unchanged until the stream is past the send phase. Needs WV_INIT first. Zero means: not
 /// used.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ sized!(wv_dispatch_input {
     flags
 });
 
-/// Output of a dispatch: device memory. WV_INIT first. `rows` is [local experts, ranks * max_tokens], or by rank [ranks, max_tokens].
+/// Output of a dispatch: device memory. Needs WV_INIT first. `rows` is [local experts, ranks * max_tokens], or by rank [ranks, max_tokens].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_dispatch_output {
@@ -123,7 +123,7 @@ sized!(wv_dispatch_output {
     staging
 });
 
-/// Input of a combine: device memory. WV_INIT first.
+/// Input of a combine: device memory. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_combine_input {
@@ -150,7 +150,7 @@ sized!(wv_combine_input {
     copy_from
 });
 
-/// Output of a combine: device memory. WV_INIT first.
+/// Output of a combine: device memory. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_combine_output {

@@ -13,7 +13,7 @@ use crate::sized::{read, sized};
 use crate::status::{Failure, array, guard, wv_status};
 use crate::team::{millis, wv_team};
 
-/// The experts in the slots of each rank. WV_INIT first. An expert may be at several ranks: a token takes the one at its own rank,
+/// The experts in the slots of each rank. Needs WV_INIT first. An expert may be at several ranks: a token takes the one at its own rank,
 /// and else they take turns. Choices of an expert that is at no rank are lost.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub struct wv_placement {
 
 sized!(wv_placement { counts, experts });
 
-/// The ranks that take part from one call on, and the experts that each holds. WV_INIT first.
+/// The ranks that take part from one call on, and the experts that each holds. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_view {

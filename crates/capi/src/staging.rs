@@ -11,7 +11,7 @@ use crate::sized::{place, sized};
 use crate::status::{guard, wv_status};
 use crate::team::pointer;
 
-/// Memory that combine sends from. It has the shape of `y`. WV_INIT first.
+/// Memory that combine sends from. It has the shape of `y`. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_staging {

@@ -16,7 +16,7 @@ use crate::transfer::wv_transfer;
 
 /// Counts of an engine since it was opened. One snapshot is consistent: transfers that have ended were submitted, and slices that
 /// are completed or have failed were posted. `posted + not_posted` is at most `queued + retried`, and equal once all transfers are
-/// concluded. WV_INIT first.
+/// concluded. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_engine_statistics {
@@ -79,7 +79,7 @@ pub const WV_RAIL_RESTS: u32 = 1;
 /// State of a rail: after a rest one QP is connected again, and the others if that one does not fail.
 pub const WV_RAIL_PROBES: u32 = 2;
 
-/// A rail of an engine: a port of an RDMA device, and the counts of its QPs. WV_INIT first.
+/// A rail of an engine: a port of an RDMA device, and the counts of its QPs. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_rail_info {
@@ -133,7 +133,7 @@ pub const WV_WAITS_FOR_RESET: u32 = 4;
 /// What a transfer waits for: the end of its connection, with the reset of all its QPs.
 pub const WV_WAITS_FOR_END: u32 = 5;
 
-/// Whether something completes of what is in flight to a peer by one rail. WV_INIT first.
+/// Whether something completes of what is in flight to a peer by one rail. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_stall {

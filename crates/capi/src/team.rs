@@ -21,7 +21,7 @@ use crate::settings::settings_of;
 use crate::sized::{place, read, sized};
 use crate::status::{Failure, array, guard, put, room, text, wv_status};
 
-/// How this process takes part in a team. WV_INIT first. A field that is 0 or NULL is taken from the environment (WARPVERBS_*, or
+/// How this process takes part in a team. Needs WV_INIT first. A field that is 0 or NULL is taken from the environment (WARPVERBS_*, or
 /// the variables of torchrun, mpirun and srun), else from the defaults. A program that sets `ranks` needs no variables. The HCA
 /// carries all payload. With WARPVERBS_DIRECT=1 at both, ranks of one machine load from and store to each other's memory instead.
 #[repr(C)]
@@ -83,7 +83,7 @@ sized!(wv_team_config {
     settings,
 });
 
-/// The properties of a team. WV_INIT first.
+/// The properties of a team. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_team_info {
@@ -119,7 +119,7 @@ sized!(wv_team_info {
     context
 });
 
-/// The result of closing a team. WV_INIT first.
+/// The result of closing a team. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_team_end {

@@ -67,7 +67,7 @@ pub struct wv_operation {
     pub bytes: u64,
 }
 
-/// Options of a transfer. WV_INIT first.
+/// Options of a transfer. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_transfer_options {
@@ -98,7 +98,7 @@ sized!(wv_transfer_options {
     counter
 });
 
-/// The result of a transfer. WV_INIT first.
+/// The result of a transfer. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_transfer_report {

@@ -37,7 +37,7 @@ pub struct wv_kernel_window {
 
 const _: () = assert!(size_of::<wv_kernel_window>() == size_of::<Window>());
 
-/// A window at this rank. WV_INIT first.
+/// A window at this rank. Needs WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_window {

@@ -54,8 +54,8 @@ struct Wanted {
 
 #[pymethods]
 impl Form {
-    /// For tensors of the class `tensor`; None if it has no table of functions for C, as in older versions of torch. `written` says elements, shape and
-    /// alignment of what a dispatch writes.
+    /// Returns the form of calls whose tensors are of the class `tensor`. None if the class has no table of functions for C, as in older
+    /// versions of torch. `written` has the elements, shape and alignment of each tensor that a dispatch writes.
     #[staticmethod]
     fn of(
         tensor: &Bound<'_, PyType>,

@@ -246,25 +246,25 @@ impl Moe {
             .map_err(|error| error.raise(py))
     }
 
-    /// Ranks that kernels have waited for in vain, and that have said nothing new since. Host memory: no sync.
+    /// Ranks that kernels have waited for in vain, and that have said nothing new since. Read from host memory, without a sync of the GPU.
     fn suspected(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
         self.origin.check(py, "the layer")?;
         Ok(self.moe.suspected())
     }
 
-    /// Calls so far that found no free send buffer, and so sent nothing. Host memory: no sync.
+    /// The number of calls so far that found no free send buffer, and so sent nothing. Read from host memory, without a sync of the GPU.
     #[getter]
     fn unbuffered(&self) -> u32 {
         self.moe.unbuffered()
     }
 
-    /// The newest fault in words. Host memory: no sync.
+    /// The newest fault in words. Read from host memory, without a sync of the GPU.
     fn last_fault(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.origin.check(py, "the layer")?;
         Ok(self.moe.last_fault().map(|fault| fault.to_string()))
     }
 
-    /// Number of records of faults so far. Host memory: no sync.
+    /// Number of records of faults so far. Read from host memory, without a sync of the GPU.
     #[getter]
     fn faults(&self) -> u32 {
         self.moe.faults()

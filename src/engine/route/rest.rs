@@ -123,7 +123,7 @@ pub(in crate::engine) enum Fault {
     Own(usize),
     /// A rail of the peer.
     Peers(usize),
-    /// The way between two rails. Each of the rails works with other rails, or meets no other rail.
+    /// The path between two rails. Each of the two works with the other rails that it meets, if any.
     Way(Crossing),
 }
 

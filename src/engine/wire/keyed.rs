@@ -59,7 +59,7 @@ impl KeyedStream {
         let mut wire = Wire::new(stream, most);
         let shaken = shake(&mut wire, key, role, Purpose::Words);
         shaken.map_err(|error| match error {
-            // A program without a key may begin with any words.
+            // A peer without a key sends its first message in the clear, which begins with no magic number.
             WireError::Magic(_) => failed(&place, &Distrust::Clear.into()),
             error => failed(&place, &error),
         })?;

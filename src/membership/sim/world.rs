@@ -597,7 +597,7 @@ impl World {
         killed
     }
 
-    /// Makes the QPs between `a` and `b` carry nothing, with or without a path, until both ends have made them anew.
+    /// Breaks the QPs between `a` and `b`: they carry nothing until both ends have made them anew, even if the ranks have a path.
     #[cfg(test)]
     pub(in crate::membership) fn fail_qps(&self, a: u32, b: u32) {
         let own = self.ranks[&a].own;

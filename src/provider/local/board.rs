@@ -74,7 +74,7 @@ const OF_GPU: u64 = 1 << 34;
 
 /// Longest wait for a peer that copies: for a step of its lane, or until its process has ended.
 pub(crate) const COPYING: Duration = Duration::from_secs(2);
-/// As `COPYING`, for a program that takes a region away: other calls of the program wait meanwhile.
+/// Longest wait for such a peer while a program takes a region away. It is shorter, since other calls of the program wait meanwhile.
 pub(crate) const LEAVING: Duration = Duration::from_millis(200);
 /// Time between two looks at a peer that copies.
 const LOOK: Duration = Duration::from_micros(50);

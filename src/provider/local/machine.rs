@@ -155,7 +155,7 @@ impl Machine {
         self.prove()
     }
 
-    /// Returns the range in which the peer keeps it.
+    /// Returns the range of memory in which the peer keeps the words by which this end knows it.
     fn kept(&self) -> Span {
         Span {
             first: address(self.at),

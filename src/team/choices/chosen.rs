@@ -66,7 +66,7 @@ impl Choices {
     }
 
     fn ways(&self) -> MutexGuard<'_, Ways> {
-        // The ways are whole after each step that is left.
+        // A thread that panicked has left the ways whole: each step changes them at once.
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -358,7 +358,7 @@ impl Try<'_> {
     ) -> Result<Vec<(u32, W)>, TeamError> {
         let mut gathered = Gathered::new(&self.exchange.founders());
         let own = self.key(self.exchange.rank());
-        // Noted before the word is written: an error may leave the word there.
+        // The try is noted before its word is written, because a write that ends in an error may have left the word in the store.
         let begun = std::mem::replace(&mut tries.begun, self.number);
         let met = self
             .exchange

@@ -316,7 +316,7 @@ static void notices(const end *a, const end *b) {
     refused(wv_engine_next_notice(b->engine, 1, into, sizeof into - 1, &notice), WV_BAD_ARGUMENT, "at least 65536");
 }
 
-// Who has not the key is not connected.
+// An engine without the key is not connected.
 static void keys(const char *directory) {
     char file[4096], settings[8192], address[64];
     snprintf(file, sizeof file, "%s/key", directory);

@@ -15,7 +15,8 @@ pub const IOVA: u64 = 0x10_0000;
 /// Turns of the engine for a WQE.
 const TURNS: usize = 300;
 
-/// How the ends are made; then WQEs: their units and flags, their bytes.
+/// Posts random WQEs between two ends. The first bytes of `data` say how the ends are made. The rest are WQEs: for each its number of
+/// units, its flags and its bytes.
 #[expect(unsafe_code, reason = "the ends own the memory that they register")]
 pub fn wqes(data: &[u8]) {
     let mut input = Input(data);

@@ -153,7 +153,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Returns whether it has. Does not wait.
+    /// Returns whether the program has ended. Does not wait.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }

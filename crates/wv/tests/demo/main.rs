@@ -59,7 +59,7 @@ impl Demo {
         self
     }
 
-    /// As `set`, started by `start` with its words after those of that.
+    /// Returns the demo as the last arguments of `start`, which starts it.
     fn within(mut self, start: &Command) -> Self {
         let mut command = Command::new(start.get_program());
         command
