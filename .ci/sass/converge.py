@@ -3,8 +3,8 @@
 The compiler nvcc lets the lanes of a warp wait for each other where the ways of a divergent branch join. BSSY notes the lanes that come,
 BSYNC waits for them. A lane that waits at a BSYNC with a claim may wait for a lane that still looks for ring space. That lane waits for
 the claim. So no instruction at which lanes meet may stand between a claim and the index, or between the index and the first look at its
-flag word. A BSYNC whose BSSY comes behind the index is exempt: all lanes that wait at it have their space. `claim` and `resv` are the two
-words to which a post adds; behind the second one it stores WQEs.
+flag word. A BSYNC whose BSSY comes after the index is exempt: all lanes that wait at it have their space. `claim` and `resv` are the two
+words to which a post adds; after the second one it stores WQEs.
 """
 
 from collections import deque

@@ -130,7 +130,7 @@ class Rules(unittest.TestCase):
                 read_cubin(fake, os.devnull)
 
 
-# A post by one thread: claim, index, WQE, look at the flag word. {claim} and {index} are instructions behind each of the two.
+# A post by one thread: claim, index, WQE, look at the flag word. {claim} and {index} are instructions after each of the two.
 POST = """LDC.64 R2, c[0x0][0x218]
 LDG.E.128.CONSTANT R4, desc[UR4][R2.64]
 BSSY B0, 0x110

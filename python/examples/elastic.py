@@ -56,7 +56,7 @@ def serve(team: warpverbs.Team) -> bool:
             if active != told:
                 say(f"rank {team.rank}: call {report.call}: active {active}, {missing} of {TOKENS} tokens lost experts")
             steps, lost, told = steps + 1, lost + missing, active
-            # All ranks know the same views, and so end behind the same call. None leaves before all have begun it.
+            # All ranks know the same views, and so end after the same call. None leaves before all have begun it.
             if view.epoch == report.epoch and len(view.members) == RANKS and report.call - view.first >= STEPS:
                 group.leave(LONG)
                 say(f"rank {team.rank}: {steps} steps, {lost} tokens lost experts")

@@ -20,7 +20,7 @@ from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, MixtralConfig,
 import warpverbs
 
 PROMPTS, LENGTH, NEW, VOCABULARY, PASSES, LONG = 2, 12, 4, 64, 50, 120.0
-#: Of the prompts. No model has two next tokens within 1% of each other behind these.
+#: Of the prompts. No model has two next tokens within 1% of each other after these.
 SEED = 55
 #: Largest relative distance (norm) of the logits. FP8 may tip a router to another expert, which moves a token by more than the format.
 BF16, FP8 = 0.01, {"mixtral": 0.1, "qwen3": 0.02, "deepseek": 0.2}

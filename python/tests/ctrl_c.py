@@ -94,7 +94,7 @@ def barrier() -> None:
 
 
 def leave() -> None:
-    """Rank 1 stands still, so rank 0 waits for it when it leaves. It has asked to leave: behind Ctrl-C it does."""
+    """Rank 1 stands still, so rank 0 waits for it when it leaves. It has asked to leave: after Ctrl-C it does."""
     team = warpverbs.Team(join_timeout=LONG)
     group = warpverbs.Group(team, warpverbs.Moe(team, "layer", **SHAPE), lease=LONG)
     group.wait("serving", LONG)

@@ -23,7 +23,7 @@ import torch
 import warpverbs
 from warpverbs import team
 
-#: Ends a hang: longest life of a process behind the first end, seconds. Deadlines of calls are longer.
+#: Ends a hang: longest life of a process after the first end, seconds. Deadlines of calls are longer.
 LONG = 60.0
 DEADLINE = 600.0
 SHAPE: dict[str, Any] = {"hidden": 64, "experts": 6, "top_k": 2, "max_tokens": 4}

@@ -1,4 +1,4 @@
-"""What tests measure: pytest shows it behind its results, also of tests that pass."""
+"""What tests measure: pytest shows it after its results, also of tests that pass."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def a_rank_that_leaves() -> None:
             team.barrier("whole")
             if team.rank == 1:
                 members.leave(LONG)
-                # The state behind which nothing changes ends each iteration.
+                # The state after which nothing changes ends each iteration.
                 assert asyncio.run(asyncio.wait_for(all_of(members), LONG))[-1].state == "left"
             else:
                 # `leave` waits until the others go on without this rank.
@@ -83,7 +83,7 @@ async def heard_all(members: warpverbs.Group, count: int) -> dict[str, float]:
                 # One view parts the pair, and the next unites it.
                 members.wait_view(before.epoch + 2, LONG)
                 masked += sum(words.startswith("masked: ") for _, words in members.events())
-                assert read.acquire(timeout=LONG), f"the loop has not read a view behind {before} of {masked} changes of the mask"
+                assert read.acquire(timeout=LONG), f"the loop has not read a view after {before} of {masked} changes of the mask"
         finally:
             members.leave(LONG)
 
@@ -107,7 +107,7 @@ async def heard_all(members: warpverbs.Group, count: int) -> dict[str, float]:
     over.set()
     await beats
     assert numbers == sorted(set(numbers))
-    # The last state of this rank is behind all changes.
+    # The last state of this rank is after all changes.
     assert numbers[-1] == members.clear_changes().number
     assert numbers[-1] >= masked
     return {"masked": masked, "changes": numbers[-1], "read": len(numbers), "call": call, "longest": longest}

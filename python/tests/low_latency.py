@@ -552,7 +552,7 @@ def many_buffers(count: str) -> None:
             if number == int(count) // 5 // 20 * 20:
                 gc.collect()
                 before = resources()
-        # The end is as the place where it was counted: behind a buffer that was destroyed.
+        # The end is as the place where it was counted: after a buffer that was destroyed.
         buffer = deep_ep.Buffer(group, low_latency_mode=True, explicitly_destroy=True)
         buffer.destroy()
         gc.collect()
@@ -570,7 +570,7 @@ def set_of_a_gpu() -> None:
     steps: list[str] = []
 
     class Behind:
-        """An event behind the launches of a layer."""
+        """An event after the launches of a layer."""
 
         def synchronize(self) -> None:
             steps.append("wait")
@@ -595,7 +595,7 @@ def set_of_a_gpu() -> None:
 
 
 def forked() -> None:
-    """A child that was forked behind a buffer is refused, whether it uses that one or makes another."""
+    """A child that was forked after a buffer is refused, whether it uses that one or makes another."""
     groups.start()
     group = dist.group.WORLD
     buffer = deep_ep.Buffer(group, low_latency_mode=True)

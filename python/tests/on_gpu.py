@@ -136,7 +136,7 @@ def graph(calls: str) -> None:
 
 
 def zero_copy() -> None:
-    """Calls behind one another, none of which the host waits for before it asks where the next one combines from."""
+    """Calls one after another, none of which the host waits for before it asks where the next one combines from."""
     with buffer_of_world() as buffer:
         for form in FORMATS:
             for mode in ("plain", "hook"):

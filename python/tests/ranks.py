@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-#: How long the other ranks may go on behind one that failed.
+#: How long the other ranks may go on after one that failed.
 GRACE = 10
 
 

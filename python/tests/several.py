@@ -79,7 +79,7 @@ def in_place() -> None:
         call, (x, experts, weights) = moe.call(), batch(rank)
 
         def step(mask: torch.Tensor, deadline: float | None = None) -> list[list[int]]:
-            """The mask behind dispatch and behind combine."""
+            """The mask after dispatch and after combine."""
             out = moe.received()
             out.active, out.active_in_place = mask, True
             got = call.dispatch(x, experts.long(), weights, active=mask, deadline=deadline, out=out)
@@ -161,7 +161,7 @@ def suspected() -> None:
             until = time.monotonic() + LONG
             while True:
                 result, report, view = one_call(call, team.rank), call.report(), members.view
-                # Both know the same views, and so end behind the same call: in the view that unites the pair.
+                # Both know the same views, and so end after the same call: in the view that unites the pair.
                 if view is not None and 1 < view.epoch == report.epoch and not view.parted and report.call >= view.first + 3:
                     break
                 assert time.monotonic() < until, members.events()
@@ -201,12 +201,12 @@ def bounds() -> None:
             with pytest.raises(warpverbs.GroupError, match=words):
                 warpverbs.Group(team, moe, lease=2.0, **given)
             told("differs").touch()
-        # Rank 0 has had a group, and so waits for no rank behind its block.
+        # Rank 0 has had a group, and so waits for no rank after its block.
         team.close()
 
 
 def aborted() -> None:
-    """A thread ends the wait of another thread's call, and every later wait of the rank, also behind a new deadline."""
+    """A thread ends the wait of another thread's call, and every later wait of the rank, also after a new deadline."""
     with warpverbs.Team(deadline=FOREVER, join_timeout=LONG) as team:
         call = warpverbs.Moe(team, "aborted", **SHAPE).call()
         one_call(call, team.rank)
@@ -232,7 +232,7 @@ def aborted() -> None:
 
 
 def deadlines_of_a_team() -> None:
-    """A team's deadline is that of the layers that are made behind it, and of none before."""
+    """A team's deadline is that of the layers that are made after it, and of none before."""
     with warpverbs.Team(deadline=FOREVER, join_timeout=LONG) as team:
         before = warpverbs.Moe(team, "before", **SHAPE)
         for wrong in (0, -1.0, float("nan"), 1e9):

@@ -321,7 +321,7 @@ def _refused(does: Callable[[], object]) -> bool:
 
 
 def forked() -> None:
-    """A child that was forked behind a team is refused at its first call, and takes nothing from its parent."""
+    """A child that was forked after a team is refused at its first call, and takes nothing from its parent."""
     own = team()
     moe = warpverbs.Moe(own, "forked", **SHAPE)
     call = moe.call()

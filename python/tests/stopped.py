@@ -45,7 +45,7 @@ class Living:
             time.sleep(0.005)
 
     def without(self, rank: int) -> None:
-        """``rank`` stands still, and its HCA with it, which acknowledges nothing any more. The ranks below it go on behind that."""
+        """``rank`` stands still, and its HCA with it, which acknowledges nothing any more. The ranks below it go on after that."""
         self.meet(f"before {rank} stands still", rank + 1)
         if self.rank == rank:
             os.kill(os.getpid(), signal.SIGSTOP)

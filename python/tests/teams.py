@@ -115,7 +115,7 @@ def many(kind: str) -> None:
     # How many teams each rank has made.
     assert after == [before + ranks] * 20, (before, after)
     if rank == 0:
-        print(f"{kind}: {before} keys before the first team, {during} during the last, {after[0]} behind one, {after[-1]} behind 20")
+        print(f"{kind}: {before} keys before the first team, {during} during the last, {after[0]} after one, {after[-1]} after 20")
     groups.finish()
 
 
@@ -158,7 +158,7 @@ def one_is_killed() -> None:
         os._exit(0)
     meet(7)
     # Flushed: this process ends without the handlers of its exit.
-    print(f"{during} keys before two of three ranks have left, {behind} behind it", flush=True)
+    print(f"{during} keys before two of three ranks have left, {behind} after it", flush=True)
     os._exit(0)
 
 

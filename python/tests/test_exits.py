@@ -21,7 +21,7 @@ def test_every_process_ends(run_ranks, function, first, others, meet):
     ended = run_ranks(0, "exits:ends", "3", function, meet).check()
     ends = json.loads(ended.lines[-1])
     over, gone = (max(each[place] for each in ends) for place in (1, 2))
-    what = f"{function}, {meet}: {over:.3f} s behind the first end or Ctrl-C the last program was over"
+    what = f"{function}, {meet}: {over:.3f} s after the first end or Ctrl-C the last program was over"
     tell(f"{what}, and after {gone:.3f} s its process was gone")
     assert [status for status, *_ in ends] == [first, others, others], ended.text
 

@@ -276,10 +276,10 @@ class Counter:
         return self._native.counter_word(self.id)
 
     def wait(self, count: int, timeout: float | None = None) -> int:
-        """Waits until it says ``count`` or more, and returns what it says; :class:`TimeoutError` behind ``timeout`` seconds."""
+        """Waits until it says ``count`` or more, and returns what it says; :class:`TimeoutError` after ``timeout`` seconds."""
         found = self._native.counter_wait(self.id, count, timeout)
         if found is None:
-            raise TimeoutError(f"counter {self.id} says {self.value}, not {count}, behind {timeout} seconds")
+            raise TimeoutError(f"counter {self.id} says {self.value}, not {count}, after {timeout} seconds")
         return found
 
     def reset(self) -> int:
@@ -309,7 +309,7 @@ class Mirror:
         self._native = native
 
     def close(self) -> None:
-        """Ends it: behind this the word is not written. Once more does nothing."""
+        """Ends it: after that the word is not written. Once more does nothing."""
         self._native.close()
 
     def __enter__(self) -> Mirror:
@@ -433,7 +433,7 @@ class Engine:
         return [Region(number, address, length) for number, (address, length, *_) in zip(numbers, given, strict=True)]
 
     def deregister(self, region: Region, *, wait: float = 0) -> None:
-        """Takes a region away, from peers too. Refused while transfers of this engine or grants use it, behind ``wait`` seconds."""
+        """Takes a region away, from peers too. Refused while transfers of this engine or grants use it, after ``wait`` seconds."""
         if wait:
             self._native.deregister_wait(region.number, wait)
         else:
@@ -484,7 +484,7 @@ class Engine:
         return Peer(self._native.connect_by_name(name, store, run_id))
 
     def accept(self, timeout: float | None = None) -> Peer:
-        """The next peer that has connected to this engine; :class:`TimeoutError` behind ``timeout`` seconds."""
+        """The next peer that has connected to this engine; :class:`TimeoutError` after ``timeout`` seconds."""
         peer = self._native.accept(timeout)
         if peer is None:
             raise TimeoutError(f"no engine has connected for {timeout} seconds")
@@ -526,7 +526,7 @@ class Engine:
 
     def wait(self, transfer: Transfer, timeout: float | None = None) -> State:
         """Waits until a transfer is concluded: then the HCA has nothing more of it, and its memory may be used again, whatever the
-        state. :class:`TimeoutError` if it still runs behind ``timeout`` seconds: :meth:`waits_for` says what it
+        state. :class:`TimeoutError` if it still runs after ``timeout`` seconds: :meth:`waits_for` says what it
         waits for, and :meth:`stalled` tells slow from dead."""
         if self._native.wait_any([transfer], timeout) is None:
             what = self.waits_for(transfer)
@@ -738,7 +738,7 @@ class Peer:
         return self._native.post(prepared, deadline, wait, notice, counter)
 
     def notify(self, bytes: builtins.bytes, *, wait: float = 0) -> None:
-        """Sends a notice of up to 65,536 bytes to the peer's program, behind those sent before. It arrives once. If this connection ends
+        """Sends a notice of up to 65,536 bytes to the peer's program, after those sent before. It arrives once. If this connection ends
         before, it comes over a later connection of the same two lives. ``wait``: longest wait for room in the peer's inbox, seconds.
         After that, and at once for 0, it raises :class:`WouldBlock`, and nothing was sent."""
         self._native.notify(bytes, wait)

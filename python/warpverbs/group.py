@@ -14,7 +14,7 @@ from .team import Team
 
 __all__ = ["Change", "Counters", "Group", "View"]
 
-#: States behind which nothing changes any more.
+#: States after which nothing changes any more.
 _OVER = ("expelled", "left", "broken")
 
 
@@ -76,7 +76,7 @@ class Group:
     :param promise: how long a living rank may leave a proposal unanswered, seconds.
     :param found: longest wait of the founders for each other, seconds.
 
-    A group is a context manager: behind its block this rank leaves at once, and the others go on without it.
+    A group is a context manager: after its block this rank leaves at once, and the others go on without it.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Group:
 
     async def changes(self) -> AsyncIterator[Change]:
         """The group as it is now, and then after each change, in an event loop of asyncio. Changes that come faster than the loop reads
-        them are read as one; the last is always read. Ends behind the last state of this rank, or when the group is closed. One loop at a
+        them are read as one; the last is always read. Ends after the last state of this rank, or when the group is closed. One loop at a
         time iterates."""
         import asyncio  # noqa: PLC0415 Late: it takes most of the time that the import of the package would take.
 

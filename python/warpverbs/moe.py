@@ -165,7 +165,7 @@ class CallShape(NamedTuple):
     max_tokens: int
     #: Format and max_tokens as the native module takes them; 0: the layer's.
     native: tuple[int, int]
-    #: What its dispatch writes, in the order of the native module: what comes before the statistics, and what behind.
+    #: What its dispatch writes, in the order of the native module: what comes before the statistics, and what after.
     before: list[_Output]
     behind: list[_Output]
     #: Looks at tensors of torch in the native module. None: torch is older than that, or was not imported when this was made.
@@ -674,7 +674,7 @@ class Call:
         return self._ended(event, combined)
 
     def abandon(self, *, stream: int | None = None) -> None:
-        """Ends a call that turns out to have no combine: behind its dispatch, at all ranks alike. A change of members does not wait for
+        """Ends a call that turns out to have no combine: after its dispatch, at all ranks alike. A change of members does not wait for
         it any more. A call whose combine has begun goes on."""
         self._ended(self._native.abandon(self._stream(stream)), None)
 

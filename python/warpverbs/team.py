@@ -292,7 +292,7 @@ class Team:
             if self._native.closed:
                 return
             if error is not None:
-                # No handle that goes out of scope behind this block waits for a kernel that waits for another rank.
+                # No handle that goes out of scope after this block waits for a kernel that waits for another rank.
                 self._native.abort()
                 self._native.give_up(f"{type(error).__name__}: {error}")
             elif not self._joins and not self._groups:

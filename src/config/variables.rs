@@ -222,7 +222,7 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_CQ",
                 Values::Words(&CQ_WORDS),
                 "collapsed",
-                "one CQE, or one per WQE, in which the cause of a failure survives the flush behind it",
+                "one CQE, or one per WQE, in which the cause of a failure survives the flush after it",
             ),
             row(
                 "WARPVERBS_CONTROL_BYTES",
@@ -355,7 +355,7 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_MOE_ORDER",
                 Values::Words(&MOE_ORDER_WORDS),
                 "auto",
-                "how a MoE signal is kept behind its data; `auto`: the first that the devices of all rails keep at all ranks. One that they do not keep is refused, and so are ranks that name different ones",
+                "how a MoE signal is kept after its data; `auto`: the first that the devices of all rails keep at all ranks. One that they do not keep is refused, and so are ranks that name different ones",
             ),
         ],
     },
@@ -403,7 +403,7 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_ENGINE_CHAIN",
                 number(1, 64),
                 "16",
-                "most WQEs behind one doorbell",
+                "most WQEs of one doorbell",
             ),
             row(
                 "WARPVERBS_ENGINE_REAP",
@@ -481,7 +481,7 @@ pub const GROUPS: [Group; 7] = [
                 "WARPVERBS_ENGINE_DEADLINE_MS",
                 zero_or(1, LONGEST_MS),
                 "0",
-                "deadline of transfers that name none, ms: behind it nothing more of them is handed out; `0`: none",
+                "deadline of transfers that name none, ms: after it nothing more of them is handed out; `0`: none",
             ),
             row(
                 "WARPVERBS_ENGINE_LISTEN",

@@ -93,7 +93,7 @@ const SIGNALS: [Row; 3] = [
     (
         Step::Signal(SignalOrder::Swap),
         "an atomic operation for each signal",
-        "an HCA with masked atomics of 8 bytes, which it keeps behind earlier writes",
+        "an HCA with masked atomics of 8 bytes, which it keeps after earlier writes",
     ),
     (
         Step::Signal(SignalOrder::Flush),

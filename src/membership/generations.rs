@@ -30,7 +30,7 @@ pub fn next_generation(store: &dyn Store, slot: u32) -> Result<u32, GroupError> 
         let newest = newest_generation(store, slot, until)?;
         let next = newest.checked_add(1).ok_or_else(|| GroupError::Record {
             key: generation_key((slot, newest)),
-            reason: format!("generation {newest}; there is none behind it"),
+            reason: format!("generation {newest}; there is none after it"),
         })?;
         if draw(store, (slot, next), until)? {
             return Ok(next);
@@ -232,7 +232,7 @@ mod tests {
         store.put("generation/2/4294967295", b"1").unwrap();
         let error = next_generation(&store, 2).unwrap_err().to_string();
         assert!(
-            error.ends_with("generation 4294967295; there is none behind it"),
+            error.ends_with("generation 4294967295; there is none after it"),
             "{error}"
         );
     }

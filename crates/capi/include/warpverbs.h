@@ -1608,7 +1608,7 @@ enum wv_status wv_group_suspect(const struct wv_group *group,
 WV_NOEXCEPT;
 
 // Asks the others to go on without this rank. Waits until they do and no rank needs it any more, at most for `timeout_ms`. Another
-// thread must go on making calls meanwhile. Calls of which this rank is still part lose no token, and calls behind the last one
+// thread must go on making calls meanwhile. Calls of which this rank is still part lose no token, and calls after the last one
 // end at once.
 enum wv_status wv_group_leave(const struct wv_group *group,
                               uint32_t timeout_ms)

@@ -62,7 +62,7 @@ pub unsafe extern "C" fn wv_engine_counter_wait(
         if wv_engine::behind("engine", engine)?.engine.is_closed() {
             return Err(EngineError::Closing.into());
         }
-        let words = format!("counter {id} says {now}, not {count}, behind {timeout_ms} ms");
+        let words = format!("counter {id} says {now}, not {count}, after {timeout_ms} ms");
         Err(Failure::new(wv_status::WV_TIMEOUT, words))
     })
 }

@@ -370,7 +370,7 @@ pub unsafe extern "C" fn wv_group_suspect(
 }
 
 /// Asks the others to go on without this rank. Waits until they do and no rank needs it any more, at most for `timeout_ms`. Another
-/// thread must go on making calls meanwhile. Calls of which this rank is still part lose no token, and calls behind the last one
+/// thread must go on making calls meanwhile. Calls of which this rank is still part lose no token, and calls after the last one
 /// end at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn wv_group_leave(group: *const wv_group, timeout_ms: u32) -> wv_status {

@@ -20,7 +20,7 @@ impl Origin {
         }
         let (maker, own) = (self.0, std::process::id());
         let words = format!(
-            "{what} belongs to process {maker}; this is process {own}, which was forked from it. Make teams behind the fork, or start processes by spawn"
+            "{what} belongs to process {maker}; this is process {own}, which was forked from it. Make teams after the fork, or start processes by spawn"
         );
         Err(raise(py, "Refused", words))
     }

@@ -64,7 +64,7 @@ class Names(NamedTuple):
     log: str
     #: What the names of its calls begin with.
     calls: str
-    #: How calls go on without a rank, behind "make another one".
+    #: How calls go on without a rank, after "make another one".
     remedy: str
 
 
@@ -171,7 +171,7 @@ class Receive:
             raise
 
     def call(self) -> None:
-        """What the hook does: behind it the current stream has what was received."""
+        """What the hook does: after it the current stream has what was received."""
         layer = self.batch.layer
         if not layer.turn.acquire(False):
             raise Refused(BUSY)
@@ -340,7 +340,7 @@ class Layer:
         self._argued = 0
         #: The thread that asks a store of Python's why a rank was missed.
         self._asking: threading.Thread | None = None
-        #: The stream of the last launch, and an event behind it: what a layer sends is in one order at all ranks.
+        #: The stream of the last launch, and an event after it: what a layer sends is in one order at all ranks.
         self._last: tuple[Any, Any] | None = None
         self._log.info("%r", self.moe)
 
@@ -497,8 +497,8 @@ class Layer:
         return None if found is None else Fault(*found)
 
     def launch(self, stream: Any, body: Callable[..., None], *arguments: Any) -> Any:
-        """Launches ``body`` with these arguments in ``stream``, torch's current one, behind the layer's launch before. Returns an event
-        behind it; None on the CPU and while the stream is captured."""
+        """Launches ``body`` with these arguments in ``stream``, torch's current one, after the layer's launch before. Returns an event
+        after it; None on the CPU and while the stream is captured."""
         if stream is None:
             body(*arguments)
             return None

@@ -121,7 +121,7 @@ impl GroupStore {
                     .insert(format!("{key} without a lease"))
                 {
                     self.reader.notes.push(format!(
-                        "'{key}' is set and is not of this rank's lease: it is removed, and the lease is taken behind that"
+                        "'{key}' is set and is not of this rank's lease: it is removed, and the lease is taken after that"
                     ));
                 }
                 self.call(|store| store.remove(&key))?;

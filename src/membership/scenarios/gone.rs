@@ -40,7 +40,7 @@ fn goes_and_comes_back(
     }
     world.until_whole(3, &format!("{what}: all again"));
     println!(
-        "{what}: gone within {took:.1?} (stall bound + 3 leases are {bound:?}), back {:.1?} behind its end",
+        "{what}: gone within {took:.1?} (stall bound + 3 leases are {bound:?}), back {:.1?} after its end",
         mended.elapsed()
     );
     world.check(what);

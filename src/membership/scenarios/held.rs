@@ -280,7 +280,7 @@ fn all_ports_down(world: &mut World, time: Duration, survive: bool) {
     cut(world, &all_pairs(4), false);
     let back = Instant::now();
     world.until_whole(3, &what);
-    println!("{what}: whole again {:.1?} behind that", back.elapsed());
+    println!("{what}: whole again {:.1?} after that", back.elapsed());
     for rank in world.ranks.values() {
         assert_eq!(rank.group().view().unwrap().members.len(), 4, "{what}");
     }

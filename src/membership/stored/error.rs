@@ -23,7 +23,7 @@ pub(in crate::membership) enum Unreadable {
         slots: u32,
     },
     /// The slots of a set do not ascend.
-    #[error("{field}: slot {slot} does not come behind slot {before}")]
+    #[error("{field}: slot {slot} does not come after slot {before}")]
     Order {
         field: &'static str,
         slot: u32,

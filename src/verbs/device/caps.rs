@@ -134,7 +134,7 @@ impl std::fmt::Display for DataOrder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::InOrder => "in order",
-            Self::AtomicsOrdered => "out of order, atomics behind it",
+            Self::AtomicsOrdered => "out of order, atomics after it",
             Self::FlushOnly => "out of order",
         })
     }

@@ -60,7 +60,9 @@ pub(super) fn primitives(results: &Value) -> String {
         let of_name = by_name.entry(text(&row["name"])).or_default();
         of_name.insert(stores, number(&row["ns"]));
     }
-    let mut out = "| operation of one thread, ns | alone | behind 3 stores | behind 12 |\n|---|--:|--:|--:|\n".to_owned();
+    let mut out =
+        "| operation of one thread, ns | alone | after 3 stores | after 12 |\n|---|--:|--:|--:|\n"
+            .to_owned();
     for (name, by_stores) in by_name {
         let ns = |stores| {
             let ns = by_stores.get(&stores);

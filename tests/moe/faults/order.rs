@@ -107,7 +107,7 @@ fn a_strategy_that_the_device_does_not_keep_is_refused() {
         (
             DataOrder::AtomicsOrdered,
             SignalOrder::Inline,
-            "out of order, atomics behind it; the cheapest that works there is swap",
+            "out of order, atomics after it; the cheapest that works there is swap",
         ),
         (
             DataOrder::FlushOnly,

@@ -7,7 +7,7 @@ use softhca_rig::{Pair, Shape, data, inline, raddr};
 
 const BYTES: u64 = 1 << 14;
 const LENGTH: usize = 1 << 14;
-/// WQEs behind a doorbell; the last is signalled.
+/// WQEs of one doorbell; the last is signalled.
 const BATCH: usize = 24;
 
 /// What software can see of a program that has run.

@@ -658,7 +658,7 @@ fn a_rank_that_hangs_ends_chaos_and_is_named() {
         });
     });
     assert_eq!(status, Some(1), "{message}");
-    let words = ["hangs behind step", "does not come back"];
+    let words = ["hangs after step", "does not come back"];
     assert!(
         words.iter().any(|words| message.contains(words)),
         "{message}"

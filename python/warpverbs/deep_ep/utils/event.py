@@ -47,7 +47,7 @@ class EventOverlap:
             self.event = self.extra_tensors = None
 
     def register_hook_after_wait(self, hook_after_wait: Callable[[], object]) -> None:
-        """Calls ``hook_after_wait`` once, behind :meth:`current_stream_wait`."""
+        """Calls ``hook_after_wait`` once, after :meth:`current_stream_wait`."""
         assert self.hook_after_wait is None, "a hook is registered already"
         self.hook_after_wait = hook_after_wait
 

@@ -48,7 +48,7 @@ def calc_diff(x: Any, y: Any) -> float:
 
 
 def _grouped(x: Any) -> Any:
-    """``[rows, channels]`` as ``[rows, groups, 128]``, with zeros behind the last channel."""
+    """``[rows, channels]`` as ``[rows, groups, 128]``, with zeros after the last channel."""
     rows, channels = x.shape
     return torch.nn.functional.pad(x, (0, align(channels, GROUP) - channels)).view(rows, -1, GROUP)
 

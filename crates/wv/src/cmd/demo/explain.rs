@@ -84,7 +84,7 @@ pub(super) fn explain(inputs: &Inputs) -> Result<String, DemoError> {
     line(
         "data signals per rank and step",
         2 * u64::from(ranks - 1),
-        "16 bytes inline, behind the data",
+        "16 bytes inline, after the data",
     );
     line(
         "rows sent per rank and step",

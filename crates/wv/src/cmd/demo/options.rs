@@ -14,7 +14,7 @@ const DUMP_HELP: &str = "Write inputs and outputs as .npy to DIR, made if missin
     stepS_rankR_received is what dispatch brought, one row per choice of a token, expert after expert ([rows, hidden] uint16), \
     stepS_rankR_sources where each row comes from ([rows, 3] int32: expert, rank, token); \
     stepS_rankR_output is what combine returned ([tokens, hidden] uint16); \
-    rankR_control_heap.txt is a map of the control heap behind the last step";
+    rankR_control_heap.txt is a map of the control heap after the last step";
 
 /// Options of `wv demo`.
 #[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]

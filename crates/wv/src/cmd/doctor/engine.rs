@@ -131,6 +131,6 @@ fn shape(config: &EngineConfig) -> String {
     let (depth, entries) = (1u32 << config.log_depth, 1u32 << config.log_entries);
     format!(
         "{qps} QPs of {depth} WQEBBs to each of up to {peers} peers, {workers} workers whose first CQ has {entries} entries, slices of \
-         {slice} bytes, {chain} WQEs behind a doorbell"
+         {slice} bytes, {chain} WQEs of one doorbell"
     )
 }

@@ -107,7 +107,7 @@ pub(super) const CHECKS: &[Check<Nic>] = &[
     Check {
         id: "nic-order",
         what: "order of data",
-        why: "Where writes of a QP may overtake each other, a swap or a flush keeps a signal behind its data. Either costs a round trip.",
+        why: "Where writes of a QP may overtake each other, a swap or a flush keeps a signal after its data. Either costs a round trip.",
         mend: "mlxreg -d DEVICE --reg_name ROCE_ACCEL --set \"adaptive_routing_forced_en=0\" where adaptive routing is the cause. Else accept the \
                cost: WARPVERBS_MOE_ORDER=auto takes an order that the device keeps.",
         look: order,

@@ -65,7 +65,7 @@ pub(super) const CHECKS: &[Check<Pair>] = &[
     Check {
         id: "pair-signals",
         what: "signals",
-        why: "The order of writes, a swap or a flush keeps a signal behind its data. A swap or flush costs a round trip.",
+        why: "The order of writes, a swap or a flush keeps a signal after its data. A swap or flush costs a round trip.",
         mend: "See nic-order and gpu-ordering; WARPVERBS_MOE_ORDER chooses.",
         look: signals,
     },

@@ -108,7 +108,7 @@ pub(super) fn run(drive: &Drive<'_>) -> Result<(), DemoError> {
     let left = driven.take_away();
     ended?;
     if !left.is_empty() {
-        let words = format!("processes {left:?} are left behind the end of all ranks");
+        let words = format!("processes {left:?} are still there after the end of all ranks");
         return Err(driven.failed(words));
     }
     driven.publish()

@@ -75,7 +75,7 @@ impl fmt::Display for Verdict {
                 limit_us,
             } => write!(
                 f,
-                "no view of all ranks is reached {} behind the last deed; the limit is {}",
+                "no view of all ranks is reached {} after the last deed; the limit is {}",
                 seconds(waited_us),
                 seconds(limit_us)
             )?,
@@ -807,7 +807,7 @@ mod tests {
         assert_eq!(verdicts.len(), 1);
         let words = verdicts[0].to_string();
         assert!(
-            words.starts_with("no view of all ranks is reached 30.000 s behind the last deed"),
+            words.starts_with("no view of all ranks is reached 30.000 s after the last deed"),
             "{words}"
         );
         let rank = "rank 1 is in view 4 of [0, 1, 2, 3], parted [(0, 1)]";

@@ -166,7 +166,7 @@ impl Watch {
                 return None;
             }
             let what = if rank.serves {
-                format!("hangs behind step {}", rank.step)
+                format!("hangs after step {}", rank.step)
             } else {
                 "does not come back".to_owned()
             };
@@ -303,7 +303,7 @@ mod tests {
         let (rank, why) = watch.overdue(now + STEP).unwrap();
         assert_eq!(
             (rank, &why[..]),
-            (0, "it hangs behind step 5: nothing for 30 s")
+            (0, "it hangs after step 5: nothing for 30 s")
         );
         let how = Disturbance::Freeze;
         watch
