@@ -18,7 +18,7 @@ use test_support::limits::until;
 use test_support::pair::Pair;
 use test_support::table::{Cell, Scope};
 use warpverbs::abi::Status;
-use warpverbs::verbs::QpConfig;
+use warpverbs::verbs::{Doorbell, QpConfig};
 
 /// One kernel at a time is attached in a process.
 fn turn() -> MutexGuard<'static, ()> {
@@ -83,6 +83,37 @@ fn a_second_kernel_in_a_process_and_options_out_of_range_are_refused() {
     assert_eq!(blocks, "blocks is 0; it must be 1 to 1024");
     assert!(again(|options| options.with_blocks(1025)).contains("1025"));
     assert_eq!(hca.label(), "gpuhca+simt");
+    hca.stop().unwrap();
+}
+
+#[test]
+fn a_doorbell_that_is_the_beginning_of_a_wqe_runs_up_to_its_end() {
+    let _turn = turn();
+    let hca = start(|options| options);
+    let config = QpConfig::default()
+        .with_log_depth(8)
+        .with_doorbell(Doorbell::NoRecord);
+    let pair = Pair::external(8 * 4, &config);
+    assert_eq!(short(&pair, 1), [(Status::OK, 1); 8]);
+    let qp = pair.context();
+    let slot = |index: u64| qp.sq.addr() + (index & u64::from(qp.mask)) * 64;
+    // The last WQE once more, under the next index, after its word has gone at the peer.
+    let mut wqe: Vec<u8> = pair.ends[0].read(slot(qp.resv - 1), 64);
+    let index = u16::try_from(qp.resv & 0xffff).unwrap();
+    wqe[1..3].copy_from_slice(&index.to_be_bytes());
+    pair.ends[0].write_at(slot(qp.resv), &wqe);
+    let before: Vec<u64> = pair.ends[1].window_at(0, 8 * 4);
+    pair.ends[1].write_words(0, &[0; 8 * 4]);
+    assert_ne!(wqe[7] & 0x3f, 0, "the WQE has a length");
+    pair.ring(u64::from_le_bytes(wqe[..8].try_into().unwrap()));
+    until("the word is there again", || {
+        let now: Vec<u64> = pair.ends[1].window_at(0, 8 * 4);
+        now.iter()
+            .zip(&before)
+            .any(|(now, then)| *now != 0 && now == then)
+    });
+    assert_eq!(pair.findings(), [""; 0]);
+    drop(pair);
     hca.stop().unwrap();
 }
 

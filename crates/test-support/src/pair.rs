@@ -4,6 +4,8 @@
 // UNSAFETY: kernels are launched on memory that the HCA reads and writes.
 #![expect(unsafe_code, reason = "kernel launches, registered memory")]
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use bytemuck::{Pod, bytes_of, cast_slice};
 use softhca::device::Execution;
 use softhca::{Hca, HcaConfig};
@@ -297,6 +299,21 @@ impl Pair {
     /// Changes the context of side 0's QP.
     pub fn patch(&self, offset: usize, value: &impl Pod) {
         self.patch_of(0, offset, value);
+    }
+
+    /// Stores to the doorbell register of side 0, as a driver of the host does.
+    ///
+    /// # Panics
+    ///
+    /// If no address of this process is that of the register.
+    pub fn ring(&self, value: u64) {
+        let register = usize::try_from(self.context().doorbell.addr()).unwrap();
+        let register: *mut u64 = std::ptr::with_exposed_provenance_mut(register);
+        // SAFETY: kernels on simt reach the register at an address of this process. The QP lives, and so does its UAR page. A register
+        // has 8 aligned bytes, which other threads reach by atomic operations only.
+        let register = unsafe { AtomicU64::from_ptr(register) };
+        // Release: the WQE before its doorbell. Pairs with the acquire fence of the HCA after it has taken the doorbell.
+        register.store(value, Ordering::Release);
     }
 
     /// Returns what the HCAs found and silicon would not report.
