@@ -10,6 +10,7 @@ use crate::abi::render;
 
 /// What the kernels of dispatch and combine share with the host, and no kernel of a program.
 pub mod moe_abi {
+    pub use crate::abi::layer::*;
     pub use crate::abi::moe::*;
     pub use crate::abi::moe_calls::*;
     pub use crate::abi::moe_words::*;

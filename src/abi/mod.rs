@@ -20,6 +20,7 @@
 #[macro_use]
 mod macros;
 pub mod header;
+pub(crate) mod layer;
 pub(crate) mod moe;
 pub(crate) mod moe_calls;
 pub(crate) mod moe_words;
@@ -29,6 +30,7 @@ mod status;
 mod team;
 mod types;
 
+pub(crate) use layer::*;
 pub use moe::MoeHandlePeer;
 pub(crate) use moe::*;
 pub(crate) use moe_calls::*;

@@ -2,8 +2,8 @@
 
 use super::header::{constant_items, enum_item, file, struct_item};
 use super::{
-    DeviceConfig, PeerEntry, PeerGuard, QpContext, Status, TeamContext, Window, moe, moe_calls,
-    moe_words, qp, team,
+    DeviceConfig, PeerEntry, PeerGuard, QpContext, Status, TeamContext, Window, layer, moe,
+    moe_calls, moe_words, qp, team,
 };
 
 /// How the headers of this package come about.
@@ -24,6 +24,7 @@ pub(crate) fn render() -> String {
         struct_item::<TeamContext>(),
     ]);
     items.extend(moe_words::items());
+    items.extend(layer::items());
     items.extend(moe::items());
     items.extend(moe_calls::items());
     file(ORIGIN, "wv", &["<cstddef>", "<cstdint>"], items)
