@@ -246,12 +246,12 @@ WV_DEVICE uint32_t tag_of(const MoeShape& shape) {
 
 /// Writes the shape of a call to `shape`: the layer's, unless the parameters say another one.
 WV_DEVICE void take_shape(const MoeContext& moe, const DispatchSendParams& p, MoeShape& shape) {
-  const bool own = p.tokens >> 16 != 0;
-  shape.max_tokens = own ? p.tokens >> 16 : moe.max_tokens;
-  shape.format = own ? static_cast<MoeFormat>(p.flags >> 28 & 3) : moe.format;
-  shape.scales = own ? static_cast<MoeScales>(p.flags >> 30) : moe.scales;
-  shape.row_bytes = own ? (p.flags >> 4 & 0xfff) * 16 : static_cast<uint32_t>(moe.row_bytes);
-  shape.scale_bytes = own ? (p.flags >> 16 & 0xfff) * 4 : moe.scale_bytes;
+  const bool own = p.max_tokens != 0;
+  shape.max_tokens = own ? p.max_tokens : moe.max_tokens;
+  shape.format = own ? p.format : moe.format;
+  shape.scales = own ? p.scales : moe.scales;
+  shape.row_bytes = own ? p.row_bytes : static_cast<uint32_t>(moe.row_bytes);
+  shape.scale_bytes = own ? p.scale_bytes : moe.scale_bytes;
   shape.scales_at = moe.header_bytes + (shape.row_bytes + 15) / 16 * 16;
   shape.tag = own ? tag_of(shape) : 0;
 }
@@ -301,8 +301,7 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
     serial = moe.serial;
     take_shape(moe, p, shape);
   }
-  const uint32_t tokens = p.tokens & 0xffff;
-  const bool fits = tokens <= shape.max_tokens && holds(moe, shape);
+  const bool fits = p.tokens <= shape.max_tokens && holds(moe, shape);
   // Acquire. Orders the loads of the views after that of the limit: the host writes a view before
   // it lets calls start in it. Pairs with its release store.
   platform::fence_acquire_sys();
@@ -322,7 +321,7 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   moe.aborted = !aborted ? 0 : moe.aborted < SETS ? moe.aborted + 1 : SETS;
   if (!aborted) enter_view(moe, view, call);
   handle.deadline_ns = p.deadline_ns != 0 ? p.deadline_ns : usual;
-  handle.tokens = fits ? tokens : 0;
+  handle.tokens = fits ? p.tokens : 0;
   handle.stage = CallStage::dispatch_sent;
   handle.combine_flags = (p.flags & DISPATCH_ONLY) != 0 ? COMBINE_NONE : 0;
   for (Status& phase : handle.phase) phase = Status::ok;

@@ -179,7 +179,7 @@ struct Tokens {
   uint32_t count;
 
   WV_DEVICE explicit Tokens(const DispatchSendParams& p)
-      : x(reinterpret_cast<uint64_t>(p.x)), count(p.tokens & 0xffff) {
+      : x(reinterpret_cast<uint64_t>(p.x)), count(p.tokens) {
     MoeShape shape;
     take_shape(*p.moe, p, shape);
     bytes = casts(shape, p.flags) ? p.moe->combine_row_bytes : shape.row_bytes;

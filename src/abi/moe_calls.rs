@@ -3,6 +3,7 @@
 use super::DevicePtr;
 use super::header::{Item, struct_item};
 use super::moe::{MoeContext, MoeHandle};
+use super::moe_words::{MoeFormat, MoeScales};
 
 abi_struct! {
     /// Send phase of dispatch. Cooperative launch.
@@ -23,10 +24,22 @@ abi_struct! {
         pub active: DevicePtr<u32>,
         /// Longest wait of each phase of this call, ns; 0: the layer's.
         pub deadline_ns: u64,
-        /// Tokens of this call | its `max_tokens` << 16. 0 in the upper half: the shape of the call is the layer's.
+        /// Tokens of this call.
         pub tokens: u32,
-        /// DISPATCH_* flags; with another shape also row_bytes / 16 << 4 | scale_bytes / 4 << 16 | format << 28 | scales << 30.
+        /// DISPATCH_* flags.
         pub flags: u32,
+        /// Most tokens of a rank in this call. 0: the call has the shape of the layer, and the next four fields are not read.
+        pub max_tokens: u32,
+        /// What a token is made of.
+        pub format: MoeFormat,
+        /// Its scales, if `format` is fp8.
+        pub scales: MoeScales,
+        /// Bytes of the token in a slot, without its scales.
+        pub row_bytes: u32,
+        /// Bytes of its scales; 0: none.
+        pub scale_bytes: u32,
+        /// Reserved, zero.
+        pub reserved: u32,
     }
 }
 

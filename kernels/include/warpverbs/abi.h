@@ -1130,12 +1130,24 @@ struct DispatchSendParams {
   uint32_t *active;
   /// Longest wait of each phase of this call, ns; 0: the layer's.
   uint64_t deadline_ns;
-  /// Tokens of this call | its `max_tokens` << 16. 0 in the upper half: the shape of the call is the layer's.
+  /// Tokens of this call.
   uint32_t tokens;
-  /// DISPATCH_* flags; with another shape also row_bytes / 16 << 4 | scale_bytes / 4 << 16 | format << 28 | scales << 30.
+  /// DISPATCH_* flags.
   uint32_t flags;
+  /// Most tokens of a rank in this call. 0: the call has the shape of the layer, and the next four fields are not read.
+  uint32_t max_tokens;
+  /// What a token is made of.
+  MoeFormat format;
+  /// Its scales, if `format` is fp8.
+  MoeScales scales;
+  /// Bytes of the token in a slot, without its scales.
+  uint32_t row_bytes;
+  /// Bytes of its scales; 0: none.
+  uint32_t scale_bytes;
+  /// Reserved, zero.
+  uint32_t reserved;
 };
-static_assert(sizeof(DispatchSendParams) == 72 && alignof(DispatchSendParams) == 8);
+static_assert(sizeof(DispatchSendParams) == 96 && alignof(DispatchSendParams) == 8);
 static_assert(offsetof(DispatchSendParams, moe) == 0);
 static_assert(offsetof(DispatchSendParams, handle) == 8);
 static_assert(offsetof(DispatchSendParams, x) == 16);
@@ -1146,6 +1158,12 @@ static_assert(offsetof(DispatchSendParams, active) == 48);
 static_assert(offsetof(DispatchSendParams, deadline_ns) == 56);
 static_assert(offsetof(DispatchSendParams, tokens) == 64);
 static_assert(offsetof(DispatchSendParams, flags) == 68);
+static_assert(offsetof(DispatchSendParams, max_tokens) == 72);
+static_assert(offsetof(DispatchSendParams, format) == 76);
+static_assert(offsetof(DispatchSendParams, scales) == 80);
+static_assert(offsetof(DispatchSendParams, row_bytes) == 84);
+static_assert(offsetof(DispatchSendParams, scale_bytes) == 88);
+static_assert(offsetof(DispatchSendParams, reserved) == 92);
 
 /// Receive phase of dispatch. Cooperative launch.
 struct DispatchReceiveParams {
@@ -1268,9 +1286,9 @@ struct DispatchParams {
   /// Its receive phase: same layer and handle.
   DispatchReceiveParams receive;
 };
-static_assert(sizeof(DispatchParams) == 184 && alignof(DispatchParams) == 8);
+static_assert(sizeof(DispatchParams) == 208 && alignof(DispatchParams) == 8);
 static_assert(offsetof(DispatchParams, send) == 0);
-static_assert(offsetof(DispatchParams, receive) == 72);
+static_assert(offsetof(DispatchParams, receive) == 96);
 
 /// Combine in one launch. Cooperative.
 struct CombineParams {

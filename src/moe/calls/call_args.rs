@@ -241,7 +241,6 @@ impl DispatchInput {
         )?;
         array("weights", self.weights, 4, false)?;
         array("active", self.active, 4, false)?;
-        let [shape_tokens, shape_flags] = shape::words(layer, config, subject.ranks);
         Ok(DispatchSendParams {
             moe: subject.moe,
             handle: subject.handle,
@@ -254,11 +253,11 @@ impl DispatchInput {
                 own => own,
             }),
             deadline_ns: nanoseconds(self.deadline),
-            tokens: self.tokens | shape_tokens,
+            tokens: self.tokens,
             flags: flag(self.quantized, DISPATCH_QUANTIZED)
                 | flag(self.no_combine, DISPATCH_ONLY)
-                | flag(self.ids_64, DISPATCH_IDS_64)
-                | shape_flags,
+                | flag(self.ids_64, DISPATCH_IDS_64),
+            ..shape::params(layer, config, subject.ranks)
         })
     }
 }

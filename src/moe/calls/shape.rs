@@ -1,7 +1,7 @@
 //! The shape of one call: another format, or fewer tokens, in the slots of a layer that was made for more.
 
-use crate::abi::{DISPATCH_IDS_64, DISPATCH_ONLY, DISPATCH_QUANTIZED, MAX_MOE_TOKENS};
-use crate::moe::{Format, Layout, MAX_PAYLOAD_BYTES, MAX_SCALE_BYTES, MoeConfig, MoeError};
+use crate::abi::DispatchSendParams;
+use crate::moe::{Format, Layout, MoeConfig, MoeError};
 
 /// Returns the shape of a call: the layer's own with the format and the tokens of the call. Its outputs are sized by it. Refuses a
 /// shape that the slots do not hold.
@@ -40,28 +40,26 @@ pub(in crate::moe) fn of_call(
     })
 }
 
-/// Returns the bits of `DispatchSendParams::tokens` and `flags` that tell the shape of `call`; zeros for the layer's own shape.
-pub(in crate::moe) fn words(layer: &MoeConfig, call: &MoeConfig, ranks: u32) -> [u32; 2] {
+/// Returns parameters that tell the shape of `call`; all zero for the layer's own shape. Their other fields are zero.
+pub(in crate::moe) fn params(
+    layer: &MoeConfig,
+    call: &MoeConfig,
+    ranks: u32,
+) -> DispatchSendParams {
     if (call.format, call.max_tokens) == (layer.format, layer.max_tokens) {
-        return [0; 2];
+        return DispatchSendParams::default();
     }
     let layout = Layout::new(call, ranks);
     let small = |bytes: u64| u32::try_from(bytes).expect("checked with the shape");
-    let (row, scale) = (small(layout.row_bytes / 16), small(layout.scale_bytes / 4));
-    let (format, scales) = (call.format.code().0, call.format.scales_code().0);
-    [
-        call.max_tokens << 16,
-        row << 4 | scale << 16 | format << 28 | scales << 30,
-    ]
+    DispatchSendParams {
+        max_tokens: call.max_tokens,
+        format: call.format.code(),
+        scales: call.format.scales_code(),
+        row_bytes: small(layout.row_bytes),
+        scale_bytes: small(layout.scale_bytes),
+        ..DispatchSendParams::default()
+    }
 }
-
-/// A word holds a row's length in 12 bits, in units of 16 bytes, and the length of its scales in 12 bits, in words of 4 bytes. The
-/// bits below are for flags.
-const _: () = {
-    assert!(MAX_PAYLOAD_BYTES / 16 < 1 << 12 && MAX_SCALE_BYTES / 4 < 1 << 12);
-    assert!(DISPATCH_QUANTIZED < 1 << 4 && DISPATCH_ONLY < 1 << 4 && DISPATCH_IDS_64 < 1 << 4);
-    assert!(MAX_MOE_TOKENS < 1 << 16);
-};
 
 /// Returns the tag that kernels give to the shape of `call`, a call of `layer`; 0 is the layer's own shape. Twin: `tag_of` in
 /// `begin.cuh`.
@@ -87,6 +85,7 @@ pub(in crate::moe) fn tag_of(layer: &MoeConfig, call: &MoeConfig, ranks: u32) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::{MoeFormat, MoeScales};
     use crate::moe::Scales;
 
     const LAYER: MoeConfig = MoeConfig::BF16
@@ -126,18 +125,22 @@ mod tests {
     }
 
     #[test]
-    fn the_shape_of_the_layer_is_not_said_and_others_are_in_two_words() {
-        let words_of = |format, max_tokens| {
+    fn the_shape_of_the_layer_is_not_said_and_others_are_in_fields() {
+        let shape_of = |format, max_tokens| {
             let call = of_call(&LAYER, 4, format, max_tokens).unwrap();
-            words(&LAYER, &call, 4)
+            let params = params(&LAYER, &call, 4);
+            assert_eq!((params.tokens, params.flags), (0, 0));
+            let lengths = [params.max_tokens, params.row_bytes, params.scale_bytes];
+            (lengths, params.format, params.scales)
         };
-        assert_eq!(words_of(None, 0), [0, 0]);
-        assert_eq!(words_of(Some(Format::Bf16), 64), [0, 0]);
-        let [tokens, format] = words_of(Some(Format::Fp8(Scales::Ue8m0)), 7);
-        // 512 bytes of a row, one word of scales, FP8, UE8M0.
-        assert_eq!(tokens, 7 << 16);
-        assert_eq!(format, 32 << 4 | 1 << 16 | 1 << 28 | 2 << 30);
-        assert_eq!(words_of(None, 7), [7 << 16, 64 << 4]);
+        let layers_own = ([0; 3], MoeFormat(0), MoeScales(0));
+        assert_eq!(shape_of(None, 0), layers_own);
+        assert_eq!(shape_of(Some(Format::Bf16), 64), layers_own);
+        // 512 bytes of a row, one word of scales.
+        let fp8 = ([7, 512, 4], MoeFormat::FP8, MoeScales::UE8M0);
+        assert_eq!(shape_of(Some(Format::Fp8(Scales::Ue8m0)), 7), fp8);
+        let bf16 = ([7, 1024, 0], MoeFormat::BF16, MoeScales::F32);
+        assert_eq!(shape_of(None, 7), bf16);
     }
 
     #[test]
