@@ -12,7 +12,7 @@ namespace wv::moe {
 /// after the end of the call, it does nothing.
 WV_DEVICE_ONCE void abandon(const AbandonParams& p) {
   if (thread_in_grid() != 0) return;
-  MoeContext& moe = *p.moe;
+  LayerContext& layer = p.moe->layer;
   MoeHandle& handle = *p.handle;
   if (handle.stage != CallStage::dispatched) {
     const bool early =
@@ -22,12 +22,12 @@ WV_DEVICE_ONCE void abandon(const AbandonParams& p) {
   }
   handle.combine_flags = COMBINE_NONE;
   // A call that is closed has ended, and its entry of `ended` may belong to a later call.
-  if (!newer(handle.call, moe.released[KIND_COMBINE])) return;
-  moe.ended[set_of(handle.call)] = handle.call;
+  if (!newer(handle.call, layer.released[KIND_COMBINE])) return;
+  layer.ended[set_of(handle.call)] = handle.call;
   // Release. Orders what the phases of the call did before the word of `publish_finished`: pairs
   // with the acquire load of the host.
   platform::fence_release_sys();
-  publish_finished(moe);
+  publish_finished(layer);
 }
 
 }  // namespace wv::moe

@@ -9,13 +9,14 @@
 #pragma once
 
 #include "clock.cuh"
+#include "slots.cuh"
 
 namespace wv::moe {
 
 /// Returns whether a word of `peer` says that the peer has begun `call` or a later call.
-WV_DEVICE bool has_begun(const MoeContext& moe, uint32_t peer, uint32_t call) {
+WV_DEVICE bool has_begun(const LayerContext& layer, uint32_t peer, uint32_t call) {
   for (uint32_t i = 0; i < SIGNALS_PER_PEER; ++i) {
-    const MoeSignal* const signal = signal_of(moe, peer, i);
+    const MoeSignal* const signal = signal_of(layer, peer, i);
     const uint64_t data = platform::load_relaxed_sys(&signal->data);
     const uint64_t alive = platform::load_relaxed_sys(&signal->alive);
     if (data != 0 && !newer(call, unpack_data(data).call)) return true;
@@ -26,10 +27,10 @@ WV_DEVICE bool has_begun(const MoeContext& moe, uint32_t peer, uint32_t call) {
 
 /// Beats to all peers if it is time, while `call` is held. The words are those of the call before.
 /// One thread.
-WV_DEVICE_COLD void beat_while_held(MoeContext* moe, MoeHandle* handle, uint32_t call,
+WV_DEVICE_COLD void beat_while_held(LayerContext* layer, MoeHandle* handle, uint32_t call,
                                     HeldBeats* beats) {
   if (!beats->are_due()) return;
-  Call before(moe, handle, DISPATCH_SEND);
+  Call before(layer, handle, DISPATCH_SEND);
   before.call = call - 1;
   before.index = signal_index(KIND_DISPATCH, before.call);
   for (uint32_t peer = 0; peer < before.ranks(); ++peer) {
@@ -41,15 +42,15 @@ WV_DEVICE_COLD void beat_while_held(MoeContext* moe, MoeHandle* handle, uint32_t
 /// Waits until `call` may start, while the host limits calls. Returns `ok`; `closed` if the call
 /// may not start, in time or at all; `aborted` if the host ends all calls. `started` has the number
 /// of the call already. One thread.
-WV_DEVICE_COLD Status hold(MoeContext& moe, MoeHandle* handle, uint32_t call,
+WV_DEVICE_COLD Status hold(LayerContext& layer, MoeHandle* handle, uint32_t call,
                            uint64_t deadline_ns) {
-  MoeBoard& board = *moe.board;
-  const uint64_t usual = platform::load_relaxed(&moe.clock->steady_ns);
+  MoeBoard& board = *layer.board;
+  const uint64_t usual = platform::load_relaxed(&layer.clock->steady_ns);
   HeldBeats beats(deadline_ns != 0 ? deadline_ns : usual);
-  const Deadline change = Deadline::in(platform::load_relaxed(&moe.clock->change_ns));
-  const uint32_t ranks = moe.team->ranks;
+  const Deadline change = Deadline::in(platform::load_relaxed(&layer.clock->change_ns));
+  const uint32_t ranks = layer.team->ranks;
   uint32_t limit = 0, peer = 0;
-  const Watch watch{nullptr, &moe.team->config->abort};
+  const Watch watch{nullptr, &layer.team->config->abort};
   const Status status = spin_until(watch, change, [&] {
     if (platform::load_relaxed_sys(&board.limited) == 0) return Status::ok;
     // Acquire. Orders the load of `limit` after that of `limited`: the host stores `limit` before
@@ -59,12 +60,12 @@ WV_DEVICE_COLD Status hold(MoeContext& moe, MoeHandle* handle, uint32_t call,
     if (!newer(call, limit)) return Status::ok;
     if (platform::load_relaxed_sys(&board.refuse) != 0) return Status::closed;
     peer = peer + 1 < ranks ? peer + 1 : 0;
-    const bool again = moe.refusing != 0 && moe.refused_limit == limit;
-    if (!again) beat_while_held(&moe, handle, call, &beats);
-    return again && has_begun(moe, peer, call) ? Status::closed : Status::would_block;
+    const bool again = layer.refusing != 0 && layer.refused_limit == limit;
+    if (!again) beat_while_held(&layer, handle, call, &beats);
+    return again && has_begun(layer, peer, call) ? Status::closed : Status::would_block;
   });
-  moe.refusing = status == Status::timeout || status == Status::closed;
-  moe.refused_limit = limit;
+  layer.refusing = status == Status::timeout || status == Status::closed;
+  layer.refused_limit = limit;
   return status == Status::timeout ? Status::closed : status;
 }
 
@@ -102,30 +103,30 @@ WV_DEVICE uint32_t pick_view(const MoeView* views, uint32_t newest, uint32_t cal
 inline constexpr uint32_t VIEW_AGE = 1u << 30;
 
 /// Enters view `place`, in which `call` runs. The call is not aborted. One thread.
-WV_DEVICE void enter_view(MoeContext& moe, uint32_t place, uint32_t call) {
-  const MoeView& view = moe.views[place];
-  if (view.serial != moe.serial) {
-    moe.view = place;
-    moe.serial = view.serial;
-    moe.first = view.first;
-    moe.changed = 1;
-  } else if (call - moe.first >= VIEW_AGE) {
-    moe.first = call - VIEW_AGE / 2;
+WV_DEVICE void enter_view(LayerContext& layer, uint32_t place, uint32_t call) {
+  const MoeView& view = layer.views[place];
+  if (view.serial != layer.serial) {
+    layer.view = place;
+    layer.serial = view.serial;
+    layer.first = view.first;
+    layer.changed = 1;
+  } else if (call - layer.first >= VIEW_AGE) {
+    layer.first = call - VIEW_AGE / 2;
   } else {
     return;
   }
-  platform::store_relaxed_sys(&moe.board->in_force, pack(moe.serial, moe.first));
+  platform::store_relaxed_sys(&layer.board->in_force, pack(layer.serial, layer.first));
 }
 
 /// Returns the last call up to which all calls have ended. `newest` is the newest call that has
 /// begun. A call has ended when all of its phases have, or when it is closed. A call is also closed
 /// when a later one has been combined: it takes part in nothing any more.
-WV_DEVICE uint32_t finished_of(const MoeContext& moe, uint32_t newest) {
-  const uint32_t combined = moe.released[KIND_COMBINE];
+WV_DEVICE uint32_t finished_of(const LayerContext& layer, uint32_t newest) {
+  const uint32_t combined = layer.released[KIND_COMBINE];
   uint32_t finished = newest - SETS;
   while (finished != newest) {
     const uint32_t call = finished + 1;
-    if (moe.ended[set_of(call)] != call && newer(call, combined)) break;
+    if (layer.ended[set_of(call)] != call && newer(call, combined)) break;
     finished = call;
   }
   return finished;
@@ -134,8 +135,8 @@ WV_DEVICE uint32_t finished_of(const MoeContext& moe, uint32_t newest) {
 /// Writes to the board which calls have ended. One thread, after a release fence of system scope:
 /// what the phases of these calls did before the word pairs with the acquire load of the host,
 /// which then writes views and resets QPs.
-WV_DEVICE void publish_finished(const MoeContext& moe) {
-  platform::store_relaxed_sys(&moe.board->finished, finished_of(moe, moe.call));
+WV_DEVICE void publish_finished(const LayerContext& layer) {
+  platform::store_relaxed_sys(&layer.board->finished, finished_of(layer, layer.call));
 }
 
 /// The words of the host that every dispatch reads.
@@ -152,10 +153,10 @@ struct Rein {
 };
 
 /// Returns whether no view is newer than the view in `place`.
-WV_DEVICE bool is_newest(const MoeContext& moe, uint32_t place) {
-  const uint32_t serial = moe.views[place].serial;
+WV_DEVICE bool is_newest(const LayerContext& layer, uint32_t place) {
+  const uint32_t serial = layer.views[place].serial;
   for (uint32_t i = 0; i < MOE_VIEWS; ++i) {
-    const uint32_t other = platform::load_relaxed_sys(&moe.views[i].serial);
+    const uint32_t other = platform::load_relaxed_sys(&layer.views[i].serial);
     if (other != 0 && newer(other, serial)) return false;
   }
   return true;
@@ -194,8 +195,8 @@ struct Wanted {
 /// have to catch up before anything else changes. So this rank makes few calls. In calls before the
 /// newest view the rank is itself behind, and does not wait. One thread.
 WV_DEVICE_COLD void keep_pace(const Call& call, const Wanted& wanted, bool alone) {
-  if (!is_newest(call.moe, call.handle.view)) return;
-  const MoeBoard& board = *call.moe.board;
+  if (!is_newest(call.layer, call.handle.view)) return;
+  const MoeBoard& board = *call.layer.board;
   const Watch watch{nullptr, &call.team.config->abort};
   uint32_t peer = 0;
   (void)spin_until(watch, Deadline::in(call.handle.deadline_ns), [&] {
@@ -204,7 +205,7 @@ WV_DEVICE_COLD void keep_pace(const Call& call, const Wanted& wanted, bool alone
     const bool found = was_alone && !alone;
     if (found || platform::load_relaxed_sys(&board.limited) != 0) return Status::ok;
     peer = peer + 1 < call.ranks() ? peer + 1 : 0;
-    const MoePeer& state = call.moe.peers[peer];
+    const MoePeer& state = call.layer.peers[peer];
     const bool asks = state.suspect != 0 && !has_bit(board.suspects, peer) && wanted.has(peer);
     return asks && heard(call, peer) != state.seen ? Status::ok : Status::would_block;
   });
@@ -215,12 +216,12 @@ WV_DEVICE_COLD void keep_pace(const Call& call, const Wanted& wanted, bool alone
 /// with a barrier of the block between `begin` and `peers`. Otherwise a barrier of the grid stands
 /// between them.
 template <class Begin, class Peers>
-WV_DEVICE void begin_phase(MoeContext& moe, Begin begin, Peers peers) {
+WV_DEVICE void begin_phase(LayerContext& layer, Begin begin, Peers peers) {
   if (thread_in_grid() == 0) {
     begin();
-    moe.began_ns = platform::now_ns();
+    layer.began_ns = platform::now_ns();
   }
-  const bool one_block = moe.team->ranks <= block_threads();
+  const bool one_block = layer.team->ranks <= block_threads();
   if (one_block) {
     block_sync();
   } else {
@@ -269,20 +270,21 @@ WV_DEVICE bool holds(const MoeContext& moe, const MoeShape& shape) {
 /// Nothing passes a fence. So loads that need not wait for each other are issued together.
 WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   MoeContext& moe = *p.moe;
+  LayerContext& layer = moe.layer;
   MoeHandle& handle = *p.handle;
-  MoeBoard& board = *moe.board;
-  const MoeView* views = moe.views;
-  const MoeClock* clock = moe.clock;
-  const uint32_t call = moe.call + 1;
-  uint32_t joined = moe.joined, serial = moe.serial;
-  const uint32_t rank = moe.team->rank, ranks = moe.team->ranks;
-  const uint32_t finished = finished_of(moe, call);
+  MoeBoard& board = *layer.board;
+  const MoeView* views = layer.views;
+  const MoeClock* clock = layer.clock;
+  const uint32_t call = layer.call + 1;
+  uint32_t joined = layer.joined, serial = layer.serial;
+  const uint32_t rank = layer.team->rank, ranks = layer.team->ranks;
+  const uint32_t finished = finished_of(layer, call);
   MoeShape shape;
   take_shape(moe, p, shape);
-  for (uint32_t& closed : moe.released) {
+  for (uint32_t& closed : layer.released) {
     if (call - joined >= SETS && newer(call - SETS, closed)) closed = call - SETS;
   }
-  moe.call = call;
+  layer.call = call;
   platform::store_relaxed_sys(&board.started, call);
   // Sequentially consistent. Pairs with the fence between the host's store of the limit and its
   // look at `started`: either the host sees this call, or this thread sees the limit. Also a
@@ -292,13 +294,13 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   Rein rein = Rein::of(board);
   Status held = Status::ok;
   if (rein.limited) {
-    held = hold(moe, &handle, call, p.deadline_ns);
+    held = hold(layer, &handle, call, p.deadline_ns);
     rein = Rein::of(board);
     // These values are read again, so that no register keeps them during the wait.
-    views = moe.views;
-    clock = moe.clock;
-    joined = moe.joined;
-    serial = moe.serial;
+    views = layer.views;
+    clock = layer.clock;
+    joined = layer.joined;
+    serial = layer.serial;
     take_shape(moe, p, shape);
   }
   const bool fits = p.tokens <= shape.max_tokens && holds(moe, shape);
@@ -317,9 +319,9 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   handle.view = view;
   handle.epoch = views[view].epoch & 0xffff;
   handle.aborted = aborted;
-  moe.untold = aborted ? 0 : moe.aborted;
-  moe.aborted = !aborted ? 0 : moe.aborted < SETS ? moe.aborted + 1 : SETS;
-  if (!aborted) enter_view(moe, view, call);
+  layer.untold = aborted ? 0 : layer.aborted;
+  layer.aborted = !aborted ? 0 : layer.aborted < SETS ? layer.aborted + 1 : SETS;
+  if (!aborted) enter_view(layer, view, call);
   handle.deadline_ns = p.deadline_ns != 0 ? p.deadline_ns : usual;
   handle.tokens = fits ? p.tokens : 0;
   handle.stage = CallStage::dispatch_sent;
@@ -333,31 +335,31 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   handle.unbuffered = moe.unbuffered;
   handle.refused = ~uint64_t{0};
   clear_fault(handle.fault, ranks);
-  moe.waiting = ranks;
+  layer.waiting = ranks;
   // The mark of the last passed call moves along, so that no call gets the number of a call that
   // was passed a lap ago.
-  if (call - moe.passed > 2) moe.passed = call - 3;
+  if (call - layer.passed > 2) layer.passed = call - 3;
   if (aborted) {
     handle.phase[DISPATCH_SEND] = Status::aborted;
-    record_fault(moe, handle, DISPATCH_SEND, MoeCause::aborted, NONE, 0, NONE);
+    record_fault(layer, handle, DISPATCH_SEND, MoeCause::aborted, NONE, 0, NONE);
     return;
   }
   if (!fits) {
     handle.phase[DISPATCH_SEND] = Status::invalid;
-    record_fault(moe, handle, DISPATCH_SEND, MoeCause::refused, NONE, 0, NONE);
+    record_fault(layer, handle, DISPATCH_SEND, MoeCause::refused, NONE, 0, NONE);
   }
   const Wanted wanted{views[view], rank, ranks, p.active};
-  if (rein.alone || wanted.are_suspects(moe.peers)) {
-    keep_pace(Call(p.moe, p.handle, DISPATCH_SEND), wanted, rein.alone);
+  if (rein.alone || wanted.are_suspects(layer.peers)) {
+    keep_pace(Call(&layer, p.handle, DISPATCH_SEND), wanted, rein.alone);
   }
 }
 
 /// Starts a phase that follows another. The handle must be at stage `after`, else the phase does
 /// nothing and ends `invalid`. The call must not be closed, else it ends `closed`. One thread; a
 /// barrier follows.
-WV_DEVICE void begin(MoeContext* moe, MoeHandle* handle, Phase phase, CallStage after) {
+WV_DEVICE void begin(LayerContext* layer, MoeHandle* handle, Phase phase, CallStage after) {
   const uint32_t kind = phase < COMBINE_SEND ? KIND_DISPATCH : KIND_COMBINE;
-  const bool closed = !newer(handle->call, moe->released[kind]);
+  const bool closed = !newer(handle->call, layer->released[kind]);
   const bool in_turn = handle->stage == after && !closed;
   const bool aborted = in_turn && handle->aborted != 0;
   handle->phase[phase] = aborted                  ? Status::aborted
@@ -367,8 +369,8 @@ WV_DEVICE void begin(MoeContext* moe, MoeHandle* handle, Phase phase, CallStage 
   handle->in_turn = in_turn;
   handle->stopped = aborted;
   handle->tell = 0;
-  moe->left = 0;
-  moe->waiting = moe->team->ranks;
+  layer->left = 0;
+  layer->waiting = layer->team->ranks;
   if (in_turn) {
     handle->stage = static_cast<CallStage>(static_cast<uint32_t>(after) + 1);
   }
@@ -403,7 +405,7 @@ enum Tell : uint32_t { TELL = 1, UNSTAGED = 2 };
 /// Threads share the peers; a barrier follows.
 WV_DEVICE void begin_send(const Call& call) {
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
-    MoePeer& state = call.moe.peers[peer];
+    MoePeer& state = call.layer.peers[peer];
     state.credit = GIVEN;
     if (peer == call.rank()) continue;
     enter_peer(call, peer);
@@ -419,8 +421,8 @@ WV_DEVICE void begin_send(const Call& call) {
 
 /// Finds out which send buffers an HCA still reads for `peer`. The buffer of the call before is
 /// left out, because this call does not take it anyway. After `begin_send`. One thread.
-WV_DEVICE void find_busy(const Call& call, uint32_t peer) {
-  const MoePeer& state = call.moe.peers[peer];
+WV_DEVICE void find_busy(const SlotCall& call, uint32_t peer) {
+  const MoePeer& state = call.layer.peers[peer];
   // If the credit is given or awaited, the look for it has found that the HCA has carried this set.
   const bool carried = call.is_active(peer) && state.credit <= AWAITED;
   for (uint32_t set = 0; set < SETS; ++set) {
@@ -433,7 +435,7 @@ WV_DEVICE void find_busy(const Call& call, uint32_t peer) {
 
 /// Begins the send phase of dispatch for all peers: notes which of them take part, does
 /// `begin_send`, and then `find_busy` for each other rank. `active`: that of `DispatchSendParams`.
-WV_DEVICE void begin_dispatch_send(const Call& call, const uint32_t* active) {
+WV_DEVICE void begin_dispatch_send(const SlotCall& call, const uint32_t* active) {
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
     join_peer(call, active, peer);
   }

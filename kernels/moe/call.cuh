@@ -1,12 +1,13 @@
-// What a thread of a phase needs of its call: the layer, the handle, addresses of slots and
-// signals, and deadlines.
+// What a thread of a phase needs of its call in a layer of any kind: ranks, the handle, signals,
+// QPs and deadlines. Guards, waits for peers, beats, faults and the order of signals need no more.
+// `slots.cuh` adds where rows lie.
 #pragma once
 
+#include <warpverbs/coop.cuh>
 #include <warpverbs/guard.cuh>
 #include <warpverbs/peer.cuh>
 #include <warpverbs/wait.cuh>
 
-#include "rows.cuh"
 #include "words.cuh"
 
 namespace wv::moe {
@@ -22,8 +23,8 @@ WV_DEVICE uint32_t workers() { return grid_warps(); }
 using PeerQp = AnyQp<Sharing::shared>;
 
 /// Returns signal `i` that `peer` writes at this rank.
-WV_DEVICE MoeSignal* signal_of(const MoeContext& moe, uint32_t peer, uint32_t i) {
-  return reinterpret_cast<MoeSignal*>(moe.signals.base) + peer * SIGNALS_PER_PEER + i;
+WV_DEVICE MoeSignal* signal_of(const LayerContext& layer, uint32_t peer, uint32_t i) {
+  return reinterpret_cast<MoeSignal*>(layer.signals.base) + peer * SIGNALS_PER_PEER + i;
 }
 
 /// The four phases, as indices of `MoeHandle::phase`.
@@ -32,7 +33,7 @@ enum Phase : uint32_t { DISPATCH_SEND, DISPATCH_RECEIVE, COMBINE_SEND, COMBINE_R
 /// What all threads of a phase share. A thread makes it after the barrier that follows `begin`, so
 /// that the handle names the call.
 struct Call {
-  MoeContext& moe;
+  LayerContext& layer;
   MoeHandle& handle;
   const TeamContext& team;
   /// The ranks that take part in the call, and the ranks that hold each expert.
@@ -43,23 +44,20 @@ struct Call {
   /// Index of this call's signal among the signals of a peer, and of this call's entries in the
   /// arrays of `MoePeer`.
   uint32_t index;
-  /// The send buffer of the call's dispatch.
-  uint32_t buffer;
   /// The begin of the phase, by the device's clock.
   uint64_t began_ns;
   Deadline deadline;
 
-  WV_DEVICE Call(MoeContext* layer, MoeHandle* of, Phase which)
-      : moe(*layer),
+  WV_DEVICE Call(LayerContext* context, MoeHandle* of, Phase which)
+      : layer(*context),
         handle(*of),
-        team(*layer->team),
-        view(layer->views[of->view]),
+        team(*context->team),
+        view(context->views[of->view]),
         kind(which < COMBINE_SEND ? KIND_DISPATCH : KIND_COMBINE),
         phase(which),
         call(of->call),
         index(signal_index(kind, call)),
-        buffer(of->buffer),
-        began_ns(layer->began_ns),
+        began_ns(context->began_ns),
         deadline(after(of->deadline_ns)) {}
 
   /// Returns this call with the words of call `number` of kind `of_kind` in place of its own.
@@ -74,10 +72,6 @@ struct Call {
   WV_DEVICE uint32_t rank() const { return team.rank; }
   WV_DEVICE uint32_t ranks() const { return team.ranks; }
   WV_DEVICE uint32_t set() const { return set_of(call); }
-  /// The format and number of the call's tokens. Slots and tables keep the places that they have in
-  /// the largest call, so that the writer of a place never changes. Only the arrays of the caller
-  /// have the lengths of this shape.
-  WV_DEVICE const MoeShape& shape() const { return handle.shape; }
 
   /// Returns the deadline `ns` after the begin of the phase.
   WV_DEVICE Deadline after(uint64_t ns) const {
@@ -96,7 +90,7 @@ struct Call {
   /// that the caller has not masked.
   WV_DEVICE bool is_active(uint32_t peer) const { return handle.peers[peer].active != 0; }
   /// Returns whether the QPs to `peer` may be used in this phase.
-  WV_DEVICE bool is_open(uint32_t peer) const { return moe.peers[peer].open != 0; }
+  WV_DEVICE bool is_open(uint32_t peer) const { return layer.peers[peer].open != 0; }
 
   /// Records how long the phase has waited for `peer`, if that is its longest wait.
   WV_DEVICE void note_wait(uint32_t peer) const {
@@ -120,21 +114,11 @@ struct Call {
 
   /// Returns signal `i` that `peer` writes at this rank.
   WV_DEVICE MoeSignal* signal_from(uint32_t peer, uint32_t i) const {
-    return signal_of(moe, peer, i);
+    return signal_of(layer, peer, i);
   }
   /// Returns the byte offset of this call's signal of this rank in the signal window of any peer.
   WV_DEVICE uint64_t signal_offset() const {
     return (uint64_t{rank()} * SIGNALS_PER_PEER + index) * sizeof(MoeSignal);
-  }
-
-  /// Returns the byte offset in the slot window of row `row` from `source`, in this call's set.
-  WV_DEVICE uint64_t dispatch_slot(uint32_t source, uint32_t row) const {
-    return (uint64_t{set()} * ranks() + source) * moe.max_tokens * moe.slot_bytes +
-           row * moe.slot_bytes;
-  }
-  /// Returns the byte offset in the staging window of token `token`, in this call's send buffer.
-  WV_DEVICE uint64_t dispatch_staging(uint32_t token) const {
-    return (uint64_t{buffer} * moe.max_tokens + token) * moe.slot_bytes;
   }
 
   /// Returns the QP to `peer` that carries this kind and set, or null if no such QP exists.

@@ -44,7 +44,7 @@ WV_DEVICE bool has_passed(const Call& call, uint32_t peer) {
 
 /// Returns whether a look has found that a peer has passed this call.
 WV_DEVICE bool is_passed(const Call& call) {
-  return platform::load_relaxed(&call.moe.passed) == call.call;
+  return platform::load_relaxed(&call.layer.passed) == call.call;
 }
 
 /// Returns whether a peer that takes part has passed this call (A12), and notes that in `passed`.
@@ -58,7 +58,7 @@ WV_DEVICE bool is_passed(const Call& call) {
 WV_DEVICE_COLD bool look_whether_passed(const Call& call) {
   for (uint32_t peer = 0; peer < call.ranks(); ++peer) {
     if (peer == call.rank() || !call.is_active(peer) || !has_passed(call, peer)) continue;
-    platform::store_relaxed(&call.moe.passed, call.call);
+    platform::store_relaxed(&call.layer.passed, call.call);
     return true;
   }
   return false;
@@ -111,7 +111,7 @@ class PeerWait {
   }
 
   WV_DEVICE_COLD Status count(uint64_t now) {
-    const MoeBoard& board = *call_.moe.board;
+    const MoeBoard& board = *call_.layer.board;
     if (has_bit(board.suspects, peer_)) return Status::timeout;
     if (platform::load_relaxed_sys(call_.team.closed + peer_) != 0) return Status::closed;
     const uint32_t beat = beat_of(call_, peer_);
@@ -121,7 +121,7 @@ class PeerWait {
     }
     // The first check looks at the words of all peers only if this call or the one before was found
     // to be passed. So a peer that is a little late costs no such look.
-    const bool asks = looks_ > 1 || call_.call - platform::load_relaxed(&call_.moe.passed) <= 1;
+    const bool asks = looks_ > 1 || call_.call - platform::load_relaxed(&call_.layer.passed) <= 1;
     if (asks && (is_passed(call_) || look_whether_passed(call_))) return Status::timeout;
     const uint64_t deadline = call_.handle.deadline_ns;
     uint64_t passed = now - counted_ns_;
@@ -132,7 +132,7 @@ class PeerWait {
     }
     const bool stands = platform::load_relaxed_sys(&board.preparing) != 0 &&
                         has_bit(board.promised, peer_) &&
-                        stood_ns_ < platform::load_relaxed(&call_.moe.clock->change_ns);
+                        stood_ns_ < platform::load_relaxed(&call_.layer.clock->change_ns);
     (stands ? stood_ns_ : used_ns_) += passed;
     // A rank that has promised hears of the end of a change later than this rank.
     if (stood_ && !stands) used_ns_ = 0;
@@ -180,7 +180,7 @@ WV_DEVICE_COLD void beat(const Call& call, uint32_t peer) {
   PeerQp qp;
   if (!call.is_open(peer) && !enter_peer(call, peer)) return;
   if (call.open(peer, &qp) != Status::ok) return;
-  ++call.moe.peers[peer].beat;
+  ++call.layer.peers[peer].beat;
   PostOptions options{for_own_hca(call)};
   options.try_only = true;  // a beat is not worth a wait for room in the ring
   control(call, qp, peer, options);
@@ -243,9 +243,9 @@ WV_DEVICE void await_peers(const Call& call, Look look, Settle settle, Heeds hee
         call.note_wait(peer);
         settle(peer, status);
         settled = true;
-        platform::add_relaxed(&call.moe.waiting, ~uint32_t{0});
+        platform::add_relaxed(&call.layer.waiting, ~uint32_t{0});
       }
-      if (!last || platform::load_relaxed(&call.moe.waiting) == 0) return Status::ok;
+      if (!last || platform::load_relaxed(&call.layer.waiting) == 0) return Status::ok;
       beat_when_due(call, peer, &next_beat);
       return Status::would_block;
     });

@@ -18,7 +18,7 @@ WV_DEVICE bool has_sent_both(const Call& call) {
 
 /// Waits for every peer's word, and decides whose rows are added: the rows of each peer that
 /// received all rows of this rank and returns all of them.
-WV_DEVICE void receive_combine(const Call& call, const CombineReceiveParams& p) {
+WV_DEVICE void receive_combine(const SlotCall& call, const CombineReceiveParams& p) {
   const auto own = [&] {
     const MoeHandlePeer& state = call.handle.peers[call.rank()];
     const bool sent = state.combine_sent == Outcome::sent;
@@ -67,8 +67,8 @@ struct Choice {
   bool contributes;
 };
 
-WV_DEVICE Choice choice_of_lane(const Call& call, const Weights& weights, uint32_t token) {
-  const uint32_t top_k = call.moe.top_k;
+WV_DEVICE Choice choice_of_lane(const SlotCall& call, const Weights& weights, uint32_t token) {
+  const uint32_t top_k = call.moe().top_k;
   Choice choice{NONE, NONE, 0, false};
   if (lane() >= top_k) return choice;
   const uint64_t at = uint64_t{token} * top_k + lane();
@@ -106,8 +106,8 @@ WV_DEVICE Share share_of(const Choice& choice) {
 }
 
 /// Takes one row of each rank to which the token went. Whole warp.
-WV_DEVICE void take_ranks(const Call& call, uint32_t token, Terms* terms) {
-  const MoeContext& moe = call.moe;
+WV_DEVICE void take_ranks(const SlotCall& call, uint32_t token, Terms* terms) {
+  const MoeContext& moe = call.moe();
   for (uint32_t base = 0; base < call.ranks(); base += 32) {
     const uint32_t peer = base + lane();
     const bool there = peer < call.ranks();
@@ -115,15 +115,17 @@ WV_DEVICE void take_ranks(const Call& call, uint32_t token, Terms* terms) {
     const uint32_t row = call.handle.row_of[uint64_t{known} * moe.max_tokens + token];
     const bool valid = there && call.handle.peers[known].valid != 0 && row != NONE;
     // This rank's own rows stay where they were staged.
-    const uint64_t at = known == call.rank() ? moe.staging.base + staged_row(call, known, row, 0)
-                                             : moe.slots.base + combine_slot(call, known, row, 0);
+    const uint64_t at = known == call.rank()
+                            ? moe.staging.base + staged_row(call, known, row, 0)
+                            : call.layer.data.base + combine_slot(call, known, row, 0);
     terms->take(valid, at, 1.0f);
   }
 }
 
 /// Takes the row of each expert to which the token went. Whole warp.
-WV_DEVICE void take_experts(const Call& call, const Choice& choice, uint32_t token, Terms* terms) {
-  const MoeContext& moe = call.moe;
+WV_DEVICE void take_experts(const SlotCall& call, const Choice& choice, uint32_t token,
+                            Terms* terms) {
+  const MoeContext& moe = call.moe();
   const uint32_t peer = choice.home;
   // `which` counts the choices before this one whose experts live at the same rank.
   const uint32_t same = Warp{}.match(peer != NONE ? peer : (1u << 31) + lane());
@@ -136,16 +138,16 @@ WV_DEVICE void take_experts(const Call& call, const Choice& choice, uint32_t tok
       const MoePick& pick = call.handle.picks[own * moe.top_k + lane()];
       at = moe.staging.base + expert_row(call, peer, row, which, pick);
     } else {
-      at = moe.slots.base + combine_slot(call, peer, row, which);
+      at = call.layer.data.base + combine_slot(call, peer, row, which);
     }
   }
   terms->take(choice.contributes, at, choice.weight);
 }
 
 /// Adds up a slice of the returned rows of one token. Whole warp.
-WV_DEVICE void add_up(const Call& call, const CombineReceiveParams& p, uint32_t token,
+WV_DEVICE void add_up(const SlotCall& call, const CombineReceiveParams& p, uint32_t token,
                       Slice slice) {
-  const MoeContext& moe = call.moe;
+  const MoeContext& moe = call.moe();
   const Choice choice = choice_of_lane(call, Weights(call, p), token);
   const Share share = share_of(choice);
   const bool rows = returns_of(moe) == Return::rows;
@@ -169,25 +171,25 @@ WV_DEVICE void add_up(const Call& call, const CombineReceiveParams& p, uint32_t 
 }
 
 /// Returns whether this layer can do what the parameters ask.
-WV_DEVICE bool allowed(const Call& call, const CombineReceiveParams& p) {
+WV_DEVICE bool allowed(const SlotCall& call, const CombineReceiveParams& p) {
   if ((p.flags & ~(COMBINE_RENORMALISE | COMBINE_IN_PLACE)) != 0) return false;
   const bool unweighted = (call.handle.combine_flags & COMBINE_UNWEIGHTED) != 0;
-  return p.weights == nullptr || (returns_of(call.moe) == Return::rows && !unweighted);
+  return p.weights == nullptr || (returns_of(call.moe()) == Return::rows && !unweighted);
 }
 
 WV_DEVICE_ONCE void combine_receive(const CombineReceiveParams& p) {
   begin_phase(
-      *p.moe,
+      p.moe->layer,
       [&] {
-        begin(p.moe, p.handle, COMBINE_RECEIVE, CallStage::combine_sent);
-        const Call call(p.moe, p.handle, COMBINE_RECEIVE);
+        begin(&p.moe->layer, p.handle, COMBINE_RECEIVE, CallStage::combine_sent);
+        const SlotCall call(p.moe, p.handle, COMBINE_RECEIVE);
         if (call.in_turn() && !allowed(call, p)) refuse(call, CallStage::combine_sent);
       },
       [&] {
-        const Call call(p.moe, p.handle, COMBINE_RECEIVE);
+        const SlotCall call(p.moe, p.handle, COMBINE_RECEIVE);
         if (call.in_turn()) receive_combine(call, p);
       });
-  const Call call(p.moe, p.handle, COMBINE_RECEIVE);
+  const SlotCall call(p.moe, p.handle, COMBINE_RECEIVE);
   if (!call.in_turn()) {
     for (uint32_t token = thread_in_grid(); token < call.handle.tokens; token += grid_threads()) {
       p.token_valid[token] = 0;
@@ -196,7 +198,7 @@ WV_DEVICE_ONCE void combine_receive(const CombineReceiveParams& p) {
     return;
   }
   const uint32_t tokens = call.handle.tokens;
-  const uint32_t each = Slice::each(tokens, batches_of<BATCH>(call.moe.hidden / VECTOR));
+  const uint32_t each = Slice::each(tokens, batches_of<BATCH>(call.moe().hidden / VECTOR));
   for (uint32_t i = worker(); i < tokens * each; i += workers()) {
     add_up(call, p, i / each, Slice{i % each, each});
   }

@@ -31,9 +31,9 @@ struct Given {
 };
 
 /// Adds up a slice of one received token over the experts of this rank. Whole warp.
-WV_DEVICE void add_experts(const Call& call, const Given& given, uint32_t source, uint32_t row,
+WV_DEVICE void add_experts(const SlotCall& call, const Given& given, uint32_t source, uint32_t row,
                            Slice slice) {
-  const MoeContext& moe = call.moe;
+  const MoeContext& moe = call.moe();
   const MoePick pick = pick_of_lane(call, source, row);
   const uint64_t place = expert_place(call, pick.local, pick.row);
   Terms terms;
@@ -44,19 +44,19 @@ WV_DEVICE void add_experts(const Call& call, const Given& given, uint32_t source
 }
 
 /// Copies a slice of the caller's row of one received token. Whole warp.
-WV_DEVICE void copy_row(const Call& call, const Given& given, uint32_t source, uint32_t row,
+WV_DEVICE void copy_row(const SlotCall& call, const Given& given, uint32_t source, uint32_t row,
                         Slice slice) {
-  const MoeContext& moe = call.moe;
+  const MoeContext& moe = call.moe();
   const uint64_t place = uint64_t{source} * call.shape().max_tokens + row;
   copy(moe.staging.base + staged_row(call, source, row, 0), given.at(moe, place),
        moe.combine_row_bytes, slice);
 }
 
 /// Copies a slice of the rows that the experts made of one received token. Whole warp.
-WV_DEVICE void copy_experts(const Call& call, const Given& given, uint32_t source, uint32_t row,
+WV_DEVICE void copy_experts(const SlotCall& call, const Given& given, uint32_t source, uint32_t row,
                             Slice slice) {
   constexpr Warp warp;
-  const MoeContext& moe = call.moe;
+  const MoeContext& moe = call.moe();
   const MoePick pick = pick_of_lane(call, source, row);
   const uint32_t chosen = warp.ballot(pick.local != NONE);
   const uint32_t which = __popc(chosen & ((1u << lane()) - 1));
@@ -70,10 +70,11 @@ WV_DEVICE void copy_experts(const Call& call, const Given& given, uint32_t sourc
 
 /// Writes the rows for the peers whose credit is one of `credits` (as bits) into the staging
 /// memory. The whole grid.
-WV_DEVICE_ONCE void stage_returns(const Call& call, const CombineSendParams& p, uint32_t credits) {
-  const uint32_t vectors = call.moe.hidden / VECTOR;
+WV_DEVICE_ONCE void stage_returns(const SlotCall& call, const CombineSendParams& p,
+                                  uint32_t credits) {
+  const uint32_t vectors = call.moe().hidden / VECTOR;
   const Given given(p);
-  switch (returns_of(call.moe)) {
+  switch (returns_of(call.moe())) {
     case Return::sums:
       return for_received_rows(
           call, batches_of<BATCH>(vectors),
@@ -100,7 +101,7 @@ WV_DEVICE_ONCE void stage_returns(const Call& call, const CombineSendParams& p, 
 
 /// Returns whether this call has a combine and the layer can do what the flags ask. In a zero-copy
 /// call `y` is the staging memory of this call's set, or null.
-WV_DEVICE bool allowed(const Call& call, const CombineSendParams& p) {
+WV_DEVICE bool allowed(const SlotCall& call, const CombineSendParams& p) {
   if ((p.flags & ~(COMBINE_ZERO_COPY | COMBINE_UNWEIGHTED)) != 0) return false;
   if ((call.handle.combine_flags & COMBINE_NONE) != 0) return false;
   if ((p.flags & COMBINE_ZERO_COPY) == 0) return true;
@@ -119,18 +120,18 @@ WV_DEVICE void take_options(MoeHandle& handle, const CombineSendParams& p) {
 
 WV_DEVICE_ONCE void combine_send(const CombineSendParams& p) {
   begin_phase(
-      *p.moe,
+      p.moe->layer,
       [&] {
-        begin(p.moe, p.handle, COMBINE_SEND, CallStage::dispatched);
-        const Call call(p.moe, p.handle, COMBINE_SEND);
+        begin(&p.moe->layer, p.handle, COMBINE_SEND, CallStage::dispatched);
+        const SlotCall call(p.moe, p.handle, COMBINE_SEND);
         if (call.in_turn() && !allowed(call, p)) refuse(call, CallStage::dispatched);
         if (call.in_turn()) take_options(*p.handle, p);
       },
       [&] {
-        const Call call(p.moe, p.handle, COMBINE_SEND);
+        const SlotCall call(p.moe, p.handle, COMBINE_SEND);
         if (call.in_turn()) begin_send(call);
       });
-  Call call(p.moe, p.handle, COMBINE_SEND);
+  SlotCall call(p.moe, p.handle, COMBINE_SEND);
   if (!call.in_turn()) return;
   const bool copies = !is_zero_copy(call);
   if (copies && Warp{}.any(call.runs())) {
@@ -148,7 +149,7 @@ WV_DEVICE_ONCE void combine_send(const CombineSendParams& p) {
       [&](uint32_t peer) {
         const MoeHandlePeer& state = call.handle.peers[peer];
         const uint32_t rows = state.rows_received;
-        return send(call, peer, rows - state.malformed, Pieces::of_returns(call.moe, rows));
+        return send(call, peer, rows - state.malformed, Pieces::of_returns(call.moe(), rows));
       },
       [&] {
         if (copies && call.handle.landed != 0) {

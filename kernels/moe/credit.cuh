@@ -19,14 +19,14 @@ namespace wv::moe {
 WV_DEVICE bool enter_peer(const Call& call, uint32_t peer) {
   Guard<Thread> guard;
   const bool open = guard_enter(Thread{}, call.team, peer, &guard) == Status::ok;
-  call.moe.peers[peer].open = open;
+  call.layer.peers[peer].open = open;
   return open;
 }
 
 /// Drops the guard of `peer`, if the phase has one. After that nothing is posted to the peer. One
 /// thread, after all threads that post have done so.
 WV_DEVICE void leave_peer(const Call& call, uint32_t peer) {
-  MoePeer& state = call.moe.peers[peer];
+  MoePeer& state = call.layer.peers[peer];
   if (state.open == 0) return;
   state.open = 0;
   guard_drop(Thread{}, Guard<Thread>{Thread{}, &call.team, call.team.guards + peer,
@@ -35,8 +35,8 @@ WV_DEVICE void leave_peer(const Call& call, uint32_t peer) {
 
 /// Returns what this rank has released, as a credit word. The word is never 0, since 0 means that
 /// no word was written: if both numbers are 0, the number for combine is one less.
-WV_DEVICE uint64_t own_credit(const MoeContext& moe) {
-  const uint64_t credit = pack(moe.released[KIND_DISPATCH], moe.released[KIND_COMBINE]);
+WV_DEVICE uint64_t own_credit(const LayerContext& layer) {
+  const uint64_t credit = pack(layer.released[KIND_DISPATCH], layer.released[KIND_COMBINE]);
   return credit != 0 ? credit : pack(0u, ~0u);
 }
 
@@ -61,7 +61,7 @@ WV_DEVICE bool has_sent(const Call& call, const MoePeer& state) {
 
 /// Notes that data of this call, with this credit, is on its way to `peer`.
 WV_DEVICE void mark_sent(const Call& call, uint32_t peer, uint64_t credit) {
-  MoePeer& state = call.moe.peers[peer];
+  MoePeer& state = call.layer.peers[peer];
   state.last[call.index] = call.call;
   state.sent |= 1u << call.index;
   state.told = credit;
@@ -87,25 +87,25 @@ WV_DEVICE uint64_t heard(const Call& call, uint32_t peer) {
 /// Makes `peer` a suspect after a wait in vain. From now on this rank looks at the peer's words,
 /// but does not wait for the peer until it says something new. One thread.
 WV_DEVICE_COLD void suspect(const Call& call, uint32_t peer) {
-  MoePeer& state = call.moe.peers[peer];
+  MoePeer& state = call.layer.peers[peer];
   state.seen = heard(call, peer);
-  if (state.suspect == 0) platform::store_relaxed(&call.moe.changed, 1u);
+  if (state.suspect == 0) platform::store_relaxed(&call.layer.changed, 1u);
   state.suspect = 1;
   platform::or_relaxed_sys(&call.handle.fault.suspects[peer / 32], 1u << peer % 32);
 }
 
 /// Ends the suspicion of `peer`, after a word of this call. One thread.
 WV_DEVICE void trust(const Call& call, uint32_t peer) {
-  MoePeer& state = call.moe.peers[peer];
+  MoePeer& state = call.layer.peers[peer];
   if (state.suspect == 0) return;
   state.suspect = 0;
-  platform::store_relaxed(&call.moe.changed, 1u);
+  platform::store_relaxed(&call.layer.changed, 1u);
 }
 
 /// Returns whether `peer` is waited for. Any new word from a suspect ends the suspicion. One
 /// thread.
 WV_DEVICE bool trusted(const Call& call, uint32_t peer) {
-  const MoePeer& state = call.moe.peers[peer];
+  const MoePeer& state = call.layer.peers[peer];
   if (state.suspect != 0 && heard(call, peer) != state.seen) trust(call, peer);
   return state.suspect == 0;
 }
@@ -116,7 +116,7 @@ WV_DEVICE bool trusted(const Call& call, uint32_t peer) {
 /// The host raises the error word of a QP only after its move to Err has ended. So the HCA has
 /// stopped when the word is set.
 WV_DEVICE_ONCE bool is_done(const Call& call, uint32_t peer, uint32_t index) {
-  const Ticket ticket{call.moe.peers[peer].ticket[index]};
+  const Ticket ticket{call.layer.peers[peer].ticket[index]};
   if (ticket.index == 0) return true;
   QpContext* const context = peer_qp(call.team, peer, index % call.team.qps_per_peer);
   if (context == nullptr) return true;
@@ -154,7 +154,7 @@ enum Credit : uint32_t {
 /// A suspect gets nothing while any work for it is in flight. So it binds no more send buffers than
 /// it did when it fell silent.
 WV_DEVICE Credit look_for_credit(const Call& call, uint32_t peer) {
-  MoePeer& state = call.moe.peers[peer];
+  MoePeer& state = call.layer.peers[peer];
   if (!is_done(call, peer, call.index)) return FLYING;
   if (has_sent(call, state) && !has_released(call, peer, state.last[call.index])) return AWAITED;
   if (state.suspect == 0) return GIVEN;
@@ -167,7 +167,7 @@ WV_DEVICE Credit look_for_credit(const Call& call, uint32_t peer) {
 /// Returns whether work to `peer` for which a send phase waited in vain is still in flight. One
 /// thread.
 WV_DEVICE bool is_stuck(const Call& call, uint32_t peer) {
-  MoePeer& state = call.moe.peers[peer];
+  MoePeer& state = call.layer.peers[peer];
   for (uint32_t i = 0; state.late != 0 && i < SIGNALS_PER_PEER; ++i) {
     if ((state.late >> i & 1) != 0 && is_done(call, peer, i)) state.late &= ~(1u << i);
   }
@@ -202,8 +202,8 @@ WV_DEVICE_COLD void lose(const Call& call, uint32_t peer, Status status) {
 /// often it has beaten. These words need no order with data. One thread.
 WV_DEVICE_COLD Status control(const Call& call, const PeerQp& qp, uint32_t peer,
                               const PostOptions& options) {
-  MoePeer& state = call.moe.peers[peer];
-  const uint64_t credit = own_credit(call.moe);
+  MoePeer& state = call.layer.peers[peer];
+  const uint64_t credit = own_credit(call.layer);
   const ControlSignal words{credit,
                             pack(state.skip_first[call.index], state.skip_number[call.index]),
                             pack(call.call, state.beat)};
@@ -233,7 +233,7 @@ WV_DEVICE bool may_note(const Call& call, uint32_t peer) {
 /// Records that this call was not sent to `peer`, for a later word to it. The record covers all
 /// calls of the set since the last one of which the peer has learned.
 WV_DEVICE_COLD void mark_skipped(const Call& call, uint32_t peer) {
-  MoePeer& state = call.moe.peers[peer];
+  MoePeer& state = call.layer.peers[peer];
   const uint32_t i = call.index;
   const uint32_t skip_end =
       state.skip_first[i] + SETS * state.skip_number[i];  // first call after the run
@@ -241,7 +241,7 @@ WV_DEVICE_COLD void mark_skipped(const Call& call, uint32_t peer) {
   const bool sent = has_sent(call, state);
   const bool extends = state.skip_number[i] != 0 && (!sent || newer(skip_end, last));
   if (!extends) {
-    const uint32_t joined = call.moe.joined;
+    const uint32_t joined = call.layer.joined;
     state.skip_first[i] = sent ? last + SETS : joined + (set_of(joined) == call.set() ? 0 : 1);
     state.skip_number[i] = 0;
   }
@@ -259,7 +259,7 @@ WV_DEVICE_COLD void mark_skipped(const Call& call, uint32_t peer) {
 /// Writes words 1 to 3 of both signals of this set to `peer` again. One thread.
 WV_DEVICE_COLD void renew(const Call& call, uint32_t peer) {
   if (!may_note(call, peer)) return;
-  MoePeer& state = call.moe.peers[peer];
+  MoePeer& state = call.layer.peers[peer];
   for (uint32_t kind = 0; kind < SIGNALS_PER_PEER / SETS; ++kind) {
     const Call one = call.words_of(kind, call.call);
     const uint32_t skip_end = state.skip_first[one.index] + SETS * state.skip_number[one.index];

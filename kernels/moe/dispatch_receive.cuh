@@ -11,8 +11,8 @@ namespace wv::moe {
 
 /// Returns whether the caller may write what combine sends straight into the staging memory, whose
 /// shape is that of the largest call.
-WV_DEVICE bool offers_staging(const Call& call) {
-  return returns_of(call.moe) != Return::sums && call.shape().max_tokens == call.moe.max_tokens;
+WV_DEVICE bool offers_staging(const SlotCall& call) {
+  return returns_of(call.moe()) != Return::sums && call.shape().max_tokens == call.moe().max_tokens;
 }
 
 /// Returns the mask by which the phase reports the peers to its caller.
@@ -33,7 +33,7 @@ WV_DEVICE void look_for_readers(const Call& call) {
 
 /// Returns the tag of the shape with which `peer` has sent this call, from the header of its first
 /// row. One thread, after the data word of a peer that has sent rows.
-WV_DEVICE_COLD uint32_t tag_from(const Call& call, uint32_t peer) {
+WV_DEVICE_COLD uint32_t tag_from(const SlotCall& call, uint32_t peer) {
   // Acquire. Orders the rows of the peer after the data word that this thread has read: pairs with
   // the order that the peer's QP keeps between rows and word.
   platform::fence_acquire_sys();
@@ -42,7 +42,7 @@ WV_DEVICE_COLD uint32_t tag_from(const Call& call, uint32_t peer) {
 }
 
 /// Waits for every peer's word, and records how each wait ended. Threads share the peers.
-WV_DEVICE void receive_dispatch(const Call& call, const DispatchReceiveParams& p) {
+WV_DEVICE void receive_dispatch(const SlotCall& call, const DispatchReceiveParams& p) {
   if (offers_staging(call)) look_for_readers(call);
   const Mask mask = mask_of(call, p);
   const auto own = [&] {
@@ -56,7 +56,7 @@ WV_DEVICE void receive_dispatch(const Call& call, const DispatchReceiveParams& p
     if (!fits) {
       call.report(Status::invalid);
       // This layer sends so many rows never, or only in a larger call.
-      const bool larger = arrival.count <= call.moe.max_tokens;
+      const bool larger = arrival.count <= call.moe().max_tokens;
       record_fault(call, larger ? MoeCause::shape : MoeCause::malformed, peer,
                    larger ? tags_with(call, tag_from(call, peer)) : 0);
     }
@@ -79,7 +79,7 @@ WV_DEVICE_COLD void withhold(const Call& call, const DispatchReceiveParams& p) {
 /// Writes where the caller may put what combine sends, or 0, to `staging`. A host that replays
 /// graphs does not know the address, since the set depends on the number of the call. The whole
 /// grid, after the barrier that follows `receive_dispatch`.
-WV_DEVICE void tell_staging(const Call& call, const DispatchReceiveParams& p) {
+WV_DEVICE void tell_staging(const SlotCall& call, const DispatchReceiveParams& p) {
   if (p.staging == nullptr || thread_in_grid() != 0) return;
   const bool offered = call.in_turn() && call.runs() && call.handle.offered != 0;
   *p.staging = offered ? staged_y(call) : 0;
@@ -99,10 +99,10 @@ WV_DEVICE void count_rows(const DispatchReceiveParams& p, uint32_t local, uint32
 
 /// Replaces the row counts of one local expert's tiles by the first row of each tile at that
 /// expert, in the order (source, row). Whole warp.
-WV_DEVICE void number_tiles(const Call& call, const DispatchReceiveParams& p, uint32_t local) {
+WV_DEVICE void number_tiles(const SlotCall& call, const DispatchReceiveParams& p, uint32_t local) {
   constexpr Warp warp;
   const uint32_t each = tiles_each(call), tiles = tiles_of(call), ranks = call.ranks();
-  uint32_t* const counts = call.moe.tiles + uint64_t{local} * tiles;
+  uint32_t* const counts = call.moe().tiles + uint64_t{local} * tiles;
   uint32_t total = 0;
   for (uint32_t base = 0; base < tiles; base += 32 * BATCH) {
     const Batch batch{base + lane(), tiles};
@@ -128,10 +128,10 @@ WV_DEVICE void number_tiles(const Call& call, const DispatchReceiveParams& p, ui
 
 /// Copies a slice of one received token to its experts, and records the row that it has at each.
 /// Whole warp.
-WV_DEVICE void spread(const Call& call, const DispatchReceiveParams& p, uint32_t source,
+WV_DEVICE void spread(const SlotCall& call, const DispatchReceiveParams& p, uint32_t source,
                       uint32_t row, Slice slice) {
   constexpr Warp warp;
-  const MoeContext& moe = call.moe;
+  const MoeContext& moe = call.moe();
   const uint64_t at = uint64_t{source} * moe.max_tokens + row;
   const bool chooses = lane() < moe.top_k;
   MoePick* const pick = call.handle.picks + at * moe.top_k + (chooses ? lane() : 0);
@@ -140,7 +140,7 @@ WV_DEVICE void spread(const Call& call, const DispatchReceiveParams& p, uint32_t
   uint64_t place = 0;
   if (here) {
     const uint32_t tile = source * tiles_each(call) + row / TILE_ROWS;
-    const uint32_t before = call.moe.tiles[uint64_t{local} * tiles_of(call) + tile];
+    const uint32_t before = call.moe().tiles[uint64_t{local} * tiles_of(call) + tile];
     // The warp of the first slice writes the final number while the warps of other slices read it.
     const uint32_t kept = platform::load_relaxed(&pick->row);
     const uint32_t number = (kept & IN_TILE) != 0 ? (kept & ~IN_TILE) + before : kept;
@@ -153,8 +153,8 @@ WV_DEVICE void spread(const Call& call, const DispatchReceiveParams& p, uint32_t
   if (warp.any(here)) deliver(call, p, slot_of(call, source, row), here, place, slice);
 }
 
-WV_DEVICE void lay_by_expert(const Call& call, const DispatchReceiveParams& p) {
-  const uint32_t experts = call.moe.max_local_experts;
+WV_DEVICE void lay_by_expert(const SlotCall& call, const DispatchReceiveParams& p) {
+  const uint32_t experts = call.moe().max_local_experts;
   for (uint32_t local = worker(); local < experts; local += workers()) {
     number_tiles(call, p, local);
   }
@@ -169,9 +169,9 @@ WV_DEVICE void lay_by_expert(const Call& call, const DispatchReceiveParams& p) {
 /// Copies a slice of one received token. The first slice also writes the local experts that the
 /// token chose. A row whose header was out of range keeps its place, with no source and no expert.
 /// Whole warp.
-WV_DEVICE void keep(const Call& call, const DispatchReceiveParams& p, uint32_t source, uint32_t row,
-                    Slice slice) {
-  const MoeContext& moe = call.moe;
+WV_DEVICE void keep(const SlotCall& call, const DispatchReceiveParams& p, uint32_t source,
+                    uint32_t row, Slice slice) {
+  const MoeContext& moe = call.moe();
   const uint64_t kept = uint64_t{source} * moe.max_tokens + row;
   const uint64_t at = uint64_t{source} * call.shape().max_tokens + row;
   const MoeSource from = call.handle.sources[kept];
@@ -186,7 +186,7 @@ WV_DEVICE void keep(const Call& call, const DispatchReceiveParams& p, uint32_t s
   if (from.token != NONE) deliver(call, p, slot_of(call, source, row), lane() == 0, at, slice);
 }
 
-WV_DEVICE void lay_by_rank(const Call& call, const DispatchReceiveParams& p) {
+WV_DEVICE void lay_by_rank(const SlotCall& call, const DispatchReceiveParams& p) {
   for (uint32_t source = thread_in_grid(); source < call.ranks(); source += grid_threads()) {
     p.counts[source] = call.handle.peers[source].rows_received;
   }
@@ -196,33 +196,33 @@ WV_DEVICE void lay_by_rank(const Call& call, const DispatchReceiveParams& p) {
 }
 
 /// Gives out no rows, for a phase that was called out of turn.
-WV_DEVICE_COLD void lay_nothing(const Call& call, const DispatchReceiveParams& p) {
-  const bool by_rank = call.moe.layout == MoeLayout::rank_major;
-  const uint32_t counts = by_rank ? call.ranks() : call.moe.max_local_experts;
+WV_DEVICE_COLD void lay_nothing(const SlotCall& call, const DispatchReceiveParams& p) {
+  const bool by_rank = call.moe().layout == MoeLayout::rank_major;
+  const uint32_t counts = by_rank ? call.ranks() : call.moe().max_local_experts;
   for (uint32_t i = thread_in_grid(); i < counts; i += grid_threads()) p.counts[i] = 0;
   Mask{p.active, (p.flags & RECEIVE_IN_PLACE) != 0, false}.clear(call);
 }
 
 WV_DEVICE_ONCE void dispatch_receive(const DispatchReceiveParams& p) {
   begin_phase(
-      *p.moe,
+      p.moe->layer,
       [&] {
-        begin(p.moe, p.handle, DISPATCH_RECEIVE, CallStage::dispatch_sent);
-        const Call call(p.moe, p.handle, DISPATCH_RECEIVE);
+        begin(&p.moe->layer, p.handle, DISPATCH_RECEIVE, CallStage::dispatch_sent);
+        const SlotCall call(p.moe, p.handle, DISPATCH_RECEIVE);
         if (call.in_turn()) p.handle->offered = offers_staging(call) && call.runs();
       },
       [&] {
-        const Call call(p.moe, p.handle, DISPATCH_RECEIVE);
+        const SlotCall call(p.moe, p.handle, DISPATCH_RECEIVE);
         if (call.in_turn()) receive_dispatch(call, p);
       });
-  const Call call(p.moe, p.handle, DISPATCH_RECEIVE);
+  const SlotCall call(p.moe, p.handle, DISPATCH_RECEIVE);
   tell_staging(call, p);
   if (!call.in_turn()) return lay_nothing(call, p);
   if (!call.runs()) {
     withhold(call, p);
     grid_sync();
   }
-  const bool by_rank = call.moe.layout == MoeLayout::rank_major;
+  const bool by_rank = call.moe().layout == MoeLayout::rank_major;
   for_tiles(call, [&](const Tile& tile) {
     read_headers(call, tile);
     if (!by_rank) count_picks(call, tile);

@@ -74,27 +74,27 @@ struct Chosen {
 
 /// Marks the ranks to which token `token` goes: sets `row_of` to 0 there, since the row is not yet
 /// known, and to NONE elsewhere. Whole warp.
-WV_DEVICE void mark_ranks(const Call& call, uint32_t token, uint32_t slot) {
+WV_DEVICE void mark_ranks(const SlotCall& call, uint32_t token, uint32_t slot) {
   constexpr Warp warp;
   const uint32_t home = slot < LOST ? call.view.homes[slot].rank : NONE;
   for (uint32_t base = 0; base < call.ranks(); base += 32) {
     const uint32_t peer = base + lane();
     bool goes = false;
-    for (uint32_t k = 0; k < call.moe.top_k; ++k) {
+    for (uint32_t k = 0; k < call.moe().top_k; ++k) {
       const uint32_t rank = warp.shuffle(home, k);  // by all lanes
       goes = goes || rank == peer;
     }
     if (peer >= call.ranks()) continue;
-    call.handle.row_of[uint64_t{peer} * call.moe.max_tokens + token] = goes ? 0 : NONE;
+    call.handle.row_of[uint64_t{peer} * call.moe().max_tokens + token] = goes ? 0 : NONE;
   }
 }
 
 /// Returns where this lane's choice of token `token` goes. The warp of the token's first slice also
 /// records that in the handle, and refuses choices that are out of range or made twice. Whole warp.
-WV_DEVICE Chosen choose(const Call& call, const DispatchSendParams& p, uint32_t token,
+WV_DEVICE Chosen choose(const SlotCall& call, const DispatchSendParams& p, uint32_t token,
                         Slice slice) {
   constexpr Warp warp;
-  const MoeContext& moe = call.moe;
+  const MoeContext& moe = call.moe();
   const uint64_t choice = uint64_t{token} * moe.top_k + lane();
   const bool mine = lane() < moe.top_k;
   const float weight = mine && p.weights != nullptr ? p.weights[choice] : 1.0f;
@@ -121,10 +121,10 @@ WV_DEVICE Chosen choose(const Call& call, const DispatchSendParams& p, uint32_t 
 
 /// Copies a slice of token `token` to the staging window, unless no rank gets the token. The first
 /// slice also writes the header, with `chosen` of each lane. Whole warp.
-WV_DEVICE void stage(const Call& call, const DispatchSendParams& p, uint32_t token,
+WV_DEVICE void stage(const SlotCall& call, const DispatchSendParams& p, uint32_t token,
                      const Chosen& chosen, Slice slice) {
   constexpr Warp warp;
-  const MoeContext& moe = call.moe;
+  const MoeContext& moe = call.moe();
   const bool sent = chosen.slot < LOST;
   if (!warp.any(sent)) return;
   const uint64_t at = moe.staging.base + call.dispatch_staging(token);
@@ -146,8 +146,8 @@ inline constexpr uint32_t MARKS = 8;
 /// Returns the number of rows for `peer`, and gives each token that goes to `peer` its row there,
 /// in token order: the number of marks before it. Whole block, after the barrier that follows
 /// `mark_ranks`.
-WV_DEVICE uint32_t number_rows(const Call& call, uint32_t peer) {
-  const uint64_t at = uint64_t{peer} * call.moe.max_tokens;
+WV_DEVICE uint32_t number_rows(const SlotCall& call, uint32_t peer) {
+  const uint64_t at = uint64_t{peer} * call.moe().max_tokens;
   const uint32_t tokens = call.handle.tokens;
   uint32_t* const row_of = call.handle.row_of + at;
   uint32_t* const token_of = call.handle.token_of + at;
@@ -199,8 +199,8 @@ inline constexpr uint32_t AHEAD = 2;
 
 /// Numbers the rows of every peer, then sends the words for which peers wait before any rows. A
 /// block numbers the rows of those peers to which its own warps send. The whole grid.
-WV_DEVICE void number_peers(const Call& call) {
-  const bool tells = (call.handle.tell & TELL) != 0, again = call.moe.untold != 0;
+WV_DEVICE void number_peers(const SlotCall& call) {
+  const bool tells = (call.handle.tell & TELL) != 0, again = call.layer.untold != 0;
   for (uint32_t peer = block_in_grid(); peer < call.ranks(); peer += grid_blocks()) {
     const uint32_t rows = number_rows(call, peer);
     if (thread_in_block() == 0) call.handle.peers[peer].rows_sent = rows;
@@ -219,17 +219,17 @@ WV_DEVICE void number_peers(const Call& call) {
 /// rank does not read its own rows of the call before from it. In peace each set has its own
 /// buffer, and no further buffers are touched. All threads get the same answer, since no thread
 /// changes the words that it depends on.
-WV_DEVICE uint32_t free_buffer(const Call& call, uint32_t busy) {
+WV_DEVICE uint32_t free_buffer(const SlotCall& call, uint32_t busy) {
   const uint32_t taken = busy | 1u << call.handle.recent;
   const uint32_t own = call.set();
   if ((taken >> own & 1) == 0) return own;
-  const uint32_t free = ~taken & ((1u << call.moe.buffers) - 1);
+  const uint32_t free = ~taken & ((1u << call.moe().buffers) - 1);
   return free != 0 ? __ffs(free) - 1 : NONE;
 }
 
 /// Waits until a send buffer is free, and beats meanwhile. Returns that buffer, or NONE. One
 /// thread, while no other thread posts.
-WV_DEVICE_COLD uint32_t await_buffer(const Call& call) {
+WV_DEVICE_COLD uint32_t await_buffer(const SlotCall& call) {
   uint64_t next_beat = call.after(call.handle.deadline_ns / 4).at_ns;
   uint32_t buffer = NONE;
   const Watch watch{nullptr, &call.team.config->abort};
@@ -246,9 +246,9 @@ WV_DEVICE_COLD uint32_t await_buffer(const Call& call) {
     return Status::would_block;
   });
   if (status == Status::ok) return buffer;
-  ++call.moe.unbuffered;
-  call.handle.unbuffered = call.moe.unbuffered;
-  platform::store_relaxed_sys(&call.moe.board->unbuffered, call.moe.unbuffered);
+  ++call.moe().unbuffered;
+  call.handle.unbuffered = call.moe().unbuffered;
+  platform::store_relaxed_sys(&call.layer.board->unbuffered, call.moe().unbuffered);
   call.stop(status);
   record_fault(call, status == Status::timeout ? MoeCause::no_buffer : MoeCause::aborted, NONE);
   return NONE;
@@ -256,7 +256,7 @@ WV_DEVICE_COLD uint32_t await_buffer(const Call& call) {
 
 /// Takes a send buffer for this call. The whole grid, after a barrier. If no buffer is free, one
 /// thread waits for one between two barriers. If none becomes free in time, the call sends nothing.
-WV_DEVICE uint32_t take_buffer(const Call& call) {
+WV_DEVICE uint32_t take_buffer(const SlotCall& call) {
   // No thread changes `aborted` and `busy` before the barrier below, so all threads decide alike.
   if (call.handle.aborted != 0) return call.set();
   uint32_t buffer = free_buffer(call, call.handle.busy);
@@ -265,7 +265,7 @@ WV_DEVICE uint32_t take_buffer(const Call& call) {
   if (thread_in_grid() == 0) {
     if (none) buffer = await_buffer(call);
     call.handle.buffer = buffer;
-    if (buffer != NONE) call.moe.buffer = buffer;
+    if (buffer != NONE) call.moe().buffer = buffer;
   }
   if (!none) return buffer;
   grid_sync();
@@ -279,9 +279,9 @@ WV_DEVICE_ONCE void dispatch_send(const DispatchSendParams& p) {
     for (uint32_t i = 0; i < AHEAD; ++i) tokens.prefetch(worker() + i * workers());
   }
   begin_phase(
-      *p.moe, [&] { begin_dispatch(p); },
-      [&] { begin_dispatch_send(Call(p.moe, p.handle, DISPATCH_SEND), p.active); });
-  Call call(p.moe, p.handle, DISPATCH_SEND);
+      p.moe->layer, [&] { begin_dispatch(p); },
+      [&] { begin_dispatch_send(SlotCall(p.moe, p.handle, DISPATCH_SEND), p.active); });
+  SlotCall call(p.moe, p.handle, DISPATCH_SEND);
   call.buffer = take_buffer(call);
   const bool stages = Warp{}.any(call.runs());
   const Tokens tokens(p);

@@ -16,8 +16,8 @@ WV_DEVICE bool has_bit(const uint32_t* words, uint32_t rank) {
 }
 
 /// Writes the handle's record to the board. One thread of the grid at a time.
-WV_DEVICE_COLD void publish_fault(const MoeContext& moe, const MoeHandle& handle) {
-  MoeBoard& board = *moe.board;
+WV_DEVICE_COLD void publish_fault(const LayerContext& layer, const MoeHandle& handle) {
+  MoeBoard& board = *layer.board;
   const uint32_t number = platform::load_relaxed_sys(&board.faults) + 1;
   platform::store_relaxed_sys(&board.faults_begun, number);
   // Release. Orders `faults_begun` before the record. Pairs with the host's acquire fence between
@@ -36,8 +36,9 @@ WV_DEVICE_COLD void publish_fault(const MoeContext& moe, const MoeHandle& handle
 
 /// Records a fault at `peer`, or of this rank itself if `peer` is NONE. Only the first fault of a
 /// call is kept in the handle and published.
-WV_DEVICE_COLD void record_fault(MoeContext& moe, MoeHandle& handle, Phase phase, MoeCause cause,
-                                 uint32_t peer, uint32_t syndrome, uint32_t expert) {
+WV_DEVICE_COLD void record_fault(LayerContext& layer, MoeHandle& handle, Phase phase,
+                                 MoeCause cause, uint32_t peer, uint32_t syndrome,
+                                 uint32_t expert) {
   const auto none = static_cast<uint32_t>(MoeCause::none), why = static_cast<uint32_t>(cause);
   if (peer != NONE) {
     auto* const first = reinterpret_cast<uint32_t*>(&handle.peers[peer].cause);
@@ -53,13 +54,13 @@ WV_DEVICE_COLD void record_fault(MoeContext& moe, MoeHandle& handle, Phase phase
   handle.fault.phase = phase;
   handle.fault.syndrome = syndrome;
   handle.fault.expert = expert;
-  publish_fault(moe, handle);
+  publish_fault(layer, handle);
 }
 
 /// Records a fault of the phase that runs, as the function above does.
 WV_DEVICE void record_fault(const Call& call, MoeCause cause, uint32_t peer, uint32_t syndrome = 0,
                             uint32_t expert = NONE) {
-  record_fault(call.moe, call.handle, call.phase, cause, peer, syndrome, expert);
+  record_fault(call.layer, call.handle, call.phase, cause, peer, syndrome, expert);
 }
 
 /// Records the fault that the failed QP to `peer` reports.
@@ -106,18 +107,18 @@ WV_DEVICE void clear_fault(MoeFault& fault, uint32_t ranks) {
 /// writes only if a suspicion began or ended, or if the members have changed. Returns whether it
 /// wrote. One thread, after a barrier.
 WV_DEVICE bool publish_suspects(const Call& call) {
-  if (platform::load_relaxed(&call.moe.changed) == 0) return false;
-  call.moe.changed = 0;
-  const MoeView& newest = call.moe.views[call.moe.view];
+  if (platform::load_relaxed(&call.layer.changed) == 0) return false;
+  call.layer.changed = 0;
+  const MoeView& newest = call.layer.views[call.layer.view];
   for (uint32_t base = 0; base < call.ranks(); base += 32) {
     uint32_t bits = 0;
     for (uint32_t peer = base; peer < base + 32 && peer < call.ranks(); ++peer) {
-      bits |= (call.moe.peers[peer].suspect != 0 ? 1u : 0u) << peer % 32;
+      bits |= (call.layer.peers[peer].suspect != 0 ? 1u : 0u) << peer % 32;
     }
     bits &= platform::load_relaxed_sys(newest.members + base / 32);
-    platform::store_relaxed_sys(&call.moe.board->suspected[base / 32], bits);
+    platform::store_relaxed_sys(&call.layer.board->suspected[base / 32], bits);
   }
-  if (call.handle.fault.cause != MoeCause::none) publish_fault(call.moe, call.handle);
+  if (call.handle.fault.cause != MoeCause::none) publish_fault(call.layer, call.handle);
   return true;
 }
 

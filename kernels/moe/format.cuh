@@ -5,7 +5,8 @@
 #pragma once
 
 #include "bf16.cuh"
-#include "call.cuh"
+#include "rows.cuh"
+#include "slots.cuh"
 
 namespace wv::moe {
 
@@ -129,8 +130,8 @@ class BatchScales {
 /// Casts a slice of the BF16 token at `x` to FP8 and writes payload and scales into the slot at
 /// `slot`. Whole warp; each half of the warp has a group of channels.
 template <MoeScales S>
-WV_DEVICE void cast_to_fp8(const Call& call, uint64_t slot, uint64_t x, Slice slice) {
-  const MoeContext& moe = call.moe;
+WV_DEVICE void cast_to_fp8(const SlotCall& call, uint64_t slot, uint64_t x, Slice slice) {
+  const MoeContext& moe = call.moe();
   const MoeShape& shape = call.shape();
   const auto* const from = reinterpret_cast<const platform::Vec16*>(x);
   auto* const codes = reinterpret_cast<uint64_t*>(slot + moe.header_bytes);
@@ -178,16 +179,16 @@ WV_DEVICE bool casts(const MoeShape& shape, uint32_t flags) {
 }
 
 /// Returns the number of batches in which `pack_token` takes a token.
-WV_DEVICE uint32_t batches_to_pack(const Call& call, const DispatchSendParams& p) {
-  if (casts(call.shape(), p.flags)) return batches_of<BATCH>(call.moe.hidden / VECTOR);
+WV_DEVICE uint32_t batches_to_pack(const SlotCall& call, const DispatchSendParams& p) {
+  if (casts(call.shape(), p.flags)) return batches_of<BATCH>(call.moe().hidden / VECTOR);
   return batches_of<LONG_BATCH>(call.shape().row_bytes / 16);
 }
 
 /// Writes a slice of the payload and scales of the caller's token `token` into the slot at `slot`.
 /// Whole warp.
-WV_DEVICE void pack_token(const Call& call, const DispatchSendParams& p, uint32_t token,
+WV_DEVICE void pack_token(const SlotCall& call, const DispatchSendParams& p, uint32_t token,
                           uint64_t slot, Slice slice) {
-  const MoeContext& moe = call.moe;
+  const MoeContext& moe = call.moe();
   const MoeShape& shape = call.shape();
   const auto x = reinterpret_cast<uint64_t>(p.x);
   if (casts(shape, p.flags)) {
@@ -210,7 +211,7 @@ WV_DEVICE void pack_token(const Call& call, const DispatchSendParams& p, uint32_
 
 /// Copies a slice of the scales of the slot at `slot`. Each lane with `has` names with `place` a
 /// row that gets them. Whole warp.
-WV_DEVICE void deliver_scales(const Call& call, const DispatchReceiveParams& p, uint64_t slot,
+WV_DEVICE void deliver_scales(const SlotCall& call, const DispatchReceiveParams& p, uint64_t slot,
                               bool has, uint64_t place, Slice slice) {
   constexpr Warp warp;
   const MoeShape& shape = call.shape();
@@ -218,7 +219,7 @@ WV_DEVICE void deliver_scales(const Call& call, const DispatchReceiveParams& p, 
   const auto* const from = reinterpret_cast<const uint32_t*>(slot + shape.scales_at);
   // In the layout by expert, FP8 scales are transposed for matrix products: word 0 of all rows,
   // then word 1 of all rows, and so on.
-  const bool across = shape.format == MoeFormat::fp8 && call.moe.layout != MoeLayout::rank_major;
+  const bool across = shape.format == MoeFormat::fp8 && call.moe().layout != MoeLayout::rank_major;
   const uint64_t rows = across ? uint64_t{call.ranks()} * shape.max_tokens : 1;
   const uint64_t start = place / rows * words * rows + place % rows;
   const uint32_t lanes = warp.ballot(has);
@@ -233,18 +234,18 @@ WV_DEVICE void deliver_scales(const Call& call, const DispatchReceiveParams& p, 
 }
 
 /// Returns the number of batches in which `deliver` takes a token.
-WV_DEVICE uint32_t batches_to_deliver(const Call& call) {
+WV_DEVICE uint32_t batches_to_deliver(const SlotCall& call) {
   return batches_of<LONG_BATCH>(call.shape().row_bytes / 16);
 }
 
 /// Copies a slice of the payload and scales of the slot at `slot`. Each lane with `has` names with
 /// `place` a row that gets them, in the outputs of dispatch: `[local experts, ranks * max_tokens]`
 /// or `[ranks, max_tokens]`. Whole warp.
-WV_DEVICE void deliver(const Call& call, const DispatchReceiveParams& p, uint64_t slot, bool has,
-                       uint64_t place, Slice slice) {
+WV_DEVICE void deliver(const SlotCall& call, const DispatchReceiveParams& p, uint64_t slot,
+                       bool has, uint64_t place, Slice slice) {
   const MoeShape& shape = call.shape();
   const uint64_t to = reinterpret_cast<uint64_t>(p.recv_x) + place * shape.row_bytes;
-  copy_to_lanes(has, to, slot + call.moe.header_bytes, shape.row_bytes, slice);
+  copy_to_lanes(has, to, slot + call.moe().header_bytes, shape.row_bytes, slice);
   // If the host knows the format of the call, it has checked that the caller gave memory for
   // scales.
   if (shape.scale_bytes == 0 || p.recv_scales == nullptr) return;

@@ -1,6 +1,6 @@
 // The ways in which the words of a signal get to a peer. Each way puts the words after their data
 // and after earlier words on the same QP. The team has chosen one of three strategies for all
-// ranks, by what the devices guarantee (`MoeContext::order`). If this rank can reach the peer's
+// ranks, by what the devices guarantee (`LayerContext::order`). If this rank can reach the peer's
 // memory, it stores the words instead.
 //
 // A peer must see the words of one QP in the order in which they were sent: an older credit that
@@ -16,21 +16,21 @@
 
 namespace wv::moe {
 
-/// Slots and signals at a peer as a phase reaches them: either both by the QP that carries its kind
+/// Data and signals at a peer as a phase reaches them: either both by the QP that carries its kind
 /// and set, or both by stores.
 struct There {
-  PeerWindow slots, signals;
+  PeerWindow data, signals;
   /// True if this rank stores into the peer's memory itself. It stores into both windows or into
   /// neither: words must stay after their data, and all words to a peer in their order.
   bool direct;
 
   WV_DEVICE There(const Call& call, uint32_t peer)
-      : slots(load_peer(call.team, call.moe.slots, peer, call.rail())),
-        signals(load_peer(call.team, call.moe.signals, peer, call.rail())),
-        direct(slots.direct() && signals.direct()) {
+      : data(load_peer(call.team, call.layer.data, peer, call.rail())),
+        signals(load_peer(call.team, call.layer.signals, peer, call.rail())),
+        direct(data.direct() && signals.direct()) {
     if (!direct) return;
-    slots = load_direct(call.team, call.moe.slots, peer, slots);
-    signals = load_direct(call.team, call.moe.signals, peer, signals);
+    data = load_direct(call.team, call.layer.data, peer, data);
+    signals = load_direct(call.team, call.layer.signals, peer, signals);
   }
 };
 
@@ -161,7 +161,7 @@ struct Flush {
 
 /// Posts the tail by the strategy of the layer. Whole warp.
 WV_DEVICE Posted post_tail(const Call& call, const PeerQp& qp, const Tail& tail) {
-  switch (call.moe.order) {
+  switch (call.layer.order) {
     case MoeOrder::swap:
       return Swap::data(call, qp, tail);
     case MoeOrder::flush:
@@ -176,7 +176,7 @@ WV_DEVICE Posted post_tail(const Call& call, const PeerQp& qp, const Tail& tail)
 WV_DEVICE Posted post_control(const Call& call, const PeerQp& qp, const There& there, RemoteAddr to,
                               const ControlSignal& words, const PostOptions& options) {
   if (there.direct) return direct::signal<false>(Thread{}, to.addr, words);
-  switch (call.moe.order) {
+  switch (call.layer.order) {
     case MoeOrder::swap:
       return Swap::control(call, qp, to, words, options);
     case MoeOrder::flush:

@@ -30,7 +30,7 @@ struct Pieces {
   uint32_t count;
 
   /// Computes piece `i` for `peer`. Returns false if no piece has this number.
-  WV_DEVICE bool at(const Call& call, uint32_t peer, uint32_t i, Piece* piece) const {
+  WV_DEVICE bool at(const SlotCall& call, uint32_t peer, uint32_t i, Piece* piece) const {
     switch (of) {
       case Of::tokens:
         *piece = token(call, peer, i);
@@ -59,20 +59,20 @@ struct Pieces {
     const auto row_bytes = static_cast<uint32_t>(moe.combine_row_bytes);
     return row_bytes < COMBINE_PUT_BYTES ? COMBINE_PUT_BYTES / row_bytes : 1;
   }
-  WV_DEVICE static Piece token(const Call& call, uint32_t peer, uint32_t row) {
-    const MoeContext& moe = call.moe;
+  WV_DEVICE static Piece token(const SlotCall& call, uint32_t peer, uint32_t row) {
+    const MoeContext& moe = call.moe();
     const uint32_t token = call.handle.token_of[uint64_t{peer} * moe.max_tokens + row];
     return {call.dispatch_staging(token), call.dispatch_slot(call.rank(), row),
             call.shape().scales_at + call.shape().scale_bytes};
   }
-  WV_DEVICE static Piece returned(const Call& call, uint32_t peer, uint32_t i) {
-    const uint32_t each = rows_of_a_piece(call.moe), from = i * each;
+  WV_DEVICE static Piece returned(const SlotCall& call, uint32_t peer, uint32_t i) {
+    const uint32_t each = rows_of_a_piece(call.moe()), from = i * each;
     const uint32_t left = call.handle.peers[peer].rows_received - from;
     return {staged_row(call, peer, from, 0), combine_slot(call, call.rank(), from, 0),
-            (left < each ? left : each) * static_cast<uint32_t>(call.moe.combine_row_bytes)};
+            (left < each ? left : each) * static_cast<uint32_t>(call.moe().combine_row_bytes)};
   }
-  WV_DEVICE static bool expert(const Call& call, uint32_t peer, uint32_t i, Piece* piece) {
-    const MoeContext& moe = call.moe;
+  WV_DEVICE static bool expert(const SlotCall& call, uint32_t peer, uint32_t i, Piece* piece) {
+    const MoeContext& moe = call.moe();
     const uint32_t row = i / moe.top_k, k = i % moe.top_k;
     const uint64_t at = (uint64_t{peer} * moe.max_tokens + row) * moe.top_k;
     const MoePick* const picks = call.handle.picks + at;

@@ -85,7 +85,7 @@ WV_DEVICE void receive_words(const Call& call, Own own, Settle settle) {
   const auto heeds = [](uint32_t) { return true; };
   const auto end = [&](uint32_t peer, Status status) {
     any = any || arrival.outcome == Outcome::accepted;
-    if (foreign) platform::add_relaxed(&call.moe.foreign_epochs, 1u);
+    if (foreign) platform::add_relaxed(&call.layer.foreign_epochs, 1u);
     if (status != Status::ok) {
       give_up(call, peer, status, foreign);
     } else if (peer != call.rank() && call.is_active(peer)) {
@@ -122,7 +122,7 @@ WV_DEVICE void for_received_rows(const Call& call, uint32_t batches, Body body,
     const uint32_t source = base + lane();
     if (source >= ranks) return 0u;
     const bool counts =
-        credits == ANY_CREDIT || (credits >> call.moe.peers[source].credit & 1) != 0;
+        credits == ANY_CREDIT || (credits >> call.layer.peers[source].credit & 1) != 0;
     return counts ? call.handle.peers[source].rows_received : 0;
   };
   uint32_t counted = 0;
@@ -153,14 +153,14 @@ WV_DEVICE void release(const Call& call) {
   // that a later signal carries. Pairs with the peer, whose rows come only after it has seen that
   // credit.
   platform::fence_release_sys();
-  call.moe.released[call.kind] = call.call;
+  call.layer.released[call.kind] = call.call;
   // Release. Orders the board's other words before `publish_finished`; pairs with the acquire load
   // of the host.
   if (publish_suspects(call)) platform::fence_release_sys();
   // After this last word the host takes for granted that the call touches nothing any more.
   if (call.phase == COMBINE_RECEIVE || (call.handle.combine_flags & COMBINE_NONE) != 0) {
-    call.moe.ended[call.set()] = call.call;
-    publish_finished(call.moe);
+    call.layer.ended[call.set()] = call.call;
+    publish_finished(call.layer);
   }
 }
 
@@ -171,7 +171,7 @@ WV_DEVICE void end_receive(const Call& call) {
   // Release. Orders what this block has read and written before its count; pairs with the fence
   // below of the last block to count.
   platform::fence_acq_rel();
-  if (platform::add_relaxed(&call.moe.left, 1u) + 1 != grid_blocks()) return;
+  if (platform::add_relaxed(&call.layer.left, 1u) + 1 != grid_blocks()) return;
   // Acquire. Orders what the other blocks did before they counted before what follows.
   platform::fence_acq_rel();
   release(call);

@@ -12,8 +12,8 @@ namespace wv::moe {
 WV_DEVICE void tell(const Call& call, uint32_t peer) {
   PeerQp qp;
   if (lane() != 0 || !call.is_member(peer)) return;
-  const MoePeer& state = call.moe.peers[peer];
-  if (state.told == own_credit(call.moe)) return;
+  const MoePeer& state = call.layer.peers[peer];
+  if (state.told == own_credit(call.layer)) return;
   PostOptions options{for_own_hca(call)};
   // If no HCA carries the ring's work, the ring has no room. Then a later word tells the peer.
   options.try_only = state.suspect != 0 || state.late != 0;
@@ -28,11 +28,11 @@ WV_DEVICE void tell_skipped(const Call& call, const PeerQp& qp, uint32_t peer) {
   // rank. So a word to a peer that is masked or a suspect does not wait for ring space and may be
   // left out: the next word says all that this one does. With flush no word is posted before the
   // last one has arrived, so words cannot fill the ring.
-  const MoePeer& state = call.moe.peers[peer];
+  const MoePeer& state = call.layer.peers[peer];
   const bool awaited = call.is_active(peer) || call.handle.aborted != 0;
   const bool late = !awaited || state.suspect != 0;
   // This rank also does not wait again for an HCA that does not carry its work.
-  options.try_only = (late && call.moe.order != MoeOrder::flush) || state.late != 0;
+  options.try_only = (late && call.layer.order != MoeOrder::flush) || state.late != 0;
   // A QP that refuses the word is in error: then the peer's own deadline ends its wait.
   control(call, qp, peer, options);
 }
@@ -53,7 +53,7 @@ WV_DEVICE Outcome skip(const Call& call, const PeerQp& qp, uint32_t peer) {
 /// calls that sent rows.
 WV_DEVICE_COLD void tell_aborted(const Call& call, uint32_t peer) {
   if (lane() != 0 || !call.is_member(peer)) return;
-  for (uint32_t back = call.moe.untold; back > 0; --back) {
+  for (uint32_t back = call.layer.untold; back > 0; --back) {
     for (uint32_t kind = 0; kind < SIGNALS_PER_PEER / SETS; ++kind) {
       const Call one = call.words_of(kind, call.call - back);
       PeerQp qp;
@@ -76,15 +76,15 @@ struct Way {
   There there;
   Window staging;
 
-  WV_DEVICE Way(const Call& call, const PeerQp& opened, uint32_t peer)
+  WV_DEVICE Way(const SlotCall& call, const PeerQp& opened, uint32_t peer)
       : qp(opened),
         there(call, peer),
-        staging(rail_window(call.team, call.moe.staging, there.slots)) {}
+        staging(rail_window(call.team, call.moe().staging, there.data)) {}
 
   /// Makes `piece` a put. Returns false if the piece is not inside the windows.
   WV_DEVICE bool resolve(const Piece& piece, Put* put) const {
     put->bytes = piece.bytes;
-    return there.slots.at(piece.to, piece.bytes, &put->dst) &&
+    return there.data.at(piece.to, piece.bytes, &put->dst) &&
            local_at(staging, piece.from, piece.bytes, &put->src);
   }
 };
@@ -96,7 +96,7 @@ struct Turn {
   /// `any`: some lane has a put. `inside`: all puts are inside the windows.
   bool any, inside;
 
-  WV_DEVICE Turn(const Call& call, const Way& way, uint32_t peer, const Pieces& pieces,
+  WV_DEVICE Turn(const SlotCall& call, const Way& way, uint32_t peer, const Pieces& pieces,
                  uint32_t base)
       : put{}, active(false) {
     constexpr Warp warp;
@@ -108,8 +108,8 @@ struct Turn {
 };
 
 /// Posts the pieces, and then the signal by the strategy of the layer. Whole warp.
-WV_DEVICE Posted post_rows(const Call& call, const Way& way, uint32_t peer, const Pieces& pieces,
-                           Tail* tail) {
+WV_DEVICE Posted post_rows(const SlotCall& call, const Way& way, uint32_t peer,
+                           const Pieces& pieces, Tail* tail) {
   // The last pieces share their doorbell with the signal. So each group of 32 pieces is posted only
   // when the next group is known.
   Ticket last{0};
@@ -132,7 +132,7 @@ WV_DEVICE Posted post_rows(const Call& call, const Way& way, uint32_t peer, cons
 }
 
 /// Stores the pieces, and then the signal. Whole warp.
-WV_DEVICE_ONCE Posted store_rows(const Call& call, const Way& way, uint32_t peer,
+WV_DEVICE_ONCE Posted store_rows(const SlotCall& call, const Way& way, uint32_t peer,
                                  const Pieces& pieces, const Tail& tail) {
   constexpr Warp warp;
   for (uint32_t base = 0; base < pieces.count; base += 32) {
@@ -148,13 +148,14 @@ WV_DEVICE_ONCE Posted store_rows(const Call& call, const Way& way, uint32_t peer
 ///
 /// The caller has the credit, and the phase holds a guard. If the QP refuses work, the outcome is
 /// `failed`. Then the call counts as not sent, since its data word is missing.
-WV_DEVICE_ONCE Outcome send(const Call& call, uint32_t peer, uint32_t count, const Pieces& pieces) {
+WV_DEVICE_ONCE Outcome send(const SlotCall& call, uint32_t peer, uint32_t count,
+                            const Pieces& pieces) {
   PeerQp qp;
   Status status = call.open(peer, &qp);
   if (status != Status::ok) return fail(call, peer, status);
 
   const Way way(call, qp, peer);
-  const uint64_t credit = own_credit(call.moe);
+  const uint64_t credit = own_credit(call.layer);
   Tail tail{};
   tail.words = {pack(Data{call.handle.epoch, call.call, count}), credit};
   Posted posted{Status::invalid, {0}};
@@ -164,7 +165,7 @@ WV_DEVICE_ONCE Outcome send(const Call& call, uint32_t peer, uint32_t count, con
   }
   // Also after a failure, posted work may still read the staging rows.
   if (lane() == 0 && posted.ticket.index != 0) {
-    MoePeer& state = call.moe.peers[peer];
+    MoePeer& state = call.layer.peers[peer];
     state.ticket[call.index] = posted.ticket.is_done() ? 0 : posted.ticket.index;
     if (call.kind == KIND_DISPATCH) state.buffer[call.set()] = call.buffer;
     // Later phases do not repeat a wait for this work that was in vain.
@@ -182,7 +183,7 @@ WV_DEVICE_ONCE Outcome send(const Call& call, uint32_t peer, uint32_t count, con
 /// Waits once for each peer whose credit is missing. The whole grid, between barriers.
 WV_DEVICE_ONCE void await_credits(const Call& call) {
   const auto is_awaited = [&](uint32_t peer) {
-    const uint32_t credit = call.moe.peers[peer].credit;
+    const uint32_t credit = call.layer.peers[peer].credit;
     return credit == AWAITED || credit == FLYING;
   };
   const auto look = [&](uint32_t peer) {
@@ -190,9 +191,9 @@ WV_DEVICE_ONCE void await_credits(const Call& call) {
     return there ? Status::ok : Status::would_block;
   };
   // A beat of the peer says nothing about whether this rank's HCA carries its work.
-  const auto heeds = [&](uint32_t peer) { return call.moe.peers[peer].credit != FLYING; };
+  const auto heeds = [&](uint32_t peer) { return call.layer.peers[peer].credit != FLYING; };
   const auto settle = [&](uint32_t peer, Status status) {
-    MoePeer& state = call.moe.peers[peer];
+    MoePeer& state = call.layer.peers[peer];
     if (!is_awaited(peer)) return;
     const bool flew = state.credit == FLYING;
     state.credit = status != Status::ok ? LATE : flew ? LANDED : CAME;
@@ -206,7 +207,7 @@ WV_DEVICE_ONCE void await_credits(const Call& call) {
   await_peers(call, look, settle, heeds);
   // Drops the guards of peers that this phase only sent beats.
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
-    if (call.moe.peers[peer].credit == GIVEN) leave_peer(call, peer);
+    if (call.layer.peers[peer].credit == GIVEN) leave_peer(call, peer);
   }
 }
 
@@ -252,13 +253,13 @@ WV_DEVICE void send_to_peers(Call& call, Rows rows, Restage restage, Keep keep) 
     warp.sync();
   };
   for (uint32_t peer = worker(); peer < call.ranks(); peer += workers()) {
-    uint32_t credit = warp.broadcast(call.moe.peers[peer].credit);
+    uint32_t credit = warp.broadcast(call.layer.peers[peer].credit);
     if (runs && credit == AWAITED) {
       if (warp.any(lane() == 0 && look_for_credit(call, peer) == GIVEN)) credit = GIVEN;
     }
     if (waits && runs && (credit == AWAITED || credit == FLYING)) continue;
     one(peer, credit == GIVEN);
-    if (warp.leader()) call.moe.peers[peer].credit = GIVEN;  // settled
+    if (warp.leader()) call.layer.peers[peer].credit = GIVEN;  // settled
   }
   if (!waits || !runs) return;
   grid_sync();
@@ -269,7 +270,7 @@ WV_DEVICE void send_to_peers(Call& call, Rows rows, Restage restage, Keep keep) 
   // own.
   call.deadline = for_own_hca(call);
   for (uint32_t peer = worker(); peer < call.ranks(); peer += workers()) {
-    const uint32_t credit = warp.broadcast(call.moe.peers[peer].credit);
+    const uint32_t credit = warp.broadcast(call.layer.peers[peer].credit);
     if (credit >= CAME) one(peer, credit != LATE);
   }
 }

@@ -8,12 +8,12 @@ namespace wv::moe {
 
 /// Returns the address of row `row` from `source`. Rows of this rank itself are read where they
 /// were staged.
-WV_DEVICE uint64_t slot_of(const Call& call, uint32_t source, uint32_t row) {
+WV_DEVICE uint64_t slot_of(const SlotCall& call, uint32_t source, uint32_t row) {
   if (source == call.rank()) {
-    const uint32_t token = call.handle.token_of[uint64_t{source} * call.moe.max_tokens + row];
-    return call.moe.staging.base + call.dispatch_staging(token);
+    const uint32_t token = call.handle.token_of[uint64_t{source} * call.moe().max_tokens + row];
+    return call.moe().staging.base + call.dispatch_staging(token);
   }
-  return call.moe.slots.base + call.dispatch_slot(source, row);
+  return call.layer.data.base + call.dispatch_slot(source, row);
 }
 
 /// The number of rows of a tile: one for each bit of a word.
@@ -28,14 +28,14 @@ struct Tile {
 };
 
 /// Returns the number of tiles of one source, or of all sources, empty tiles included.
-WV_DEVICE uint32_t tiles_each(const Call& call) {
-  return (call.moe.max_tokens + TILE_ROWS - 1) / TILE_ROWS;
+WV_DEVICE uint32_t tiles_each(const SlotCall& call) {
+  return (call.moe().max_tokens + TILE_ROWS - 1) / TILE_ROWS;
 }
-WV_DEVICE uint32_t tiles_of(const Call& call) { return call.ranks() * tiles_each(call); }
+WV_DEVICE uint32_t tiles_of(const SlotCall& call) { return call.ranks() * tiles_each(call); }
 
 /// Calls `body(tile)` for all tiles, spread over the blocks of the grid. Whole block.
 template <class Body>
-WV_DEVICE void for_tiles(const Call& call, Body body) {
+WV_DEVICE void for_tiles(const SlotCall& call, Body body) {
   const uint32_t each = tiles_each(call), tiles = tiles_of(call);
   for (uint32_t number = block_in_grid(); number < tiles; number += grid_blocks()) {
     const uint32_t source = number / each, first = number % each * TILE_ROWS;
@@ -73,15 +73,15 @@ struct Choices {
 
 /// Returns what a fault records of two shapes that differ: the tag of the peer's shape, and the tag
 /// of this rank's.
-WV_DEVICE uint32_t tags_with(const Call& call, uint32_t theirs) {
+WV_DEVICE uint32_t tags_with(const SlotCall& call, uint32_t theirs) {
   return theirs << 16 | call.shape().tag;
 }
 
 /// Copies the headers of a tile to the handle. A header comes from a peer and is used for
 /// addresses, so values out of range are refused. Whole block.
-WV_DEVICE void read_headers(const Call& call, const Tile& tile) {
+WV_DEVICE void read_headers(const SlotCall& call, const Tile& tile) {
   constexpr Warp warp;
-  const MoeContext& moe = call.moe;
+  const MoeContext& moe = call.moe();
   const Choices choices(moe);
   const uint32_t top_k = moe.top_k, slots = call.view.expert_slots, k = choices.number();
   choices.for_rows(tile, [&](uint32_t in_tile) {
@@ -135,9 +135,9 @@ struct ExpertRows {
 
 /// Counts the rows of a tile that go to each local expert, and numbers them from 0 in their order.
 /// `MoePick::row` holds that number until `spread`. Whole block, after `read_headers` of the tile.
-WV_DEVICE void count_picks(const Call& call, const Tile& tile) {
+WV_DEVICE void count_picks(const SlotCall& call, const Tile& tile) {
   WV_SHARED(ExpertRows, rows);
-  const MoeContext& moe = call.moe;
+  const MoeContext& moe = call.moe();
   const Choices choices(moe);
   const uint32_t experts = moe.max_local_experts, tiles = tiles_of(call), k = choices.number();
   const uint64_t at = uint64_t{tile.source} * moe.max_tokens + tile.first;

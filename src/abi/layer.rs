@@ -1,9 +1,9 @@
-//! The structs of a layer's ranks: what kernels know of peers and views, and the words that they share with the host. A layer of any
-//! kind stands on them.
+//! What a layer of any kind needs of membership: state per peer, views, and the words that kernels share with the host. Nothing here
+//! knows tokens or where a peer's rows lie.
 
-use super::DevicePtr;
 use super::header::{Item, struct_item};
-use super::moe_words::MoeCause;
+use super::moe_words::{MoeCause, MoeOrder};
+use super::{DevicePtr, TeamContext, Window};
 
 abi_struct! {
     /// The word of one peer about one (kind, set). 32 bytes in the receiver's memory, written only by that peer's NIC.
@@ -188,7 +188,73 @@ abi_struct! {
     }
 }
 
+abi_struct! {
+    /// A layer of any kind at one rank, as guards, waits for peers, beats, faults and signals need it. Device memory. It is the first
+    /// member of the context of its kind, so a pointer to the one is a pointer to the other.
+    align(64)
+    pub struct LayerContext {
+        /// The team whose QPs and windows the kernels use.
+        pub team: DevicePtr<TeamContext>,
+        /// State per peer, by rank.
+        pub peers: DevicePtr<MoePeer>,
+        /// `MoeView [MOE_VIEWS]`.
+        pub views: DevicePtr<MoeView>,
+        /// What peers write rows into. Signals go to a peer in the same way as rows: by a QP or by stores.
+        pub data: Window,
+        /// Waiting times.
+        pub clock: DevicePtr<MoeClock>,
+        /// `MoeSignal [writer][kind * SETS + set]`.
+        pub signals: Window,
+        /// Words shared with the host.
+        pub board: DevicePtr<MoeBoard>,
+        /// How signals are kept after data.
+        pub order: MoeOrder,
+        /// Number of the first call that this rank has a part in.
+        pub joined: u32,
+
+        /// Number of the last call that began. The fields before it are constant; phases change it and those after it.
+        pub call: u32,
+        /// Newest closed call, by kind.
+        pub released: [u32; 2],
+        /// Words of the expected call that named another epoch.
+        pub foreign_epochs: u32,
+        /// By set: newest call that has ended with its last phase.
+        pub ended: [u32; 2],
+        /// Peers that the running phase has not settled.
+        pub waiting: u32,
+        /// 1: a call was held in vain. While the limit is `refused_limit`, further ones end when another rank has begun them.
+        pub refusing: u32,
+        /// The limit at which that was.
+        pub refused_limit: u32,
+        /// 1: the suspects or the members have changed since the board was written.
+        pub changed: u32,
+        /// The view of the last call that ran: place in `views`.
+        pub view: u32,
+        /// Its `serial`; 0: no call has run.
+        pub serial: u32,
+        /// Its first call, or a later one, as in `MoeBoard::in_force`.
+        pub first: u32,
+        /// The newest calls in a row that have ended `aborted`, at most SETS.
+        pub aborted: u32,
+        /// So many calls before the last one that began ended `aborted`: its dispatch says so again.
+        pub untold: u32,
+        /// Blocks that have ended the receive phase that runs.
+        pub left: u32,
+        /// The newest call that a peer was found to have passed by 2 * SETS calls, or one at least three before the last that began.
+        pub passed: u32,
+        /// Reserved, zero.
+        pub reserved0: u32,
+        /// When the phase that runs began, device clock.
+        pub began_ns: u64,
+        /// Reserved, zero.
+        pub reserved1: [u32; 4],
+    }
+}
+
 const _: () = {
+    assert!(size_of::<LayerContext>() == 192);
+    // What phases change shares no sector of 32 bytes with what is constant.
+    assert!(core::mem::offset_of!(LayerContext, call).is_multiple_of(32));
     assert!(size_of::<MoeSignal>() == 32);
     assert!(size_of::<MoePeer>() == 128);
     assert!(size_of::<MoeView>() == 256);
@@ -207,5 +273,6 @@ pub(super) fn items() -> Vec<Item> {
         struct_item::<MoeFault>(),
         struct_item::<MoeClock>(),
         struct_item::<MoeBoard>(),
+        struct_item::<LayerContext>(),
     ]
 }

@@ -1,29 +1,23 @@
 //! The structs of a MoE layer's buffers.
 
 use super::header::{Item, struct_item};
-use super::layer::{MoeBoard, MoeClock, MoeFault, MoePeer, MoeView};
-use super::moe_words::{
-    CallStage, MoeCause, MoeFormat, MoeLayout, MoeOrder, MoeReturns, MoeScales, Outcome,
-};
-use super::{DevicePtr, Status, TeamContext, Window};
+use super::layer::{LayerContext, MoeFault};
+use super::moe_words::{CallStage, MoeCause, MoeFormat, MoeLayout, MoeReturns, MoeScales, Outcome};
+use super::{DevicePtr, Status, Window};
 
 abi_struct! {
-    /// One MoE layer at one rank. Device memory; constant except for the last line, which the phases change.
+    /// One MoE layer at one rank. Device memory; constant except for `layer` and the last two words.
     align(128)
     pub struct MoeContext {
-        /// The team whose QPs and windows the kernels use.
-        pub team: DevicePtr<TeamContext>,
-        /// State per peer, by rank.
-        pub peers: DevicePtr<MoePeer>,
-        /// `MoeView [MOE_VIEWS]`.
-        pub views: DevicePtr<MoeView>,
-        /// Slots that peers write: dispatch `[set][source][max_tokens]`, at `combine_slots` combine rows of the same shape.
-        pub slots: Window,
+        /// What a layer of any kind has. Its `data` holds the slots: dispatch `[set][source][max_tokens]`, at `combine_slots` combine
+        /// rows of the same shape.
+        pub layer: LayerContext,
         /// What the NIC sends from: dispatch `[buffers][max_tokens]`; at `combine_staging` combine rows
         /// `[set][source][max_tokens][rows of a received row]`; at `zero_copy` those that a caller writes.
         pub staging: Window,
-        /// `MoeSignal [writer][kind * SETS + set]`.
-        pub signals: Window,
+        /// Of the receive phase of dispatch that runs: rows of each local expert before each tile of 32 received rows, by tile of
+        /// source: `[local experts][ranks][tiles]`. Null by rank.
+        pub tiles: DevicePtr<u32>,
         /// Offset of the combine rows in the slot window.
         pub combine_slots: u64,
         /// Offset of the combine rows in the staging window.
@@ -34,10 +28,13 @@ abi_struct! {
         pub row_bytes: u64,
         /// Bytes of a combine row: `hidden` BF16.
         pub combine_row_bytes: u64,
-        /// Waiting times.
-        pub clock: DevicePtr<MoeClock>,
-        /// Words shared with the host.
-        pub board: DevicePtr<MoeBoard>,
+        /// Offset in the staging window of the rows that a caller writes itself. By expert `[set][max_local_experts][ranks *
+        /// max_tokens]`; by rank `combine_staging`.
+        pub zero_copy: u64,
+        /// Send buffers of dispatch, 2 to MOST_SEND_BUFFERS.
+        pub buffers: u32,
+        /// Expert slots that a rank has room for: length of the expert dimension of the outputs.
+        pub max_local_experts: u32,
         /// Bytes of a slot before the token.
         pub header_bytes: u32,
         /// BF16 elements of a token.
@@ -60,61 +57,14 @@ abi_struct! {
         pub layout: MoeLayout,
         /// What combine sends back.
         pub returns: MoeReturns,
-        /// How signals are kept after data.
-        pub order: MoeOrder,
-        /// Expert slots that a rank has room for: length of the expert dimension of the outputs.
-        pub max_local_experts: u32,
-        /// Number of the first call that this rank has a part in.
-        pub joined: u32,
-        /// Of the receive phase of dispatch that runs: rows of each local expert before each tile of 32 received rows, by tile of
-        /// source: `[local experts][ranks][tiles]`. Null by rank.
-        pub tiles: DevicePtr<u32>,
-        /// When the phase that runs began, device clock.
-        pub began_ns: u64,
-        /// Offset in the staging window of the rows that a caller writes itself. By expert `[set][max_local_experts][ranks *
-        /// max_tokens]`; by rank `combine_staging`.
-        pub zero_copy: u64,
-        /// Send buffers of dispatch, 2 to MOST_SEND_BUFFERS.
-        pub buffers: u32,
         /// Reserved, zero.
-        pub reserved0: [u32; 5],
-
-        /// Number of the last call that began. This begins the last line of the struct, the only one that phases change.
-        pub call: u32,
-        /// Newest closed call, by kind.
-        pub released: [u32; 2],
-        /// Words of the expected call that named another epoch.
-        pub foreign_epochs: u32,
-        /// By set: newest call that has ended with its last phase.
-        pub ended: [u32; 2],
-        /// Peers that the running phase has not settled.
-        pub waiting: u32,
-        /// 1: a call was held in vain. While the limit is `refused_limit`, further ones end when another rank has begun them.
-        pub refusing: u32,
-        /// The limit at which that was.
-        pub refused_limit: u32,
-        /// 1: the suspects or the members have changed since the board was written.
-        pub changed: u32,
-        /// The view of the last call that ran: place in `views`.
-        pub view: u32,
-        /// Its `serial`; 0: no call has run.
-        pub serial: u32,
-        /// Its first call, or a later one, as in `MoeBoard::in_force`.
-        pub first: u32,
-        /// The newest calls in a row that have ended `aborted`, at most SETS.
-        pub aborted: u32,
-        /// So many calls before the last one that began ended `aborted`: its dispatch says so again.
-        pub untold: u32,
-        /// Blocks that have ended the receive phase that runs.
-        pub left: u32,
-        /// The send buffer of the last dispatch that took one.
+        pub reserved0: [u32; 7],
+        /// The send buffer of the last dispatch that took one. Phases change this field and the next.
         pub buffer: u32,
         /// Calls so far that found no free send buffer in time. Wraps.
         pub unbuffered: u32,
-        /// The newest call that a peer was found to have passed by 2 * SETS calls, or one at least three before the last that began.
-        pub passed: u32,
         /// Reserved, zero.
-        pub reserved1: [u32; 13],
+        pub reserved1: [u32; 6],
     }
 }
 
@@ -237,7 +187,7 @@ abi_struct! {
         /// token << 32 | expert of the first choice that was refused; all ones if none was. For an id that 32 bits do not hold
         /// stands the nearest that they do.
         pub refused: u64,
-        /// The view of the call: place in `MoeContext::views`.
+        /// The view of the call: place in `LayerContext::views`.
         pub view: u32,
         /// Flags of its combine: COMBINE_*. Before the combine: COMBINE_NONE if the call has none.
         pub combine_flags: u32,
@@ -266,7 +216,8 @@ abi_struct! {
 
 const _: () = {
     assert!(size_of::<MoeContext>() == 384);
-    assert!(core::mem::offset_of!(MoeContext, call) == 256);
+    assert!(core::mem::offset_of!(MoeContext, layer) == 0);
+    assert!(core::mem::offset_of!(MoeContext, buffer).is_multiple_of(32));
     assert!(size_of::<MoeHandlePeer>() == 60);
     assert!(size_of::<MoeHandle>() == 512);
 };

@@ -18,7 +18,7 @@ enum class Broken : uint32_t {
   skip,
 };
 
-WV_DEVICE Broken broken(const Call& call) { return static_cast<Broken>(call.moe.reserved1[0]); }
+WV_DEVICE Broken broken(const Call& call) { return static_cast<Broken>(call.layer.reserved1[0]); }
 
 WV_DEVICE Credit mutant_first_look(const Call& call, uint32_t peer) {
   return broken(call) == Broken::credit ? GIVEN : first_look(call, peer);
@@ -30,8 +30,8 @@ WV_DEVICE_COLD Status mutant_control(const Call& call, const PeerQp& qp, uint32_
   if (broken(call) == Broken::words) return Status::ok;
   // Beats are the only words of a phase that receives.
   if (broken(call) == Broken::beat) return Status::ok;
-  const DataSignal words{pack(Data{call.handle.epoch, call.call, ~0u}), own_credit(call.moe)};
-  const PeerWindow window = load_peer(call.team, call.moe.signals, peer, call.rail());
+  const DataSignal words{pack(Data{call.handle.epoch, call.call, ~0u}), own_credit(call.layer)};
+  const PeerWindow window = load_peer(call.team, call.layer.signals, peer, call.rail());
   RemoteAddr to;
   if (!window.at(call.signal_offset(), sizeof words, &to)) return Status::invalid;
   return signal(Thread{}, qp, to, words, {call.deadline}).status;
@@ -46,12 +46,12 @@ WV_DEVICE_COLD Status mutant_control(const Call& call, const PeerQp& qp, uint32_
 namespace wv::moe {
 
 WV_DEVICE void dispatch_breaking(Broken rule, const DispatchSendParams& p) {
-  if (thread_in_grid() == 0) p.moe->reserved1[0] = static_cast<uint32_t>(rule);
+  if (thread_in_grid() == 0) p.moe->layer.reserved1[0] = static_cast<uint32_t>(rule);
   dispatch_send(p);
 }
 
 WV_DEVICE void receive_breaking(Broken rule, const DispatchReceiveParams& p) {
-  if (thread_in_grid() == 0) p.moe->reserved1[0] = static_cast<uint32_t>(rule);
+  if (thread_in_grid() == 0) p.moe->layer.reserved1[0] = static_cast<uint32_t>(rule);
   dispatch_receive(p);
 }
 

@@ -758,76 +758,28 @@ static_assert(offsetof(MoeBoard, promised) == 512);
 static_assert(offsetof(MoeBoard, suspects) == 640);
 static_assert(offsetof(MoeBoard, suspected) == 768);
 
-/// One MoE layer at one rank. Device memory; constant except for the last line, which the phases change.
-struct alignas(128) MoeContext {
+/// A layer of any kind at one rank, as guards, waits for peers, beats, faults and signals need it. Device memory. It is the first
+/// member of the context of its kind, so a pointer to the one is a pointer to the other.
+struct alignas(64) LayerContext {
   /// The team whose QPs and windows the kernels use.
   TeamContext *team;
   /// State per peer, by rank.
   MoePeer *peers;
   /// `MoeView [MOE_VIEWS]`.
   MoeView *views;
-  /// Slots that peers write: dispatch `[set][source][max_tokens]`, at `combine_slots` combine rows of the same shape.
-  Window slots;
-  /// What the NIC sends from: dispatch `[buffers][max_tokens]`; at `combine_staging` combine rows
-  /// `[set][source][max_tokens][rows of a received row]`; at `zero_copy` those that a caller writes.
-  Window staging;
-  /// `MoeSignal [writer][kind * SETS + set]`.
-  Window signals;
-  /// Offset of the combine rows in the slot window.
-  uint64_t combine_slots;
-  /// Offset of the combine rows in the staging window.
-  uint64_t combine_staging;
-  /// Bytes of a dispatch slot.
-  uint64_t slot_bytes;
-  /// Bytes of the token in a slot, without its scales.
-  uint64_t row_bytes;
-  /// Bytes of a combine row: `hidden` BF16.
-  uint64_t combine_row_bytes;
+  /// What peers write rows into. Signals go to a peer in the same way as rows: by a QP or by stores.
+  Window data;
   /// Waiting times.
   MoeClock *clock;
+  /// `MoeSignal [writer][kind * SETS + set]`.
+  Window signals;
   /// Words shared with the host.
   MoeBoard *board;
-  /// Bytes of a slot before the token.
-  uint32_t header_bytes;
-  /// BF16 elements of a token.
-  uint32_t hidden;
-  /// Experts of all ranks.
-  uint32_t experts;
-  /// Choices of a token.
-  uint32_t top_k;
-  /// Most tokens of a rank in one call.
-  uint32_t max_tokens;
-  /// What a token is made of.
-  MoeFormat format;
-  /// Its scales, if `format` is fp8.
-  MoeScales scales;
-  /// Bytes of the scales of a token; 0: none.
-  uint32_t scale_bytes;
-  /// Offset of the scales in a slot.
-  uint32_t scales_at;
-  /// How dispatch lays out what it received.
-  MoeLayout layout;
-  /// What combine sends back.
-  MoeReturns returns;
   /// How signals are kept after data.
   MoeOrder order;
-  /// Expert slots that a rank has room for: length of the expert dimension of the outputs.
-  uint32_t max_local_experts;
   /// Number of the first call that this rank has a part in.
   uint32_t joined;
-  /// Of the receive phase of dispatch that runs: rows of each local expert before each tile of 32 received rows, by tile of
-  /// source: `[local experts][ranks][tiles]`. Null by rank.
-  uint32_t *tiles;
-  /// When the phase that runs began, device clock.
-  uint64_t began_ns;
-  /// Offset in the staging window of the rows that a caller writes itself. By expert `[set][max_local_experts][ranks *
-  /// max_tokens]`; by rank `combine_staging`.
-  uint64_t zero_copy;
-  /// Send buffers of dispatch, 2 to MOST_SEND_BUFFERS.
-  uint32_t buffers;
-  /// Reserved, zero.
-  uint32_t reserved0[5];
-  /// Number of the last call that began. This begins the last line of the struct, the only one that phases change.
+  /// Number of the last call that began. The fields before it are constant; phases change it and those after it.
   uint32_t call;
   /// Newest closed call, by kind.
   uint32_t released[2];
@@ -855,66 +807,130 @@ struct alignas(128) MoeContext {
   uint32_t untold;
   /// Blocks that have ended the receive phase that runs.
   uint32_t left;
-  /// The send buffer of the last dispatch that took one.
-  uint32_t buffer;
-  /// Calls so far that found no free send buffer in time. Wraps.
-  uint32_t unbuffered;
   /// The newest call that a peer was found to have passed by 2 * SETS calls, or one at least three before the last that began.
   uint32_t passed;
   /// Reserved, zero.
-  uint32_t reserved1[13];
+  uint32_t reserved0;
+  /// When the phase that runs began, device clock.
+  uint64_t began_ns;
+  /// Reserved, zero.
+  uint32_t reserved1[4];
+};
+static_assert(sizeof(LayerContext) == 192 && alignof(LayerContext) == 64);
+static_assert(offsetof(LayerContext, team) == 0);
+static_assert(offsetof(LayerContext, peers) == 8);
+static_assert(offsetof(LayerContext, views) == 16);
+static_assert(offsetof(LayerContext, data) == 24);
+static_assert(offsetof(LayerContext, clock) == 48);
+static_assert(offsetof(LayerContext, signals) == 56);
+static_assert(offsetof(LayerContext, board) == 80);
+static_assert(offsetof(LayerContext, order) == 88);
+static_assert(offsetof(LayerContext, joined) == 92);
+static_assert(offsetof(LayerContext, call) == 96);
+static_assert(offsetof(LayerContext, released) == 100);
+static_assert(offsetof(LayerContext, foreign_epochs) == 108);
+static_assert(offsetof(LayerContext, ended) == 112);
+static_assert(offsetof(LayerContext, waiting) == 120);
+static_assert(offsetof(LayerContext, refusing) == 124);
+static_assert(offsetof(LayerContext, refused_limit) == 128);
+static_assert(offsetof(LayerContext, changed) == 132);
+static_assert(offsetof(LayerContext, view) == 136);
+static_assert(offsetof(LayerContext, serial) == 140);
+static_assert(offsetof(LayerContext, first) == 144);
+static_assert(offsetof(LayerContext, aborted) == 148);
+static_assert(offsetof(LayerContext, untold) == 152);
+static_assert(offsetof(LayerContext, left) == 156);
+static_assert(offsetof(LayerContext, passed) == 160);
+static_assert(offsetof(LayerContext, reserved0) == 164);
+static_assert(offsetof(LayerContext, began_ns) == 168);
+static_assert(offsetof(LayerContext, reserved1) == 176);
+
+/// One MoE layer at one rank. Device memory; constant except for `layer` and the last two words.
+struct alignas(128) MoeContext {
+  /// What a layer of any kind has. Its `data` holds the slots: dispatch `[set][source][max_tokens]`, at `combine_slots` combine
+  /// rows of the same shape.
+  LayerContext layer;
+  /// What the NIC sends from: dispatch `[buffers][max_tokens]`; at `combine_staging` combine rows
+  /// `[set][source][max_tokens][rows of a received row]`; at `zero_copy` those that a caller writes.
+  Window staging;
+  /// Of the receive phase of dispatch that runs: rows of each local expert before each tile of 32 received rows, by tile of
+  /// source: `[local experts][ranks][tiles]`. Null by rank.
+  uint32_t *tiles;
+  /// Offset of the combine rows in the slot window.
+  uint64_t combine_slots;
+  /// Offset of the combine rows in the staging window.
+  uint64_t combine_staging;
+  /// Bytes of a dispatch slot.
+  uint64_t slot_bytes;
+  /// Bytes of the token in a slot, without its scales.
+  uint64_t row_bytes;
+  /// Bytes of a combine row: `hidden` BF16.
+  uint64_t combine_row_bytes;
+  /// Offset in the staging window of the rows that a caller writes itself. By expert `[set][max_local_experts][ranks *
+  /// max_tokens]`; by rank `combine_staging`.
+  uint64_t zero_copy;
+  /// Send buffers of dispatch, 2 to MOST_SEND_BUFFERS.
+  uint32_t buffers;
+  /// Expert slots that a rank has room for: length of the expert dimension of the outputs.
+  uint32_t max_local_experts;
+  /// Bytes of a slot before the token.
+  uint32_t header_bytes;
+  /// BF16 elements of a token.
+  uint32_t hidden;
+  /// Experts of all ranks.
+  uint32_t experts;
+  /// Choices of a token.
+  uint32_t top_k;
+  /// Most tokens of a rank in one call.
+  uint32_t max_tokens;
+  /// What a token is made of.
+  MoeFormat format;
+  /// Its scales, if `format` is fp8.
+  MoeScales scales;
+  /// Bytes of the scales of a token; 0: none.
+  uint32_t scale_bytes;
+  /// Offset of the scales in a slot.
+  uint32_t scales_at;
+  /// How dispatch lays out what it received.
+  MoeLayout layout;
+  /// What combine sends back.
+  MoeReturns returns;
+  /// Reserved, zero.
+  uint32_t reserved0[7];
+  /// The send buffer of the last dispatch that took one. Phases change this field and the next.
+  uint32_t buffer;
+  /// Calls so far that found no free send buffer in time. Wraps.
+  uint32_t unbuffered;
+  /// Reserved, zero.
+  uint32_t reserved1[6];
 };
 static_assert(sizeof(MoeContext) == 384 && alignof(MoeContext) == 128);
-static_assert(offsetof(MoeContext, team) == 0);
-static_assert(offsetof(MoeContext, peers) == 8);
-static_assert(offsetof(MoeContext, views) == 16);
-static_assert(offsetof(MoeContext, slots) == 24);
-static_assert(offsetof(MoeContext, staging) == 48);
-static_assert(offsetof(MoeContext, signals) == 72);
-static_assert(offsetof(MoeContext, combine_slots) == 96);
-static_assert(offsetof(MoeContext, combine_staging) == 104);
-static_assert(offsetof(MoeContext, slot_bytes) == 112);
-static_assert(offsetof(MoeContext, row_bytes) == 120);
-static_assert(offsetof(MoeContext, combine_row_bytes) == 128);
-static_assert(offsetof(MoeContext, clock) == 136);
-static_assert(offsetof(MoeContext, board) == 144);
-static_assert(offsetof(MoeContext, header_bytes) == 152);
-static_assert(offsetof(MoeContext, hidden) == 156);
-static_assert(offsetof(MoeContext, experts) == 160);
-static_assert(offsetof(MoeContext, top_k) == 164);
-static_assert(offsetof(MoeContext, max_tokens) == 168);
-static_assert(offsetof(MoeContext, format) == 172);
-static_assert(offsetof(MoeContext, scales) == 176);
-static_assert(offsetof(MoeContext, scale_bytes) == 180);
-static_assert(offsetof(MoeContext, scales_at) == 184);
-static_assert(offsetof(MoeContext, layout) == 188);
-static_assert(offsetof(MoeContext, returns) == 192);
-static_assert(offsetof(MoeContext, order) == 196);
-static_assert(offsetof(MoeContext, max_local_experts) == 200);
-static_assert(offsetof(MoeContext, joined) == 204);
-static_assert(offsetof(MoeContext, tiles) == 208);
-static_assert(offsetof(MoeContext, began_ns) == 216);
-static_assert(offsetof(MoeContext, zero_copy) == 224);
-static_assert(offsetof(MoeContext, buffers) == 232);
-static_assert(offsetof(MoeContext, reserved0) == 236);
-static_assert(offsetof(MoeContext, call) == 256);
-static_assert(offsetof(MoeContext, released) == 260);
-static_assert(offsetof(MoeContext, foreign_epochs) == 268);
-static_assert(offsetof(MoeContext, ended) == 272);
-static_assert(offsetof(MoeContext, waiting) == 280);
-static_assert(offsetof(MoeContext, refusing) == 284);
-static_assert(offsetof(MoeContext, refused_limit) == 288);
-static_assert(offsetof(MoeContext, changed) == 292);
-static_assert(offsetof(MoeContext, view) == 296);
-static_assert(offsetof(MoeContext, serial) == 300);
-static_assert(offsetof(MoeContext, first) == 304);
-static_assert(offsetof(MoeContext, aborted) == 308);
-static_assert(offsetof(MoeContext, untold) == 312);
-static_assert(offsetof(MoeContext, left) == 316);
-static_assert(offsetof(MoeContext, buffer) == 320);
-static_assert(offsetof(MoeContext, unbuffered) == 324);
-static_assert(offsetof(MoeContext, passed) == 328);
-static_assert(offsetof(MoeContext, reserved1) == 332);
+static_assert(offsetof(MoeContext, layer) == 0);
+static_assert(offsetof(MoeContext, staging) == 192);
+static_assert(offsetof(MoeContext, tiles) == 216);
+static_assert(offsetof(MoeContext, combine_slots) == 224);
+static_assert(offsetof(MoeContext, combine_staging) == 232);
+static_assert(offsetof(MoeContext, slot_bytes) == 240);
+static_assert(offsetof(MoeContext, row_bytes) == 248);
+static_assert(offsetof(MoeContext, combine_row_bytes) == 256);
+static_assert(offsetof(MoeContext, zero_copy) == 264);
+static_assert(offsetof(MoeContext, buffers) == 272);
+static_assert(offsetof(MoeContext, max_local_experts) == 276);
+static_assert(offsetof(MoeContext, header_bytes) == 280);
+static_assert(offsetof(MoeContext, hidden) == 284);
+static_assert(offsetof(MoeContext, experts) == 288);
+static_assert(offsetof(MoeContext, top_k) == 292);
+static_assert(offsetof(MoeContext, max_tokens) == 296);
+static_assert(offsetof(MoeContext, format) == 300);
+static_assert(offsetof(MoeContext, scales) == 304);
+static_assert(offsetof(MoeContext, scale_bytes) == 308);
+static_assert(offsetof(MoeContext, scales_at) == 312);
+static_assert(offsetof(MoeContext, layout) == 316);
+static_assert(offsetof(MoeContext, returns) == 320);
+static_assert(offsetof(MoeContext, reserved0) == 324);
+static_assert(offsetof(MoeContext, buffer) == 352);
+static_assert(offsetof(MoeContext, unbuffered) == 356);
+static_assert(offsetof(MoeContext, reserved1) == 360);
 
 /// What a call knows of one peer. Each field is written once per call, by one thread.
 struct MoeHandlePeer {
@@ -1056,7 +1072,7 @@ struct alignas(128) MoeHandle {
   /// token << 32 | expert of the first choice that was refused; all ones if none was. For an id that 32 bits do not hold
   /// stands the nearest that they do.
   uint64_t refused;
-  /// The view of the call: place in `MoeContext::views`.
+  /// The view of the call: place in `LayerContext::views`.
   uint32_t view;
   /// Flags of its combine: COMBINE_*. Before the combine: COMBINE_NONE if the call has none.
   uint32_t combine_flags;

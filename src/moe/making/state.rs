@@ -1,10 +1,11 @@
 //! The device memory of a layer that kernels read: context, state per peer, views with their tables of experts, clock, board.
 
+use std::mem::offset_of;
 use std::sync::Arc;
 
 use bytemuck::Zeroable;
 
-use crate::abi::{DevicePtr, MoeBoard, MoeContext, MoeView, Window};
+use crate::abi::{DevicePtr, LayerContext, MoeBoard, MoeContext, MoeView, Window};
 use crate::gpu::DeviceMemory;
 use crate::moe::config::{MoeConfig, RowLayout};
 use crate::moe::error::MoeError;
@@ -39,17 +40,21 @@ pub(in crate::moe) fn write(
     let memory = gpu.alloc(bytes, 128)?;
     let board = gpu.map_host(size_of::<MoeBoard>())?;
     let at = |offset: u64| memory.addr() + offset;
-    let context = MoeContext {
+    let layer = LayerContext {
         team: DevicePtr::new(team.context_addr()),
         peers: DevicePtr::new(at(places.peers)),
         views: DevicePtr::new(at(places.views)),
-        slots: windows.slots,
-        staging: windows.staging,
-        signals: windows.signals,
+        data: windows.slots,
         clock: DevicePtr::new(at(places.clock)),
+        signals: windows.signals,
         board: DevicePtr::new(board.addr()),
         order: team.signal_order().code(),
         joined: 1,
+        ..LayerContext::zeroed()
+    };
+    let context = MoeContext {
+        layer,
+        staging: windows.staging,
         tiles: DevicePtr::new(match config.layout {
             RowLayout::ExpertMajor => at(places.tiles),
             RowLayout::RankMajor => 0,
@@ -67,7 +72,7 @@ pub(in crate::moe) fn write(
         }
     });
     let addresses = Addresses {
-        context: memory.addr(),
+        context: at(offset_of!(MoeContext, layer) as u64),
         clock: at(places.clock),
         active: at(places.active),
         peers: at(places.peers),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 
-use crate::abi::{MoeBoard, MoeContext, MoeFault, MoePeer, MoeSignal, SIGNALS_PER_PEER};
+use crate::abi::{LayerContext, MoeBoard, MoeFault, MoePeer, MoeSignal, SIGNALS_PER_PEER};
 use crate::gpu::{Gpu, GpuError, HostMapped};
 use crate::moe::bits::{RankBits, ranks_of};
 use crate::moe::error::MoeError;
@@ -41,6 +41,7 @@ pub struct Board {
 /// Device addresses of the words that the host changes while a layer lives.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::moe) struct Addresses {
+    /// The address of the [`LayerContext`].
     pub(in crate::moe) context: u64,
     pub(in crate::moe) clock: u64,
     pub(in crate::moe) active: u64,
@@ -127,8 +128,8 @@ impl Board {
 
     /// Makes `first` the number of the first call.
     pub(super) fn begin_at(&self, first: u32) -> Result<(), MoeError> {
-        self.write_context(offset_of!(MoeContext, joined), &[first])?;
-        self.write_context(offset_of!(MoeContext, serial), &[0])?;
+        self.write_context(offset_of!(LayerContext, joined), &[first])?;
+        self.write_context(offset_of!(LayerContext, serial), &[0])?;
         self.in_force().store(0, Ordering::Release);
         self.next_is(first)
     }
@@ -136,11 +137,11 @@ impl Board {
     /// Makes `call` the number of the next call. All earlier calls count as ended.
     pub(super) fn next_is(&self, call: u32) -> Result<(), MoeError> {
         let before = call.wrapping_sub(1);
-        self.write_context(offset_of!(MoeContext, call), &[before; 3])?;
+        self.write_context(offset_of!(LayerContext, call), &[before; 3])?;
         let mut ended = [before, before.wrapping_sub(1)];
         ended.rotate_right(before as usize % 2);
-        self.write_context(offset_of!(MoeContext, ended), &ended)?;
-        self.write_context(offset_of!(MoeContext, aborted), &[0])?;
+        self.write_context(offset_of!(LayerContext, ended), &ended)?;
+        self.write_context(offset_of!(LayerContext, aborted), &[0])?;
         self.release(offset_of!(MoeBoard, started), before);
         self.release(offset_of!(MoeBoard, finished), before);
         Ok(())
@@ -148,8 +149,8 @@ impl Board {
 
     /// Leaves out calls up to `call`. Calls that are open stay open.
     pub(super) fn skip_to(&self, call: u32) -> Result<(), MoeError> {
-        self.write_context(offset_of!(MoeContext, call), &[call])?;
-        let ended = offset_of!(MoeContext, ended) + 4 * (call as usize % 2);
+        self.write_context(offset_of!(LayerContext, call), &[call])?;
+        let ended = offset_of!(LayerContext, ended) + 4 * (call as usize % 2);
         self.write_context(ended, &[call])?;
         self.release(offset_of!(MoeBoard, started), call);
         Ok(())
@@ -161,7 +162,7 @@ impl Board {
         let of_peer = u64::from(peer) * size_of::<MoePeer>() as u64;
         let at = self.at.peers + of_peer + offset_of!(MoePeer, suspect) as u64;
         self.gpu.write(at, &0u32.to_ne_bytes())?;
-        self.write_context(offset_of!(MoeContext, changed), &[1])?;
+        self.write_context(offset_of!(LayerContext, changed), &[1])?;
         Ok(())
     }
 

@@ -19,7 +19,7 @@ const NOTHING_TOLD: [u8; 4 * size_of::<MoeSignal>()] = [0; 4 * size_of::<MoeSign
 fn kept(group: &Group, rank: u32, peer: u32) -> Vec<u8> {
     let moe = &group.moes[rank as usize];
     let mut state = NOTHING_KEPT;
-    let at = group.context(rank).peers.addr() + u64::from(peer) * size_of::<MoePeer>() as u64;
+    let at = group.context(rank).layer.peers.addr() + u64::from(peer) * size_of::<MoePeer>() as u64;
     moe.team().gpu().read(at, &mut state).unwrap();
     state.to_vec()
 }

@@ -259,7 +259,7 @@ impl Group {
 
     fn signal_addr(&self, reader: u32, writer: u32, kind: u32, call: u32) -> u64 {
         let place = writer * SIGNALS_PER_PEER + kind * SETS + call % SETS;
-        self.context(reader).signals.base + u64::from(place) * size_of::<MoeSignal>() as u64
+        self.context(reader).layer.signals.base + u64::from(place) * size_of::<MoeSignal>() as u64
     }
 
     /// The layer of `rank` as its kernels see it.

@@ -24,7 +24,7 @@ const ALL: [u32; 2] = [0, 1];
 fn header(group: &Group, call: u32) -> u64 {
     let context = group.context(0);
     let row = u64::from((call % 2 * 2 + 1) * SHAPE.max_tokens);
-    context.slots.base + row * context.slot_bytes
+    context.layer.data.base + row * context.slot_bytes
 }
 
 /// `batch` of rank 1 without its first token for rank 0.

@@ -161,7 +161,7 @@ impl Outcomes {
             .read(self.moes[to].context_addr(), bytes)
             .unwrap();
         let mut signals = [MoeSignal::zeroed(); SIGNALS_PER_PEER as usize];
-        let at = context.signals.base + (from * size_of_val(&signals)) as u64;
+        let at = context.layer.signals.base + (from * size_of_val(&signals)) as u64;
         let bytes = bytemuck::cast_slice_mut(&mut signals);
         team.gpu().read(at, bytes).unwrap();
         for (index, signal) in signals.iter().enumerate() {
