@@ -8,7 +8,7 @@
 //! use std::{thread, time::Duration};
 //! use warpverbs::gpu::{self, GpuSelector};
 //! use warpverbs::moe::{Batch, Moe, MoeConfig, Workspace, bf16};
-//! use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
+//! use warpverbs::team::{JoinOptions, MemoryStore, Store, TeamConfig};
 //! use warpverbs::verbs::{Context, DeviceSelector};
 //!
 //! type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -18,7 +18,8 @@
 //!     let gpu = gpu::open(GpuSelector::Auto)?;
 //!     let deadline = Duration::from_secs(20);
 //!     let config = TeamConfig::new(rank, 2).with_deadline(deadline);
-//!     let team = Team::join(config, &device, &gpu, store)?;
+//!     let options = JoinOptions::new(config).with_contexts([&device]).with_gpu(&gpu);
+//!     let team = options.with_store(store).join()?;
 //!     let shape = MoeConfig::BF16.with_hidden(64).with_experts(4).with_top_k(2).with_max_tokens(16);
 //!     let moe = Moe::new(&team, "layer0", shape)?;
 //!

@@ -19,7 +19,7 @@
 //! use warpverbs::gpu::{self, GpuSelector};
 //! use warpverbs::membership::{Group, GroupConfig, GroupState, newest_view};
 //! use warpverbs::moe::{Moe, MoeConfig};
-//! use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
+//! use warpverbs::team::{JoinOptions, MemoryStore, Store, TeamConfig};
 //! use warpverbs::verbs::{Context, DeviceSelector};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,7 +30,8 @@
 //! // Rank 0 founds the team alone; there is a place for one more.
 //! let founders = [0].into_iter().collect();
 //! let config = TeamConfig::new(0, 2).with_members(Some(founders));
-//! let team = Team::join(config, &device, &gpu, Arc::clone(&store))?;
+//! let options = JoinOptions::new(config).with_contexts([&device]).with_gpu(&gpu);
+//! let team = options.with_store(Arc::clone(&store)).join()?;
 //! let shape = MoeConfig::BF16.with_hidden(64).with_experts(2).with_top_k(1).with_max_tokens(8);
 //! let moe = Moe::new(&team, "layer0", shape)?;
 //!

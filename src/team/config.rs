@@ -1,4 +1,4 @@
-//! How a rank joins a team, and the limits of a team.
+//! The configuration with which a rank joins a team, and the limits of a team.
 
 use super::error::TeamError;
 use super::holder::Holder;
@@ -21,8 +21,8 @@ const SPARE: u64 = 4096;
 pub struct TeamConfig {
     /// The settings of the team. All ranks have the same, except for `rank` and `qps_per_peer`.
     pub settings: TeamSettings,
-    /// The ranks that meet in [`Team::join`](super::Team::join). For a founder these are all founders, this rank among them. For
-    /// a rank that joins a working team they are the members that it finds, without itself. Default `None`: all ranks.
+    /// The ranks that meet in [`JoinOptions::join`](super::JoinOptions::join). For a founder these are all founders, this rank among
+    /// them. For a rank that joins a working team they are the members that it finds, without itself. Default `None`: all ranks.
     pub members: Option<RankSet>,
     /// Generation of this rank, from 1: another one for every process that takes the rank. Default 1.
     pub generation: u32,
@@ -106,8 +106,8 @@ impl TeamConfig {
         }
     }
 
-    /// Returns the ranks that meet in [`Team::join`](super::Team::join). For a rank that joins later these are the members before
-    /// it, without itself.
+    /// Returns the ranks that meet in [`JoinOptions::join`](super::JoinOptions::join). For a rank that joins later these are the
+    /// members before it, without itself.
     #[must_use]
     pub fn members(&self) -> RankSet {
         self.members.unwrap_or(RankSet::first(self.ranks))

@@ -11,9 +11,9 @@ use super::meeting::exchange::Exchange;
 use super::meeting::link_layer::settle_link_layer;
 use crate::config::{Config, DeviceChoice, GpuSelector};
 use crate::error::Error;
-use crate::fabric::{Ports, gpus_of_ranks, open_named, usable};
-use crate::gpu::{self, Gpu};
-use crate::topology::{LayerOffer, LinkLayer, Machine, Wish, layers_of};
+use crate::fabric::{Opened, Ports, gpus_of_ranks, open_named, usable};
+use crate::gpu::{self, Gpu, GpuError};
+use crate::topology::{LayerOffer, LinkLayer, Machine, PciAddress, Wish, layers_of};
 use crate::verbs::{Context, device_list};
 
 /// The name that errors give to the number of a rank on its machine.
@@ -31,6 +31,13 @@ pub struct RankDevices {
     pub passed_over: Vec<String>,
 }
 
+/// The devices that a program has opened itself.
+#[derive(Clone, Debug, Default)]
+pub(in crate::team) struct Given {
+    pub(in crate::team) contexts: Option<Vec<Arc<Context>>>,
+    pub(in crate::team) gpu: Option<Arc<dyn Gpu>>,
+}
+
 impl RankDevices {
     /// Finds and opens the devices that `config` names. `auto` looks at this machine only.
     ///
@@ -38,7 +45,7 @@ impl RankDevices {
     /// A named device does not exist or is not suitable. If no device is suitable, the error lists every RDMA device with its
     /// reason. The machine has no GPU for the local rank.
     pub fn open(config: &Config) -> Result<Self, Error> {
-        Self::open_with(config, |_| Ok(None))
+        Ok(Self::open_with(config, Given::default(), |_| Ok(None))?)
     }
 
     /// As [`RankDevices::open`], for a rank of `team`, which meets in `store`. If this machine has ports of several link layers,
@@ -53,64 +60,129 @@ impl RankDevices {
         team: &TeamConfig,
         store: &Arc<dyn Store>,
     ) -> Result<Self, Error> {
-        Self::open_with(config, |offers| {
+        Ok(Self::open_rest(config, team, Given::default(), store)?)
+    }
+
+    /// As [`RankDevices::open_in`], with the devices that are `given`: opens the others.
+    pub(in crate::team) fn open_rest(
+        config: &Config,
+        team: &TeamConfig,
+        given: Given,
+        store: &Arc<dyn Store>,
+    ) -> Result<Self, TeamError> {
+        Self::open_with(config, given, |offers| {
             team.check(1)?;
             let exchange = Exchange::new(Arc::clone(store), team);
             settle_link_layer(&exchange, offers, team.ranks)
         })
     }
 
-    /// Finds and opens the devices. `settle` gets the link layers that this machine offers, and may choose one.
+    /// Finds and opens the devices that are not `given`. `settle` gets the link layers that this machine offers, and may choose one.
     fn open_with(
         config: &Config,
+        given: Given,
         settle: impl FnOnce(&[LayerOffer]) -> Result<Option<LinkLayer>, TeamError>,
-    ) -> Result<Self, Error> {
-        let visible = match config.gpu {
-            GpuSelector::Auto | GpuSelector::Cuda(_) => gpu::visible()?,
+    ) -> Result<Self, TeamError> {
+        let (contexts, gpu) = match given {
+            Given {
+                contexts: Some(contexts),
+                gpu: Some(gpu),
+            } => return Ok(Self::all_given(contexts, gpu)),
+            Given { contexts, gpu } => (contexts, gpu),
+        };
+        let wanted = match &gpu {
+            Some(gpu) => selector_of(gpu.as_ref()),
+            None => config.gpu,
+        };
+        let visible = match wanted {
+            GpuSelector::Auto | GpuSelector::Cuda(_) => {
+                gpu::visible().map_err(TeamError::device)?
+            }
             GpuSelector::Simt | GpuSelector::SimtDmabuf => Vec::new(),
         };
         let local = number_on_machine(config)?;
-        let selector = match config.gpu {
+        let selector = match wanted {
             GpuSelector::Auto if !visible.is_empty() => {
                 GpuSelector::Cuda(ordinal_of(local, visible.len())?)
             }
             other => other,
         };
-        let (contexts, passed_over) = match &config.device {
-            DeviceChoice::Named(names) => (open_named(names, &config.gid)?, Vec::new()),
-            DeviceChoice::Auto { .. } => {
-                // The list is read before sysfs: software HCAs come into being when a process lists devices.
-                let list = device_list()?;
-                let machine = Machine::of_this_process();
-                let (gpus, place) = gpus_of_ranks(selector, local, &visible, &machine);
-                let offers = layers_of(&machine, usable(&list, &config.device));
-                let wish = Wish {
-                    gpus: &gpus,
-                    place,
-                    link_layer: settle(&offers)?,
-                    ..Wish::default()
-                };
-                let ports = Ports {
-                    machine: &machine,
-                    list: &list,
-                    devices: &config.device,
-                    gid: &config.gid,
-                };
-                let best = ports.open(&wish, 1)?;
+        let (contexts, passed_over) = match (contexts, &config.device) {
+            (Some(contexts), _) => (contexts, Vec::new()),
+            (None, DeviceChoice::Named(names)) => {
+                let named = open_named(names, &config.gid).map_err(TeamError::device)?;
+                (named, Vec::new())
+            }
+            (None, DeviceChoice::Auto { .. }) => {
+                let best = best_port(config, selector, local, &visible, settle)?;
                 (best.contexts, best.passed_over)
             }
         };
-        let is_soft = contexts.iter().any(|context| context.info().is_soft());
-        let real = contexts.iter().find(|context| !context.info().is_soft());
-        if let Some(real) = real.filter(|_| config.gpu == GpuSelector::Auto && visible.is_empty()) {
-            tracing::warn!("{}", on_the_cpu(&real.info().name));
-        }
+        let gpu = match gpu {
+            Some(gpu) => gpu,
+            None => open_gpu(selector, &contexts).map_err(TeamError::device)?,
+        };
         Ok(Self {
-            gpu: gpu::open_for(selector, is_soft)?,
+            gpu,
             contexts,
             passed_over,
         })
     }
+
+    fn all_given(contexts: Vec<Arc<Context>>, gpu: Arc<dyn Gpu>) -> Self {
+        Self {
+            gpu,
+            contexts,
+            passed_over: Vec::new(),
+        }
+    }
+}
+
+/// Returns the selector of a device that is open.
+fn selector_of(gpu: &dyn Gpu) -> GpuSelector {
+    match gpu.slot() {
+        Some(slot) => GpuSelector::Cuda(slot.ordinal),
+        None => GpuSelector::Simt,
+    }
+}
+
+/// Opens the best port of this machine for a rank with this GPU and this number on the machine. `visible` are the GPUs that this
+/// process sees.
+fn best_port(
+    config: &Config,
+    gpu: GpuSelector,
+    local: u32,
+    visible: &[PciAddress],
+    settle: impl FnOnce(&[LayerOffer]) -> Result<Option<LinkLayer>, TeamError>,
+) -> Result<Opened, TeamError> {
+    // The list is read before sysfs: software HCAs come into being when a process lists devices.
+    let list = device_list().map_err(TeamError::device)?;
+    let machine = Machine::of_this_process();
+    let (gpus, place) = gpus_of_ranks(gpu, local, visible, &machine);
+    let offers = layers_of(&machine, usable(&list, &config.device));
+    let wish = Wish {
+        gpus: &gpus,
+        place,
+        link_layer: settle(&offers)?,
+        ..Wish::default()
+    };
+    let ports = Ports {
+        machine: &machine,
+        list: &list,
+        devices: &config.device,
+        gid: &config.gid,
+    };
+    ports.open(&wish, 1).map_err(TeamError::device)
+}
+
+/// Opens a device for use with these HCAs. `selector` is `Auto` only if this process sees no GPU.
+fn open_gpu(selector: GpuSelector, contexts: &[Arc<Context>]) -> Result<Arc<dyn Gpu>, GpuError> {
+    let is_soft = contexts.iter().any(|context| context.info().is_soft());
+    let real = contexts.iter().find(|context| !context.info().is_soft());
+    if let Some(real) = real.filter(|_| selector == GpuSelector::Auto) {
+        tracing::warn!("{}", on_the_cpu(&real.info().name));
+    }
+    gpu::open_for(selector, is_soft)
 }
 
 /// Returns the warning for a program whose kernels run on the CPU beside a real HCA. The program may have meant a GPU, and would

@@ -276,6 +276,9 @@ pub enum TeamError {
         /// The steps that were allowed, each with the reason.
         refused: Vec<RefusedStep>,
     },
+    /// The GPU or the HCAs of this rank that a configuration names are not found or do not open.
+    #[error(transparent)]
+    Device(Error),
     /// The store that the ranks meet in has failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -288,6 +291,11 @@ pub enum TeamError {
 }
 
 impl TeamError {
+    /// Returns the error of a device that was to be opened.
+    pub(in crate::team) fn device(error: impl Into<Error>) -> Self {
+        Self::Device(error.into())
+    }
+
     pub(crate) fn limit(what: &'static str, value: impl ToString, limit: impl ToString) -> Self {
         Self::Limit {
             what,
@@ -347,7 +355,10 @@ impl From<FabricError> for TeamError {
 
 impl From<TeamError> for Error {
     fn from(error: TeamError) -> Self {
-        Self::new(Part::Team, error)
+        match error {
+            TeamError::Device(error) => error,
+            other => Self::new(Part::Team, other),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Ranks, windows, the peer table in device memory, the rendezvous store.
 //!
-//! [`Team::join`] is collective: every rank makes its QPs to every other, they exchange numbers through the store and
+//! [`JoinOptions::join`] is collective: every rank makes its QPs to every other, they exchange numbers through the store and
 //! connect. What kernels need is then in device memory, behind one address that does not move. A rank that fails in a
 //! collective call tells the others, which end soon after with its error.
 //!
@@ -11,14 +11,18 @@
 //! ```
 //! use std::sync::Arc;
 //! use warpverbs::gpu::{self, GpuSelector};
-//! use warpverbs::team::{MemoryStore, Team, TeamConfig};
+//! use warpverbs::team::{JoinOptions, MemoryStore, TeamConfig};
 //! use warpverbs::verbs::{Context, DeviceSelector};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let _hca = softhca::Hca::new()?; // where there is no ConnectX
 //! let device = Context::open(&DeviceSelector::Auto)?;
 //! let gpu = gpu::open(GpuSelector::Auto)?;
-//! let team = Team::join(TeamConfig::new(0, 1), &device, &gpu, Arc::new(MemoryStore::new()))?;
+//! let team = JoinOptions::new(TeamConfig::new(0, 1))
+//!     .with_contexts([&device])
+//!     .with_gpu(&gpu)
+//!     .with_store(Arc::new(MemoryStore::new()))
+//!     .join()?;
 //! let window = team.window(4096)?; // of every rank, at an address of its own
 //! assert_eq!((team.ranks(), window.bytes), (1, 4096));
 //! # Ok(())
@@ -30,8 +34,9 @@
 //! Each floor may name those below it, and none above or beside it.
 //!
 //! ```text
+//! options.rs   `JoinOptions`: how a program joins
 //! peer.rs      `Team`: what a program does with one peer
-//! team.rs      `Team`: how a program joins, and what it asks of the team as a whole
+//! team.rs      `Team`: what a program asks of the team as a whole
 //! start.rs     a rank joins, and leaves with a report
 //! together.rs change/   what founders make together; changes of one peer
 //! report/      paths, one line, ring space for a launch
@@ -43,7 +48,7 @@
 //! tables.rs devices.rs   the team as kernels read it; the GPU and the HCAs of a rank
 //! meeting/     what ranks tell each other in the store, and how a failure of one ends the waits of all
 //! choices/     what a rank has chosen where its devices leave a choice
-//! config.rs rails.rs   how a rank joins; which rails carry what is posted to a peer
+//! config.rs rails.rs   the settings with which a rank joins; which rails carry what is posted to a peer
 //! error.rs ranks.rs holder.rs   all errors; sets of ranks; a generation of a rank and its keys
 //! limits.rs    limits
 //! ```
@@ -57,6 +62,7 @@ pub(crate) mod hello;
 mod holder;
 mod limits;
 mod meeting;
+mod options;
 mod parts;
 mod peer;
 mod peers;
@@ -79,6 +85,7 @@ pub use limits::{MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, MOST_WINDOWS};
 pub(crate) use meeting::failed::tell_failure;
 pub(crate) use meeting::program::{CallShape, Differs, Launches};
 pub(crate) use meeting::tidy::Sweep;
+pub use options::JoinOptions;
 pub use qps::close::CloseReport;
 pub use qps::counters::{QpCounters, QpReport};
 pub use ranks::RankSet;

@@ -7,7 +7,7 @@ use rendezvous::Store;
 use super::change::found::found;
 use super::choices::chosen::{self, Choices};
 use super::config::TeamConfig;
-use super::devices::RankDevices;
+use super::devices::{Given, RankDevices};
 use super::error::TeamError;
 use super::holder::Holder;
 use super::meeting::exchange::Exchange;
@@ -23,7 +23,6 @@ use super::report::summary::summary;
 use super::tables::Tables;
 use super::windows::list::Windows;
 use crate::config::Config;
-use crate::error::Error;
 use crate::fabric::{FabricError, LiveTeam, Rail, RailConfig, Ways};
 use crate::gpu::Gpu;
 use crate::verbs::{Context, Pd, QpConfig};
@@ -31,71 +30,57 @@ use crate::verbs::{Context, Pd, QpConfig};
 /// The name by which programs filter what a team says of itself in its log.
 const LOG: &str = "warpverbs::team";
 
-/// The devices that the rails of a team are made on.
-#[derive(Clone, Copy)]
-pub(in crate::team) struct Devices<'a> {
-    pub(in crate::team) contexts: &'a [Arc<Context>],
-    /// The protection domains by rail. If empty, each rail makes its own.
-    pub(in crate::team) domains: &'a [Arc<Pd>],
+/// Opens the devices that are not `given`, as `config` names them. If that fails, the other ranks hear of it.
+pub(in crate::team) fn open(
+    config: &Config,
+    team: &TeamConfig,
+    given: Given,
+    store: &Arc<dyn Store>,
+) -> Result<RankDevices, TeamError> {
+    let opened = RankDevices::open_rest(config, team, given, store);
+    match &opened {
+        Ok(opened) => {
+            for reason in &opened.passed_over {
+                tracing::info!(target: LOG, "rank {} passes over {reason}", team.rank);
+            }
+        }
+        Err(error) if !error.is_remote() => {
+            let exchange = Exchange::new(Arc::clone(store), team);
+            // Only the first start of a rank publishes a failure. A second start is often refused its devices because the first
+            // one uses them.
+            if let Err(taken @ TeamError::RankTaken { .. }) = exchange.enter() {
+                return Err(taken);
+            }
+            exchange.fail_with(&error.to_string());
+        }
+        Err(_) => {}
+    }
+    opened
 }
 
-/// Joins the team that meets in `store`.
+/// Joins the team that meets in `store`. `domains` are the protection domains by rail. If empty, each rail makes its own.
 pub(in crate::team) fn join(
     config: TeamConfig,
-    devices: Devices<'_>,
-    gpu: &Arc<dyn Gpu>,
+    devices: &RankDevices,
+    domains: &[Arc<Pd>],
     store: Arc<dyn Store>,
 ) -> Result<Parts, TeamError> {
     let exchange = Exchange::new(store, &config);
     // If another process has started this rank before, this start ends here. It publishes no failure, so the team goes on.
     exchange.enter()?;
-    let joined = join_with(config, devices, gpu, &exchange);
+    let joined = join_with(config, devices, domains, &exchange);
     exchange.tell_error(joined)
-}
-
-/// Joins the team that meets in `store`, with the configuration that `role` returns, on the devices that `config` names.
-pub(in crate::team) fn start<E: From<Error>>(
-    config: &Config,
-    store: Arc<dyn Store>,
-    role: impl FnOnce(TeamConfig, &Arc<dyn Store>) -> Result<TeamConfig, E>,
-) -> Result<Parts, E> {
-    let team = role(TeamConfig::of(config), &store)?;
-    match RankDevices::open_in(config, &team, &store) {
-        Ok(opened) => {
-            for reason in &opened.passed_over {
-                tracing::info!(target: LOG, "rank {} passes over {reason}", config.rank);
-            }
-            let devices = Devices {
-                contexts: &opened.contexts,
-                domains: &[],
-            };
-            Ok(join(team, devices, &opened.gpu, store).map_err(Error::from)?)
-        }
-        Err(error) => {
-            let team_error: Option<&TeamError> = error.downcast_ref();
-            if !team_error.is_some_and(TeamError::is_remote) {
-                let exchange = Exchange::new(store, &team);
-                // Only the first start of a rank publishes a failure. A second start is often refused its devices because the first
-                // one uses them.
-                if let Err(taken @ TeamError::RankTaken { .. }) = exchange.enter() {
-                    return Err(Error::from(taken).into());
-                }
-                exchange.fail_with(&error.to_string());
-            }
-            Err(error.into())
-        }
-    }
 }
 
 fn join_with(
     config: TeamConfig,
-    devices: Devices<'_>,
-    gpu: &Arc<dyn Gpu>,
+    devices: &RankDevices,
+    domains: &[Arc<Pd>],
     exchange: &Exchange,
 ) -> Result<Parts, TeamError> {
     let Holder { rank, generation } = config.holder();
     let _span = tracing::info_span!("join", rank, generation).entered();
-    let contexts = devices.contexts;
+    let RankDevices { gpu, contexts, .. } = devices;
     let number_of_rails = u32::try_from(contexts.len()).unwrap_or(u32::MAX);
     config.check(number_of_rails)?;
     tell_link_layer(exchange, contexts)?;
@@ -119,7 +104,7 @@ fn join_with(
             identity: identity.clone(),
             costs: chosen::costs(ways.choices().into_iter().chain([&signals])),
         };
-        match rails_and_peers(&config, devices, gpu.as_ref(), &room, introduction) {
+        match rails_and_peers(&config, devices, domains, &room, introduction) {
             Ok(made) => break made,
             Err(Refused::Step(refusal)) => ways.leave(refusal)?,
             Err(Refused::Other(error)) => return Err(error),
@@ -203,13 +188,14 @@ enum Refused {
 /// Makes the rails, and the QPs on them.
 fn rails_and_peers(
     config: &TeamConfig,
-    Devices { contexts, domains }: Devices<'_>,
-    gpu: &dyn Gpu,
+    devices: &RankDevices,
+    domains: &[Arc<Pd>],
     room: &[RailConfig],
     introduction: Introduction,
 ) -> Result<(Vec<Rail>, Peers), Refused> {
+    let gpu = devices.gpu.as_ref();
     let domains = domains.iter().map(Some).chain(std::iter::repeat(None));
-    let each = contexts.iter().zip(domains).zip(room);
+    let each = devices.contexts.iter().zip(domains).zip(room);
     let rails = each
         .map(|((context, domain), room)| Ok(Rail::new(context, domain, gpu, room)?.with_events()));
     let rails: Vec<Rail> = rails

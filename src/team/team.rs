@@ -1,4 +1,4 @@
-//! [`Team`]: how a program joins, and what it asks of the team as a whole. `peer.rs` has the functions for one peer.
+//! [`Team`]: what a program asks of the team as a whole. `peer.rs` has the functions for one peer.
 
 use std::fmt::Display;
 use std::sync::{Arc, Weak};
@@ -16,101 +16,24 @@ use super::qps::close::CloseReport;
 use super::ranks::RankSet;
 use super::report;
 use super::report::paths::RankPath;
-use super::start::{self, Devices};
+use super::start;
 use super::together::{self, Maker};
 use super::windows::window::{Place, Purpose};
 use crate::abi::Window;
 use crate::config::{Config, SignalOrder};
-use crate::error::Error;
 use crate::fabric::{Choice, Rail};
 use crate::gpu::{DeviceMemory, Gpu};
-use crate::verbs::{Context, Events, Export, HeapStats, Pd};
+use crate::verbs::{Events, Export, HeapStats};
 
-/// The team as one rank holds it. Dropping it destroys the QPs and frees the windows ([`Team::close`] does so with a report). No
-/// kernel may use QPs or windows any more. A [`Team::barrier`] before the drop makes sure that no peer still writes to the windows.
+/// The team as one rank holds it; [`JoinOptions`](super::JoinOptions) join it. Dropping it destroys the QPs and frees the windows
+/// ([`Team::close`] does so with a report). No kernel may use QPs or windows any more. A [`Team::barrier`] before the drop makes
+/// sure that no peer still writes to the windows.
 #[derive(Debug)]
 pub struct Team {
     parts: Parts,
 }
 
 impl Team {
-    /// Joins the team that meets in `store`, as rank `config.rank`, with the device `context` and kernels on `gpu`.
-    ///
-    /// # Errors
-    /// An error of this rank, of another rank ([`TeamError::PeerFailed`]), or a difference between two ranks
-    /// ([`TeamError::Mismatch`]). Ranks do not come within `config.join_timeout`. Everything that was made has been taken down
-    /// again.
-    pub fn join(
-        config: TeamConfig,
-        context: &Arc<Context>,
-        gpu: &Arc<dyn Gpu>,
-        store: Arc<dyn Store>,
-    ) -> Result<Arc<Self>, TeamError> {
-        Self::join_rails(config, std::slice::from_ref(context), gpu, store)
-    }
-
-    /// As [`Team::join`], with several HCAs. QP `i` to a peer runs on rail `i` mod rails, from `contexts[rail]` here to the rail of
-    /// the same number at the peer. All ranks have the same number of rails.
-    ///
-    /// # Errors
-    /// As [`Team::join`]; no device, or more than [`MAX_RAILS`](crate::abi::MAX_RAILS).
-    pub fn join_rails(
-        config: TeamConfig,
-        contexts: &[Arc<Context>],
-        gpu: &Arc<dyn Gpu>,
-        store: Arc<dyn Store>,
-    ) -> Result<Arc<Self>, TeamError> {
-        let devices = Devices {
-            contexts,
-            domains: &[],
-        };
-        start::join(config, devices, gpu, store).map(Self::new)
-    }
-
-    /// As `join_rails`, in protection domains that the caller goes on using: one for each rail, on the device that the rail uses.
-    /// QPs of the caller in such a domain may use memory that the team registers, if they know its keys. The team's QPs may use
-    /// memory that the caller registers.
-    ///
-    /// # Errors
-    /// As [`Team::join_rails`].
-    pub fn join_domains(
-        config: TeamConfig,
-        domains: &[Arc<Pd>],
-        gpu: &Arc<dyn Gpu>,
-        store: Arc<dyn Store>,
-    ) -> Result<Arc<Self>, TeamError> {
-        let contexts: Vec<_> = domains
-            .iter()
-            .map(|domain| Arc::clone(domain.context()))
-            .collect();
-        let devices = Devices {
-            contexts: &contexts,
-            domains,
-        };
-        start::join(config, devices, gpu, store).map(Self::new)
-    }
-
-    /// Joins as `config` says: opens the device, the GPU and the store that it names. A team of one needs no store.
-    ///
-    /// # Errors
-    /// A device, GPU or store that cannot be opened. Other errors as [`Team::join`].
-    pub fn start(config: &Config) -> Result<Arc<Self>, Error> {
-        Self::start_as(config, |team, _| Ok(team))
-    }
-
-    /// As `start`, with a role. `role` gets the default configuration of a team and the store in which it meets. It returns the
-    /// configuration of a founder, or of a rank that joins later ([`TeamConfig::joining`]).
-    ///
-    /// # Errors
-    /// As [`Team::start`]. Errors of `role`: until it returns, only the store is open.
-    pub fn start_as<E: From<Error>>(
-        config: &Config,
-        role: impl FnOnce(TeamConfig, &Arc<dyn Store>) -> Result<TeamConfig, E>,
-    ) -> Result<Arc<Self>, E> {
-        let store = Self::open_store(config).map_err(Error::from)?;
-        Self::start_in(config, store, role)
-    }
-
     /// Returns the store that `config` names. For a team of one rank that names none, it is in memory of this process.
     ///
     /// # Errors
@@ -120,18 +43,6 @@ impl Team {
             (1, "") => Ok(Arc::new(MemoryStore::new())),
             (_, url) => open_store(url, &config.run_id),
         }
-    }
-
-    /// As `start_as`, in `store` instead of the store that `config` names.
-    ///
-    /// # Errors
-    /// As [`Team::start_as`].
-    pub fn start_in<E: From<Error>>(
-        config: &Config,
-        store: Arc<dyn Store>,
-        role: impl FnOnce(TeamConfig, &Arc<dyn Store>) -> Result<TeamConfig, E>,
-    ) -> Result<Arc<Self>, E> {
-        start::start(config, store, role).map(Self::new)
     }
 
     /// Ends the team of this rank. It moves the QPs to Err, and waits within
@@ -529,7 +440,8 @@ impl Team {
         retell::tell_all_again(&self.parts)
     }
 
-    fn new(parts: Parts) -> Arc<Self> {
+    /// Returns the team of the rank that has these parts.
+    pub(super) fn new(parts: Parts) -> Arc<Self> {
         Arc::new(Self { parts })
     }
 

@@ -11,7 +11,7 @@ use warpverbs::gpu::Gpu;
 use warpverbs::gpu::simt::{SimtGpu, SimtOptions};
 use warpverbs::membership::{Group, GroupConfig, GroupState, newest_view, next_generation};
 use warpverbs::moe::{Deadlines, Moe, MoeConfig};
-use warpverbs::team::{MemoryStore, RankSet, Store, Team, TeamConfig};
+use warpverbs::team::{JoinOptions, MemoryStore, RankSet, Store, TeamConfig};
 
 use crate::caller::{Control, call_on, lock};
 pub(crate) use crate::calls::{Call, Point};
@@ -191,7 +191,11 @@ impl Fleet {
         let contexts = ranks::contexts([&hca]).unwrap();
         let options = SimtOptions::default().with_memory(Some(memory));
         let gpu: Arc<dyn Gpu> = SimtGpu::with_options(&options).unwrap();
-        let team = Team::join_rails(self.next(slot), &contexts, &gpu, self.store());
+        let team = JoinOptions::new(self.next(slot))
+            .with_contexts(&contexts)
+            .with_gpu(&gpu)
+            .with_store(self.store())
+            .join();
         let text = match team {
             Err(error) => error.to_string(),
             Ok(team) => match Moe::new(&team, "layer", SHAPE) {

@@ -17,7 +17,7 @@ use test_support::kernels::open;
 use test_support::ranks::{self, Meeting};
 use warpverbs::abi::Status;
 use warpverbs::gpu::{DeviceMemory, Gpu, GpuError, GpuSelector};
-use warpverbs::team::{Matter, MemoryStore, Team, TeamConfig, TeamError};
+use warpverbs::team::{JoinOptions, Matter, MemoryStore, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, Pd, VerbsError, adopted};
 
 use crate::modes::exchange;
@@ -85,13 +85,12 @@ fn a_team_lives_in_what_the_application_has_and_leaves_it() {
         // SAFETY: no other code has the memory yet.
         unsafe { memory.last().write(4711) };
         let gpu = open(GpuSelector::Simt).unwrap();
-        let team = Team::join_domains(
-            setup.of_rank(number),
-            &[adopt(application).unwrap()],
-            &gpu,
-            store,
-        )
-        .unwrap();
+        let team = JoinOptions::new(setup.of_rank(number))
+            .with_pds(&[adopt(application).unwrap()])
+            .with_gpu(&gpu)
+            .with_store(store)
+            .join()
+            .unwrap();
         let window = team
             .window_over(memory.lend(gpu.as_ref()).unwrap())
             .unwrap();
@@ -125,7 +124,11 @@ fn a_join_without_a_rail_is_refused() {
     let application = Application::open(&hcas[0]);
     let gpu = open(GpuSelector::Simt).unwrap();
     let join = |config: TeamConfig, domains: &[Arc<Pd>]| {
-        Team::join_domains(config, domains, &gpu, Arc::new(MemoryStore::new()))
+        JoinOptions::new(config)
+            .with_pds(domains)
+            .with_gpu(&gpu)
+            .with_store(Arc::new(MemoryStore::new()))
+            .join()
     };
     let none = join(TeamConfig::new(0, 1), &[]).unwrap_err().to_string();
     assert!(none.contains("number of rails is 0"), "{none}");
@@ -167,7 +170,11 @@ fn commands_of_a_join_fail(link: Link, status: Refusal) {
         let memory = Memory::new();
         let joined = adopt(&application).map_err(TeamError::from).and_then(|pd| {
             let store = Arc::new(MemoryStore::new());
-            let team = Team::join_domains(TeamConfig::new(0, 1), &[pd], &gpu, store)?;
+            let team = JoinOptions::new(TeamConfig::new(0, 1))
+                .with_pds([&pd])
+                .with_gpu(&gpu)
+                .with_store(store)
+                .join()?;
             team.window_over(memory.lend(gpu.as_ref())?)?;
             Ok(team)
         });
@@ -205,7 +212,12 @@ fn memory_that_no_window_can_lie_in_is_refused_by_name() {
         let contexts = ranks::contexts([hcas[0].as_ref()]).unwrap();
         let gpu = open(selector).unwrap();
         let store = Arc::new(MemoryStore::new());
-        let team = Team::join_rails(TeamConfig::new(0, 1), &contexts, &gpu, store).unwrap();
+        let team = JoinOptions::new(TeamConfig::new(0, 1))
+            .with_contexts(&contexts)
+            .with_gpu(&gpu)
+            .with_store(store)
+            .join()
+            .unwrap();
         (team, gpu)
     };
     let memory = Memory::new();

@@ -10,7 +10,7 @@ use softhca::link::Link;
 use softhca::profile::Profile;
 use softhca::{FailCommand, Hca, HcaConfig};
 use warpverbs::config::{Config, GpuSelector, GrhUse, PathConfig};
-use warpverbs::team::{MemoryStore, RankDevices, RankSet, Store, Team, TeamConfig};
+use warpverbs::team::{JoinOptions, MemoryStore, RankDevices, RankSet, Store, TeamConfig};
 
 use crate::fleet::DrivenFleet;
 use crate::modes::exchange;
@@ -129,7 +129,11 @@ fn join_by<'a>(
         .with_gpu(GpuSelector::Simt)
         .with_device(name.parse()?);
     let contexts = RankDevices::open(&named)?.contexts;
-    let team = Team::join_rails(config, &contexts, &test_gpu(), store)?;
+    let team = JoinOptions::new(config)
+        .with_contexts(&contexts)
+        .with_gpu(&test_gpu())
+        .with_store(store)
+        .join()?;
     Ok(Rank::of(team, hcas, meeting)?)
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use test_support::device::test_gpu;
 use test_support::fleet::Hcas;
 use test_support::ranks::{self, Meeting};
-use warpverbs::team::{MemoryStore, RankSet, Store, Team, TeamError};
+use warpverbs::team::{JoinOptions, MemoryStore, RankSet, Store, TeamError};
 
 use crate::fleet::DrivenFleet;
 use crate::modes::exchange;
@@ -25,8 +25,11 @@ fn two_teams_of_one_process_share_a_device_and_end_apart() {
         let contexts = ranks::contexts(own.iter().map(Arc::as_ref)).unwrap();
         let gpu = test_gpu();
         let config = setup.of_rank(number);
+        let options = JoinOptions::new(config)
+            .with_contexts(&contexts)
+            .with_gpu(&gpu);
         let [one, two] = [store, Arc::clone(&other)]
-            .map(|store| Team::join_rails(config, &contexts, &gpu, store).unwrap());
+            .map(|store| options.clone().with_store(store).join().unwrap());
         let one = Rank::of(one, own, &meetings[0]).unwrap();
         let two = Rank::of(two, own, &meetings[1]).unwrap();
         let qpns = |rank: &Rank<'_>| (0..2).map(|i| rank.qp(1 - number, i).qpn).collect();

@@ -102,6 +102,7 @@ fn of_team(error: &TeamError) -> wv_status {
             WV_UNSUPPORTED
         }
         TeamError::RingSpace { .. } => WV_OUT_OF_RING,
+        TeamError::Device(error) => of(error),
         TeamError::Store(error) => of_store(error),
         TeamError::Verbs(error) | TeamError::NoPath { source: error, .. } => of_verbs(error),
         TeamError::Gpu(error) => of_gpu(error),

@@ -14,7 +14,7 @@ use warpverbs::config::{Config, Reader};
 use warpverbs::deadline::Looks;
 use warpverbs::gpu::{DeviceMemory, Gpu, GpuError, Stream};
 use warpverbs::membership::{newest_view, next_generation};
-use warpverbs::team::{CloseReport, RankSet, Store, Team, TeamConfig};
+use warpverbs::team::{CloseReport, JoinOptions, RankSet, Store, Team, TeamConfig};
 
 use crate::handle::{Handle, handle};
 use crate::settings::settings_of;
@@ -353,13 +353,17 @@ pub unsafe extern "C" fn wv_team_open(
     guard(|| {
         room("team", team)?;
         let opened = if config.is_null() {
-            Team::start(&Config::from_env()?)?
+            let config = Config::from_env()?;
+            let options = JoinOptions::new(TeamConfig::of(&config));
+            options.with_config(&config).join()?
         } else {
             // SAFETY: the caller's promise.
             let given = unsafe { read("config", config) }?;
             // SAFETY: the caller's promise.
             let config = unsafe { given.read() }?;
-            Team::start_as(&config, |team, _| given.founding(team))?
+            let store = Team::open_store(&config)?;
+            let options = JoinOptions::new(given.founding(TeamConfig::of(&config))?);
+            options.with_config(&config).with_store(store).join()?
         };
         // SAFETY: checked above.
         unsafe { put("team", team, wv_team::new(opened).hand_out()) }
@@ -388,9 +392,11 @@ pub unsafe extern "C" fn wv_team_join(
         let given = unsafe { read("config", config) }?;
         // SAFETY: the caller's promise.
         let config = unsafe { given.read() }?;
+        let store = Team::open_store(&config)?;
         // SAFETY: the caller's promise.
-        let role = |team, store: &Arc<dyn Store>| unsafe { given.joining(team, store, until) };
-        let opened = Team::start_as(&config, role)?;
+        let joining = unsafe { given.joining(TeamConfig::of(&config), &store, until) }?;
+        let options = JoinOptions::new(joining).with_config(&config);
+        let opened = options.with_store(store).join()?;
         // SAFETY: checked above.
         unsafe { put("team", team, wv_team::new(opened).hand_out()) }
     })

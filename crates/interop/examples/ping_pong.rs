@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rdma_sys::*;
 use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::moe::{Batch, Moe, MoeConfig, Workspace, bf16};
-use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
+use warpverbs::team::{JoinOptions, MemoryStore, Store, TeamConfig};
 use warpverbs::verbs::{Pd, adopted};
 use warpverbs_interop::rdma_sys::{context, mr, pd};
 
@@ -97,7 +97,11 @@ fn team(rank: u32, pd: &Arc<Pd>, store: Arc<dyn Store>) -> Outcome<()> {
     let config = TeamConfig::new(rank, 2)
         .with_join_timeout(PATIENCE)
         .with_deadline(PATIENCE);
-    let team = Team::join_domains(config, std::slice::from_ref(pd), &gpu, store)?;
+    let team = JoinOptions::new(config)
+        .with_pds([pd])
+        .with_gpu(&gpu)
+        .with_store(store)
+        .join()?;
     let shape = MoeConfig::BF16
         .with_hidden(64)
         .with_experts(4)

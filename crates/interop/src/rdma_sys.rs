@@ -13,7 +13,7 @@
 //!     let domain = ibv_alloc_pd(device);
 //!     {
 //!         let context = context(&*device).unwrap();
-//!         let _pd = pd(&context, &*domain).unwrap(); // for Team::join_domains
+//!         let _pd = pd(&context, &*domain).unwrap(); // for JoinOptions::with_pds
 //!     }
 //!     assert_eq!((ibv_dealloc_pd(domain), ibv_close_device(device)), (0, 0));
 //! }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use warpverbs::gpu::simt::SimtGpu;
 use warpverbs::gpu::{Event, Gpu, GpuError, Launch};
-use warpverbs::team::{MemoryStore, Store, TeamConfig, TeamError};
+use warpverbs::team::{JoinOptions, MemoryStore, Store, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, DeviceSelector};
 
 use crate::call::SendArguments;
@@ -48,7 +48,11 @@ pub(crate) fn team_of_stubs(py: Python<'_>) -> PyResult<Team> {
         let device = Context::open(&DeviceSelector::Auto).map_err(TeamError::from)?;
         let gpu: Arc<dyn Gpu> = Arc::new(Stubs::open().map_err(TeamError::from)?);
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        warpverbs::team::Team::join(TeamConfig::new(0, 1), &device, &gpu, store)
+        JoinOptions::new(TeamConfig::new(0, 1))
+            .with_contexts([&device])
+            .with_gpu(&gpu)
+            .with_store(store)
+            .join()
     });
     Ok(Team::of(made.map_err(|error| error.raise(py))?))
 }

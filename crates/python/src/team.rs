@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use warpverbs::error::Error;
 use warpverbs::membership::{GroupError, newest_view, next_generation};
 use warpverbs::moe::Difference;
-use warpverbs::team::{RankSet, Store, TeamConfig};
+use warpverbs::team::{JoinOptions, RankSet, Store, TeamConfig};
 
 use crate::config::config;
 use crate::dlpack::Memory;
@@ -115,15 +115,15 @@ impl Team {
     ) -> PyResult<Self> {
         let config = config(py, &given)?;
         let opened = interrupt::detach(py, || {
-            let role =
-                |team: TeamConfig, store: &Arc<dyn Store>| role(team, store, founders, joins);
             let of_python = store.map(|(object, name)| Meeting::new(object, name, &config.run_id));
             let meeting = of_python.transpose().map_err(Error::from)?;
             let store = match &meeting {
                 None => native_store::open(&config).map_err(Error::from)?,
                 Some(meeting) => Arc::clone(&meeting.records),
             };
-            let team = warpverbs::team::Team::start_in(&config, store, role)?;
+            let team = role(TeamConfig::of(&config), &store, founders, joins)?;
+            let options = JoinOptions::new(team).with_config(&config);
+            let team = options.with_store(store).join().map_err(Error::from)?;
             Ok((team, meeting))
         })?;
         let (team, meeting) = opened.map_err(|error: Opening| error.raise(py))?;

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use softhca::{Hca, HcaConfig};
-use warpverbs::team::{MemoryStore, Store, Team, TeamConfig, TeamError};
+use warpverbs::team::{JoinOptions, MemoryStore, Store, Team, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, DeviceSelector};
 
 use crate::device::test_gpu;
@@ -62,7 +62,11 @@ pub fn join<'a>(
     hcas: impl IntoIterator<Item = &'a Hca>,
     store: Arc<dyn Store>,
 ) -> Result<Arc<Team>, TeamError> {
-    Team::join_rails(config, &contexts(hcas)?, &test_gpu(), store)
+    JoinOptions::new(config)
+        .with_contexts(&contexts(hcas)?)
+        .with_gpu(&test_gpu())
+        .with_store(store)
+        .join()
 }
 
 /// A place where the ranks of a test wait for each other. A rank that fails releases the others.

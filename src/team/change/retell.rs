@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
     use crate::gpu::{self, GpuSelector};
-    use crate::team::{Team, TeamConfig};
+    use crate::team::{JoinOptions, Team, TeamConfig};
     use crate::verbs::{Context, DeviceSelector};
 
     /// Rank 0 founds the team alone. No rank 1 has come yet.
@@ -105,7 +105,12 @@ mod tests {
     fn join(config: TeamConfig, store: &Arc<dyn Store>, hca: &Hca) -> Arc<Team> {
         let device = Context::open(&DeviceSelector::Name(hca.name().to_owned())).unwrap();
         let gpu = gpu::open(GpuSelector::Simt).unwrap();
-        Team::join(config, &device, &gpu, Arc::clone(store)).unwrap()
+        JoinOptions::new(config)
+            .with_contexts([&device])
+            .with_gpu(&gpu)
+            .with_store(Arc::clone(store))
+            .join()
+            .unwrap()
     }
 
     fn stands(store: &Arc<dyn Store>, key: &str) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! What a team does, in one line: how payload reaches the peers, and how the QPs work. `Team::join` logs it.
+//! What a team does, in one line: how payload reaches the peers, and how the QPs work. `JoinOptions::join` logs it.
 
 use crate::fabric::Reach;
 use crate::team::parts::Parts;

@@ -1,10 +1,12 @@
 //! Which GPU and which HCA a rank gets, where a driver shows several GPUs.
 
+use std::sync::Arc;
+
 use softhca::{Hca, HcaConfig};
 use warpverbs::config::{Config, EngineConfig, GpuSelector};
 use warpverbs::engine::{Engine, Near};
 use warpverbs::gpu::{self, GpuError};
-use warpverbs::team::{RankDevices, Team};
+use warpverbs::team::{JoinOptions, RankDevices, Team, TeamConfig};
 use warpverbs::verbs::VerbsError;
 
 use super::fake;
@@ -14,6 +16,12 @@ const TWO: &str = "devices 2\nattribute 33 27 0\nattribute 33 67 1";
 
 fn of_local_rank(local_rank: u32) -> Config {
     Config::default().with_local_rank(Some(local_rank))
+}
+
+/// The team of a rank whose devices `config` names.
+fn started(config: &Config) -> Arc<Team> {
+    let options = JoinOptions::new(TeamConfig::of(config)).with_config(config);
+    options.join().unwrap()
 }
 
 /// The error of a rank that cannot have its devices.
@@ -141,7 +149,7 @@ fn each_port_of_a_device_is_named_left_out_and_refused_in_words() {
                 "{devices}"
             );
         }
-        let team = Team::start(&config(format!("{name}:2"))).unwrap();
+        let team = started(&config(format!("{name}:2")));
         let path = team.paths()[0].to_string();
         assert!(path.contains(&format!("{name} port 2, RoCEv2 ")), "{path}");
         assert_eq!(
@@ -302,12 +310,26 @@ fn a_gid_is_named_by_subnet_interface_or_index() {
 }
 
 #[test]
+fn devices_that_a_rank_gives_are_used_and_the_others_are_opened() {
+    fake(TWO).run(|_| {
+        let _hca = Hca::new().unwrap();
+        let own = RankDevices::open(&of_local_rank(1)).unwrap();
+        let options = JoinOptions::new(TeamConfig::new(0, 1)).with_config(&of_local_rank(0));
+        let ordinal = |team: &Team| team.gpu().slot().unwrap().ordinal;
+        let by_gpu = options.clone().with_gpu(&own.gpu).join().unwrap();
+        assert_eq!((ordinal(&by_gpu), by_gpu.rails()), (1, 1));
+        let by_hca = options.with_contexts(&own.contexts).join().unwrap();
+        assert_eq!((ordinal(&by_hca), by_hca.rails()), (0, 1));
+    });
+}
+
+#[test]
 fn the_path_of_a_rank_is_one_line_for_each_rail() {
     fake(TWO).run(|_| {
         let hcas = [0, 1].map(|_| Hca::new().unwrap());
         let names = hcas.each_ref().map(|hca| hca.name());
         let config = of_local_rank(1).with_device(names.join(",").parse().unwrap());
-        let team = Team::start(&config).unwrap();
+        let team = started(&config);
         let paths: Vec<_> = team.paths().iter().map(ToString::to_string).collect();
         let wanted = hcas.each_ref().map(|hca| {
             let (name, ip) = (hca.name(), hca.ip());

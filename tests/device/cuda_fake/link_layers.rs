@@ -8,9 +8,8 @@ use std::time::Duration;
 use softhca::link::Link;
 use softhca::{Hca, HcaConfig};
 use warpverbs::config::Config;
-use warpverbs::error::Error;
 use warpverbs::gpu::GpuSelector;
-use warpverbs::team::{MemoryStore, RankSet, Store, Team, TeamConfig};
+use warpverbs::team::{JoinOptions, MemoryStore, RankSet, Store, Team, TeamConfig, TeamError};
 use warpverbs::verbs::LinkLayer::{self, Ethernet, InfiniBand};
 
 use super::fake;
@@ -51,17 +50,20 @@ impl Machines {
         format!("^{}", names.join(","))
     }
 
-    fn start(&self, device: &str, team: TeamConfig) -> Result<Arc<Team>, Error> {
+    fn start(&self, device: &str, team: TeamConfig) -> Result<Arc<Team>, TeamError> {
         let config = Config::default()
             .with_rank(team.rank)
             .with_ranks(team.ranks)
             .with_device(device.parse().unwrap())
             .with_gpu(GpuSelector::Simt);
-        Team::start_in(&config, Arc::clone(&self.store), |_, _| Ok(team))
+        JoinOptions::new(team)
+            .with_config(&config)
+            .with_store(Arc::clone(&self.store))
+            .join()
     }
 
     /// Returns what comes of founders with these devices, of a team with room for one more.
-    fn found(&self, devices: &[String]) -> Vec<Result<Arc<Team>, Error>> {
+    fn found(&self, devices: &[String]) -> Vec<Result<Arc<Team>, TeamError>> {
         let founders = u32::try_from(devices.len()).unwrap();
         thread::scope(|scope| {
             let threads: Vec<_> = (0..)

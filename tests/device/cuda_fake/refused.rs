@@ -16,7 +16,7 @@ use test_support::hca::hca_with;
 use test_support::ranks;
 use warpverbs::gpu::Gpu;
 use warpverbs::gpu::cuda::{CudaGpu, CudaOptions, MemoryLocation};
-use warpverbs::team::{MemoryStore, Team, TeamConfig};
+use warpverbs::team::{JoinOptions, MemoryStore, Team, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, Pd, adopted};
 
 use super::fake;
@@ -71,8 +71,8 @@ impl Start {
         if !self.adopts {
             let contexts = ranks::contexts([hca]).map_err(|error| error.to_string())?;
             return self.join(|gpu, store| {
-                Team::join_rails(TeamConfig::new(0, 1), &contexts, gpu, store)
-                    .map_err(|error| error.to_string())
+                let options = JoinOptions::new(TeamConfig::new(0, 1)).with_contexts(&contexts);
+                options.with_gpu(gpu).with_store(store).join()
             });
         }
         let application = Application::open(hca);
@@ -82,8 +82,8 @@ impl Start {
                 let context = Context::adopt(application.context()).unwrap();
                 Pd::adopt(&context, application.pd()).unwrap()
             };
-            Team::join_domains(TeamConfig::new(0, 1), &[pd], gpu, store)
-                .map_err(|error| error.to_string())
+            let options = JoinOptions::new(TeamConfig::new(0, 1)).with_pds([&pd]);
+            options.with_gpu(gpu).with_store(store).join()
         });
         let uses = [application.context(), application.pd()].map(|raw| adopted(raw));
         assert_eq!(uses, [0, 0], "{self:?}");
@@ -94,12 +94,12 @@ impl Start {
 
     fn join(
         self,
-        join: impl FnOnce(&Arc<dyn Gpu>, Arc<MemoryStore>) -> Result<Arc<Team>, String>,
+        join: impl FnOnce(&Arc<dyn Gpu>, Arc<MemoryStore>) -> Result<Arc<Team>, TeamError>,
     ) -> Result<String, String> {
         let options = CudaOptions::default().with_location(self.memory);
         let gpu: Arc<dyn Gpu> =
             CudaGpu::with_options(0, &options).map_err(|error| error.to_string())?;
-        let team = join(&gpu, Arc::new(MemoryStore::new()))?;
+        let team = join(&gpu, Arc::new(MemoryStore::new())).map_err(|error| error.to_string())?;
         team.window(4096).map_err(|error| error.to_string())?;
         let choices: Vec<String> = team.choices().iter().map(ToString::to_string).collect();
         let report = team.close().unwrap();

@@ -7,7 +7,7 @@ use test_support::log::Lines;
 use test_support::ranks::{self, DEADLINE};
 use warpverbs::gpu::Gpu;
 use warpverbs::gpu::cuda::{CudaGpu, CudaOptions, MemoryLocation};
-use warpverbs::team::{Doorbell, Team, TeamConfig};
+use warpverbs::team::{Doorbell, JoinOptions, TeamConfig};
 
 use super::fake;
 
@@ -29,7 +29,11 @@ fn joined(location: MemoryLocation, doorbell: Option<Doorbell>) -> Vec<Result<St
         let options = CudaOptions::default().with_location(location);
         let gpu: Arc<dyn Gpu> = CudaGpu::with_options(0, &options).unwrap();
         let team = tracing::subscriber::with_default(subscriber, || {
-            Team::join_rails(config, &contexts, &gpu, store)
+            JoinOptions::new(config)
+                .with_contexts(&contexts)
+                .with_gpu(&gpu)
+                .with_store(store)
+                .join()
         });
         let team = team.map_err(|error| error.to_string())?;
         team.window(4096).unwrap();

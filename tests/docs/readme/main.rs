@@ -11,7 +11,7 @@ use softhca::Hca;
 use test_support::limits::HANG;
 use warpverbs::abi::{Status, Window};
 use warpverbs::gpu::{GpuSelector, Launch};
-use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
+use warpverbs::team::{JoinOptions, MemoryStore, Store, TeamConfig};
 use warpverbs::verbs::{Context, DeviceSelector};
 
 mod two_ranks {
@@ -129,7 +129,12 @@ fn on_one_rank(kernel: &str, rank: u32, store: Arc<dyn Store>) -> Vec<u8> {
     let config = TeamConfig::new(rank, 2)
         .with_deadline(HANG)
         .with_join_timeout(HANG);
-    let team = Team::join(config, &device, &gpu, store).unwrap();
+    let team = JoinOptions::new(config)
+        .with_contexts([&device])
+        .with_gpu(&gpu)
+        .with_store(store)
+        .join()
+        .unwrap();
     let window = team.window(2 * HALF as u64 + 8).unwrap();
     let status = gpu.alloc(4, 4).unwrap();
     let fill = u8::try_from(rank + 1).unwrap();

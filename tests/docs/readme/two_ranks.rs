@@ -1,7 +1,7 @@
 use std::{error::Error, sync::Arc, thread, time::Duration};
 use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::moe::{Batch, Moe, MoeConfig, Workspace, bf16};
-use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
+use warpverbs::team::{JoinOptions, MemoryStore, Store, TeamConfig};
 use warpverbs::verbs::{Context, DeviceSelector};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -11,7 +11,8 @@ fn one_rank(rank: u32, store: Arc<dyn Store>) -> Outcome<f32> {
     let gpu = gpu::open(GpuSelector::Auto)?;
     // A rank that the others wait for longer than the deadline is left out of the call.
     let config = TeamConfig::new(rank, 2).with_deadline(Duration::from_secs(20));
-    let team = Team::join(config, &device, &gpu, store)?;
+    let options = JoinOptions::new(config).with_contexts([&device]).with_gpu(&gpu);
+    let team = options.with_store(store).join()?;
     let shape = MoeConfig::BF16.with_hidden(64).with_experts(4).with_top_k(2).with_max_tokens(16);
     let moe = Moe::new(&team, "layer0", shape)?;
 

@@ -8,7 +8,7 @@ use test_support::ranks::{Meeting, contexts};
 use warpverbs::gpu::Gpu;
 use warpverbs::gpu::simt::{SimtGpu, SimtOptions};
 use warpverbs::moe::{Grid, Moe, MoeConfig, MoeError, Returns};
-use warpverbs::team::{Store, Team, TeamConfig};
+use warpverbs::team::{JoinOptions, Store, Team, TeamConfig};
 
 const SMALL: MoeConfig = MoeConfig::BF16
     .with_hidden(64)
@@ -25,7 +25,12 @@ fn join(
 ) -> Arc<Team> {
     let contexts = contexts(own.iter().map(Arc::as_ref)).unwrap();
     let gpu: Arc<dyn Gpu> = Arc::<SimtGpu>::clone(gpu);
-    Team::join_rails(config, &contexts, &gpu, store).unwrap()
+    JoinOptions::new(config)
+        .with_contexts(&contexts)
+        .with_gpu(&gpu)
+        .with_store(store)
+        .join()
+        .unwrap()
 }
 
 /// Barriers of the grid of one launch of each phase, where all goes well: dispatch send and receive, combine send and receive.

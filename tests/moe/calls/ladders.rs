@@ -17,8 +17,8 @@ use warpverbs::gpu::simt::{SimtGpu, SimtOptions};
 use warpverbs::internal::hide_functions;
 use warpverbs::moe::Moe;
 use warpverbs::team::{
-    Choice, Doorbell, Matter, MemoryStore, Queues, RankDevices, SignalOrder, Step, Team,
-    TeamConfig, TeamError, choices_on,
+    Choice, Doorbell, JoinOptions, Matter, MemoryStore, Queues, RankDevices, SignalOrder, Step,
+    Team, TeamConfig, TeamError, choices_on,
 };
 use warpverbs::verbs::{Events, Rung};
 
@@ -65,7 +65,11 @@ fn chosen(
             0 => SimtGpu::with_options(options).unwrap(),
             _ => SimtGpu::open().unwrap(),
         };
-        let made = Team::join_rails(config, &contexts, &gpu, store)
+        let made = JoinOptions::new(config)
+            .with_contexts(&contexts)
+            .with_gpu(&gpu)
+            .with_store(store)
+            .join()
             .and_then(|team| one_step(&team).map(|()| team));
         // No rank takes its windows away while others may still write to them.
         end.wait();
@@ -262,7 +266,12 @@ fn windows_are_registered_on_one_step_and_none_of_them_on_another() {
     on_threads(&setup, &hcas, |_, own, store| {
         let contexts = ranks::contexts(own.iter().map(Arc::as_ref)).unwrap();
         let gpu: Arc<dyn Gpu> = SimtGpu::with_options(&options()).unwrap();
-        let team = Team::join_rails(setup.team, &contexts, &gpu, store).unwrap();
+        let team = JoinOptions::new(setup.team)
+            .with_contexts(&contexts)
+            .with_gpu(&gpu)
+            .with_store(store)
+            .join()
+            .unwrap();
         // The first one refused has all lie a step lower; a later one is an error.
         refuse(&own[0], Opcode::CREATE_MKEY, 0, 1);
         team.window(4096).unwrap();
@@ -402,8 +411,12 @@ fn a_device_that_fails_between_choice_and_use_is_named_and_leaves_nothing() {
             hca.set_port(false)
         }
         let contexts = devices.contexts;
-        let why = Team::join_rails(setup.team, &contexts, &devices.gpu, store).unwrap_err();
-        let why = why.to_string();
+        let joined = JoinOptions::new(setup.team)
+            .with_contexts(&contexts)
+            .with_gpu(&devices.gpu)
+            .with_store(store)
+            .join();
+        let why = joined.unwrap_err().to_string();
         assert!(why.contains(hca.name()), "{why}");
         if !dies {
             let told = format!("{}: port state is 1, needed: 4 (active)", hca.name());

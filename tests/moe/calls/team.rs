@@ -8,7 +8,13 @@ use test_support::moe::{Hcas, Setup, join, on_threads, run};
 use warpverbs::config::Config;
 use warpverbs::gpu::GpuSelector;
 use warpverbs::moe::{Moe, MoeConfig};
-use warpverbs::team::{MAX_WINDOWS, Store, Team, TeamConfig, TeamError};
+use warpverbs::team::{JoinOptions, MAX_WINDOWS, Store, Team, TeamConfig, TeamError};
+
+/// Joins with what `config` names.
+fn start(config: &Config) -> Result<Arc<Team>, TeamError> {
+    let options = JoinOptions::new(TeamConfig::of(config));
+    options.with_config(config).join()
+}
 
 /// Joins with what `change` makes of each rank's configuration; the errors, by rank.
 fn errors(ranks: u32, change: impl Fn(&mut TeamConfig) + Sync) -> Vec<String> {
@@ -263,7 +269,7 @@ fn ranks_that_a_launcher_started_meet_in_a_directory() {
             let variable = variables.iter().find(|(key, _)| *key == name);
             variable.map(|(_, value)| value.clone())
         };
-        let team = Team::start(&Config::from_variables(find).unwrap()).unwrap();
+        let team = start(&Config::from_variables(find).unwrap()).unwrap();
         assert_eq!((team.rank(), team.ranks()), (rank, 3));
         team.barrier("end").unwrap();
     });
@@ -287,7 +293,7 @@ fn a_rank_without_its_device_is_named_to_those_that_have_theirs() {
             .with_store(format!("file://{}", directory.path().display()))
             .with_device(device.parse().unwrap())
             .with_gpu(GpuSelector::Simt);
-        Team::start(&config)
+        start(&config)
             .map(|team| team.rank())
             .unwrap_err()
             .to_string()

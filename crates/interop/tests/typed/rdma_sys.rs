@@ -7,14 +7,13 @@
 use std::ffi::CStr;
 use std::mem::{offset_of, zeroed};
 use std::ptr::null_mut;
-use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rdma_sys::*;
 use softhca::Hca;
 use test_support::hca::hca;
 use warpverbs::gpu::{self, GpuSelector};
-use warpverbs::team::{MemoryStore, Team, TeamConfig};
+use warpverbs::team::{JoinOptions, MemoryStore, TeamConfig};
 use warpverbs::verbs::adopted;
 use warpverbs_interop::rdma_sys::{context, mr, pd};
 
@@ -67,7 +66,12 @@ fn parts_that_are_dropped_in_any_order_leave_the_program_what_it_has() {
                 let pd = pd(&context, &*domain).unwrap();
                 let mr = mr(&pd, &*region).unwrap();
                 let (config, store) = (TeamConfig::new(0, 1), Arc::new(MemoryStore::new()));
-                let team = Team::join_domains(config, slice::from_ref(&*pd), &gpu, store).unwrap();
+                let team = JoinOptions::new(config)
+                    .with_pds([&*pd])
+                    .with_gpu(&gpu)
+                    .with_store(store)
+                    .join()
+                    .unwrap();
                 team.window(4096).unwrap();
                 let own = Own::new(device, domain);
                 drop_in(

@@ -15,7 +15,7 @@ use super::BenchError;
 use super::ranks::{devices_of, together};
 use warpverbs::deadline::Looks;
 use warpverbs::gpu::{self, GpuSelector};
-use warpverbs::team::{MemoryStore, RankSet, Store, Team, TeamConfig, TeamError};
+use warpverbs::team::{JoinOptions, MemoryStore, RankSet, Store, Team, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, DeviceSelector};
 
 /// The bound of every wait. It is long, because many ranks may share two cores.
@@ -129,7 +129,11 @@ fn start(
 ) -> Result<Arc<Team>, BenchError> {
     let context = Context::open(&DeviceSelector::Name(device.to_owned()))?;
     let gpu = gpu::open_for(GpuSelector::Simt, context.info().is_soft())?;
-    let team = Team::join(config, &context, &gpu, Arc::clone(store))?;
+    let team = JoinOptions::new(config)
+        .with_contexts([&context])
+        .with_gpu(&gpu)
+        .with_store(Arc::clone(store))
+        .join()?;
     team.data_window(WINDOW)?;
     team.send_window(WINDOW)?;
     team.window(WINDOW)?;

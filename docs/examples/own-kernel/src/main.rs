@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytemuck::{Pod, Zeroable};
 use warpverbs::abi::{Status, Window};
 use warpverbs::gpu::{self, GpuSelector, Launch};
-use warpverbs::team::{Team, TeamConfig, open_store};
+use warpverbs::team::{JoinOptions, TeamConfig, open_store};
 use warpverbs::verbs::{Context, DeviceSelector};
 
 warpverbs::kernels! { static KERNELS }
@@ -38,7 +38,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let gpu = gpu::open(GpuSelector::Auto)?;
     gpu.add_kernels(&KERNELS)?;
     let config = TeamConfig::new(rank, ranks).with_deadline(LIMIT);
-    let team = Team::join(config, &device, &gpu, store)?;
+    let team = JoinOptions::new(config)
+        .with_contexts([&device])
+        .with_gpu(&gpu)
+        .with_store(store)
+        .join()?;
     let window = team.window(2 * 4 * LANES as u64 + 8)?;
     let status = gpu.alloc(4, 4)?;
     team.barrier("windows")?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::moe::{Batch, Moe, MoeConfig, Workspace, bf16};
-use warpverbs::team::{Team, TeamConfig, open_store};
+use warpverbs::team::{JoinOptions, TeamConfig, open_store};
 use warpverbs::verbs::{Context, DeviceSelector};
 
 const HIDDEN: u32 = 64;
@@ -21,7 +21,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let device = Context::open(&DeviceSelector::Auto)?;
     let gpu = gpu::open(GpuSelector::Auto)?;
     let config = TeamConfig::new(rank, 2).with_deadline(Duration::from_secs(60));
-    let team = Team::join(config, &device, &gpu, store)?;
+    let team = JoinOptions::new(config)
+        .with_contexts([&device])
+        .with_gpu(&gpu)
+        .with_store(store)
+        .join()?;
     let shape = MoeConfig::BF16
         .with_hidden(HIDDEN)
         .with_experts(4)

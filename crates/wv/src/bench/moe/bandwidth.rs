@@ -29,7 +29,7 @@ use warpverbs::gpu::{DeviceMemory, Gpu, Launch, Stream};
 use warpverbs::moe::{
     CombineInput, CombineOutput, DispatchInput, Format, Moe, MoeCall, MoeConfig, Scales,
 };
-use warpverbs::team::{Matter, MemoryStore, Team, TeamConfig};
+use warpverbs::team::{JoinOptions, Matter, MemoryStore, Team, TeamConfig};
 use warpverbs::verbs::Context;
 
 /// The bound of every wait.
@@ -106,7 +106,11 @@ pub fn measure(
 ) -> Result<Bandwidth, BenchError> {
     let config = TeamConfig::new(0, 1).with_deadline(LONG);
     gpu.add_kernels(&KERNELS)?;
-    let team = Team::join(config, context, gpu, Arc::new(MemoryStore::new()))?;
+    let team = JoinOptions::new(config)
+        .with_contexts([context])
+        .with_gpu(gpu)
+        .with_store(Arc::new(MemoryStore::new()))
+        .join()?;
     let mut rows = Vec::new();
     for (name, format) in [("BF16", Format::Bf16), ("FP8", Format::Fp8(Scales::F32))] {
         let layer = MoeCase {

@@ -12,7 +12,7 @@ use crate::bench::BenchError;
 use warpverbs::gpu::Event;
 use warpverbs::gpu::simt::SimtGpu;
 use warpverbs::moe::{CombineInput, CombineOutput, DispatchInput, Moe};
-use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
+use warpverbs::team::{JoinOptions, MemoryStore, Team, TeamConfig};
 use warpverbs::verbs::{Context, DeviceSelector};
 
 /// The bound of every wait. It is long, because 64 ranks may share two cores.
@@ -42,8 +42,11 @@ pub(super) fn run(
         .with_log_depth(LOG_DEPTH)
         .with_join_timeout(LONG)
         .with_deadline(LONG);
-    let store: Arc<dyn Store> = store;
-    let team = Team::join(config, &context, &gpu, store)?;
+    let team = JoinOptions::new(config)
+        .with_contexts([&context])
+        .with_gpu(&gpu)
+        .with_store(store)
+        .join()?;
     let counted = step(case, &team, simt.as_deref(), device, read);
     match &counted {
         Ok(_) => team.barrier("counted")?,

@@ -24,7 +24,7 @@ use warpverbs::gpu::{self, DeviceMemory, Gpu, GpuSelector, Launch};
 use warpverbs::internal::moe_abi::DemoExpertParams;
 use warpverbs::membership::{newest_view, next_generation};
 use warpverbs::moe::{Batch, Format, Moe, MoeError, RowLayout, Workspace, required_bytes};
-use warpverbs::team::{Store, Team, TeamConfig, TeamError, open_store};
+use warpverbs::team::{JoinOptions, Store, Team, TeamConfig, TeamError, open_store};
 use warpverbs::verbs::Context;
 
 /// Options of a rank process.
@@ -214,7 +214,11 @@ impl Rank {
         } else {
             config
         };
-        let team = Team::join_rails(config, contexts, gpu, store)?;
+        let team = JoinOptions::new(config)
+            .with_contexts(contexts)
+            .with_gpu(gpu)
+            .with_store(store)
+            .join()?;
         let moe = Moe::new(&team, "demo", inputs.config)?;
         let work = Workspace::new(&moe)?;
         let values: Vec<f32> = moe

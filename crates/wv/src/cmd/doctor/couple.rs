@@ -14,7 +14,7 @@ use warpverbs::abi::{DevicePtr, Status, Window};
 use warpverbs::config::QpModes;
 use warpverbs::error::ThreadPanicked;
 use warpverbs::gpu::{Gpu, GpuError, Launch};
-use warpverbs::team::{MemoryStore, Store, Team, TeamConfig, TeamError};
+use warpverbs::team::{JoinOptions, MemoryStore, Store, Team, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, Rung};
 
 /// The longest wait of a rank for the other, and of a kernel. The doctor's own limit of the check is shorter.
@@ -48,7 +48,11 @@ pub(super) fn join(
         config.set_rung(rung);
         let store = Arc::clone(&store);
         let joined = ThreadPanicked::catch("rank of the doctor", move || {
-            let team = Team::join(config, context, gpu, store)?;
+            let team = JoinOptions::new(config)
+                .with_contexts([context])
+                .with_gpu(gpu)
+                .with_store(store)
+                .join()?;
             let window = team.window(bytes)?;
             Ok::<_, TeamError>(Member { team, window })
         });

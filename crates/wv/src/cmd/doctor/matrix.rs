@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::couple::{Member, Transfer};
 use crate::cmd::launched::{Cause, Job};
 use warpverbs::error::Error;
-use warpverbs::team::{RankDevices, Team, TeamConfig, TeamError};
+use warpverbs::team::{JoinOptions, RankDevices, TeamConfig, TeamError};
 use warpverbs::verbs::Context;
 
 /// The topics under which a rank publishes its GIDs, and the ranks that it reaches.
@@ -111,7 +111,11 @@ fn row(job: &Job, devices: &RankDevices) -> Result<Row, TeamError> {
         .with_join_timeout(job.config.join_timeout)
         .with_modes(job.config.modes)
         .with_path(job.config.path);
-    let team = Team::join_rails(config, &devices.contexts, &devices.gpu, job.store.clone())?;
+    let team = JoinOptions::new(config)
+        .with_contexts(&devices.contexts)
+        .with_gpu(&devices.gpu)
+        .with_store(job.store.clone())
+        .join()?;
     let sizes = devices
         .contexts
         .iter()
