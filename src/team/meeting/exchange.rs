@@ -247,11 +247,12 @@ impl Exchange {
         if self.joins {
             return Ok(());
         }
-        let looked = self.at_once("failed", |store| match self.failure_in(store) {
+        let failure = self.at_once("failed", |store| match self.failure_in(store) {
+            Ok(()) => Ok(None),
             Err(TeamError::Store(error)) => Err(error),
-            looked => Ok(looked),
+            Err(failure) => Ok(Some(failure)),
         });
-        looked.unwrap_or(Ok(()))
+        failure.flatten().map_or(Ok(()), Err)
     }
 
     /// Returns as an error the failure of another rank, if any. A later generation has failed alone, so its failure is passed over.
