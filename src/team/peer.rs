@@ -4,7 +4,7 @@ use std::sync::MutexGuard;
 use std::time::Duration;
 
 use super::change::steps::fence;
-use super::change::{former, known, prove, rebuild, recover, replace, retell, reunite};
+use super::change::{former, known, prove, recover, replace, retell, reunite};
 use super::error::TeamError;
 use super::peers::state::PeerState;
 use super::qps::counters::{self, QpCounters, QpReport};
@@ -153,19 +153,6 @@ impl Team {
     /// As [`Team::recover`].
     pub fn recover_within(&self, peer: u32, timeout: Duration) -> Result<u32, TeamError> {
         recover::recover(self.parts(), peer, timeout)
-    }
-
-    /// Destroys the QPs to all of `peers`, given by rank and generation, makes and connects new ones with new keys, and opens the
-    /// peers. This rank and all of `peers` make the call with the same `round`, which is used once. Other libraries bring a rank
-    /// back in this way; this function is for measuring it beside [`Team::connect_peer`]. While it runs no rank reaches another,
-    /// and contexts and rings that kernels and graphs have captured are gone. No kernel of the team may run. Returns how long the
-    /// peers were closed.
-    ///
-    /// # Errors
-    /// As [`Team::connect_peer`]. After an error the team is of no use.
-    #[doc(hidden)]
-    pub fn rebuild(&self, peers: &[(u32, u32)], round: u32) -> Result<Duration, TeamError> {
-        rebuild::rebuild(self.parts(), peers, round)
     }
 
     /// Ends everything with `peer`: kernels get no guard of it any more, its QPs are in Err, and every wait for them ends

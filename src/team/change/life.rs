@@ -1,15 +1,14 @@
 //! The life cycle of the QPs to one peer: how one life ends and the next begins, whatever the reason.
 //!
-//! A recovery (`recover.rs`), a reunion (`reunite.rs`), a replacement (`replace.rs`) and a rebuild (`rebuild.rs`) are one sequence
-//! of steps.
-//! They differ in what the next life keeps ([`Keeps`]) and in how the two ends meet.
+//! A reunion (`reunite.rs`), a recovery (`recover.rs`) and a replacement (`replace.rs`) are one sequence of steps. They differ in
+//! what the next life keeps ([`Keeps`]) and in how the two ends meet.
 //!
 //! 1. This rank closes the peer, so that kernels get no more guards of it. It moves the QPs to Err and raises their error words,
 //!    which ends every wait ([`next_life`]).
 //! 2. It waits until no kernel holds a guard: the grace period. If another generation is to come, this rank closes what it has
 //!    opened of the former generation's memory, and the former generation must be over.
-//! 3. It resets the QPs and fills in their memory for a life that begins at the next multiple of 65,536 indices, or makes new QPs. A
-//!    new generation gets new keys, and the old ones end.
+//! 3. It resets the QPs and fills in their memory for a life that begins at the next multiple of 65,536 indices. A new generation
+//!    gets new keys, and the old ones end.
 //! 4. Each end tells the other what it offers now, and waits for the other's.
 //! 5. The QPs go to Rtr and to Rts with new packet numbers; the peer table gets the number of the life ([`begin_life`]).
 //! 6. This rank opens the peer. A ticket of an earlier life is stale then.
@@ -25,7 +24,6 @@ use crate::team::error::TeamError;
 use crate::team::hello::Offer;
 use crate::team::parts::Parts;
 use crate::team::peers::state::{Known, Making, PeerState};
-use crate::team::qps::set::Qps;
 use crate::team::tables::{Posting, Tables};
 use crate::team::windows::shown::WindowOffer;
 
@@ -41,8 +39,6 @@ pub(super) enum Keeps<'a> {
     QpsAndKeys(Making),
     /// The QPs stay, for this generation; its keys are new.
     Qps(&'a Known),
-    /// Nothing stays: QPs and keys for this generation are new.
-    Nothing(&'a Known),
 }
 
 impl<'a> Keeps<'a> {
@@ -50,14 +46,14 @@ impl<'a> Keeps<'a> {
     fn successor(self) -> Option<&'a Known> {
         match self {
             Self::QpsAndKeys(_) => None,
-            Self::Qps(known) | Self::Nothing(known) => Some(known),
+            Self::Qps(known) => Some(known),
         }
     }
 
     fn making(self) -> Making {
         match self {
             Self::QpsAndKeys(why) => why,
-            Self::Qps(known) | Self::Nothing(known) => Making::Peer(known.generation),
+            Self::Qps(known) => Making::Peer(known.generation),
         }
     }
 }
@@ -93,12 +89,6 @@ pub(super) fn next_life(
         Keeps::Qps(_) => {
             let keys = own.windows.keys_of(peer);
             steps::reset(&mut state, gpu, MORE_COMMANDS.saturating_sub(2 * keys))?;
-        }
-        Keeps::Nothing(_) => {
-            // The old QPs are destroyed first: the new ones get their memory.
-            state.qps = Qps::default();
-            let failures = own.peers.failures();
-            state.qps = Qps::new(gpu, &own.rails, &own.config, failures, peer, life)?;
         }
     }
     if let Some(known) = keeps.successor() {

@@ -6,7 +6,6 @@ pub(in crate::team) mod found;
 pub(in crate::team) mod known;
 mod life;
 pub(in crate::team) mod prove;
-pub(in crate::team) mod rebuild;
 pub(in crate::team) mod recover;
 pub(in crate::team) mod replace;
 pub(in crate::team) mod retell;

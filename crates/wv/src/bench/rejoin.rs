@@ -1,9 +1,9 @@
-//! What a returning rank costs the others: replacing that one peer, beside rebuilding all QPs.
+//! What a returning rank costs the others: replacing that one peer, beside making another team of all.
 //!
-//! Ranks are threads of this process, each with a software HCA and a simt device of its own. In each round the last rank is gone, and a new
-//! generation of it has joined alone and published its record. Then all ranks connect. Commands and memory are those of the other ranks,
-//! counted by their teams. Times run from the call that connects until a rank can send to the newcomer. They are of the transport only,
-//! without the start of a process. On `softhca+simt` a command takes microseconds; on a NIC it takes some hundred.
+//! Ranks are threads of this process, each with a software HCA and a simt device of its own. In each round the last rank is gone, and a
+//! new process of it comes. Commands and memory are those of the other ranks, counted by their teams. Times run from the call that connects,
+//! or ends the team, until a rank can send to the newcomer. They are of the transport only, without the start of a process. On
+//! `softhca+simt` a command takes microseconds; on a NIC it takes some hundred.
 
 use std::fmt;
 use std::sync::{Arc, Barrier};
@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::BenchError;
 use super::ranks::{devices_of, together};
 use warpverbs::deadline::Looks;
-use warpverbs::gpu::{self, GpuSelector};
+use warpverbs::gpu::{self, Gpu, GpuSelector};
 use warpverbs::team::{JoinOptions, MemoryStore, RankSet, Store, Team, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, DeviceSelector};
 
@@ -38,9 +38,9 @@ pub struct RejoinCase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RejoinMethod {
-    /// They reset the QPs to the rank in place.
+    /// They reset the QPs to the rank in place. The new process has joined alone before.
     Replace,
-    /// All ranks destroy all their QPs and make them again.
+    /// All ranks end the team, and make another one on the same devices: other QPs, windows and keys.
     Rebuild,
 }
 
@@ -77,35 +77,16 @@ pub struct RejoinReport {
 /// # Errors
 /// Too few devices; what team and device refuse.
 pub fn measure(case: &RejoinCase, devices: &[String]) -> Result<Vec<RejoinRow>, BenchError> {
-    let devices = devices_of(case.ranks, devices)?;
+    let names = devices_of(case.ranks, devices)?;
     let mut rows = Vec::new();
     for way in [RejoinMethod::Replace, RejoinMethod::Rebuild] {
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let config = |rank| {
-            TeamConfig::new(rank, case.ranks)
-                .with_qps_per_peer(case.qps_per_peer)
-                .with_log_depth(8)
-                .with_join_timeout(LONG)
-        };
-        let join = |rank: u32| start(config(rank), &devices[rank as usize], &store);
-        let founders = (0..case.ranks).map(|rank| {
-            let join = &join;
-            move || join(rank)
-        });
-        let mut teams = together(founders.collect(), &format!("{case:?}"))?;
+        let mut job = Job::found(case, names)?;
         let mut samples = Vec::new();
         for round in 0..case.rounds {
-            samples.extend(come_back(
-                case,
-                way,
-                round,
-                &mut teams,
-                &|rank, generation| {
-                    let members = RankSet::first(case.ranks).without(rank);
-                    let config = config(rank).joining(generation, members);
-                    start(config, &devices[rank as usize], &store)
-                },
-            )?);
+            samples.extend(match way {
+                RejoinMethod::Replace => job.replace(round + 2)?,
+                RejoinMethod::Rebuild => job.rebuild()?,
+            });
         }
         rows.push(RejoinRow::new(case, way, &samples));
     }
@@ -121,81 +102,189 @@ struct Sample {
     stall: Duration,
 }
 
-/// Joins the team and makes three windows, as a MoE layer does.
-fn start(
-    config: TeamConfig,
-    device: &str,
-    store: &Arc<dyn Store>,
-) -> Result<Arc<Team>, BenchError> {
-    let context = Context::open(&DeviceSelector::Name(device.to_owned()))?;
-    let gpu = gpu::open_for(GpuSelector::Simt, context.info().is_soft())?;
-    let team = JoinOptions::new(config)
-        .with_contexts([&context])
-        .with_gpu(&gpu)
-        .with_store(Arc::clone(store))
-        .join()?;
-    team.data_window(WINDOW)?;
-    team.send_window(WINDOW)?;
-    team.window(WINDOW)?;
-    team.hello()?;
-    Ok(team)
+/// What the team of a rank has counted so far.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    commands: u64,
+    bytes: u64,
 }
 
-/// Gives up the last rank, lets its next generation join, and connects with it. Returns a sample of each other rank.
-fn come_back(
-    case: &RejoinCase,
-    way: RejoinMethod,
-    round: u32,
-    teams: &mut Vec<Arc<Team>>,
-    join: &dyn Fn(u32, u32) -> Result<Arc<Team>, BenchError>,
-) -> Result<Vec<Sample>, BenchError> {
-    let (last, generation) = (case.ranks - 1, round + 2);
-    teams.truncate(last as usize);
-    let before: Vec<(u64, u64)> = teams
-        .iter()
-        .map(|team| (team.commands(), team.bytes_allocated()))
-        .collect();
-    for team in teams.iter() {
-        team.fail_peer(last)?;
-    }
-    teams.push(join(last, generation)?);
-    let peers_of = |own: u32| -> Vec<(u32, u32)> {
-        let others = RankSet::first(case.ranks).without(own);
-        others
-            .iter()
-            .filter(|peer| way == RejoinMethod::Rebuild || own == last || *peer == last)
-            .map(|peer| (peer, if peer == last { generation } else { 1 }))
-            .collect()
-    };
-    for team in teams.iter() {
-        for (peer, generation) in peers_of(team.rank()) {
-            team.resolve_peer(peer, generation, LONG)?;
+impl Counted {
+    fn of(team: &Team) -> Self {
+        Self {
+            commands: team.commands(),
+            bytes: team.bytes_allocated(),
         }
     }
-    let start = Barrier::new(teams.len());
-    let one = |team: &Arc<Team>| -> Result<(Duration, Duration), TeamError> {
-        let peers = peers_of(team.rank());
-        start.wait();
-        let began = Instant::now();
-        let stall = match way {
-            RejoinMethod::Rebuild => team.rebuild(&peers, round)?,
-            RejoinMethod::Replace => {
-                connect(team, peers)?;
-                Duration::ZERO
+}
+
+/// The devices that the process of a rank has opened.
+struct Devices {
+    context: Arc<Context>,
+    gpu: Arc<dyn Gpu>,
+}
+
+impl Devices {
+    fn open(name: &str) -> Result<Self, BenchError> {
+        let context = Context::open(&DeviceSelector::Name(name.to_owned()))?;
+        let gpu = gpu::open_for(GpuSelector::Simt, context.info().is_soft())?;
+        Ok(Self { context, gpu })
+    }
+
+    /// Joins the team and makes three windows, as a MoE layer does.
+    fn join(&self, config: TeamConfig, store: &Arc<dyn Store>) -> Result<Arc<Team>, BenchError> {
+        let team = JoinOptions::new(config)
+            .with_contexts([&self.context])
+            .with_gpu(&self.gpu)
+            .with_store(Arc::clone(store))
+            .join()?;
+        team.data_window(WINDOW)?;
+        team.send_window(WINDOW)?;
+        team.window(WINDOW)?;
+        team.hello()?;
+        Ok(team)
+    }
+}
+
+/// A rank of a case.
+struct Rank {
+    // Dropped before the devices that it was made on.
+    team: Arc<Team>,
+    devices: Devices,
+}
+
+/// The ranks of a case, and the store in which they have met.
+struct Job<'a> {
+    case: &'a RejoinCase,
+    /// The names of the HCAs, by rank.
+    names: &'a [String],
+    store: Arc<dyn Store>,
+    ranks: Vec<Rank>,
+}
+
+impl<'a> Job<'a> {
+    fn found(case: &'a RejoinCase, names: &'a [String]) -> Result<Self, BenchError> {
+        let mut job = Self {
+            case,
+            names,
+            store: Arc::new(MemoryStore::new()),
+            ranks: Vec::new(),
+        };
+        let of = &job;
+        let founders = (0..case.ranks).map(|rank| move || of.start(of.config(rank)));
+        job.ranks = together(founders.collect(), &of.name())?;
+        Ok(job)
+    }
+
+    fn name(&self) -> String {
+        format!("{:?}", self.case)
+    }
+
+    /// Returns how a founder joins.
+    fn config(&self, rank: u32) -> TeamConfig {
+        TeamConfig::new(rank, self.case.ranks)
+            .with_qps_per_peer(self.case.qps_per_peer)
+            .with_log_depth(8)
+            .with_join_timeout(LONG)
+    }
+
+    fn start(&self, config: TeamConfig) -> Result<Rank, BenchError> {
+        let devices = Devices::open(&self.names[config.rank as usize])?;
+        let team = devices.join(config, &self.store)?;
+        Ok(Rank { team, devices })
+    }
+
+    /// The last rank goes, and the others give it up. Returns its number, and what the others had counted before.
+    fn lose_last(&mut self) -> Result<(u32, Vec<Counted>), BenchError> {
+        let last = self.case.ranks - 1;
+        self.ranks.truncate(last as usize);
+        let teams = || self.ranks.iter().map(|rank| &rank.team);
+        let before = teams().map(|team| Counted::of(team)).collect();
+        teams().try_for_each(|team| team.fail_peer(last))?;
+        Ok((last, before))
+    }
+
+    /// Takes `generation` of the last rank in place of the one before.
+    fn replace(&mut self, generation: u32) -> Result<Vec<Sample>, BenchError> {
+        let (last, before) = self.lose_last()?;
+        let config = self.config(last);
+        let newcomer = config.joining(generation, RankSet::first(last));
+        self.ranks.push(self.start(newcomer)?);
+        let peers_of = |own: u32| -> Vec<(u32, u32)> {
+            if own == last {
+                (0..last).map(|peer| (peer, 1)).collect()
+            } else {
+                vec![(last, generation)]
             }
         };
-        Ok((began.elapsed(), stall))
-    };
-    let runs = teams.iter().map(|team| || Ok(one(team)?)).collect();
-    let times = together(runs, &format!("{case:?}"))?;
-    let of_others = teams.iter().zip(before).zip(times);
-    let sample = of_others.map(|((team, (commands, bytes)), (took, stall))| Sample {
-        commands: team.commands() - commands,
-        bytes: team.bytes_allocated().saturating_sub(bytes),
-        took,
-        stall,
-    });
-    Ok(sample.collect())
+        for rank in &self.ranks {
+            for (peer, generation) in peers_of(rank.team.rank()) {
+                rank.team.resolve_peer(peer, generation, LONG)?;
+            }
+        }
+        let start = Barrier::new(self.ranks.len());
+        let one = |team: &Team| -> Result<Duration, TeamError> {
+            let peers = peers_of(team.rank());
+            start.wait();
+            let began = Instant::now();
+            connect(team, peers)?;
+            Ok(began.elapsed())
+        };
+        let one = &one;
+        let runs = self.ranks.iter().map(|rank| move || Ok(one(&rank.team)?));
+        let times = together(runs.collect(), &self.name())?;
+        Ok(self.samples(before, times, |_| Duration::ZERO))
+    }
+
+    /// Ends the team at all ranks, and makes another one with a new process of the last rank.
+    fn rebuild(&mut self) -> Result<Vec<Sample>, BenchError> {
+        let (last, before) = self.lose_last()?;
+        self.store = Arc::new(MemoryStore::new());
+        let leavers = self.ranks.drain(..);
+        let mut processes: Vec<(Devices, Option<Arc<Team>>)> = leavers
+            .map(|rank| (rank.devices, Some(rank.team)))
+            .collect();
+        processes.push((Devices::open(&self.names[last as usize])?, None));
+        let start = Barrier::new(processes.len());
+        let again = |rank: u32,
+                     devices: Devices,
+                     team: Option<Arc<Team>>|
+         -> Result<(Rank, Duration), BenchError> {
+            start.wait();
+            let began = Instant::now();
+            drop(team);
+            let team = devices.join(self.config(rank), &self.store)?;
+            Ok((Rank { team, devices }, began.elapsed()))
+        };
+        let again = &again;
+        let processes = (0..).zip(processes);
+        let runs = processes.map(|(rank, (devices, team))| move || again(rank, devices, team));
+        let made = together(runs.collect(), &self.name())?;
+        let (ranks, times) = made.into_iter().unzip();
+        self.ranks = ranks;
+        Ok(self.samples(before, times, |took| took))
+    }
+
+    /// Returns the samples of the others: what they had counted before, how long they took, and which part of it they could not
+    /// reach each other.
+    fn samples(
+        &self,
+        before: Vec<Counted>,
+        times: Vec<Duration>,
+        stall: impl Fn(Duration) -> Duration,
+    ) -> Vec<Sample> {
+        let of_others = self.ranks.iter().zip(before).zip(times);
+        let sample = of_others.map(|((rank, before), took)| {
+            let now = Counted::of(&rank.team);
+            Sample {
+                commands: now.commands - before.commands,
+                bytes: now.bytes.saturating_sub(before.bytes),
+                took,
+                stall: stall(took),
+            }
+        });
+        sample.collect()
+    }
 }
 
 /// Connects with all of `peers`, in the order in which they are ready.
