@@ -134,6 +134,15 @@ pub(super) fn begin_life(
     Ok(())
 }
 
+/// Makes the life that was made for the same generation the present one: step 5 with windows and keys as they are. The QPs are in
+/// Rts.
+pub(super) fn begin_again(own: &Parts, state: &mut PeerState, peer: u32) -> Result<(), TeamError> {
+    let life = state.next_life();
+    own.tables.set_life(peer, &posting(own, state, life))?;
+    steps::finish(state, life);
+    Ok(())
+}
+
 fn wait_for_guards(tables: &Tables, peer: u32, deadline: Instant) -> Result<(), TeamError> {
     let start = Instant::now();
     let mut readers = 0;

@@ -1,6 +1,7 @@
 //! Changes of one peer: the QPs to it are taken down and brought up again, for the same generation or for another one. The QPs to
 //! other peers stay as they are.
 
+mod attempt;
 pub(in crate::team) mod former;
 pub(in crate::team) mod found;
 pub(in crate::team) mod known;

@@ -1,12 +1,9 @@
 //! A reunion brings two living generations together again whose QPs have failed, because a switch was away or a QP went to Err.
 //!
 //! Both ends call `Team::reunite_peer` again and again, in any order. No call waits for the other end. Each end goes through
-//! attempts, which have numbers, and tells how far it is under a key that only it writes, `reunite/RANK.GENERATION/PEER.GENERATION`:
-//!
-//! 1. It ends the life of its QPs and resets them for the next, with new packet numbers. It publishes the attempt and its QPs.
-//! 2. When the other end has published the same attempt, the QPs go to Rtr, and this end publishes that they are ready.
-//! 3. When the other end is ready, the QPs go to Rts, and the host posts a probe on each: a write of no bytes.
-//! 4. When all probes have completed, the life is the present one. The peer stays closed.
+//! attempts (`attempt.rs`), which have numbers, and tells how far it is under `reunite/RANK.GENERATION/PEER.GENERATION`. When both
+//! are ready, the host posts a probe on each QP: a write of no bytes. When all probes have completed, the life is the present one.
+//! The peer stays closed.
 //!
 //! **Rails.** An attempt names rails that it leaves out: none at first. An end may have an answer through one rail and none through
 //! another, after the HCA has given up or the team deadline has passed. Then it ends the attempt, and the next one leaves that rail
@@ -17,38 +14,19 @@
 //!
 //! An attempt stands for one reset of the QPs, so an end that has to begin again, whatever the reason, begins the next attempt. An
 //! end that finds a higher number in the other end's record goes on with that number. So both ends come to the same number without
-//! a message about which of them leads. QPs of two different attempts are never connected, because packet numbers that belong
-//! together stand in one record.
+//! a message about which of them leads.
 
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
-
+use super::attempt::{Attempt, attempt_of, go_through};
 use super::known::read_again;
-use super::life::{Keeps, next_life, posting};
-use super::steps::finish;
-use crate::fabric::PSN_BITS;
+use super::life::{Keeps, begin_again, next_life};
 use crate::team::error::TeamError;
 use crate::team::holder::Holder;
-use crate::team::limits::VERSION;
 use crate::team::parts::Parts;
-use crate::team::peers::attempts::{At, LAST_ATTEMPT, Outcome, Theirs};
+use crate::team::peers::attempts::{At, Outcome, Theirs};
 use crate::team::peers::state::{Making, PeerState, Said};
-use crate::team::qps::set::QpOffer;
 use crate::team::rails::RailSet;
-
-/// The record of one end about its newest attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Attempt {
-    version: u32,
-    /// The number of the attempt, from 1.
-    attempt: u64,
-    /// The QPs are in Rtr: they take what the other end sends.
-    ready: bool,
-    /// Rails that this end leaves out.
-    without: RailSet,
-    qps: Vec<QpOffer>,
-}
 
 /// Brings this rank and generation `generation` of `peer` together again after `Team::fail_peer`, as far as is possible now.
 /// Returns whether both are together.
@@ -70,9 +48,8 @@ pub(in crate::team) fn reunite(own: &Parts, peer: u32, generation: u32) -> Resul
     if doubted {
         read_again(own, peer, generation)?;
     }
-    let known = entry.state().qps.remote_qpns();
     let other = Holder::new(peer, generation);
-    let theirs = attempt_of(own, other, &known)?;
+    let theirs = newest_of(own, other)?;
     let newest = theirs
         .as_ref()
         .map_or_else(Theirs::default, Attempt::theirs);
@@ -86,47 +63,29 @@ pub(in crate::team) fn reunite(own: &Parts, peer: u32, generation: u32) -> Resul
     if let Some(places) = places {
         own.tables.set_places(peer, &places)?;
     }
-    let met = theirs.filter(|theirs| theirs.attempt == attempt);
-    if let Some(met) = &met {
-        let without = agreed(own, other, met)?;
-        let meet = |state: &mut PeerState| {
-            state.qps.leave_out(without);
-            state.qps.receive(&met.qps).map(|()| true)
-        };
-        if !step(own, peer, meet)? {
-            return Ok(false);
-        }
+    let mut met = theirs.filter(|theirs| theirs.attempt == attempt);
+    if let Some(met) = &mut met {
+        met.without = agreed(own, other, met)?;
     }
-    let key = own.holder().reunite_key(other);
-    tell_attempt(own, peer, &key, met.is_some())?;
-    match met {
-        Some(met) if met.ready => step(own, peer, |state| prove(own, state, peer, &met)),
-        _ => Ok(false),
-    }
+    let tell = |ready| tell_attempt(own, other, ready);
+    let end = |state: &mut PeerState, met: &Attempt| prove(own, state, peer, met);
+    go_through(own, peer, met.as_ref(), tell, end)
 }
 
 /// Returns whether the other end has published an attempt.
 pub(super) fn has_begun(own: &Parts, peer: Holder) -> Result<bool, TeamError> {
-    let known = own.peers.get(peer.rank)?.state().qps.remote_qpns();
-    Ok(attempt_of(own, peer, &known)?.is_some())
+    Ok(newest_of(own, peer)?.is_some())
 }
 
 /// Returns the attempt that the other end has published, checked; none if it has published none.
-fn attempt_of(own: &Parts, peer: Holder, known: &[u32]) -> Result<Option<Attempt>, TeamError> {
+fn newest_of(own: &Parts, peer: Holder) -> Result<Option<Attempt>, TeamError> {
     let key = peer.reunite_key(own.holder());
-    let told: Option<Attempt> = own.exchange.read_versioned(peer.rank, &key)?;
-    let rails = own.config.rails_that_share(own.rails.len());
-    match told
-        .as_ref()
-        .map_or(Ok(()), |told| told.check(known, rails))
-    {
-        Ok(()) => Ok(told),
-        Err(reason) => {
-            // Either this record is another writer's, or the records by which the two ends were connected are.
-            own.peers.get(peer.rank)?.state().doubted = true;
-            Err(own.exchange.record(peer.rank, &key, &reason))
-        }
-    }
+    attempt_of(
+        own,
+        peer,
+        &key,
+        own.config.rails_that_share(own.rails.len()),
+    )
 }
 
 /// Returns the rails that both ends leave out in this attempt.
@@ -159,47 +118,26 @@ fn reset_for(own: &Parts, peer: u32, attempt: u64) -> Result<bool, TeamError> {
 }
 
 /// Tells the other end how far this end is, unless that has been told.
-fn tell_attempt(own: &Parts, peer: u32, key: &str, ready: bool) -> Result<(), TeamError> {
-    let entry = own.peers.get(peer)?;
+fn tell_attempt(own: &Parts, peer: Holder, ready: bool) -> Result<(), TeamError> {
+    let entry = own.peers.get(peer.rank)?;
     let told = {
         let state = entry.state();
-        if !state.reunion.is_to_tell(ready) {
+        let reunion = &state.reunion;
+        if !reunion.is_to_tell(ready) {
             return Ok(());
         }
-        Attempt {
-            version: VERSION,
-            attempt: state.reunion.attempt(),
-            ready,
-            without: state.reunion.without(),
-            qps: state.qps.offers(),
-        }
+        Attempt::new(&state, reunion.attempt(), ready, reunion.without())
     };
-    let text = own.exchange.put_kept(key, &told)?;
+    let key = own.holder().reunite_key(peer);
+    let text = own.exchange.put_kept(&key, &told)?;
     let mut state = entry.state();
     state.said = Some(Said {
         generation: state.told,
-        key: key.to_owned(),
+        key,
         text,
     });
     state.reunion.has_told(ready);
     Ok(())
-}
-
-/// Makes a step of an attempt whose QPs have been reset. Returns `false` if the peer was failed meanwhile. An error ends the
-/// attempt.
-fn step(
-    own: &Parts,
-    peer: u32,
-    step: impl FnOnce(&mut PeerState) -> Result<bool, TeamError>,
-) -> Result<bool, TeamError> {
-    let mut state = own.peers.get(peer)?.state();
-    if state.failed {
-        return Ok(false);
-    }
-    let done = step(&mut state);
-    state.failed |= done.is_err();
-    state.doubted |= done.is_err();
-    done
 }
 
 /// Connects the QPs, posts their probes, and looks at them. Returns `true` if the life is the present one, and `false` if probes
@@ -235,10 +173,7 @@ fn come_together(own: &Parts, state: &mut PeerState, peer: u32) -> Result<(), Te
     let gpu = own.gpu.as_ref();
     state.qps.count_probes(gpu)?;
     state.qps.release_left_out(gpu)?;
-    let life = state.next_life();
-    own.tables.set_life(peer, &posting(own, state, life))?;
-    finish(state, life);
-    Ok(())
+    begin_again(own, state, peer)
 }
 
 /// Returns the attempt with `generation` that this end is to be in, if the other end is in attempt `theirs`. Returns `None` if both
@@ -255,41 +190,6 @@ fn next_attempt(
         _ => At::Nowhere,
     };
     state.reunion.next(generation, theirs, at)
-}
-
-impl Attempt {
-    fn theirs(&self) -> Theirs {
-        Theirs {
-            attempt: self.attempt,
-            without: self.without,
-        }
-    }
-
-    /// Refuses an attempt that the other end of QPs with these numbers cannot have published. It may leave out all but one of
-    /// `rails` rails. The error is the reason in words.
-    fn check(&self, known: &[u32], rails: u32) -> Result<(), String> {
-        if !(1..=LAST_ATTEMPT).contains(&self.attempt) {
-            let attempt = self.attempt;
-            return Err(format!("attempt {attempt}; it must be 1 to {LAST_ATTEMPT}"));
-        }
-        let told: Vec<u32> = self.qps.iter().map(|qp| qp.qpn).collect();
-        if told != known {
-            return Err(format!("QPs {told:x?}; they were {known:x?}"));
-        }
-        let all = RailSet::first(rails);
-        let some_left = self.without.is_empty() || !all.without(self.without).is_empty();
-        if !self.without.without(all).is_empty() || !some_left {
-            let without = self.without;
-            return Err(format!(
-                "it leaves out rails {without}; it may leave out some of {all}"
-            ));
-        }
-        let numbers = self.qps.iter().flat_map(|qp| [Some(qp.psn), qp.far]);
-        match numbers.flatten().find(|number| *number >= 1 << PSN_BITS) {
-            Some(number) => Err(format!("PSN {number:#x}; it has 24 bits")),
-            None => Ok(()),
-        }
-    }
 }
 
 /// Refuses a generation that the QPs are not for, or were never connected with.
