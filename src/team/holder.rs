@@ -35,6 +35,12 @@ impl Holder {
     pub(in crate::team) fn reunite_key(self, to: Self) -> String {
         format!("reunite/{self}/{to}")
     }
+
+    /// Returns the key below which this generation and `other` tell each other how far their recovery `number` is.
+    pub(in crate::team) fn recovery_topic(self, other: Self, number: u32) -> String {
+        let (low, high) = (self.min(other), self.max(other));
+        format!("recover/{low}-{high}/{number}")
+    }
 }
 
 impl fmt::Display for Holder {

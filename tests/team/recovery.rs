@@ -231,7 +231,7 @@ fn an_end_that_comes_late_finds_the_other_where_it_was() {
                     .recover_within(peer, SHORT)
                     .unwrap_err()
                     .to_string();
-                assert!(error.ends_with("(recover/0.1-1.1/1/ready)"), "{error}");
+                assert!(error.ends_with("(recover/0.1-1.1/1)"), "{error}");
                 let state = rank.team.qp_status(peer, 0).unwrap().hca.state;
                 assert_eq!(state, QpState::RTR);
             }

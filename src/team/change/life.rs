@@ -161,7 +161,7 @@ fn wait_for_guards(tables: &Tables, peer: u32, deadline: Instant) -> Result<(), 
 }
 
 /// Returns how kernels post to a peer in this `life`.
-pub(super) fn posting(own: &Parts, state: &PeerState, life: u32) -> Posting {
+fn posting(own: &Parts, state: &PeerState, life: u32) -> Posting {
     Posting {
         life,
         carriers: state.qps.carriers(),

@@ -1,26 +1,28 @@
-//! A recovery takes the QPs to one peer down and brings them up again. QPs to other peers are not touched.
+//! A recovery is a reunion with one attempt (`attempt.rs`), for which each end waits. QPs to other peers are not touched.
 //!
-//! Both ends call `Team::recover`. Each end ends the life of its QPs and makes the next, which keeps QPs and keys (`life.rs`). When
-//! both have done so, each connects its QPs again with new packet numbers, and opens the peer.
+//! Both ends call `Team::recover`. Each ends the life of its QPs, makes the next, which keeps QPs and keys (`life.rs`), goes through
+//! the attempt, and opens the peer. From a reunion it differs so:
+//!
+//! - Each recovery has keys of its own, by its number. An end may call again before the other end has read that it was ready. The
+//!   other end finds that record all the same, so each call that succeeds at one end belongs to one at the other.
+//! - An error ends no attempt, because the other end may have opened the peer already. The next call goes on from the QPs as they
+//!   are.
+//! - All rails carry the QPs, and no probe is posted.
 
+use std::cell::Cell;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::life::{Keeps, next_life, posting};
-use super::steps::finish;
+use super::attempt::{Attempt, attempt_of, go_through};
+use super::life::{Keeps, begin_again, next_life};
 use crate::deadline::deadline_in;
 use crate::team::error::TeamError;
 use crate::team::holder::Holder;
 use crate::team::parts::Parts;
-use crate::team::peers::state::Making;
-use crate::team::qps::set::QpOffer;
+use crate::team::peers::state::{Making, PeerState};
+use crate::team::rails::RailSet;
 
-/// The record by which one end tells the other that its QPs are in Reset.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct ResetQps {
-    qps: Vec<QpOffer>,
-}
+/// The number of the attempt of a recovery.
+const ONLY: u64 = 1;
 
 /// Brings the QPs to `peer` up again, whatever state they are in, within `timeout`. Returns how many recoveries the two ends have
 /// made since they were connected.
@@ -42,39 +44,33 @@ pub(in crate::team) fn recover(
         (state.recoveries.wrapping_add(1), state.connected)
     };
     next_life(own, peer, Keeps::QpsAndKeys(Making::Recovery), deadline)?;
-    let told = ResetQps {
-        qps: entry.state().qps.offers(),
-    };
     let other = Holder::new(peer, generation);
-    let (low, high) = (own.holder().min(other), own.holder().max(other));
-    let topic = |step: &str| format!("recover/{low}-{high}/{number}/{step}");
-    let theirs = own.exchange.with(other, &topic("reset"), &told, deadline)?;
-    receive_again(own, peer, &topic("reset"), &theirs)?;
-    // No end sends before the other end receives.
-    own.exchange.with(other, &topic("ready"), &(), deadline)?;
-    let mut state = entry.state();
-    if state.failed {
-        return Err(TeamError::NotConnected { peer });
-    }
-    state.qps.send(own.peers.patience(), &theirs.qps)?;
-    let life = state.next_life();
-    own.tables.set_life(peer, &posting(own, &state, life))?;
-    finish(&mut state, life);
-    state.recoveries = number;
-    own.tables.open(peer);
-    Ok(number)
-}
-
-fn receive_again(own: &Parts, peer: u32, topic: &str, theirs: &ResetQps) -> Result<(), TeamError> {
-    let mut state = own.peers.get(peer)?.state();
-    if state.failed {
-        return Err(TeamError::NotConnected { peer });
-    }
-    let known = state.qps.remote_qpns();
-    let told: Vec<u32> = theirs.qps.iter().map(|qp| qp.qpn).collect();
-    if known != told {
-        let reason = format!("QPs {told:x?}; they were {known:x?}");
-        return Err(own.exchange.record(peer, topic, &reason));
-    }
-    state.qps.receive(&theirs.qps)
+    let topic = own.holder().recovery_topic(other, number);
+    let [own_key, key] = [own.config.rank, peer].map(|rank| format!("{topic}/{rank}"));
+    let told = Cell::new(None);
+    own.exchange.until(peer, &topic, deadline, || {
+        // With one rail to leave out of, none can be left out.
+        let met = attempt_of(own, other, &key, 1)?;
+        let tell = |ready| {
+            if told.replace(Some(ready)) == Some(ready) {
+                return Ok(());
+            }
+            let attempt = Attempt::new(&entry.state(), ONLY, ready, RailSet::EMPTY);
+            own.exchange.put(&own_key, &attempt)
+        };
+        let end = |state: &mut PeerState, met: &Attempt| {
+            state.qps.send(own.peers.patience(), &met.qps)?;
+            begin_again(own, state, peer)?;
+            state.recoveries = number;
+            own.tables.open(peer);
+            Ok(true)
+        };
+        if go_through(own, peer, met.as_ref(), tell, end)? {
+            return Ok(Some(number));
+        }
+        if entry.state().failed {
+            return Err(TeamError::NotConnected { peer });
+        }
+        own.exchange.failure_of(other).map(|()| None)
+    })
 }

@@ -261,8 +261,13 @@ impl Exchange {
         self.failure_among(store, |of| of.generation == 1)
     }
 
+    /// Returns as an error the failure that `peer` has published, if any.
+    pub(in crate::team) fn failure_of(&self, peer: Holder) -> Result<(), TeamError> {
+        self.failure_among(self.store.as_ref(), |of| of == peer)
+    }
+
     /// Returns as an error the failure of a holder for which `of` is true, if any.
-    pub(super) fn failure_among(
+    fn failure_among(
         &self,
         store: &dyn Store,
         of: impl Fn(Holder) -> bool,

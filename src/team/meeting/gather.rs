@@ -11,7 +11,6 @@ use super::arguments::{check_wanted, withdraw};
 use super::exchange::Exchange;
 use crate::deadline::Looks;
 use crate::team::error::TeamError;
-use crate::team::holder::Holder;
 use crate::team::limits::{PEACE, PROCESSES};
 use crate::team::ranks::RankSet;
 
@@ -202,29 +201,6 @@ impl Exchange {
         })
     }
 
-    /// Writes this rank's `value` under `topic` and waits for the value of `peer`, at most until `deadline`. It may be called again
-    /// with the same value after a timeout. The failure of a rank ends the wait only if that rank is `peer`.
-    pub(in crate::team) fn with<T>(
-        &self,
-        peer: Holder,
-        topic: &str,
-        value: &T,
-        deadline: Instant,
-    ) -> Result<T, TeamError>
-    where
-        T: Serialize + DeserializeOwned,
-    {
-        self.put(&format!("{topic}/{}", self.rank()), value)?;
-        let rank = peer.rank;
-        self.until(rank, topic, deadline, || {
-            let found = self.read(rank, topic, &format!("{topic}/{rank}"))?;
-            if found.is_none() {
-                self.failure_among(self.store().as_ref(), |of| of == peer)?;
-            }
-            Ok(found)
-        })
-    }
-
     /// Compares `pairs` of name and value between all ranks. The first difference is an error that names both ranks.
     pub(in crate::team) fn agree(
         &self,
@@ -273,6 +249,7 @@ pub(in crate::team) mod tests {
     use rendezvous::{Counted, Process};
 
     use super::*;
+    use crate::team::holder::Holder;
     use crate::team::meeting::exchange::tests::{LONG, exchanges};
     use crate::team::{MemoryStore, TeamConfig};
 
