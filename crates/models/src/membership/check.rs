@@ -1,6 +1,11 @@
 //! Checks the properties.
 
-use super::{Leaving, Life, Limit, Model, Proposal, Record, State, Violation, bit, pair};
+use membership_rules::look::{Leaving, Limit};
+use membership_rules::record::{Proposal, Record};
+use membership_rules::slots::Slots;
+
+use super::model::{Model, Violation};
+use super::state::{LEASE, Life, State, bit, pair};
 
 impl Model {
     /// Returns whether nothing is disturbed now.
@@ -19,8 +24,8 @@ impl Model {
         }
         let members = record.members.keys();
         let agreed = record.open.is_none() && record.parted.is_empty();
-        let members_all: super::Slots = members.collect();
-        let living: super::Slots = living.collect();
+        let members_all: Slots = members.collect();
+        let living: Slots = living.collect();
         agreed
             && living == members_all
             && living.iter().all(|slot| {
@@ -87,7 +92,7 @@ impl Model {
                     rank.life != Life::Alive || state.rows[a as usize].connected.contains(b)
                 };
                 // A row that has just lapsed was there when the proposal was decided.
-                let lapsed = |a: u32| state.lease[a as usize] > super::LEASE;
+                let lapsed = |a: u32| state.lease[a as usize] > LEASE;
                 if !(says(comes, kept) || lapsed(comes)) || !(says(kept, comes) || lapsed(kept)) {
                     let text =
                         format!("{comes} comes in, and {kept} has not proven the pair with it");

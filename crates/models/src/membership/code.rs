@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use membership_rules::clocks::Clock;
-use membership_rules::slots::Pairs;
+use membership_rules::look::{Leaving, Limit, Row};
+use membership_rules::members::Members;
+use membership_rules::record::{Promise, Proposal, Record};
+use membership_rules::slots::{Pairs, Slots};
 
-use super::{
-    Budget, Leaving, Life, Limit, Members, Pending, Promise, Proposal, Rank, Record, Row, Slots,
-    State, Ticks, World,
-};
+use super::configuration::Budget;
+use super::state::{Life, Pending, Rank, State, Ticks, World};
 use crate::explore::Codec;
 
 /// Writes or reads a state. When a state is read, the values that stood in it before do not matter.

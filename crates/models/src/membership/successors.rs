@@ -8,7 +8,7 @@
 use membership_rules::newcomers::OfSlot;
 use membership_rules::rulebook::Rulebook;
 
-use super::{LeftOut, Rule};
+use super::left_out::{LeftOut, Rule};
 use crate::explore::{Broken, Codec, Edge, Model, broken};
 
 /// Number of members of the view.

@@ -1,13 +1,15 @@
 //! What a rank does: a turn by the rules, writes that land in the store, and calls of its device.
 
 use membership_rules::clocks::{Clock, LOOKS};
-use membership_rules::look::{Ask, Look};
+use membership_rules::look::{Ask, Leaving, Limit, Look};
+use membership_rules::record::{Proposal, Record};
+use membership_rules::slots::Slots;
 use membership_rules::steps::Step;
 
-use super::{
-    ENDLESS, LEASE, Label, Leaving, Life, Limit, Model, Pending, Proposal, Record, Rule, Slots,
-    State, Ticks, Violation, bit,
-};
+use super::configuration::ENDLESS;
+use super::left_out::Rule;
+use super::model::{Label, Model, Violation};
+use super::state::{LEASE, Life, Pending, State, Ticks, bit};
 use crate::explore::Edge;
 
 /// What a rank that would propose that ranks go or part has heard (`doubt.rs`): a word of each rank that stays, or not. The world decides

@@ -1,6 +1,11 @@
 //! Time, and what disturbs the ranks.
 
-use super::{Budget, LEASE, Label, Leaving, Life, Model, Rank, Row, Rule, State, bit, pair};
+use membership_rules::look::{Leaving, Row};
+
+use super::configuration::Budget;
+use super::left_out::Rule;
+use super::model::{Label, Model};
+use super::state::{LEASE, Life, Rank, State, bit, pair};
 use crate::explore::Edge;
 
 impl Model {

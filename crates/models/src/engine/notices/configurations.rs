@@ -1,7 +1,28 @@
-//! Configurations with the numbers of states that the reference implementation's model in Python found, and mutants with the property that
-//! each breaks.
+//! What a configuration says, the configurations with the numbers of states that the reference implementation's model in Python found, and
+//! mutants with the property that each breaks.
 
-use super::{Mutant, Notices, Property};
+use super::property::{Mutant, Property};
+
+/// A configuration of the model.
+#[derive(Clone, Copy, Debug)]
+pub struct Notices {
+    /// The number of records that are sent, at most 7.
+    pub records: u8,
+    /// The number of records of the ring, at most 3.
+    pub ring: u8,
+    /// How often the connection breaks, at most twice.
+    pub breaks: u8,
+    /// The rules that the model breaks.
+    pub mutants: &'static [Mutant],
+    /// The number of states that the reference implementation's model found, if known.
+    pub states: Option<usize>,
+}
+
+impl Notices {
+    pub(super) fn is(&self, mutant: Mutant) -> bool {
+        self.mutants.contains(&mutant)
+    }
+}
 
 /// Returns a configuration with `records` records and a ring of 2.
 fn of(records: u8) -> Notices {

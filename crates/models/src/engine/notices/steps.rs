@@ -1,7 +1,8 @@
 //! The steps of the model: a record is posted, a write lands, a record is taken, credit travels, the connection breaks and is made again.
 
+use super::configurations::Notices;
+use super::property::{Broken, Mutant, Property};
 use super::state::{Credit, RING, Receiver, Record, Sender, State, Write};
-use super::{Broken, Mutant, Notices, Property};
 use crate::engine::MOST_STATES;
 use crate::explore::{Codec, Model, broken};
 

@@ -1,6 +1,25 @@
-//! Configurations, and mutants with the property that each breaks.
+//! What a configuration says, the configurations, and mutants with the property that each breaks.
 
-use super::{Mutant, Property, Stream};
+use super::property::{Mutant, Property};
+
+/// A configuration of the model.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream {
+    /// The number of notices that are sent, at most 6.
+    pub notices: u8,
+    /// The number of notices that the inbox has room for.
+    pub room: u8,
+    /// The number of streams that are made, at most 3.
+    pub streams: u8,
+    /// The rule that the model breaks; None: it keeps all rules.
+    pub mutant: Option<Mutant>,
+}
+
+impl Stream {
+    pub(super) fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+}
 
 const fn of(notices: u8, room: u8, streams: u8) -> Stream {
     Stream {

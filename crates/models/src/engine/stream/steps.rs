@@ -1,7 +1,8 @@
 //! The steps of the model: a notice is sent, put on a stream, accepted, taken and reported. A stream is made, and ends at either end first.
 
+use super::configurations::Stream;
+use super::property::{Broken, Mutant, Property};
 use super::state::{State, UnderWay};
-use super::{Broken, Mutant, Property, Stream};
 use crate::engine::MOST_STATES;
 use crate::explore::{Codec, Model, broken};
 

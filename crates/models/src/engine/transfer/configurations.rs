@@ -1,8 +1,111 @@
-//! Configurations with the numbers of states that the reference implementation's model in Python found, and mutants with the property that
-//! each breaks.
+//! What a configuration says, the configurations with the numbers of states that the reference implementation's model in Python found, and
+//! mutants with the property that each breaks.
 
-use super::{Mutant, Property, Transfer};
-use crate::engine::account::Account;
+use std::marker::PhantomData;
+
+use super::property::{Mutant, Property};
+use crate::engine::account::{Account, Fields, Outcome};
+
+/// A configuration of the model.
+#[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent switches of the model"
+)]
+pub struct Transfer<A> {
+    /// The name of the configuration in the output.
+    pub name: &'static str,
+    /// The number of slices of the transfer, at most 4.
+    pub slices: u8,
+    /// The number of workers, at most 3.
+    pub workers: u8,
+    /// The number of QPs that the two ends have agreed on. A worker with a higher number has none.
+    pub qps: u8,
+    /// The number of slices that a QP has room for.
+    pub credit: u8,
+    /// The number of slices that a worker posts together.
+    pub chain: u8,
+    /// How often a slice is posted again on another QP.
+    pub retries: u8,
+    /// True if the user cancels at any moment.
+    pub cancel: bool,
+    /// True if a deadline passes at any moment. After a cancel or a deadline a grace ends at any moment.
+    pub deadline: bool,
+    /// True if the peer is lost at any moment.
+    pub peer_is_lost: bool,
+    /// How often a QP fails, at any moment.
+    pub qp_failures: u8,
+    /// How often a pair that both ends have reset is used again.
+    pub reuses: u8,
+    /// How often a QP stops moving, at any moment, until a thread puts it into the error state.
+    pub stalls: u8,
+    /// How many workers panic, at any moment.
+    pub panics: u8,
+    /// True if a chain is refused in part.
+    pub post_fails: bool,
+    /// True if an end must be reachable from every state.
+    pub live: bool,
+    /// The rule that the model breaks; None: it keeps all rules.
+    pub mutant: Option<Mutant>,
+    /// The number of states that the reference implementation's model found, if known.
+    pub states: Option<usize>,
+    account: PhantomData<A>,
+}
+
+impl<A: Account> Transfer<A> {
+    /// Returns a configuration in which nothing fails. Each worker has a QP, with room for one slice.
+    pub fn new(name: &'static str, slices: u8, workers: u8) -> Self {
+        Self {
+            name,
+            slices,
+            workers,
+            qps: workers,
+            credit: 1,
+            chain: 1,
+            retries: 0,
+            cancel: false,
+            deadline: false,
+            peer_is_lost: false,
+            qp_failures: 0,
+            reuses: 0,
+            stalls: 0,
+            panics: 0,
+            post_fails: false,
+            live: true,
+            mutant: None,
+            states: None,
+            account: PhantomData,
+        }
+    }
+
+    pub(super) fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    pub(super) fn total(&self) -> u32 {
+        u32::from(self.slices)
+    }
+
+    /// Returns how the transfer ends, if the account is settled. For an open transfer it returns `Done`, as the reference implementation
+    /// does.
+    pub(super) fn outcome(&self, account: A) -> Outcome {
+        let Fields { closed, failed, .. } = account.fields();
+        if failed && self.is(Mutant::AsTheReference) {
+            return Outcome::Failed;
+        }
+        if closed || account.is_settled(self.total()) {
+            account.outcome(self.total())
+        } else {
+            Outcome::Done
+        }
+    }
+
+    /// Returns whether the read-modify-write from `before` to `after` has settled the account.
+    pub(super) fn settles(&self, before: A, after: A) -> bool {
+        let was = before.is_settled(self.total()) && !self.is(Mutant::ConcludedWithoutEdge);
+        after.is_settled(self.total()) && !was
+    }
+}
 
 /// Returns the configurations that every run checks.
 pub fn configurations<A: Account>() -> Vec<Transfer<A>> {

@@ -1,9 +1,10 @@
 //! The steps of the connection's own thread after the panic of a worker: it ends the connection, and finishes the worker's
 //! slices.
 
+use super::configurations::Transfer;
+use super::property::{Broken, Mutant, Property};
 use super::state::{At, Closer, Notice, Peer, Place, Qp, Slice, State, User};
 use super::steps::Step;
-use super::{Broken, Mutant, Property, Transfer};
 use crate::engine::account::{Account, Outcome};
 use crate::explore::broken;
 

@@ -1,8 +1,9 @@
 //! The steps of HCAs, of the wire between them, and of the peer.
 
+use super::configurations::Transfer;
+use super::property::{Broken, Mutant, Property};
 use super::state::{Peer, Place, Qp, Remote, Slice, State};
 use super::steps::Step;
-use super::{Broken, Mutant, Property, Transfer};
 use crate::engine::account::Account;
 use crate::explore::broken;
 

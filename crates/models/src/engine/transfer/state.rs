@@ -1,6 +1,6 @@
 //! What the model remembers: the account, slices, workers, QPs, the peer, what the user has seen, and what may still go wrong.
 
-use super::Transfer;
+use super::configurations::Transfer;
 use crate::engine::account::{Account, Fields, Outcome};
 use crate::explore::Codec;
 

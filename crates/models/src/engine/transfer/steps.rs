@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use super::configurations::Transfer;
+use super::property::{Broken, Property};
 use super::state::{Notice, State};
-use super::{Broken, Property, Transfer};
 use crate::engine::MOST_STATES;
 use crate::engine::account::{Account, Outcome};
 use crate::explore::{Codec, Model, broken};

@@ -1,8 +1,9 @@
 //! The steps of the user and of the engine's clock: a cancel, a deadline, the end of the grace, a look at the status, the notice.
 
+use super::configurations::Transfer;
+use super::property::{Broken, Mutant, Property};
 use super::state::{Closer, Notice, Place, Qp, Slice, State, User};
 use super::steps::Step;
-use super::{Broken, Mutant, Property, Transfer};
 use crate::engine::account::{Account, Close, Fields, Outcome};
 use crate::explore::broken;
 

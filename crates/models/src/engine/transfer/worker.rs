@@ -1,8 +1,9 @@
 //! The steps of a worker: it pulls, posts, reaps, finishes, concludes.
 
+use super::configurations::Transfer;
+use super::property::{Broken, Mutant, Property};
 use super::state::{At, Closer, Notice, Peer, Place, Qp, Slice, State, User, Worker};
 use super::steps::Step;
-use super::{Broken, Mutant, Property, Transfer};
 use crate::engine::account::{Account, Close, Fields, Outcome};
 use crate::explore::broken;
 

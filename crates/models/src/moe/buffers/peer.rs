@@ -1,7 +1,7 @@
 //! The steps between the sender and one peer: links, what HCAs carry and repeat, and QPs that end and begin anew.
 
-use super::state::{Link, Peer, Qp};
-use super::{Buffers, Rule};
+use super::configuration::{Buffers, Link, Rule};
+use super::state::{Peer, Qp};
 use crate::explore::broken;
 use crate::moe::{Broken, Property};
 

@@ -1,7 +1,7 @@
 //! The steps of a call: what it waits for, which buffer it takes, and which peers get data.
 
-use super::state::{Item, Link, Open, Peer, Qp, State};
-use super::{Buffers, Rows, Rule};
+use super::configuration::{Buffers, Link, Rows, Rule};
+use super::state::{Item, Open, Peer, Qp, State};
 use crate::explore::broken;
 use crate::moe::{Broken, Property};
 

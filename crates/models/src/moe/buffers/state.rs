@@ -1,26 +1,12 @@
 //! What the model of buffers remembers.
 
-use super::Buffers;
+use super::configuration::{Buffers, Link};
 use crate::explore::Codec;
 
 /// The most peers, which are two sick ones and H, and the most items and open calls.
 pub(super) const PEERS: usize = 3;
 const ITEMS: usize = 6;
 const OPEN: usize = 2;
-
-/// The state of a link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Link {
-    /// The link carries everything.
-    #[default]
-    Up,
-    /// The link carries nothing, for a while or for ever.
-    Stopped,
-    /// The link carries nothing to the peer. The words of the peer arrive.
-    OneWay,
-    /// The link carries nothing, for ever.
-    Dead,
-}
 
 const LINKS: [Link; 4] = [Link::Up, Link::Stopped, Link::OneWay, Link::Dead];
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::Buffers;
-use super::state::{Link, Peer, Qp, State};
+use super::configuration::{Buffers, Link};
+use super::state::{Peer, Qp, State};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 

@@ -1,6 +1,6 @@
 //! What the model of ends remembers. Calls and views count from 1.
 
-use super::Ends;
+use super::configuration::Ends;
 use crate::explore::Codec;
 
 pub(super) const CALLS: usize = 7;

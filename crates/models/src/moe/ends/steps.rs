@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use super::configuration::{Ends, Mutant};
 use super::state::{SETS, Stage, State, View};
-use super::{Ends, Mutant};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 

@@ -1,6 +1,6 @@
 //! What the model of membership remembers. Calls count from 1; a set of ranks is a bit mask.
 
-use super::Epoch;
+use super::configuration::Epoch;
 use crate::explore::Codec;
 
 pub(super) const RANKS: usize = 3;

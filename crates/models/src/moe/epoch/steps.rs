@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use super::configuration::{Epoch, Mutant};
 use super::state::{Device, OPEN, Promise, Rank, Record, State, Used, View};
-use super::{Epoch, Mutant};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 

@@ -1,10 +1,10 @@
 //! The phases of a call, as the kernels of one end run them towards the other (`begin.cuh`, `credit.cuh`, `send.cuh`,
 //! `receive.cuh`).
 
+use super::configuration::{Mutant, Parted};
 use super::numbers::{RENEWAL, Run, SETS, ahead, newer, renews};
 use super::state::{Data, End, Handle, Message, Qp, Stage, State};
 use super::steps::{Emit, Step};
-use super::{Mutant, Parted};
 use crate::explore::broken;
 use crate::moe::signals::pattern::{COMBINE, DISPATCH, Phase};
 use crate::moe::{Broken, Property};

@@ -1,8 +1,8 @@
 //! The steps of hosts: the change of views, the clearing, and the connection.
 
+use super::configuration::{Mutant, Parted};
 use super::state::{Change, End, OPEN, Peer, Qp, Signal, Stage, State, View};
 use super::steps::{BOTH, Emit, Step};
-use super::{Mutant, Parted};
 use crate::moe::signals::pattern::DISPATCH;
 
 impl Parted {

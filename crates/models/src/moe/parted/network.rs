@@ -1,8 +1,8 @@
 //! The steps of packets: they arrive in order on each QP, are refused by a QP of another life, and are lost with the QP that sent them.
 
+use super::configuration::{Mutant, Parted};
 use super::state::{Data, Message, Qp, State};
 use super::steps::{Emit, Step};
-use super::{Mutant, Parted};
 use crate::explore::broken;
 use crate::moe::{Broken, Property};
 

@@ -1,6 +1,6 @@
 //! What the model remembers: two ends with what the other end wrote into their memory, the packets on their way, and the record.
 
-use super::Parted;
+use super::configuration::Parted;
 use super::numbers::Run;
 use crate::explore::Codec;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Parted;
+use super::configuration::Parted;
 use super::state::{Change, End, OPEN, State, Third, View};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::signals::pattern::DISPATCH;

@@ -5,33 +5,8 @@
 //! be late. S runs calls of the old epoch, fences A, commits, finishes all old calls, clears what A left, and connects B. In epoch 2 both
 //! send the next dispatch before they receive the present one, and send credits after each release. No rank may be stuck (rules J1 to J3).
 
+mod configuration;
 mod state;
 mod steps;
 
-/// The defect of a mutant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the name of each says what is done wrong")]
-pub enum Mutant {
-    NotCleared,
-    CreditNotCleared,
-    SkipNotCleared,
-    LastKept,
-    NoFence,
-    ClearBeforeFence,
-    JoinerCountsFromOne,
-}
-
-/// A configuration of the model.
-#[derive(Clone, Copy, Debug)]
-pub struct Rejoin {
-    /// The number of calls of the survivor.
-    pub calls: u8,
-    /// The rule that the model breaks; None: it keeps all rules.
-    pub mutant: Option<Mutant>,
-}
-
-impl Rejoin {
-    fn has(&self, mutant: Mutant) -> bool {
-        self.mutant == Some(mutant)
-    }
-}
+pub use configuration::{Mutant, Rejoin};

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use super::configuration::{Mutant, Rejoin};
 use super::state::{
     At, FROM_JOINER, Message, STAGES, Side, Stage, State, TO_JOINER, TO_OLD, TO_SURVIVOR, Who,
     code_side,
 };
-use super::{Mutant, Rejoin};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 

@@ -1,6 +1,6 @@
 //! What the model remembers: ranks with what peers wrote into their memory, and messages on their way.
 
-use super::Signals;
+use super::configuration::{Mutant, Signals};
 pub(super) use super::pattern::{COMBINE, DISPATCH};
 use crate::explore::Codec;
 
@@ -169,7 +169,7 @@ impl Signals {
 
     /// Returns the number of FIFOs for each (sender, receiver, kind, set).
     pub(super) fn lanes(&self) -> usize {
-        1 + usize::from(self.overtakes || self.has(super::Mutant::QpRotates))
+        1 + usize::from(self.overtakes || self.has(Mutant::QpRotates))
     }
 
     pub(super) fn fifo(&self, sender: usize, peer: usize, index: usize, lane: usize) -> usize {

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use super::configuration::{Clock, Mutant, Signals, Skips};
 use super::state::{COMBINE, DISPATCH, DataWord, Message, MessageKind, Rank, Run, State};
 use super::turn::RankStep;
-use super::{Clock, Mutant, Signals, Skips};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 

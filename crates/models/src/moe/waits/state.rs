@@ -1,6 +1,6 @@
 //! What the model of waits remembers.
 
-use super::Waits;
+use super::configuration::Waits;
 use crate::explore::Codec;
 
 pub(super) const WAITS: usize = 3;

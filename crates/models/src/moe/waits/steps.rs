@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use super::configuration::{HELD_DEADLINES, Kind, Mutant, QUARTER, Waits};
 use super::state::{Stage, State};
-use super::{HELD_DEADLINES, Kind, Mutant, QUARTER, Waits};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 
