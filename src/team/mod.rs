@@ -95,8 +95,8 @@ pub(crate) use rendezvous::printable;
 pub use rendezvous::{
     AroundStore, BringUpStore, Changed, Count, Entry, FileStore, KeyChange, KeyWatch, LEASE_TTL,
     Lease, LeaseId, MAX_KEY, MAX_VALUE, Measured, MemoryStore, Patient, RECORD_VERSION, Records,
-    Store, StoreAnswer, StoreCall, StoreError, TextMap, check_url, measure as measure_store,
-    open_store,
+    Store, StoreAnswer, StoreCall, StoreCallKind, StoreError, TextMap, check_url,
+    measure as measure_store, open_store,
 };
 pub use report::budget::{PostOp, Posts};
 pub use report::paths::{PathSource, RankPath};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use warpverbs::team::{
-    AroundStore, KeyChange, KeyWatch, Store, StoreAnswer, StoreCall, StoreError,
+    AroundStore, KeyChange, KeyWatch, Store, StoreAnswer, StoreCall, StoreCallKind, StoreError,
 };
 
 /// Whether a store answers.
@@ -121,11 +121,10 @@ impl AroundStore for CutStore {
 
     fn around(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
         let store = self.open(call.key())?;
-        if let StoreCall::Put { key, .. } = call
-            && let Some(spoilt) = self.spoils.next(key)
+        if call.kind == StoreCallKind::Put
+            && let Some(spoilt) = self.spoils.next(&call.key)
         {
-            let (key, value) = (key.clone(), spoilt.into());
-            return StoreCall::Put { key, value }.make(store);
+            return StoreCall::setting(call.kind, &call.key, &spoilt).make(store);
         }
         call.make(store)
     }

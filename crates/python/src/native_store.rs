@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warpverbs::config::Config;
-use warpverbs::team::{AroundStore, Store, StoreAnswer, StoreCall, StoreError, Team};
+use warpverbs::team::{
+    AroundStore, Store, StoreAnswer, StoreCall, StoreCallKind, StoreError, Team,
+};
 
 use crate::interrupt::{self, SIGNALS};
 
@@ -52,12 +54,12 @@ impl AroundStore for Interruptible {
     }
 
     fn around(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
-        match call {
+        match call.kind {
             // Leases are kept by threads of the library.
-            StoreCall::TakeLease { .. }
-            | StoreCall::PutLeased { .. }
-            | StoreCall::RenewLease { .. }
-            | StoreCall::EndLease { .. } => call.make(self.store.as_ref()),
+            StoreCallKind::TakeLease { .. }
+            | StoreCallKind::PutLeased { .. }
+            | StoreCallKind::RenewLease { .. }
+            | StoreCallKind::EndLease { .. } => call.make(self.store.as_ref()),
             _ => self.ask(call),
         }
     }

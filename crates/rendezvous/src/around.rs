@@ -40,177 +40,130 @@ pub trait AroundStore: Send + Sync + Debug {
     }
 }
 
-/// A call of a store with its arguments. Each variant is named as the function of [`Store`] that it stands for.
-#[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "the arguments are those of the functions")]
-pub enum StoreCall<'a> {
-    Put {
-        key: Cow<'a, str>,
-        value: Cow<'a, [u8]>,
-    },
-    TryGet {
-        key: Cow<'a, str>,
-    },
-    CompareAndSet {
-        key: Cow<'a, str>,
-        expected: Option<Cow<'a, [u8]>>,
-        value: Cow<'a, [u8]>,
-    },
-    Remove {
-        key: Cow<'a, str>,
-    },
-    List {
-        key: Cow<'a, str>,
-    },
-    RemoveBelow {
-        key: Cow<'a, str>,
-    },
-    ChangedSince {
-        keys: Vec<Cow<'a, str>>,
-        below: Option<Cow<'a, str>>,
-        since: u64,
-    },
-    Count {
-        key: Cow<'a, str>,
-    },
-    TakeLease {
-        key: Cow<'a, str>,
-        value: Cow<'a, [u8]>,
-        ttl: Duration,
-    },
-    PutLeased {
-        key: Cow<'a, str>,
-        value: Cow<'a, [u8]>,
-        id: LeaseId,
-    },
-    RenewLease {
-        key: Cow<'a, str>,
-        id: LeaseId,
-    },
-    EndLease {
-        key: Cow<'a, str>,
-        id: LeaseId,
-    },
+/// The function of [`Store`] that a [`StoreCall`] stands for, with its arguments that are neither keys nor values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the functions")]
+pub enum StoreCallKind {
+    Put,
+    TryGet,
+    CompareAndSet,
+    Remove,
+    List,
+    RemoveBelow,
+    ChangedSince { since: u64 },
+    Count,
+    TakeLease { ttl: Duration },
+    PutLeased { id: LeaseId },
+    RenewLease { id: LeaseId },
+    EndLease { id: LeaseId },
 }
 
-impl StoreCall<'_> {
-    /// Makes this call on `store`.
+/// A call of a store with its arguments. What the function does not take is empty.
+#[derive(Clone, Debug)]
+pub struct StoreCall<'a> {
+    /// The function.
+    pub kind: StoreCallKind,
+    /// The key; of a look, which has `keys` and `below`, empty.
+    pub key: Cow<'a, str>,
+    /// The value that is set.
+    pub value: Option<Cow<'a, [u8]>>,
+    /// The value that [`Store::compare_and_set`] expects.
+    pub expected: Option<Cow<'a, [u8]>>,
+    /// The keys of a look.
+    pub keys: Vec<Cow<'a, str>>,
+    /// The key below which a look finds all keys.
+    pub below: Option<Cow<'a, str>>,
+}
+
+impl<'a> StoreCall<'a> {
+    /// Returns the call of a function that takes `key`, and no value.
+    #[must_use]
+    pub fn of(kind: StoreCallKind, key: &'a str) -> Self {
+        Self {
+            kind,
+            key: key.into(),
+            value: None,
+            expected: None,
+            keys: Vec::new(),
+            below: None,
+        }
+    }
+
+    /// Returns the call of a function that sets `key` to `value`.
+    #[must_use]
+    pub fn setting(kind: StoreCallKind, key: &'a str, value: &'a [u8]) -> Self {
+        Self {
+            value: Some(value.into()),
+            ..Self::of(kind, key)
+        }
+    }
+
+    /// Makes this call on `store`. A value that is missing is set as an empty one.
     ///
     /// # Errors
     /// The errors of the function of [`Store`].
     pub fn make(&self, store: &dyn Store) -> Result<StoreAnswer, StoreError> {
-        Ok(match self {
-            Self::Put { key, value } => {
+        let key = self.key.as_ref();
+        let value = self.value.as_deref().unwrap_or_default();
+        Ok(match self.kind {
+            StoreCallKind::Put => {
                 store.put(key, value)?;
                 StoreAnswer::Done
             }
-            Self::TryGet { key } => StoreAnswer::Value(store.try_get(key)?),
-            Self::CompareAndSet {
-                key,
-                expected,
-                value,
-            } => StoreAnswer::Is(store.compare_and_set(key, expected.as_deref(), value)?),
-            Self::Remove { key } => StoreAnswer::Is(store.remove(key)?),
-            Self::List { key } => StoreAnswer::Names(store.list(key)?),
-            Self::RemoveBelow { key } => StoreAnswer::Removed(store.remove_below(key)?),
-            Self::ChangedSince { keys, below, since } => {
-                let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
-                StoreAnswer::Changed(store.changed_since(&keys, below.as_deref(), *since)?)
+            StoreCallKind::TryGet => StoreAnswer::Value(store.try_get(key)?),
+            StoreCallKind::CompareAndSet => {
+                let expected = self.expected.as_deref();
+                StoreAnswer::Is(store.compare_and_set(key, expected, value)?)
             }
-            Self::Count { key } => StoreAnswer::Count(store.count(key)?),
-            Self::TakeLease { key, value, ttl } => {
-                StoreAnswer::Lease(store.take_lease(key, value, *ttl)?)
+            StoreCallKind::Remove => StoreAnswer::Is(store.remove(key)?),
+            StoreCallKind::List => StoreAnswer::Names(store.list(key)?),
+            StoreCallKind::RemoveBelow => StoreAnswer::Removed(store.remove_below(key)?),
+            StoreCallKind::ChangedSince { since } => {
+                let keys: Vec<&str> = self.keys.iter().map(AsRef::as_ref).collect();
+                StoreAnswer::Changed(store.changed_since(&keys, self.below.as_deref(), since)?)
             }
-            Self::PutLeased { key, value, id } => {
-                StoreAnswer::Is(store.put_leased(key, value, *id)?)
+            StoreCallKind::Count => StoreAnswer::Count(store.count(key)?),
+            StoreCallKind::TakeLease { ttl } => {
+                StoreAnswer::Lease(store.take_lease(key, value, ttl)?)
             }
-            Self::RenewLease { key, id } => StoreAnswer::Is(store.renew_lease(key, *id)?),
-            Self::EndLease { key, id } => {
-                store.end_lease(key, *id)?;
+            StoreCallKind::PutLeased { id } => StoreAnswer::Is(store.put_leased(key, value, id)?),
+            StoreCallKind::RenewLease { id } => StoreAnswer::Is(store.renew_lease(key, id)?),
+            StoreCallKind::EndLease { id } => {
+                store.end_lease(key, id)?;
                 StoreAnswer::Done
             }
         })
     }
 
-    /// Returns the key of the call, or the first key of a look.
+    /// Returns the key of the call. Of a look it is the key below which the look finds all keys, or else the first key of the look.
     #[must_use]
     pub fn key(&self) -> &str {
-        match self {
-            Self::Put { key, .. }
-            | Self::TryGet { key }
-            | Self::CompareAndSet { key, .. }
-            | Self::Remove { key }
-            | Self::List { key }
-            | Self::RemoveBelow { key }
-            | Self::Count { key }
-            | Self::TakeLease { key, .. }
-            | Self::PutLeased { key, .. }
-            | Self::RenewLease { key, .. }
-            | Self::EndLease { key, .. } => key,
-            Self::ChangedSince { keys, below, .. } => {
-                let first = below.as_ref().or(keys.first());
-                first.map_or("", AsRef::as_ref)
-            }
-        }
+        let of_a_look = self.below.as_ref().or(self.keys.first());
+        of_a_look.unwrap_or(&self.key)
     }
 
     /// Returns whether the call changes nothing in the store.
     #[must_use]
     pub const fn reads(&self) -> bool {
         matches!(
-            self,
-            Self::TryGet { .. }
-                | Self::List { .. }
-                | Self::ChangedSince { .. }
-                | Self::Count { .. }
+            self.kind,
+            StoreCallKind::TryGet
+                | StoreCallKind::List
+                | StoreCallKind::ChangedSince { .. }
+                | StoreCallKind::Count
         )
     }
 
     /// Returns this call with arguments of its own, so that another thread can make it, or make it later.
     #[must_use]
     pub fn into_owned(self) -> StoreCall<'static> {
-        match self {
-            Self::Put { key, value } => StoreCall::Put {
-                key: owned(key),
-                value: owned(value),
-            },
-            Self::TryGet { key } => StoreCall::TryGet { key: owned(key) },
-            Self::CompareAndSet {
-                key,
-                expected,
-                value,
-            } => StoreCall::CompareAndSet {
-                key: owned(key),
-                expected: expected.map(owned),
-                value: owned(value),
-            },
-            Self::Remove { key } => StoreCall::Remove { key: owned(key) },
-            Self::List { key } => StoreCall::List { key: owned(key) },
-            Self::RemoveBelow { key } => StoreCall::RemoveBelow { key: owned(key) },
-            Self::ChangedSince { keys, below, since } => StoreCall::ChangedSince {
-                keys: keys.into_iter().map(owned).collect(),
-                below: below.map(owned),
-                since,
-            },
-            Self::Count { key } => StoreCall::Count { key: owned(key) },
-            Self::TakeLease { key, value, ttl } => StoreCall::TakeLease {
-                key: owned(key),
-                value: owned(value),
-                ttl,
-            },
-            Self::PutLeased { key, value, id } => StoreCall::PutLeased {
-                key: owned(key),
-                value: owned(value),
-                id,
-            },
-            Self::RenewLease { key, id } => StoreCall::RenewLease {
-                key: owned(key),
-                id,
-            },
-            Self::EndLease { key, id } => StoreCall::EndLease {
-                key: owned(key),
-                id,
-            },
+        StoreCall {
+            kind: self.kind,
+            key: owned(self.key),
+            value: self.value.map(owned),
+            expected: self.expected.map(owned),
+            keys: self.keys.into_iter().map(owned).collect(),
+            below: self.below.map(owned),
         }
     }
 }
@@ -274,15 +227,14 @@ impl<A: AroundStore> Store for A {
     }
 
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        let (key, value) = (key.into(), value.into());
-        match self.around(&StoreCall::Put { key, value })? {
+        match self.around(&StoreCall::setting(StoreCallKind::Put, key, value))? {
             StoreAnswer::Done => Ok(()),
             other => unlike(&other),
         }
     }
 
     fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        match self.around(&StoreCall::TryGet { key: key.into() })? {
+        match self.around(&StoreCall::of(StoreCallKind::TryGet, key))? {
             StoreAnswer::Value(value) => Ok(value),
             other => unlike(&other),
         }
@@ -294,27 +246,26 @@ impl<A: AroundStore> Store for A {
         expected: Option<&[u8]>,
         value: &[u8],
     ) -> Result<bool, StoreError> {
-        let call = StoreCall::CompareAndSet {
-            key: key.into(),
+        let call = StoreCall {
             expected: expected.map(Cow::from),
-            value: value.into(),
+            ..StoreCall::setting(StoreCallKind::CompareAndSet, key, value)
         };
         is(self.around(&call)?)
     }
 
     fn remove(&self, key: &str) -> Result<bool, StoreError> {
-        is(self.around(&StoreCall::Remove { key: key.into() })?)
+        is(self.around(&StoreCall::of(StoreCallKind::Remove, key))?)
     }
 
     fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
-        match self.around(&StoreCall::List { key: key.into() })? {
+        match self.around(&StoreCall::of(StoreCallKind::List, key))? {
             StoreAnswer::Names(names) => Ok(names),
             other => unlike(&other),
         }
     }
 
     fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
-        match self.around(&StoreCall::RemoveBelow { key: key.into() })? {
+        match self.around(&StoreCall::of(StoreCallKind::RemoveBelow, key))? {
             StoreAnswer::Removed(removed) => Ok(removed),
             other => unlike(&other),
         }
@@ -326,10 +277,10 @@ impl<A: AroundStore> Store for A {
         below: Option<&str>,
         since: u64,
     ) -> Result<Changed, StoreError> {
-        let call = StoreCall::ChangedSince {
+        let call = StoreCall {
             keys: keys.iter().map(|&key| key.into()).collect(),
             below: below.map(Cow::from),
-            since,
+            ..StoreCall::of(StoreCallKind::ChangedSince { since }, "")
         };
         match self.around(&call)? {
             StoreAnswer::Changed(changed) => Ok(changed),
@@ -338,7 +289,7 @@ impl<A: AroundStore> Store for A {
     }
 
     fn count(&self, key: &str) -> Result<Count, StoreError> {
-        match self.around(&StoreCall::Count { key: key.into() })? {
+        match self.around(&StoreCall::of(StoreCallKind::Count, key))? {
             StoreAnswer::Count(count) => Ok(count),
             other => unlike(&other),
         }
@@ -350,26 +301,26 @@ impl<A: AroundStore> Store for A {
         value: &[u8],
         ttl: Duration,
     ) -> Result<Option<LeaseId>, StoreError> {
-        let (key, value) = (key.into(), value.into());
-        match self.around(&StoreCall::TakeLease { key, value, ttl })? {
+        let kind = StoreCallKind::TakeLease { ttl };
+        match self.around(&StoreCall::setting(kind, key, value))? {
             StoreAnswer::Lease(id) => Ok(id),
             other => unlike(&other),
         }
     }
 
     fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError> {
-        let (key, value) = (key.into(), value.into());
-        is(self.around(&StoreCall::PutLeased { key, value, id })?)
+        let kind = StoreCallKind::PutLeased { id };
+        is(self.around(&StoreCall::setting(kind, key, value))?)
     }
 
     fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
-        let key = key.into();
-        is(self.around(&StoreCall::RenewLease { key, id })?)
+        let kind = StoreCallKind::RenewLease { id };
+        is(self.around(&StoreCall::of(kind, key))?)
     }
 
     fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
-        let key = key.into();
-        match self.around(&StoreCall::EndLease { key, id })? {
+        let kind = StoreCallKind::EndLease { id };
+        match self.around(&StoreCall::of(kind, key))? {
             StoreAnswer::Done => Ok(()),
             other => unlike(&other),
         }

@@ -86,7 +86,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use around::{AroundStore, StoreAnswer, StoreCall};
+pub use around::{AroundStore, StoreAnswer, StoreCall, StoreCallKind};
 pub use bring_up::{BringUpStore, TextMap};
 pub use call::{Known, MAX_BOUND, Timed};
 pub use counted::{Asked, Counted};

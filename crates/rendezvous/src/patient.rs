@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{AroundStore, Known, Store, StoreAnswer, StoreCall, StoreError};
+use super::{AroundStore, Known, Store, StoreAnswer, StoreCall, StoreCallKind, StoreError};
 
 /// Pause between two calls.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -105,12 +105,12 @@ impl AroundStore for Patient {
 
     fn around(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
         let make = || call.make(self.store.as_ref());
-        match call {
-            StoreCall::Put { key, value } => self.change(key, Some(value), make),
+        match call.kind {
+            StoreCallKind::Put => self.change(&call.key, call.value.as_deref(), make),
             // No value proves the change: another rank may have set the same one.
-            StoreCall::CompareAndSet { key, .. }
-            | StoreCall::PutLeased { key, .. }
-            | StoreCall::Remove { key } => self.change(key, None, make),
+            StoreCallKind::CompareAndSet
+            | StoreCallKind::PutLeased { .. }
+            | StoreCallKind::Remove => self.change(&call.key, None, make),
             _ => repeat(Instant::now() + self.patience, make),
         }
     }

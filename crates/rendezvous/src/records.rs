@@ -116,21 +116,11 @@ impl AroundStore for Records {
 
     fn around(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
         let mut wrapped = call.clone();
-        match &mut wrapped {
-            StoreCall::CompareAndSet {
-                key,
-                expected,
-                value,
-            } => {
-                if let Some(expected) = expected {
-                    *expected = self.wrap(key, expected)?.into();
-                }
-                *value = self.wrap(key, value)?.into();
-            }
-            StoreCall::Put { key, value }
-            | StoreCall::TakeLease { key, value, .. }
-            | StoreCall::PutLeased { key, value, .. } => *value = self.wrap(key, value)?.into(),
-            _ => {}
+        for value in [&mut wrapped.expected, &mut wrapped.value]
+            .into_iter()
+            .flatten()
+        {
+            *value = self.wrap(&call.key, value)?.into();
         }
         Ok(match wrapped.make(self.store.as_ref())? {
             StoreAnswer::Value(value) => StoreAnswer::Value(self.unwrap(call.key(), value)?),

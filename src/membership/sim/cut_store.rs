@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use membership_rules::record::RankGeneration;
 use rendezvous::{
-    AroundStore, KeyChange, KeyWatch, MAX_BOUND, Store, StoreAnswer, StoreCall, StoreError,
+    AroundStore, KeyChange, KeyWatch, MAX_BOUND, Store, StoreAnswer, StoreCall, StoreCallKind,
+    StoreError,
 };
 
 use super::world::{LOOK, lock};
@@ -85,15 +86,14 @@ impl AroundStore for CutStore {
     }
 
     fn around(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
-        let planted = matches!(call, StoreCall::RenewLease { .. });
+        let planted = matches!(call.kind, StoreCallKind::RenewLease { .. });
         assert!(!(planted && self.panics.load(Ordering::Relaxed)), "planted");
-        let promise =
-            matches!(call, StoreCall::Put { key, .. } if key.starts_with("group/promise/"));
+        let promise = call.kind == StoreCallKind::Put && call.key.starts_with("group/promise/");
         let held = || promise && self.no_promise.load(Ordering::Relaxed);
         let mut answer = call.make(self.open_unless(held)?)?;
-        if let (StoreCall::List { key }, StoreAnswer::Names(names)) = (call, &mut answer) {
+        if let StoreAnswer::Names(names) = &mut answer {
             let mut unlisted = lock(&self.unlisted);
-            names.retain(|name| !unlisted.remove(&(self.own, format!("{key}/{name}"))));
+            names.retain(|name| !unlisted.remove(&(self.own, format!("{}/{name}", call.key))));
         }
         Ok(answer)
     }

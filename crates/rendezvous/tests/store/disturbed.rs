@@ -6,7 +6,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use rendezvous::{AroundStore, Known, LeaseId, Patient, Store, StoreAnswer, StoreCall, StoreError};
+use rendezvous::{
+    AroundStore, Known, LeaseId, Patient, Store, StoreAnswer, StoreCall, StoreCallKind, StoreError,
+};
 use test_basics::limits::HANG;
 
 use crate::conformance::on_each;
@@ -194,11 +196,11 @@ impl AroundStore for Disturbed {
     }
 
     fn around(&self, call: &StoreCall<'_>) -> Result<StoreAnswer, StoreError> {
-        match call {
-            StoreCall::Put { .. }
-            | StoreCall::CompareAndSet { .. }
-            | StoreCall::Remove { .. }
-            | StoreCall::PutLeased { .. } => self.change(call),
+        match call.kind {
+            StoreCallKind::Put
+            | StoreCallKind::CompareAndSet
+            | StoreCallKind::Remove
+            | StoreCallKind::PutLeased { .. } => self.change(call),
             _ if call.reads() => self.read(call),
             _ => self.change_at_once(call),
         }
