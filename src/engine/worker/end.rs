@@ -54,7 +54,7 @@ impl<P: Provider> Worker<P> {
     fn give_back(&mut self, panic: &ThreadPanicked) {
         self.inbox.queue.take(&mut self.items);
         for held in std::mem::take(&mut *lock(&self.inbox.lanes)) {
-            held.link.lose_worker(panic);
+            held.link().lose_worker(panic);
             held.leave();
         }
         while let Some(item) = self.items.pop_front() {

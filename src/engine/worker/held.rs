@@ -6,24 +6,25 @@ use std::time::Instant;
 use crate::engine::route::crossing::Crossing;
 use crate::engine::route::link::Link;
 use crate::engine::route::share::{self, Tempo};
-use crate::provider::{Completion, Lane};
+use crate::engine::transfers::Lost;
+use crate::provider::{Cause, Completion, Lane};
 
 /// One life of a lane.
 #[derive(Debug)]
 pub(in crate::engine) struct Held<L> {
-    pub(super) link: Arc<Link>,
+    link: Arc<Link>,
     /// The number of the lane in its link.
-    pub(super) number: usize,
-    pub(super) crossing: Crossing,
-    pub(super) life: u32,
-    pub(super) lane: L,
+    number: usize,
+    crossing: Crossing,
+    life: u32,
+    lane: L,
     /// True if the lane takes no more slices.
-    pub(super) has_failed: bool,
+    has_failed: bool,
     /// True if the lane has failed by a WQE that was itself wrong.
-    pub(super) is_refused: bool,
+    is_refused: bool,
     tempo: Tempo,
     /// True if other lanes of the link are to take slices first.
-    pub(super) is_ahead: bool,
+    is_ahead: bool,
 }
 
 impl<L: Lane> Held<L> {
@@ -66,6 +67,57 @@ impl<L: Lane> Held<L> {
         window.saturating_sub(in_flight)
     }
 
+    /// Returns whether the lane takes a slice of `ranges` local ranges now.
+    pub(super) fn has_room(&self, ranges: u32) -> bool {
+        !self.has_failed && !self.is_ahead && self.lane.room(ranges) > 0
+    }
+
+    /// Takes no more slices by the lane if its link is not open, or if the lane has failed at the other end. Fails the WQEs that a failed
+    /// lane still has.
+    pub(super) fn follow_link(&mut self, is_open: bool) {
+        self.has_failed |= !is_open || !self.link.lanes().is_open(self.number);
+        if self.has_failed {
+            self.lane.flush(None);
+        }
+    }
+
+    /// Ends the slices of a transfer slot that the lane holds. If only the HCA can end them, the QP is reset.
+    pub(super) fn end_slices_of(&mut self, slot: u32) {
+        if self.lane.holds(slot) && !self.lane.flush(Some(slot)) {
+            self.end();
+        }
+    }
+
+    /// Takes no more slices by the lane, of which a completion says that a WQE has failed.
+    pub(super) fn failed_by(&mut self, cause: Cause) {
+        self.is_refused |= !self.has_failed && cause.is_of_the_request();
+        if cause.is_of_the_request() || cause.is_flush() {
+            // The peer has answered, or this QP was put into the error state: the pair can be used again.
+            self.end();
+        } else {
+            self.fail();
+        }
+        if cause.errno() == Some(libc::ESRCH) {
+            self.link.break_off();
+        }
+    }
+
+    /// Returns how the slices of this lane are named that a completion of QP `qp` fails.
+    pub(super) fn lost(&self, qp: u32) -> Lost {
+        let sends = !self.lane.copies();
+        Lost {
+            lane: sends.then_some(self.number),
+            life: self.life,
+            qp: sends.then_some(qp),
+            is_refused: self.is_refused,
+        }
+    }
+
+    /// Returns whether the lane has failed, and has nothing under way.
+    pub(super) fn is_over(&self) -> bool {
+        self.has_failed && self.is_dry()
+    }
+
     /// Returns whether the HCA has no WQE of the lane, and all WRITEs of the peer that have come are counted.
     pub(super) fn is_dry(&self) -> bool {
         self.lane.in_flight() == 0 && self.lane.receives() == 0
@@ -85,6 +137,31 @@ impl<L> Held<L> {
             tempo: Tempo::default(),
             is_ahead: false,
         }
+    }
+
+    pub(super) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    pub(super) fn lane(&self) -> &L {
+        &self.lane
+    }
+
+    pub(super) fn lane_mut(&mut self) -> &mut L {
+        &mut self.lane
+    }
+
+    pub(super) fn crossing(&self) -> Crossing {
+        self.crossing
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Lets other lanes of the link take slices first, or no longer.
+    pub(super) fn set_ahead(&mut self, is_ahead: bool) {
+        self.is_ahead = is_ahead;
     }
 
     /// Takes no more slices by the lane, since the HCA has failed its QP or its copies have failed.

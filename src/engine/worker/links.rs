@@ -102,8 +102,8 @@ impl<L: Lane> Links<L> {
             return;
         }
         for mut held in lanes {
-            held.lane.open();
-            let link = Arc::clone(&held.link);
+            held.lane_mut().open();
+            let link = Arc::clone(held.link());
             self.begin(&link).lanes.push(held);
         }
         self.find_lanes();
@@ -115,8 +115,8 @@ impl<L: Lane> Links<L> {
         for (link, work) in self.all.iter().enumerate() {
             for (lane, held) in work.lanes.iter().enumerate() {
                 let spot = Spot { link, lane };
-                self.spots.insert(held.lane.number(), spot);
-                if held.lane.copies() {
+                self.spots.insert(held.lane().number(), spot);
+                if held.lane().copies() {
                     self.copying.push(spot);
                 }
             }
@@ -133,7 +133,7 @@ impl<L: Lane> Links<L> {
     pub(super) fn copy(&mut self, found: &mut Vec<Completion>) -> bool {
         let mut has_copied = false;
         for Spot { link, lane } in &self.copying {
-            let lane = &mut self.all[*link].lanes[*lane].lane;
+            let lane = self.all[*link].lanes[*lane].lane_mut();
             if lane.in_flight() > 0 {
                 has_copied = true;
                 found.extend(lane.advance());
@@ -151,20 +151,15 @@ impl<L: Lane> Links<L> {
             if !is_open {
                 work.close_queue(transfers);
             }
-            let LinkWork { link, lanes, .. } = work;
+            let lanes = &mut work.lanes;
             for held in &mut *lanes {
-                // The lane may have failed at the other end, or with the whole link.
-                held.has_failed |= !is_open || !link.lanes().is_open(held.number);
-                if held.has_failed {
-                    held.lane.flush(None);
-                }
+                held.follow_link(is_open);
             }
-            let is_dry = |held: &mut Held<L>| held.has_failed && held.is_dry();
-            for held in lanes.extract_if(.., is_dry) {
+            for held in lanes.extract_if(.., |held| held.is_over()) {
                 held.leave();
                 has_dropped = true;
             }
-            self.drains |= lanes.iter().any(|held| held.has_failed);
+            self.drains |= lanes.iter().any(Held::has_failed);
         }
         let links = self.all.len();
         self.all.retain(|work| !work.is_over());
@@ -178,9 +173,7 @@ impl<L: Lane> Links<L> {
     pub(super) fn end_lanes_of(&mut self, id: TransferId, link: &Link) {
         let slot = id.slot();
         for held in self.of(link).into_iter().flat_map(|work| &mut work.lanes) {
-            if held.lane.holds(slot) && !held.lane.flush(Some(slot)) {
-                held.end();
-            }
+            held.end_slices_of(slot);
         }
     }
 

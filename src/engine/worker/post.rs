@@ -55,9 +55,9 @@ impl Poster {
                 work.close_queue(&self.transfers);
                 continue;
             }
-            let is_usable = |held: &&Held<L>| !held.has_failed;
+            let is_usable = |held: &&Held<L>| !held.has_failed();
             let lanes = work.lanes.iter().filter(is_usable);
-            let copies = lanes.clone().any(|held| held.lane.copies());
+            let copies = lanes.clone().any(|held| held.lane().copies());
             if lanes.count() == 0 {
                 has_posted |= self.hand_on(work);
                 continue;
@@ -88,7 +88,7 @@ impl Poster {
     ) -> bool {
         let mut has_posted = false;
         for nth in 0..work.lanes.len() {
-            if work.lanes[nth].lane.copies() == copies {
+            if work.lanes[nth].lane().copies() == copies {
                 has_posted |= self.post_on(work, nth, for_nic, now);
             }
         }
@@ -97,9 +97,7 @@ impl Poster {
 
     /// Returns whether slices of a link are left, and no lane of it at this worker takes more.
     fn is_full<L: Lane>(&self, work: &LinkWork<L>) -> bool {
-        let has_room = |held: &Held<L>| {
-            !held.has_failed && !held.is_ahead && held.lane.room(self.pace.gather) > 0
-        };
+        let has_room = |held: &Held<L>| held.has_room(self.pace.gather);
         !work.queue.is_empty() && !work.lanes.iter().any(has_room)
     }
 
@@ -111,7 +109,7 @@ impl Poster {
         for_nic: bool,
         now: Instant,
     ) -> bool {
-        if work.lanes[nth].has_failed {
+        if work.lanes[nth].has_failed() {
             return false;
         }
         self.fill(work, nth, for_nic, now);
@@ -119,12 +117,12 @@ impl Poster {
             return false;
         }
         let held = &mut work.lanes[nth];
-        let posted = post_chains(&mut held.lane, &self.chain, self.pace.chain);
+        let posted = post_chains(held.lane_mut(), &self.chain, self.pace.chain);
         held.posted(now);
         let taken = self.chain.range(0..posted.count);
         let ranges = taken.flat_map(|(_, ranges)| ranges);
         let bytes = ranges.map(|it| u64::from(it.bytes)).sum();
-        let rail = held.crossing.own;
+        let rail = held.crossing().own;
         let tally = self.queue.tally(rail == NO_RAIL);
         tally.post(self.chain.len() as u64, bytes);
         if posted.stop == Some(Stop::Failed) {
@@ -135,7 +133,7 @@ impl Poster {
             tally.finish(0, (self.chain.len() - posted.count) as u64);
         }
         let by = By {
-            qp: Some(held.lane.number()),
+            qp: Some(held.lane().number()),
             rail: number_of(rail),
         };
         for (refused, _) in self.chain.from(posted.count) {
@@ -150,9 +148,9 @@ impl Poster {
         let LinkWork { link, lanes, queue } = work;
         let held = &mut lanes[nth];
         let chain = self.pace.chain;
-        let most = (CHAINS * chain).min(held.lane.room(self.pace.gather));
+        let most = (CHAINS * chain).min(held.lane().room(self.pace.gather));
         let share = held.share(chain, now).min(most);
-        held.is_ahead = false;
+        held.set_ahead(false);
         self.chain.clear();
         let mut next = 0;
         while let Some(task) = queue.get(next).copied() {
@@ -169,13 +167,13 @@ impl Poster {
                 shared: left.saturating_sub(most - share),
                 chain,
             };
-            match (self.transfers).pull(task.id, room, held.crossing, &mut self.chain) {
+            match (self.transfers).pull(task.id, room, held.crossing(), &mut self.chain) {
                 Pulled::Some => {}
                 Pulled::Nothing => {
                     queue.remove(next);
                 }
                 Pulled::Later => {
-                    held.is_ahead = true;
+                    held.set_ahead(true);
                     break;
                 }
                 Pulled::Elsewhere(lanes) => {
@@ -209,7 +207,7 @@ impl Poster {
 /// Returns whether a copy for this link is under way.
 fn is_copying<L: Lane>(work: &LinkWork<L>) -> bool {
     let mut lanes = work.lanes.iter();
-    lanes.any(|held| held.lane.copies() && held.lane.in_flight() > 0)
+    lanes.any(|held| held.lane().copies() && held.lane().in_flight() > 0)
 }
 
 /// Posts all WQEs of a chain, and rings the doorbell after each `chain` WQEs.

@@ -58,35 +58,20 @@ impl<P: Provider> Reaping<P> {
             if let Completed::Receive(immediate) = completion.what {
                 held.receive(completion, immediate.filter(|_| is_flushed));
                 if immediate.is_some() && !is_flushed {
-                    held.link.break_off();
+                    held.link().break_off();
                 }
                 continue;
             }
             let finished = &mut self.finished;
-            held.lane
+            held.lane_mut()
                 .retire(completion, |tag, cause| finished.push((tag, cause)));
             let completed = u32::try_from(finished.len()).unwrap_or(u32::MAX);
             held.completed(completed, now);
             if let Some(cause) = completion.cause {
                 has_failed = true;
-                held.is_refused |= !held.has_failed && cause.is_of_the_request();
-                if cause.is_of_the_request() || cause.is_flush() {
-                    // The peer has answered, or this QP was put into the error state: the pair can be used again.
-                    held.end();
-                } else {
-                    held.fail();
-                }
-                if cause.errno() == Some(libc::ESRCH) {
-                    held.link.break_off();
-                }
+                held.failed_by(cause);
             }
-            let sends = !held.lane.copies();
-            let lost = Lost {
-                lane: sends.then_some(held.number),
-                life: held.life,
-                qp: sends.then_some(completion.lane),
-                is_refused: held.is_refused,
-            };
+            let lost = held.lost(completion.lane);
             self.finish(lost);
         }
         let has_found = has_copied || !found.is_empty();

@@ -145,7 +145,7 @@ fn what_is_for_another_lane_of_the_same_worker_stays_there() {
     add(&mut worker, &link, 1);
     post(&mut worker);
     let in_flight: Vec<u32> = (worker.links.all()[0].lanes.iter())
-        .map(|held| held.lane.in_flight())
+        .map(|held| held.lane().in_flight())
         .collect();
     assert_eq!(in_flight, [0, 1]);
 }
@@ -243,15 +243,15 @@ fn a_worker_looks_again_in_time_while_something_is_in_flight() {
         cause: None,
     };
     worker.links.all_mut()[0].lanes[0]
-        .lane
+        .lane_mut()
         .retire(&done, |_, _| {});
     worker.sleep();
     assert_eq!(told.recv().unwrap(), None);
     // This worker may have to count a WRITE of the peer.
-    worker.links.all_mut()[0].lanes[0].lane = SinkLane::new(1, 8).with_receives(1);
+    *worker.links.all_mut()[0].lanes[0].lane_mut() = SinkLane::new(1, 8).with_receives(1);
     worker.sleep();
     assert_eq!(told.recv().unwrap(), Some(LOOK_AGAIN));
-    worker.links.all_mut()[0].lanes[0].lane = SinkLane::new(1, 8);
+    *worker.links.all_mut()[0].lanes[0].lane_mut() = SinkLane::new(1, 8);
     // A failed lane runs dry.
     worker.links.drain();
     worker.sleep();
