@@ -11,13 +11,14 @@ use rendezvous::printable;
 
 use super::GroupError;
 use super::event::GroupEventKind;
-use super::group_store::named;
 use super::outcome::TurnOutcome;
 use super::rank::Rank;
 use super::stored::Had;
 
 /// The number of leases for which the record may be lost before an event says why no rank writes it.
 const PATIENCE: u32 = 3;
+/// The largest number of ranks that a text names, since a person reads it.
+const MOST_NAMED: usize = 16;
 /// What the operator can do when no rank can write the record anew.
 const MENDS: &str =
     "Calls go on. If those ranks are gone for good, start all ranks anew with another store";
@@ -41,7 +42,7 @@ impl LostRecord {
         let own = rank.own();
         let joins = rank.own.applied == 0;
         let never = record.is_member(own.0, own.1) && !rank.promises;
-        self.namesake = joins && (never || rank.store.reader.has_namesake());
+        self.namesake = joins && (never || rank.store.reader().has_namesake());
         if self.namesake {
             let (slot, generation) = own;
             rank.shared.tell(GroupEventKind::Failed {
@@ -63,7 +64,7 @@ impl LostRecord {
     /// it once.
     pub(super) fn hears_of_lost(&mut self, rank: &mut Rank) -> Result<bool, GroupError> {
         let ttl = rank.shared.bounds.lease_ttl;
-        let said = rank.store.reader.kept.words.living();
+        let said = rank.store.kept().words.living();
         // The word of the rank that has known of the loss for the longest time.
         let longest = said.values().max_by_key(|had| had.lost_ms);
         let (since, reason) = match longest {
@@ -101,7 +102,7 @@ impl LostRecord {
         }
         // A newcomer that held a lease in the store before the loss may stand in a proposal that it has not seen.
         if hears && rank.own.applied == 0 && rank.store.takings() > 1 {
-            rank.store.reader.say_had(&had)?;
+            rank.store.reader_mut().say_had(&had)?;
         }
         Ok(hears)
     }
@@ -111,7 +112,7 @@ impl LostRecord {
 pub(super) fn write_anew(rank: &mut Rank, record: &Record) -> Result<TurnOutcome, GroupError> {
     let (now, ttl) = (Instant::now(), rank.shared.bounds.lease_ttl);
     let touched = now.duration_since(rank.since.touched) + ttl <= rank.shared.bounds.found;
-    let Some(lost) = &mut rank.store.reader.kept.lost else {
+    let Some(lost) = rank.store.reader_mut().lost_mut() else {
         return Ok(TurnOutcome::Again);
     };
     let gap = now.duration_since(lost.turned) > ttl;
@@ -128,26 +129,26 @@ pub(super) fn write_anew(rank: &mut Rank, record: &Record) -> Result<TurnOutcome
                 .to_owned();
             rank.shared.tell(GroupEventKind::Failed { error });
         }
-        rank.store.reader.restore()?;
+        rank.store.reader_mut().restore()?;
         rank.shared.transport.tell_all_again()?;
-        if let Some(lost) = &mut rank.store.reader.kept.lost {
+        if let Some(lost) = rank.store.reader_mut().lost_mut() {
             lost.restored = true;
         }
     }
-    rank.store.reader.read_lost()?;
-    if rank.store.reader.kept.lost.is_none() {
+    rank.store.reader_mut().read_lost()?;
+    if rank.store.kept().lost.is_none() {
         return Ok(TurnOutcome::Again);
     }
     let verdict = judge_lost(rank, record);
     if let Anew::Later(who) = verdict
-        && rank.store.reader.take_over(who)
+        && rank.store.reader_mut().take_over(who)
     {
         return Ok(TurnOutcome::Again);
     }
     let waits = waits(&verdict);
     say_had(rank, record, &waits)?;
     if let Anew::Write(new) = &verdict
-        && rank.store.reader.write_anew(new)?
+        && rank.store.reader_mut().write_anew(new)?
     {
         return Ok(TurnOutcome::Again);
     }
@@ -159,10 +160,10 @@ pub(super) fn write_anew(rank: &mut Rank, record: &Record) -> Result<TurnOutcome
 fn judge_lost(rank: &mut Rank, record: &Record) -> Anew {
     let (own, ttl) = (rank.own(), rank.shared.bounds.lease_ttl);
     let ended = ended_for_certain(rank, record);
-    let said = rank.store.reader.kept.words.living();
+    let said = rank.store.kept().words.living();
     let mut words: BTreeMap<RankGeneration, Word> =
         said.iter().map(|(who, had)| (*who, had.word())).collect();
-    let Some(lost) = &mut rank.store.reader.kept.lost else {
+    let Some(lost) = rank.store.reader_mut().lost_mut() else {
         return Anew::Hushes;
     };
     let mine = Word {
@@ -195,28 +196,28 @@ fn ended_for_certain(rank: &Rank, record: &Record) -> BTreeSet<RankGeneration> {
     let takes = record.open.iter().flat_map(|open| open.takes.iter());
     let all = record.members.iter().chain(takes);
     let mut ended: BTreeSet<RankGeneration> = all.filter(|who| seen.contains(who.0)).collect();
-    let said = rank.store.reader.kept.words.living();
+    let said = rank.store.kept().words.living();
     ended.extend(said.values().flat_map(|had| had.ended.iter().copied()));
-    ended.extend(rank.store.reader.kept.over.iter().copied());
+    ended.extend(rank.store.kept().over.iter().copied());
     ended.remove(&rank.own());
     ended
 }
 
 fn say_had(rank: &mut Rank, record: &Record, waits: &str) -> Result<(), GroupError> {
-    let Some(lost) = &rank.store.reader.kept.lost else {
+    let Some(lost) = &rank.store.kept().lost else {
         return Ok(());
     };
     let place = Place::of(record);
     let had = Had {
         epoch: place.epoch,
         number: place.number,
-        record: rank.store.reader.had_text(),
+        record: rank.store.reader().had_text(),
         touched: lost.touched,
         ended: ended_for_certain(rank, record).into_iter().collect(),
         lost_ms: millis(lost.since.elapsed()),
         waits: waits.to_owned(),
     };
-    rank.store.reader.say_had(&had)?;
+    rank.store.reader_mut().say_had(&had)?;
     Ok(())
 }
 
@@ -224,7 +225,7 @@ fn say_had(rank: &mut Rank, record: &Record, waits: &str) -> Result<(), GroupErr
 fn tell_lost(rank: &mut Rank, verdict: &Anew, waits: String) {
     let ttl = rank.shared.bounds.lease_ttl;
     let hopeless = matches!(verdict, Anew::Misses(_) | Anew::Untouched);
-    let Some(lost) = &mut rank.store.reader.kept.lost else {
+    let Some(lost) = rank.store.reader_mut().lost_mut() else {
         return;
     };
     if !hopeless || lost.told || lost.since.elapsed() < PATIENCE * ttl {
@@ -241,10 +242,10 @@ fn tell_lost(rank: &mut Rank, verdict: &Anew, waits: String) {
 
 /// Notes that the record is in the store again, if a look has found that.
 pub(super) fn find_again(rank: &mut Rank, record: &Record) -> Result<(), GroupError> {
-    if !std::mem::take(&mut rank.store.reader.kept.found_again) {
+    if !rank.store.reader_mut().take_found_again() {
         return Ok(());
     }
-    rank.store.reader.forget_had()?;
+    rank.store.reader_mut().forget_had()?;
     // A store that is new to this rank holds no goodbye of this rank.
     if rank.own.leaving == Leaving::Said {
         rank.own.leaving = Leaving::Wants;
@@ -268,6 +269,16 @@ fn waits(verdict: &Anew) -> String {
             "no rank was in touch with the store shortly before, so newcomers may have founded the group anew meanwhile".to_owned()
         }
         Anew::Other | Anew::Later(_) | Anew::Hushes | Anew::Write(_) => String::new(),
+    }
+}
+
+/// Returns the slots of `ranks` as text for a reader, at most [`MOST_NAMED`] of them.
+fn named(ranks: &[RankGeneration]) -> String {
+    let some: BTreeSet<u32> = ranks.iter().map(|who| who.0).take(MOST_NAMED).collect();
+    let some: Vec<String> = some.iter().map(u32::to_string).collect();
+    match ranks.len().checked_sub(MOST_NAMED) {
+        Some(more) if more > 0 => format!("{} and {more} more", some.join(", ")),
+        _ => some.join(", "),
     }
 }
 

@@ -182,8 +182,8 @@ impl Driver {
             self.store_failed(&error);
         }
         self.rank.store.check_record()?;
-        let Some(record) = self.rank.store.reader.kept.record.clone() else {
-            if self.rank.own.applied == 0 && self.rank.store.reader.has_namesake() {
+        let Some(record) = self.rank.store.kept().record.clone() else {
+            if self.rank.own.applied == 0 && self.rank.store.reader().has_namesake() {
                 let none = Record::founded(Members::default());
                 self.lost.is_namesake(&self.rank, &none);
                 return Ok(TurnOutcome::Over(GroupState::Expelled));
@@ -195,7 +195,7 @@ impl Driver {
         if self.lost.is_namesake(&self.rank, &record) {
             return Ok(TurnOutcome::Over(GroupState::Expelled));
         }
-        if self.rank.store.reader.kept.lost.is_some() {
+        if self.rank.store.kept().lost.is_some() {
             // While the record is lost this rank looks at all keys, and does nothing else.
             self.attention.read_all(true);
             return write_anew(&mut self.rank, &record);
@@ -210,22 +210,22 @@ impl Driver {
     fn look(&mut self, woken: Woken) -> Result<Looks, StoreError> {
         let looks = self.attention.begin(woken, Instant::now());
         let mut odd = Vec::new();
-        let place = self.rank.store.reader.kept.place();
-        let count = self.rank.store.reader.kept.count();
+        let place = self.rank.store.kept().place();
+        let count = self.rank.store.kept().count();
         if looks.count_leases() {
-            odd.extend(self.rank.store.reader.look(&LookAt::Members)?);
+            odd.extend(self.rank.store.reader_mut().look(&LookAt::Members)?);
             self.attention.counted_at(Instant::now());
         }
-        let changed = self.rank.store.reader.kept.count() != count;
+        let changed = self.rank.store.kept().count() != count;
         match self.attention.keys(looks, changed) {
             Keys::None => {}
             Keys::Named => odd.extend(look_at_named(&mut self.rank)?),
-            Keys::All => odd.extend(self.rank.store.reader.look(&LookAt::All)?),
+            Keys::All => odd.extend(self.rank.store.reader_mut().look(&LookAt::All)?),
         }
-        self.rank.shared.looked(self.rank.store.reader.kept.since());
+        self.rank.shared.looked(self.rank.store.kept().since());
         // A look does not show that a key was removed.
-        if woken.rang && place == self.rank.store.reader.kept.place() {
-            self.rank.store.reader.doubt();
+        if woken.rang && place == self.rank.store.kept().place() {
+            self.rank.store.reader_mut().doubt();
         }
         for error in odd {
             self.rank.shared.tell(GroupEventKind::Failed { error });
@@ -267,7 +267,7 @@ impl Driver {
             TurnOutcome::Wait(time) => self.tidying.sweep(&mut self.rank, record, time),
             outcome => return Ok(outcome),
         };
-        if quiet && self.attention.rest(looks) && self.rank.store.reader.forget_rows() {
+        if quiet && self.attention.rest(looks) && self.rank.store.reader_mut().forget_rows() {
             self.sight.heard.forget_written(record.number);
         }
         Ok(TurnOutcome::Wait(time))
@@ -375,7 +375,7 @@ impl Driver {
             return Ok(TurnOutcome::Wait(LOOK.min(quarter)));
         }
         let members: Members = self.founders.iter().map(|&slot| (slot, 1)).collect();
-        let kept = &self.rank.store.reader.kept.members;
+        let kept = &self.rank.store.kept().members;
         let here = |who: RankGeneration| kept.contains(who);
         let late = self.rank.since.begun.elapsed() >= self.rank.shared.bounds.found;
         // The founder with the lowest slot founds the group. After a quarter of a lease the other founders may do it as well.
@@ -387,7 +387,7 @@ impl Driver {
             return Ok(TurnOutcome::Wait(pause));
         }
         // A founder's process that was started again may find words of members that have lost the record.
-        if self.rank.store.reader.is_told_of_lost()? {
+        if self.rank.store.reader_mut().is_told_of_lost()? {
             self.attention.read_all(true);
             return Ok(TurnOutcome::Wait(quarter));
         }
@@ -412,7 +412,7 @@ impl Driver {
         let is_new = self
             .rank
             .store
-            .reader
+            .reader_mut()
             .drop_kept(|who| record.was_dropped(who.0, who.1));
         let mut inner = self.rank.shared.lock();
         if inner.leaving && self.rank.own.leaving == Leaving::No {
@@ -421,7 +421,7 @@ impl Driver {
         if !is_new {
             return;
         }
-        let (own, kept) = (self.rank.own(), &self.rank.store.reader.kept.members);
+        let (own, kept) = (self.rank.own(), &self.rank.store.kept().members);
         let watched = kept.all_near().filter(|(who, _)| {
             let is_member = inner.suspects.members().get(who.0) == Some(who.1);
             *who != own && is_member && !inner.processes.contains_key(who)

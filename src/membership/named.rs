@@ -12,11 +12,11 @@ use super::stored::{GOODBYES, PROMISES, goodbye_key, over_key, promise_key, row_
 
 /// Keeps the record that the watch delivered. Returns whether this rank needs no other key now.
 pub(super) fn take_down(rank: &mut Rank, entry: &Entry) -> bool {
-    let before = rank.store.reader.kept.record.clone();
-    if let Some(error) = rank.store.reader.take_down(entry) {
+    let before = rank.store.kept().record.clone();
+    if let Some(error) = rank.store.reader_mut().take_down(entry) {
         rank.shared.tell(GroupEventKind::Failed { error });
     }
-    let (Some(before), Some(now)) = (before, &rank.store.reader.kept.record) else {
+    let (Some(before), Some(now)) = (before, &rank.store.kept().record) else {
         return false;
     };
     // The rank has to look if another rank has woken all ranks by the record, or if this rank is a newcomer.
@@ -37,10 +37,10 @@ pub(super) fn look_at_named(rank: &mut Rank) -> Result<Vec<String>, StoreError> 
     let mut odd = Vec::new();
     if keys.len() >= MAX_LOOK {
         let own = BTreeSet::from([row_key(rank.own())]);
-        odd = rank.store.reader.look(&LookAt::Named(own))?;
+        odd = rank.store.reader_mut().look(&LookAt::Named(own))?;
         keys = named(rank);
     }
-    odd.extend(rank.store.reader.look(&LookAt::Named(keys))?);
+    odd.extend(rank.store.reader_mut().look(&LookAt::Named(keys))?);
     Ok(odd)
 }
 
@@ -57,7 +57,7 @@ pub(super) fn look_at_named(rank: &mut Rank) -> Result<Vec<String>, StoreError> 
 fn named(rank: &Rank) -> BTreeSet<String> {
     let own = rank.own();
     let mut named = BTreeSet::from([row_key(own)]);
-    let kept = &rank.store.reader.kept;
+    let kept = rank.store.kept();
     let Some(record) = &kept.record else {
         return named;
     };

@@ -59,7 +59,7 @@ impl OwnRow {
             unproven,
         };
         // Another writer may have replaced the row, also by text that is no row.
-        let kept = rank.store.reader.kept.rows.get(&own);
+        let kept = rank.store.kept().rows.get(&own);
         let away = rank.since.away.is_some();
         let stands = kept == Some(&self.told);
         if stands && !away && !row.accuses() && self.may_wait(rank, record, &stored) {
@@ -69,11 +69,7 @@ impl OwnRow {
         if stored != *self.told || !stands || away {
             rank.store.tell(&stored)?;
             self.told = Arc::new(stored);
-            rank.store
-                .reader
-                .kept
-                .rows
-                .insert(own, Arc::clone(&self.told));
+            rank.store.reader_mut().keep_own_row(Arc::clone(&self.told));
         }
         Ok(())
     }

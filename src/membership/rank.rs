@@ -65,7 +65,7 @@ impl Rank {
 
     /// Returns the members that hold their leases, as far as this rank has read, and this rank itself if it is a member.
     pub(super) fn holders(&self, record: &Record) -> Slots {
-        let mut holders = self.store.reader.kept.members.among(&record.members);
+        let mut holders = self.store.kept().members.among(&record.members);
         if self.own.is_member(record) {
             holders.insert(self.own.slot);
         }
@@ -74,7 +74,7 @@ impl Rank {
 
     /// Returns the members that say themselves that they have ended.
     pub(super) fn said_over(&self, record: &Record) -> Slots {
-        let said = self.store.reader.kept.over.iter();
+        let said = self.store.kept().over.iter();
         let said = said.filter(|who| record.is_member(who.0, who.1));
         said.map(|who| who.0).collect()
     }
@@ -83,7 +83,7 @@ impl Rank {
     /// was seen to end.
     pub(super) fn ended(&self, record: &Record) -> Slots {
         let mut ended = self.shared.lock().suspects.ended();
-        let kept = &self.store.reader.kept;
+        let kept = self.store.kept();
         ended.add(&self.said_over(record));
         // The thread that watches processes knows only the members of this rank's views. A newcomer has no view yet.
         let told = self.shared.transport.ended();

@@ -110,9 +110,9 @@ pub fn read_group(store: &Arc<dyn Store>) -> Result<Option<GroupReport>, GroupEr
     let patient: Arc<dyn Store> = Arc::new(Patient::new(Arc::clone(store), PATIENCE));
     let ttl = GroupConfig::new().lease_ttl;
     let mut group = GroupStore::new(patient, READER, slots, ttl, Process::this());
-    let mut odd = group.reader.look(&LookAt::All)?;
-    odd.extend(group.reader.look(&LookAt::Members)?);
-    let kept = &group.reader.kept;
+    let mut odd = group.reader_mut().look(&LookAt::All)?;
+    odd.extend(group.reader_mut().look(&LookAt::Members)?);
+    let kept = group.kept();
     let Some(record) = &kept.record else {
         return Ok(None);
     };
@@ -129,7 +129,7 @@ pub fn read_group(store: &Arc<dyn Store>) -> Result<Option<GroupReport>, GroupEr
 
 /// Returns the members of the record, and others that hold a lease, in the order of their slots.
 fn ranks(group: &GroupStore) -> Vec<RankReport> {
-    let kept = &group.reader.kept;
+    let kept = group.kept();
     let record = kept.record.as_ref();
     let members = record.map_or_else(Members::default, |record| record.members.clone());
     let epoch = kept.record.as_ref().map_or(0, |record| record.epoch);
@@ -164,7 +164,7 @@ fn held_back(group: &GroupStore, record: &Record) -> Vec<HeldBackReport> {
     let rows = record
         .members
         .iter()
-        .filter_map(|who| group.reader.kept.rows.get(&who));
+        .filter_map(|who| group.kept().rows.get(&who));
     for (slot, failures) in rows.flat_map(|row| row.held.iter()) {
         let most = all.entry(slot).or_default();
         *most = failures.max(*most);

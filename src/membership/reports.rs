@@ -109,7 +109,7 @@ impl Reports {
         let rows = record
             .members
             .iter()
-            .filter_map(|who| rank.store.reader.kept.rows.get(&who));
+            .filter_map(|who| rank.store.kept().rows.get(&who));
         let failures = rows.filter_map(|row| row.held.get(slot)).max().unwrap_or(0);
         if rank.own.applied == 0 && failures != self.held_back {
             self.held_back = failures;

@@ -61,7 +61,7 @@ impl Sight {
         if !rank.own.is_current(record) {
             rank.own.broken.add(&rank.own.fenced);
         }
-        let (kept, successors) = (&rank.store.reader.kept, &self.successors);
+        let (kept, successors) = (rank.store.kept(), &self.successors);
         let comes = |who: &RankGeneration| successors.get(&who.0) == Some(&who.1);
         let named = |who: RankGeneration| {
             record.is_member(who.0, who.1) || comes(&who) && !record.members.contains_key(who.0)
@@ -146,7 +146,7 @@ impl Sight {
 
     /// P6: returns, for each slot for which ranks ask, the generation with which this rank connects.
     fn successors(&self, rank: &Rank, record: &Record) -> BTreeMap<u32, u32> {
-        let members = &rank.store.reader.kept.members;
+        let members = &rank.store.kept().members;
         let mut asks: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (who, _) in members.iter().filter(|(_, member)| member.asks) {
             let ended = || members.near(who).is_some_and(|process| process.has_ended());
@@ -183,7 +183,7 @@ impl Sight {
 
     /// Returns the slots whose rank has taken its lease again, proposed or promised since the last look.
     fn wrote(&mut self, rank: &Rank, record: &Record) -> Slots {
-        let kept = &rank.store.reader.kept;
+        let kept = rank.store.kept();
         let of_row = |row: &StoredRow| Written {
             takings: row.takings,
             number: 0,
@@ -294,7 +294,7 @@ fn refuse_promises(rank: &mut Rank, record: &Record) {
         return;
     }
     let finished = rank.shared.layer.finished();
-    let promises = rank.store.reader.kept.promises_for(record.number);
+    let promises = rank.store.kept().promises_for(record.number);
     let last = |(who, promise): (RankGeneration, &Promise)| Some((who, promise.last?));
     let far = promises.filter_map(last);
     let far: Vec<_> = far.filter(|it| !can_be_last(it.1, finished)).collect();
@@ -304,7 +304,7 @@ fn refuse_promises(rank: &mut Rank, record: &Record) {
              2^30 calls apart"
         );
         rank.store
-            .reader
+            .reader_mut()
             .refuse_promise(record.number, who, &reason);
     }
 }
@@ -312,7 +312,7 @@ fn refuse_promises(rank: &mut Rank, record: &Record) {
 /// P6: returns whether a member says that it is connected with a later generation of this newcomer's slot.
 fn is_overtaken(rank: &Rank, record: &Record) -> bool {
     let (slot, generation) = rank.own();
-    let kept = &rank.store.reader.kept;
+    let kept = rank.store.kept();
     let members = kept.rows.iter().filter(|(who, _)| {
         record.is_member(who.0, who.1) && kept.members.contains(**who) && who.0 != slot
     });
@@ -343,7 +343,7 @@ fn is_through(rank: &mut Rank, record: &Record, look: &Look<Duration>) -> bool {
     let others = record.members.iter().filter(|who| *who != own);
     let mut living =
         others.filter(|who| look.holders.contains(who.0) && !look.ended.contains(who.0));
-    let rows = &rank.store.reader.kept.rows;
+    let rows = &rank.store.kept().rows;
     is_late
         || living.all(|who| says_through(rows.get(&who).map(Arc::as_ref), last))
             && (!alone || rank.shared.lock().farewells.is_empty())

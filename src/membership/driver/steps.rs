@@ -127,7 +127,7 @@ impl Driver {
     /// Moves the QPs to members that have ended for certain to Err, before any promise and also while the store does not answer. After that
     /// the HCA repeats nothing to those members, so no memory is bound.
     pub(super) fn end_qps_of_ended(&mut self) -> Result<(), GroupError> {
-        let Some(record) = self.rank.store.reader.kept.record.clone() else {
+        let Some(record) = self.rank.store.kept().record.clone() else {
             return Ok(());
         };
         if self.rank.own.applied == 0 {
@@ -307,7 +307,7 @@ impl Driver {
         self.rank.shared.mask(&mut inner);
         drop(inner);
         self.reports.forget_causes();
-        self.rank.store.reader.kept.is_new = true;
+        self.rank.store.reader_mut().note_view();
         self.sight.heard.retain(stays);
         self.rank.over.retain(|who| stays(*who));
         self.rank.shared.notify();
@@ -349,7 +349,7 @@ impl Driver {
             if through && self.rank.through.is_none_or(|before| newer(last, before)) {
                 self.rank.through = Some(last);
             }
-            let kept = &self.rank.store.reader.kept;
+            let kept = self.rank.store.kept();
             let gone = !kept.members.contains(*who) || kept.over.contains(who);
             if gone || through && says_through(kept.rows.get(who).map(Arc::as_ref), last) {
                 over.insert(who.0);

@@ -20,22 +20,23 @@ impl GroupStore {
     /// Takes the place of this generation in a group with these bounds; a generation can do so once. A founder has not drawn its
     /// generation, so this call notes that generation as the newest. Returns how long the calls of the store took.
     pub(in crate::membership) fn enter(&mut self, bounds: &Bounds) -> Result<Measured, GroupError> {
-        let store = Patient::new(Arc::clone(self.reader.calls.opened()), PATIENCE);
+        let store = Patient::new(Arc::clone(self.reader().calls().opened()), PATIENCE);
         let mut times = Vec::new();
         let mut timed = |call: &dyn Fn() -> Result<bool, StoreError>| {
             let timed = Timed::of(call);
             times.push(timed.took);
             timed.result
         };
-        let own = self.reader.own;
+        let own = self.reader().own();
         let (rank, generation) = own;
         let taken = GroupError::Taken { rank, generation };
         let place = key("taken", own);
         if timed(&|| Ok(store.try_get(&place)?.is_some()))? {
             return Err(taken);
         }
-        self.reader.bounds = bounds.to_string().into_bytes();
-        let (text, token) = (&self.reader.bounds, &self.reader.token);
+        self.reader_mut()
+            .set_bounds(bounds.to_string().into_bytes());
+        let (text, token) = (self.reader().bounds(), self.reader().token());
         if !timed(&|| store.compare_and_set(CONFIG, None, text))? {
             self.agree(&store, bounds.found)?;
         }
@@ -52,14 +53,14 @@ impl GroupStore {
     /// Compares the bounds of this rank with those in the store. If the store holds garbage, a rank that looks writes the bounds
     /// again (`mend_bounds`), and this rank waits for that up to `patience`. If no rank holds a lease, this rank writes them.
     fn agree(&self, store: &Patient, patience: Duration) -> Result<(), GroupError> {
-        let (own, start) = (&self.reader.bounds, Instant::now());
+        let (own, start) = (self.reader().bounds(), Instant::now());
         let mut why = String::new();
         for left in Looks::by(Instant::now, start.checked_add(patience)) {
             let reason = match store.try_get(CONFIG) {
-                Ok(Some(theirs)) if theirs == *own => return Ok(()),
+                Ok(Some(theirs)) if theirs == own => return Ok(()),
                 Ok(Some(theirs)) if Bounds::are_in(&theirs) => {
-                    let [own, theirs] =
-                        [own, &theirs].map(|text| String::from_utf8_lossy(text).into_owned());
+                    let [own, theirs] = [own, theirs.as_slice()]
+                        .map(|text| String::from_utf8_lossy(text).into_owned());
                     return Err(GroupError::Differs { own, theirs });
                 }
                 Ok(Some(_)) => "it does not hold the bounds of a group".to_owned(),
@@ -76,7 +77,7 @@ impl GroupStore {
             }
             why = reason;
             if !left.is_zero() {
-                store.wait_for_change(left.min(self.reader.calls.ttl() / 4));
+                store.wait_for_change(left.min(self.reader().calls().ttl() / 4));
             }
         }
         let waited = start.elapsed();
@@ -90,9 +91,8 @@ impl GroupStore {
 
     /// Writes the bounds again if another writer has changed them: ranks that come compare their bounds with these.
     pub(in crate::membership) fn mend_bounds(&mut self) -> Result<(), StoreError> {
-        let reader = &mut self.reader;
-        if std::mem::take(&mut reader.bounds_differ) && !reader.bounds.is_empty() {
-            let bounds = reader.bounds.clone();
+        let reader = self.reader_mut();
+        if let Some(bounds) = reader.take_bounds_to_mend() {
             reader.call(|store| store.put(CONFIG, &bounds))?;
         }
         Ok(())

@@ -9,7 +9,7 @@ use membership_rules::record::{Promise, RankGeneration, Record};
 use rendezvous::Count;
 
 use crate::membership::holders::Holders;
-use crate::membership::stored::{Goodbye, Had, StoredRow, Unreadable};
+use crate::membership::stored::{Goodbye, Had, StoredRow};
 
 /// What this rank has read from the store.
 #[derive(Debug, Default)]
@@ -61,28 +61,6 @@ impl Kept {
         self.since
     }
 
-    /// Keeps the record that was read from `text`, unless this rank keeps one of a later view or proposal.
-    pub(super) fn keep_record(
-        &mut self,
-        read: Result<Record, Unreadable>,
-        text: &[u8],
-    ) -> Result<(), String> {
-        let record = read.map_err(|error| error.to_string())?;
-        let newest = self.record.as_ref();
-        if newest.is_some_and(|newest| Place::of(newest) > Place::of(&record)) {
-            let Place { epoch, number } = Place::of(&record);
-            return Err(format!(
-                "it is of view {epoch} and proposal {number}, and this rank has had a later one: the store has lost what it held"
-            ));
-        }
-        self.is_new = true;
-        let number = record.number;
-        self.promises.retain(|(of, _), _| *of >= number);
-        self.record = Some(Arc::new(record));
-        text.clone_into(&mut self.text);
-        Ok(())
-    }
-
     /// Returns the promises for the proposal of `number`, in the order of their slots.
     pub(in crate::membership) fn promises_for(
         &self,
@@ -103,7 +81,7 @@ impl Kept {
 #[derive(Debug, Default)]
 pub(in crate::membership) struct Words {
     /// The word of each rank, and whether it was written while this rank looked.
-    pub(super) all: BTreeMap<RankGeneration, (Had, bool)>,
+    all: BTreeMap<RankGeneration, (Had, bool)>,
 }
 
 impl Words {
@@ -115,6 +93,18 @@ impl Words {
 
     pub(super) fn retain(&mut self, stays: impl Fn(RankGeneration) -> bool) {
         self.all.retain(|who, _| stays(*who));
+    }
+
+    /// Returns the word of `who`, if this rank has read one.
+    pub(super) fn get(&self, who: RankGeneration) -> Option<&Had> {
+        self.all.get(&who).map(|(had, _)| had)
+    }
+
+    /// Returns the rank that names the newest record.
+    pub(super) fn newest(&self) -> Option<RankGeneration> {
+        let newest = self.all.iter();
+        let newest = newest.max_by_key(|(_, (had, _))| had.word().place);
+        newest.map(|(who, _)| *who)
     }
 
     /// Returns the words of ranks that live: those that were written while this rank looked.

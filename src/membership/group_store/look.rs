@@ -1,7 +1,10 @@
 //! The looks of a rank: what it asks the store for, and what it makes of the answer.
 
+mod lost;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use membership_rules::anew::Place;
 use membership_rules::record::{RankGeneration, Record};
@@ -12,8 +15,8 @@ use super::kept::Kept;
 use crate::membership::config::Bounds;
 use crate::membership::holders::Holder;
 use crate::membership::stored::{
-    CONFIG, GROUP, MEMBERS, Member, OVER, PROMISES, RECORD, ROWS, member_key, parse, parse_record,
-    parse_row, promise_key, rank_generation, row_key,
+    CONFIG, GROUP, MEMBERS, Member, OVER, PROMISES, RECORD, ROWS, StoredRow, Unreadable,
+    member_key, parse, parse_record, parse_row, promise_key, rank_generation, row_key,
 };
 
 /// What a record that cannot be used means for the group, and how the operator mends it.
@@ -34,23 +37,23 @@ pub(in crate::membership) enum LookAt {
 /// What one generation reads of the store, and what it keeps of that.
 #[derive(Debug)]
 pub(in crate::membership) struct Reader {
-    pub(super) own: RankGeneration,
-    pub(super) slots: u32,
-    pub(super) process: Process,
-    pub(super) calls: Calls,
-    pub(in crate::membership) kept: Kept,
+    own: RankGeneration,
+    slots: u32,
+    process: Process,
+    calls: Calls,
+    kept: Kept,
     /// Reports for the next look.
-    pub(super) notes: Vec<String>,
+    notes: Vec<String>,
     /// The bounds of this rank, as text; all ranks write the same.
-    pub(super) bounds: Vec<u8>,
+    bounds: Vec<u8>,
     /// The store holds other bounds than this rank.
-    pub(super) bounds_differ: bool,
+    bounds_differ: bool,
     /// Something has shown that the store may have lost the record.
-    pub(super) doubts: bool,
+    doubts: bool,
     /// The value under this rank's `taken` key. Another process with the same slot and generation has another value.
-    pub(super) token: Vec<u8>,
+    token: Vec<u8>,
     /// Another process has the `taken` key of this rank.
-    pub(super) namesake: bool,
+    namesake: bool,
 }
 
 impl Reader {
@@ -68,6 +71,52 @@ impl Reader {
             token: format!("{:016x}", fastrand::u64(..)).into_bytes(),
             namesake: false,
         }
+    }
+
+    pub(super) fn own(&self) -> RankGeneration {
+        self.own
+    }
+
+    pub(super) fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    pub(super) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    pub(super) fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    /// Returns the bounds of this rank as text. They are empty for a reader that is no rank.
+    pub(super) fn bounds(&self) -> &[u8] {
+        &self.bounds
+    }
+
+    pub(super) fn set_bounds(&mut self, bounds: Vec<u8>) {
+        self.bounds = bounds;
+    }
+
+    /// Returns the bounds that are to be written again, if a look has found others in the store since the last call.
+    pub(super) fn take_bounds_to_mend(&mut self) -> Option<Vec<u8>> {
+        let differ = std::mem::take(&mut self.bounds_differ);
+        (differ && !self.bounds.is_empty()).then(|| self.bounds.clone())
+    }
+
+    /// Returns the value under this rank's `taken` key.
+    pub(super) fn token(&self) -> &[u8] {
+        &self.token
+    }
+
+    /// Returns what this rank has read.
+    pub(in crate::membership) fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    /// Returns the time of the slowest call since the last time that this was asked. [`Duration::MAX`] if a call has failed.
+    pub(super) fn take_slowest(&mut self) -> Duration {
+        self.calls.take_slowest()
     }
 
     /// Makes one call within the bound that the pace of the store gives.
@@ -174,7 +223,7 @@ impl Reader {
         }
         let number = self.number();
         let mut odd = Vec::new();
-        match self.kept.keep_record(told, &entry.value) {
+        match self.keep_record(told, &entry.value) {
             Ok(()) => {
                 self.kept.told.remove(&entry.key);
                 self.find();
@@ -185,6 +234,54 @@ impl Reader {
             self.kept.since_number = self.kept.since;
         }
         odd.pop()
+    }
+
+    /// Keeps the record that was read from `text`, unless this rank keeps one of a later view or proposal.
+    fn keep_record(&mut self, read: Result<Record, Unreadable>, text: &[u8]) -> Result<(), String> {
+        let record = read.map_err(|error| error.to_string())?;
+        let newest = self.kept.record.as_ref();
+        if newest.is_some_and(|newest| Place::of(newest) > Place::of(&record)) {
+            let Place { epoch, number } = Place::of(&record);
+            return Err(format!(
+                "it is of view {epoch} and proposal {number}, and this rank has had a later one: the store has lost what it held"
+            ));
+        }
+        self.kept.is_new = true;
+        let number = record.number;
+        self.kept.promises.retain(|(of, _), _| *of >= number);
+        self.kept.record = Some(Arc::new(record));
+        text.clone_into(&mut self.kept.text);
+        Ok(())
+    }
+
+    /// Keeps `record`, which this rank has written as `text`.
+    pub(super) fn has_written(&mut self, record: &Record, text: Vec<u8>) {
+        self.kept.record = Some(Arc::new(record.clone()));
+        self.kept.is_new = true;
+        self.kept.text = text;
+    }
+
+    /// Keeps the row of this rank, which this rank has written.
+    pub(in crate::membership) fn keep_own_row(&mut self, row: Arc<StoredRow>) {
+        self.kept.rows.insert(self.own, row);
+    }
+
+    /// Notes that a view has come, so that [`Reader::drop_kept`] forgets what is over.
+    pub(in crate::membership) fn note_view(&mut self) {
+        self.kept.is_new = true;
+    }
+
+    /// Has the next look report `note`, unless a note about the same was reported before.
+    pub(super) fn note_once(&mut self, about: String, note: String) {
+        if self.kept.told.insert(about) {
+            self.notes.push(note);
+        }
+    }
+
+    /// Forgets what was reported, so that it is reported again.
+    #[cfg(test)]
+    pub(super) fn forget_told(&mut self) {
+        self.kept.told.clear();
     }
 
     /// Returns the number of the newest proposal.
@@ -303,7 +400,7 @@ impl Reader {
                 if let Some(older) = older.cloned() {
                     self.stands_behind(&older, &entry.value);
                 }
-                self.kept.keep_record(read, &entry.value)?;
+                self.keep_record(read, &entry.value)?;
                 self.find();
             }
             ["promise", number, name] => {

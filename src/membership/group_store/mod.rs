@@ -20,12 +20,10 @@ mod calls;
 mod enter;
 mod kept;
 mod look;
-mod lost;
 mod store;
 #[cfg(test)]
 mod tests;
 
 pub use enter::newest_view;
 pub(super) use look::LookAt;
-pub(super) use lost::named;
 pub(super) use store::{GroupStore, Replaced};

@@ -8,6 +8,7 @@ use membership_rules::record::{Promise, RankGeneration, Record};
 use rendezvous::{LeaseId, Process, Store, StoreError};
 
 use super::calls::Calls;
+use super::kept::Kept;
 use super::look::Reader;
 use crate::membership::stored::{
     Goodbye, Member, RECORD, StoredRow, goodbye_key, key, parse_record, promise_key, record_text,
@@ -18,7 +19,7 @@ use crate::team::Sweep;
 /// One generation in the store: what it reads, its lease, and what it writes.
 #[derive(Debug)]
 pub(in crate::membership) struct GroupStore {
-    pub(in crate::membership) reader: Reader,
+    reader: Reader,
     lease: Option<(LeaseId, Instant)>,
     /// The value under the lease.
     value: Vec<u8>,
@@ -41,14 +42,28 @@ impl GroupStore {
         }
     }
 
+    /// Returns what reads the store for this generation.
+    pub(in crate::membership) fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    pub(in crate::membership) fn reader_mut(&mut self) -> &mut Reader {
+        &mut self.reader
+    }
+
+    /// Returns what this generation has read.
+    pub(in crate::membership) fn kept(&self) -> &Kept {
+        self.reader.kept()
+    }
+
     /// Returns the store and the key for the thread that waits for the record.
     pub(in crate::membership) fn watched(&self) -> (Arc<dyn Store>, &'static str) {
-        (Arc::clone(self.reader.calls.opened()), RECORD)
+        (Arc::clone(self.reader.calls().opened()), RECORD)
     }
 
     /// Returns the measured pace of the store's answers to this rank.
     pub(in crate::membership) fn pace(&self) -> &Pace {
-        self.reader.calls.pace()
+        self.reader.calls().pace()
     }
 
     /// Returns how often this rank has taken its lease.
@@ -65,7 +80,7 @@ impl GroupStore {
 
     /// Returns the time of the slowest call since the last time that this was asked. [`Duration::MAX`] if a call has failed.
     pub(in crate::membership) fn take_slowest(&mut self) -> Duration {
-        self.reader.calls.take_slowest()
+        self.reader.take_slowest()
     }
 
     /// Looks for the record if something has shown that the store may have lost it: a lease of this rank, or the revision of the store.
@@ -77,13 +92,13 @@ impl GroupStore {
     /// again only if the store says that it is gone.
     pub(in crate::membership) fn keep_lease(&mut self, asks: bool) -> Result<(), StoreError> {
         let member = Member {
-            process: self.reader.process.clone(),
+            process: self.reader.process().clone(),
             asks,
-            lost: self.reader.kept.lost.is_some(),
+            lost: self.kept().lost.is_some(),
         };
         let value = serde_json::to_vec(&member).expect("plain words");
-        let key = key("member", self.reader.own);
-        let (asked, ttl) = (Instant::now(), self.reader.calls.ttl());
+        let key = key("member", self.reader.own());
+        let (asked, ttl) = (Instant::now(), self.reader.calls().ttl());
         if let Some((id, renewed)) = self.lease {
             let changed = value != self.value;
             let held = match changed {
@@ -93,7 +108,9 @@ impl GroupStore {
                 false => {
                     let stands = self.call(|store| store.renew_lease(&key, id))?;
                     // If a directory was removed and is there again, it has lost the record. This rank then takes its key anew.
-                    self.reader.doubts |= !stands;
+                    if !stands {
+                        self.reader.suspect();
+                    }
                     stands || self.call(|store| store.put_leased(&key, &value, id))?
                 }
             };
@@ -104,7 +121,7 @@ impl GroupStore {
             }
             tracing::warn!("the lease '{key}' is gone");
             self.lease = None;
-            self.reader.doubts = true;
+            self.reader.suspect();
         }
         match self.call(|store| store.take_lease(&key, &value, ttl))? {
             Some(id) => {
@@ -114,16 +131,10 @@ impl GroupStore {
             }
             // Only this rank writes this name. So the value is from another writer, or from a lease whose answer this rank did not get.
             None => {
-                if self
-                    .reader
-                    .kept
-                    .told
-                    .insert(format!("{key} without a lease"))
-                {
-                    self.reader.notes.push(format!(
-                        "'{key}' is set and is not of this rank's lease: it is removed, and the lease is taken after that"
-                    ));
-                }
+                self.reader.note_once(
+                    format!("{key} without a lease"),
+                    format!("'{key}' is set and is not of this rank's lease: it is removed, and the lease is taken after that"),
+                );
                 self.call(|store| store.remove(&key))?;
             }
         }
@@ -133,7 +144,7 @@ impl GroupStore {
     /// Gives the lease back.
     pub(in crate::membership) fn end_lease(&mut self) {
         if let Some((id, _)) = self.lease.take() {
-            let key = key("member", self.reader.own);
+            let key = key("member", self.reader.own());
             if let Err(error) = self.call(|store| store.end_lease(&key, id)) {
                 tracing::warn!("the lease '{key}' is left to run out: {error}");
             }
@@ -142,19 +153,17 @@ impl GroupStore {
 
     /// Writes the first record. Returns whether this rank did; if not, the caller looks again.
     pub(in crate::membership) fn found(&mut self, record: &Record) -> Result<bool, StoreError> {
-        let text = record_text(record, self.reader.slots);
+        let text = record_text(record, self.reader.slots());
         self.call(|store| store.compare_and_set(RECORD, None, &text))
     }
 
     /// Puts `new` in the place of the record that was read last. If the result is not [`Replaced::Done`], or is an error, the caller looks
     /// again.
     pub(in crate::membership) fn replace(&mut self, new: &Record) -> Result<Replaced, StoreError> {
-        let text = record_text(new, self.reader.slots);
-        let old = self.reader.kept.text.clone();
+        let text = record_text(new, self.reader.slots());
+        let old = self.kept().text.clone();
         if self.call(|store| store.compare_and_set(RECORD, Some(&old), &text))? {
-            self.reader.kept.record = Some(Arc::new(new.clone()));
-            self.reader.kept.is_new = true;
-            self.reader.kept.text = text;
+            self.reader.has_written(new, text);
             return Ok(Replaced::Done);
         }
         let found = match self.call(|store| store.try_get(RECORD)) {
@@ -162,7 +171,7 @@ impl GroupStore {
             found => found?,
         };
         match found {
-            Some(text) if parse_record(&text, self.reader.slots).is_err() => {
+            Some(text) if parse_record(&text, self.reader.slots()).is_err() => {
                 Ok(Replaced::Unreadable)
             }
             Some(_) => Ok(Replaced::Changed),
@@ -187,7 +196,7 @@ impl GroupStore {
         number: u64,
         promise: &Promise,
     ) -> Result<(), StoreError> {
-        let (key, text) = (promise_key(number, self.reader.own), text(promise));
+        let (key, text) = (promise_key(number, self.reader.own()), text(promise));
         self.call(|store| store.put(&key, &text))
     }
 
@@ -197,18 +206,18 @@ impl GroupStore {
     }
 
     pub(in crate::membership) fn leave(&mut self, goodbye: Goodbye) -> Result<(), StoreError> {
-        let (key, text) = (goodbye_key(self.reader.own), text(&goodbye));
+        let (key, text) = (goodbye_key(self.reader.own()), text(&goodbye));
         self.call(|store| store.put(&key, &text))
     }
 
     pub(in crate::membership) fn tell(&mut self, row: &StoredRow) -> Result<(), StoreError> {
-        let (key, text) = (row_key(self.reader.own), row_text(row));
+        let (key, text) = (row_key(self.reader.own()), row_text(row));
         self.call(|store| store.put(&key, &text))
     }
 
     /// Writes that this generation has ended, so that the others need not wait for its lease to run out.
     pub(in crate::membership) fn say_over(&mut self) -> Result<(), StoreError> {
-        let own = self.reader.own;
+        let own = self.reader.own();
         self.call(|store| say_over(store, own))
     }
 

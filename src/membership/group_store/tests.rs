@@ -71,8 +71,8 @@ fn what_a_row_says_against_ranks_holds_in_its_view_only() {
 impl GroupStore {
     /// Looks at all keys, and then at the leases.
     fn look_whole(&mut self) -> Result<Vec<String>, StoreError> {
-        let mut odd = self.reader.look(&LookAt::All)?;
-        odd.extend(self.reader.look(&LookAt::Members)?);
+        let mut odd = self.reader_mut().look(&LookAt::All)?;
+        odd.extend(self.reader_mut().look(&LookAt::Members)?);
         Ok(odd)
     }
 }
@@ -143,22 +143,19 @@ fn garbage_in_any_key_counts_as_missing_and_is_named_once() {
         assert!(named || reason.is_empty() && odd.is_empty(), "{key}: {odd}");
         assert_eq!(told(&store, &mut looker, key, &value), "", "{key}: once");
     }
-    assert_eq!(looker.reader.kept.record, None);
-    assert!(looker.reader.kept.rows.is_empty() && looker.reader.kept.promises.is_empty());
-    assert!(looker.reader.kept.over.is_empty());
+    assert_eq!(looker.kept().record, None);
+    assert!(looker.kept().rows.is_empty() && looker.kept().promises.is_empty());
+    assert!(looker.kept().over.is_empty());
     // A key that holds a valid value again counts.
     assert_eq!(
         told(&store, &mut looker, "group/row/1.1", &row(2, &[0])),
         ""
     );
-    assert_eq!(looker.reader.kept.rows.len(), 1);
+    assert_eq!(looker.kept().rows.len(), 1);
     let whole = record(|_| ());
     assert_eq!(told(&store, &mut looker, RECORD, &whole), "");
-    assert_eq!(
-        looker.reader.kept.record.as_ref().map(|it| it.epoch),
-        Some(1)
-    );
-    assert!(looker.reader.kept.members.contains((0, 1)));
+    assert_eq!(looker.kept().record.as_ref().map(|it| it.epoch), Some(1));
+    assert!(looker.kept().members.contains((0, 1)));
 }
 
 #[test]
@@ -176,13 +173,13 @@ fn a_record_of_an_earlier_view_shows_that_the_store_has_lost_its_data() {
     let odd = told(&store, &mut looker, RECORD, &of(6));
     assert!(odd.contains("it is of view 6"), "{odd}");
     assert_eq!(
-        looker.reader.kept.record.as_ref().unwrap().epoch,
+        looker.kept().record.as_ref().unwrap().epoch,
         7,
         "it stays in force"
     );
     // Then the store holds no record at all.
     store.remove(RECORD).unwrap();
-    let next = looker.reader.kept.record.clone().unwrap();
+    let next = looker.kept().record.clone().unwrap();
     assert_eq!(looker.replace(&next).unwrap(), Replaced::Missing);
 }
 
@@ -199,14 +196,8 @@ fn a_look_finds_ended_leases_beside_that_of_a_dropped_rank() {
     store.put(RECORD, &record_text(&record, 5)).unwrap();
     looker.look_whole().unwrap();
     let held = |looker: &mut GroupStore| -> Vec<u32> {
-        looker.reader.look(&LookAt::Members).unwrap();
-        looker
-            .reader
-            .kept
-            .members
-            .iter()
-            .map(|(who, _)| who.0)
-            .collect()
+        looker.reader_mut().look(&LookAt::Members).unwrap();
+        looker.kept().members.iter().map(|(who, _)| who.0).collect()
     };
     assert_eq!(held(&mut looker), [0, 1, 2, 3]);
     // One lease is gone, and it is not that of the dropped rank: the next count finds it.
@@ -219,7 +210,7 @@ fn a_look_finds_ended_leases_beside_that_of_a_dropped_rank() {
     holders[2].end_lease();
     holders[1].keep_lease(true).unwrap();
     assert_eq!(held(&mut looker), [1]);
-    assert!(looker.reader.kept.members.asks((1, 1)));
+    assert!(looker.kept().members.asks((1, 1)));
 }
 
 #[test]
@@ -241,21 +232,21 @@ fn rows_that_were_forgotten_are_read_again_where_needed() {
             .unwrap();
     }
     let takings = |looker: &GroupStore| -> Vec<u32> {
-        let rows = looker.reader.kept.rows.values();
+        let rows = looker.kept().rows.values();
         rows.map(|row| row.takings).collect()
     };
-    looker.reader.look(&LookAt::All).unwrap();
+    looker.reader_mut().look(&LookAt::All).unwrap();
     assert_eq!(takings(&looker), [1, 2, 3]);
-    assert!(looker.reader.forget_rows() && !looker.reader.forget_rows());
+    assert!(looker.reader_mut().forget_rows() && !looker.reader_mut().forget_rows());
     assert_eq!(takings(&looker), [1], "the own one stays");
-    assert!(looker.reader.kept.promises.is_empty());
+    assert!(looker.kept().promises.is_empty());
     // A row that was written before the look is read by its name.
     let named = LookAt::Named([row_key((2, 1))].into());
-    looker.reader.look(&named).unwrap();
+    looker.reader_mut().look(&named).unwrap();
     assert_eq!(takings(&looker), [1, 3]);
-    looker.reader.look(&LookAt::All).unwrap();
+    looker.reader_mut().look(&LookAt::All).unwrap();
     assert_eq!(takings(&looker), [1, 2, 3]);
-    assert_eq!(looker.reader.kept.promises.len(), 3);
+    assert_eq!(looker.kept().promises.len(), 3);
 }
 
 #[test]
@@ -273,18 +264,18 @@ fn a_look_at_named_keys_reads_those_that_were_not_asked_for_before() {
         };
         row_text(&row)
     };
-    looker.reader.look(&LookAt::All).unwrap();
+    looker.reader_mut().look(&LookAt::All).unwrap();
     store.put("group/row/1.1", &row(1)).unwrap();
     store.put("group/over/2.1", OVER).unwrap();
-    looker.reader.look(&named(&[])).unwrap();
-    assert!(looker.reader.kept.rows.is_empty() && looker.reader.kept.over.is_empty());
+    looker.reader_mut().look(&named(&[])).unwrap();
+    assert!(looker.kept().rows.is_empty() && looker.kept().over.is_empty());
     // These keys were written before the last look, which has not asked for them.
     looker
-        .reader
+        .reader_mut()
         .look(&named(&[row_key((1, 1)), over_key((2, 1))]))
         .unwrap();
-    assert_eq!(looker.reader.kept.rows[&(1, 1)].takings, 1);
-    assert!(looker.reader.kept.over.contains(&(2, 1)));
+    assert_eq!(looker.kept().rows[&(1, 1)].takings, 1);
+    assert!(looker.kept().over.contains(&(2, 1)));
     // A promise that was written between the proposal and the look that shows the proposal.
     let keep = record.slots();
     let proposal = membership_rules::record::Proposal {
@@ -295,17 +286,20 @@ fn a_look_at_named_keys_reads_those_that_were_not_asked_for_before() {
     store.put(RECORD, &record_text(&open, 3)).unwrap();
     store.put("group/promise/1/2.1", b"{\"last\":7}").unwrap();
     store.put("group/row/1.1", &row(2)).unwrap();
-    looker.reader.look(&named(&[row_key((1, 1))])).unwrap();
-    assert!(looker.reader.kept.promises.is_empty());
+    looker
+        .reader_mut()
+        .look(&named(&[row_key((1, 1))]))
+        .unwrap();
+    assert!(looker.kept().promises.is_empty());
     let all = named(&[row_key((1, 1)), promise_key(1, (2, 1))]);
-    looker.reader.look(&all).unwrap();
-    assert_eq!(looker.reader.kept.promises[&(1, (2, 1))].last, Some(7));
-    assert_eq!(looker.reader.kept.rows[&(1, 1)].takings, 2);
+    looker.reader_mut().look(&all).unwrap();
+    assert_eq!(looker.kept().promises[&(1, (2, 1))].last, Some(7));
+    assert_eq!(looker.kept().rows[&(1, 1)].takings, 2);
     // A look at all keys also finds changes of keys that were not named.
     store.put("group/row/0.1", &row(3)).unwrap();
-    looker.reader.look(&all).unwrap();
-    looker.reader.look(&LookAt::All).unwrap();
-    assert_eq!(looker.reader.kept.rows[&(0, 1)].takings, 3);
+    looker.reader_mut().look(&all).unwrap();
+    looker.reader_mut().look(&LookAt::All).unwrap();
+    assert_eq!(looker.kept().rows[&(0, 1)].takings, 3);
 }
 
 #[test]
@@ -323,9 +317,9 @@ fn a_look_keeps_only_the_processes_of_members_that_it_can_watch() {
         store.put(&member_key((slot, 1)), &member).unwrap();
     }
     assert!(looker.look_whole().unwrap().is_empty());
-    let near = |slot| looker.reader.kept.members.near((slot, 1)).is_some();
+    let near = |slot| looker.kept().members.near((slot, 1)).is_some();
     assert_eq!([1, 2, 3].map(near), [false, false, true]);
-    let beside = |slot| looker.reader.kept.members.get((slot, 1)).unwrap().beside;
+    let beside = |slot| looker.kept().members.get((slot, 1)).unwrap().beside;
     assert_eq!([1, 2, 3].map(beside), [true, false, true]);
 }
 
@@ -344,14 +338,14 @@ fn a_lease_is_taken_again_only_when_the_store_says_that_it_is_gone() {
     assert_eq!(own.takings(), 1);
     let mut other = opened(&store, (0, 1), 2);
     other.look_whole().unwrap();
-    assert!(other.reader.kept.members.asks((1, 2)));
+    assert!(other.kept().members.asks((1, 2)));
     own.keep_lease(false).unwrap();
     assert_eq!(own.takings(), 1, "what stands under it has changed");
     other.look_whole().unwrap();
-    assert!(!other.reader.kept.members.asks((1, 2)));
+    assert!(!other.kept().members.asks((1, 2)));
     // The lease was not renewed in time.
     let start = Instant::now();
-    while other.reader.kept.members.contains((1, 2)) {
+    while other.kept().members.contains((1, 2)) {
         assert!(
             start.elapsed() < Duration::from_secs(100),
             "it does not run out"
@@ -362,7 +356,7 @@ fn a_lease_is_taken_again_only_when_the_store_says_that_it_is_gone() {
     assert_eq!(own.takings(), 2);
     own.end_lease();
     other.look_whole().unwrap();
-    assert_eq!(other.reader.kept.members.len(), 0);
+    assert_eq!(other.kept().members.len(), 0);
 }
 
 #[test]
@@ -375,9 +369,9 @@ fn a_holder_whose_key_another_has_changed_writes_it_again() {
     store.put("group/member/1.2", b"7").unwrap();
     let mut other = opened(&store, (0, 1), 2);
     other.look_whole().unwrap();
-    assert!(!other.reader.kept.members.contains((1, 2)));
+    assert!(!other.kept().members.contains((1, 2)));
     let start = Instant::now();
-    while !other.reader.kept.members.contains((1, 2)) {
+    while !other.kept().members.contains((1, 2)) {
         let waited = start.elapsed();
         assert!(waited < Duration::from_secs(100), "it is not written again");
         std::thread::sleep(Duration::from_millis(10));
@@ -428,17 +422,17 @@ fn a_member_key_that_another_has_set_first_is_named_and_removed() {
         own.keep_lease(false).unwrap();
         assert_eq!(own.takings(), round);
         store.end_lease("other", other).unwrap();
-        let odd = own.reader.look(&LookAt::All).unwrap();
+        let odd = own.reader_mut().look(&LookAt::All).unwrap();
         let named = "'group/member/1.2' is set and is not of this rank's lease";
         assert_eq!(
             odd.iter().filter(|it| it.starts_with(named)).count(),
             1,
             "{odd:?}"
         );
-        assert!(own.reader.kept.members.contains((1, 2)));
+        assert!(own.kept().members.contains((1, 2)));
         // The state for the next round.
         own.end_lease();
-        own.reader.kept.told.clear();
+        own.reader_mut().forget_told();
     }
 }
 
@@ -480,15 +474,15 @@ fn garbage_in_the_bounds_is_written_again_by_a_member_or_a_newcomer() {
         assert!(error.starts_with(named), "{error}");
         assert!(error.contains("has written it again within"), "{error}");
         for times in [1, 0] {
-            let odd = there.reader.look(&LookAt::All).unwrap();
+            let odd = there.reader_mut().look(&LookAt::All).unwrap();
             let named = odd.iter().filter(|error| error.contains("'group/config'"));
             assert_eq!(named.count(), times, "{odd:?}");
         }
         there.mend_bounds().unwrap();
         assert_eq!(memory.try_get(CONFIG).unwrap(), written);
         comes().unwrap();
-        assert_eq!(there.reader.look(&LookAt::All).unwrap(), [""; 0]);
-        there.reader.kept.told.clear();
+        assert_eq!(there.reader_mut().look(&LookAt::All).unwrap(), [""; 0]);
+        there.reader_mut().forget_told();
         there.end_lease();
     }
 }

@@ -1,21 +1,18 @@
 //! What a rank writes into a store that has lost the record, or is back with an earlier one, and what it reads of the others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use membership_rules::anew::Place;
 use membership_rules::record::{RankGeneration, Record};
 use rendezvous::StoreError;
 
-use super::kept::{Lost, Words};
-use super::look::Reader;
+use super::Reader;
 use crate::membership::generations::note_generation;
+use crate::membership::group_store::kept::{Lost, Words};
 use crate::membership::stored::{
     CONFIG, HAD, Had, RECORD, had_key, key, parse_record, record_text, text,
 };
-
-/// The largest number of ranks that a text names, since a person reads it.
-const MOST_NAMED: usize = 16;
 
 impl Reader {
     /// Notes that the record is lost: the store has none, or one that is older than this rank's record. From now on only what this rank
@@ -46,6 +43,11 @@ impl Reader {
         (kept.since_all, kept.since_number, kept.count) = (0, 0, None);
     }
 
+    /// Returns what this rank knows of the loss, while the record is lost.
+    pub(in crate::membership) fn lost_mut(&mut self) -> Option<&mut Lost> {
+        self.kept.lost.as_mut()
+    }
+
     /// Notes that a look has found an earlier record, so the store has lost a later one.
     pub(super) fn stands_behind(&mut self, record: &Record, text: &[u8]) {
         self.lose(Some((Place::of(record), text.to_vec())));
@@ -61,9 +63,17 @@ impl Reader {
         Ok(!self.call(|store| store.list(HAD))?.is_empty())
     }
 
+    /// Notes that the store may have lost the record, whatever this rank knows of that. [`Reader::check_record`] then looks.
+    pub(in crate::membership::group_store) fn suspect(&mut self) {
+        self.doubts = true;
+    }
+
     /// Looks for the record if something has shown that the store may have lost it: a lease of this rank, or the revision of the store.
     /// `again`: this rank has taken its lease more than once.
-    pub(super) fn check_record(&mut self, again: bool) -> Result<(), StoreError> {
+    pub(in crate::membership::group_store) fn check_record(
+        &mut self,
+        again: bool,
+    ) -> Result<(), StoreError> {
         if !self.doubts {
             return Ok(());
         }
@@ -93,7 +103,7 @@ impl Reader {
     }
 
     /// Notes that this rank found no record when it was about to replace it.
-    pub(super) fn is_missing(&mut self) {
+    pub(in crate::membership::group_store) fn is_missing(&mut self) {
         self.lose(None);
     }
 
@@ -147,9 +157,7 @@ impl Reader {
     /// Takes over the newest record that a rank says to have had. If the record that `stands` in the store is earlier than this rank's,
     /// notes the loss.
     fn take_over_newest(&mut self, stands: &Record, text: Vec<u8>) {
-        let newest = self.kept.words.all.iter();
-        let newest = newest.max_by_key(|(_, (had, _))| had.word().place);
-        if let Some(who) = newest.map(|(who, _)| *who) {
+        if let Some(who) = self.kept.words.newest() {
             self.take_over(who);
         }
         let own = self.kept.record.as_deref().map(Place::of);
@@ -160,7 +168,7 @@ impl Reader {
 
     /// Takes over the record that `who` says to have had, if that record is later than this rank's. Returns whether it was.
     pub(in crate::membership) fn take_over(&mut self, who: RankGeneration) -> bool {
-        let Some((had, _)) = self.kept.words.all.get(&who) else {
+        let Some(had) = self.kept.words.get(who) else {
             return false;
         };
         let text = had.record.clone().into_bytes();
@@ -168,7 +176,7 @@ impl Reader {
             let newest = self.kept.record.as_deref();
             newest.is_none_or(|newest| Place::of(newest) < Place::of(later))
         });
-        later.is_some_and(|later| self.kept.keep_record(Ok(later), &text).is_ok())
+        later.is_some_and(|later| self.keep_record(Ok(later), &text).is_ok())
     }
 
     /// Writes which record this rank has had.
@@ -200,7 +208,7 @@ impl Reader {
         match parse_record(&text, self.slots) {
             Ok(record) if Some(Place::of(&record)) >= own => {
                 // A look has reported why this record is not to be kept, if so.
-                let _ = self.kept.keep_record(Ok(record), &text);
+                let _ = self.keep_record(Ok(record), &text);
                 self.kept.since_number = self.kept.since;
                 self.find();
             }
@@ -219,6 +227,11 @@ impl Reader {
         }
     }
 
+    /// Returns whether the record was found again since the last call.
+    pub(in crate::membership) fn take_found_again(&mut self) -> bool {
+        std::mem::take(&mut self.kept.found_again)
+    }
+
     /// Removes the `had` key of this rank, which the store needs no more.
     pub(in crate::membership) fn forget_had(&mut self) -> Result<(), StoreError> {
         let key = had_key(self.own);
@@ -234,15 +247,5 @@ impl Reader {
             let seen = self.kept.seen.entry(slot).or_default();
             *seen = generation.max(*seen);
         }
-    }
-}
-
-/// Returns the slots of `ranks` as text for a reader, at most [`MOST_NAMED`] of them.
-pub(in crate::membership) fn named(ranks: &[RankGeneration]) -> String {
-    let some: BTreeSet<u32> = ranks.iter().map(|who| who.0).take(MOST_NAMED).collect();
-    let some: Vec<String> = some.iter().map(u32::to_string).collect();
-    match ranks.len().checked_sub(MOST_NAMED) {
-        Some(more) if more > 0 => format!("{} and {more} more", some.join(", ")),
-        _ => some.join(", "),
     }
 }
