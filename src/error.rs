@@ -10,7 +10,7 @@ use std::fmt;
 
 // One crate must own them, and the stores, below this one, run threads of their own as well.
 pub(crate) use rendezvous::thread::OwnThread;
-pub use rendezvous::thread::ThreadPanicked;
+pub use rendezvous::thread::{ThreadPanicked, ThreadRefused};
 
 /// Which part of the runtime failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

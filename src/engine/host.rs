@@ -221,7 +221,6 @@ impl Engine {
         {
             return Err(HostError::Insecure { address });
         }
-        let system = |call| move |source| ProviderError::System { call, source };
         let listener = Listener::bind(&address)?;
         let address = listener.address().clone();
         let listening = Arc::new(Listening {
@@ -235,7 +234,8 @@ impl Engine {
         if self.inner.core.is_closing.load(Ordering::Acquire) {
             return Err(EngineError::Closing.into());
         }
-        let thread = OwnThread::spawn("wv-engine-listen", body, |_| {}).map_err(system("spawn"))?;
+        let thread = OwnThread::spawn("wv-engine-listen", body, |_| {});
+        let thread = thread.map_err(ProviderError::from)?;
         listeners.push((listening, thread));
         drop(listeners);
         Ok(address)

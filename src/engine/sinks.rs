@@ -199,7 +199,5 @@ fn end_of(transfers: &Arc<Transfers>, link: &Arc<Link>) -> Result<OwnThread, Pro
         while !link.fences().wait_for_lanes(LOOK) {}
         transfers.end(&link, Fence::Whole);
     };
-    let thread = OwnThread::spawn("wv-engine-sink", body, |_| {});
-    let call = "spawn";
-    thread.map_err(|source| ProviderError::System { call, source })
+    Ok(OwnThread::spawn("wv-engine-sink", body, |_| {})?)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::remedy::{Reason, Remedy, lack};
-use crate::error::{Error, Part, ThreadPanicked};
+use crate::error::{Error, Part, ThreadPanicked, ThreadRefused};
 
 /// A refusal or failure of a [`Gpu`](super::Gpu).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -175,13 +175,8 @@ pub enum GpuError {
         failed: String,
     },
     /// A thread of the host could not be started.
-    #[error("no thread for the {what}: {reason}{}", lack::OF_THREAD)]
-    Thread {
-        /// The task of the thread.
-        what: &'static str,
-        /// The system's reason.
-        reason: String,
-    },
+    #[error(transparent)]
+    Thread(#[from] ThreadRefused),
     /// The thread that runs a stream has panicked.
     #[error(transparent)]
     Panicked(#[from] ThreadPanicked),
@@ -272,7 +267,7 @@ mod tests {
             GpuError::Doorbell { .. } => (8, "WARPVERBS_DOORBELL=mailbox"),
             GpuError::KernelClash { .. } => (9, "another name"),
             GpuError::NotForDevice { .. } => (10, "warpverbs_build::kernels"),
-            GpuError::Thread { .. } => (11, "ulimit -u"),
+            GpuError::Thread(_) => (11, "ulimit -u"),
             GpuError::Panicked(_) => (12, "made anew"),
             GpuError::NoPtx { .. } => (13, "WARPVERBS_NVRTC"),
             GpuError::NotOpened { .. }
@@ -345,10 +340,10 @@ mod tests {
                 package: no(),
                 device: no(),
             },
-            GpuError::Thread {
-                what: "stream",
+            GpuError::Thread(ThreadRefused {
+                thread: no(),
                 reason: no(),
-            },
+            }),
             GpuError::Panicked(ThreadPanicked::new("a", &"b")),
             GpuError::NoPtx {
                 package: no(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rendezvous::printable;
 
 use super::{GroupState, LayerError};
-use crate::error::ThreadPanicked;
+use crate::error::{ThreadPanicked, ThreadRefused};
 use crate::team::{StoreError, TeamError};
 
 /// Why a group refuses or ends, with the rank, the value and the limit.
@@ -83,8 +83,8 @@ pub enum GroupError {
         own: u32,
     },
     /// A thread could not be started.
-    #[error("no thread for the group: {0}")]
-    Thread(std::io::Error),
+    #[error(transparent)]
+    Thread(#[from] ThreadRefused),
     /// A thread of the group has panicked.
     #[error(transparent)]
     Panicked(#[from] ThreadPanicked),

@@ -19,14 +19,14 @@ pub(super) fn spawn(
     let (rank, generation) = (transport.slot(), transport.generation());
     let name = format!("{name} {rank}");
     #[cfg(test)]
-    transport.may_start(&name).map_err(GroupError::Thread)?;
+    transport.may_start(&name)?;
     let span = tracing::info_span!("group", rank, generation);
     let body = move || span.in_scope(body);
     let served = Arc::downgrade(shared);
-    let thread = OwnThread::spawn(&name, body, move |panicked| {
+    let on_panic = move |panicked: &_| {
         if let Some(shared) = served.upgrade() {
             shared.break_down(panicked);
         }
-    });
-    thread.map_err(GroupError::Thread)
+    };
+    Ok(OwnThread::spawn(&name, body, on_panic)?)
 }

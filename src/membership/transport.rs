@@ -67,7 +67,7 @@ pub(super) trait Transport: Send + Sync + Debug {
 
     /// Returns an error if the system of a test gives no thread of this name.
     #[cfg(test)]
-    fn may_start(&self, _thread: &str) -> std::io::Result<()> {
+    fn may_start(&self, _thread: &str) -> Result<(), crate::error::ThreadRefused> {
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::error::ThreadRefused;
 use crate::gpu::GpuError;
 use crate::verbs::VerbsError;
 
@@ -37,6 +38,9 @@ pub enum ProviderError {
         /// The device.
         gpu: String,
     },
+    /// A thread of the engine could not be started.
+    #[error(transparent)]
+    Thread(#[from] ThreadRefused),
     /// A failed system call.
     #[error("{call}: {source}")]
     System {

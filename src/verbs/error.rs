@@ -3,7 +3,7 @@
 use mlx5_prm::cmd::{Opcode, Status};
 
 use crate::error::remedy::{MemoryKind, OnDevice, Reason, Remedy, lack};
-use crate::error::{Error, Part, ThreadPanicked};
+use crate::error::{Error, Part, ThreadPanicked, ThreadRefused};
 use crate::memheap::HeapError;
 use crate::sys::{LoadError, MissingFunction};
 use crate::verbs::gid::Gid;
@@ -161,13 +161,8 @@ pub enum VerbsError {
         refused: Vec<(Rung, VerbsError)>,
     },
     /// A thread of the host could not be started.
-    #[error("no thread for the {what}: {reason}{}", lack::OF_THREAD)]
-    Thread {
-        /// The task of the thread.
-        what: &'static str,
-        /// The system's reason.
-        reason: String,
-    },
+    #[error(transparent)]
+    Thread(#[from] ThreadRefused),
     /// A thread of the host that the call needs has panicked.
     #[error(transparent)]
     Panicked(#[from] ThreadPanicked),
@@ -405,7 +400,7 @@ mod tests {
             VerbsError::BadArgument { .. } => (7, "it must be"),
             VerbsError::BadReply { .. } => (8, "a later release"),
             VerbsError::Export { .. } => (9, "nvidia_peermem"),
-            VerbsError::Thread { .. } => (10, "ulimit -u"),
+            VerbsError::Thread(_) => (10, "ulimit -u"),
             VerbsError::Panicked(_) => (11, "made anew"),
             VerbsError::Heap(HeapError::Full { .. }) => (12, "WARPVERBS_CONTROL_BYTES=0"),
             VerbsError::Heap(_) => (13, "it must be"),
@@ -472,10 +467,10 @@ mod tests {
                     call("ibv_reg_mr", libc::EFAULT).on(Rung::Address),
                 )],
             },
-            VerbsError::Thread {
-                what: "doorbell proxy",
+            VerbsError::Thread(ThreadRefused {
+                thread: no(),
                 reason: no(),
-            },
+            }),
             VerbsError::Panicked(ThreadPanicked::new("a", &"b")),
             heap.alloc(8192, 64).unwrap_err().into(),
             heap.alloc(0, 64).unwrap_err().into(),

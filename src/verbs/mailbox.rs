@@ -128,11 +128,7 @@ impl DoorbellProxy {
         let seen = Arc::clone(&shared);
         // The end of this thread wakes no other, since none waits for the proxy: kernels have deadlines, and callers check the proxy
         // before they use it.
-        let thread = OwnThread::spawn("wv-doorbells", move || seen.run(), |_| {});
-        let thread = thread.map_err(|error| VerbsError::Thread {
-            what: "doorbell proxy",
-            reason: error.to_string(),
-        })?;
+        let thread = OwnThread::spawn("wv-doorbells", move || seen.run(), |_| {})?;
         Ok(Arc::new(Self {
             shared,
             thread: Some(thread),

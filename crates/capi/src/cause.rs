@@ -166,6 +166,7 @@ fn of_store(error: &StoreError) -> wv_status {
         | StoreError::Late { .. }
         | StoreError::Foreign { .. }
         | StoreError::Interrupted { .. }
+        | StoreError::Thread(_)
         | StoreError::Io { .. } => WV_STORE_FAILED,
         StoreError::Timeout { .. } => WV_TIMEOUT,
         StoreError::Panicked(_) => WV_PANIC,
@@ -185,7 +186,7 @@ fn of_verbs(error: &VerbsError) -> wv_status {
         | VerbsError::BadReply { .. }
         | VerbsError::Export { .. } => WV_HCA_REFUSED,
         VerbsError::BadArgument { .. } => WV_BAD_ARGUMENT,
-        VerbsError::Thread { .. } | VerbsError::Heap(_) => WV_OUT_OF_MEMORY,
+        VerbsError::Thread(_) | VerbsError::Heap(_) => WV_OUT_OF_MEMORY,
         VerbsError::Panicked(_) => WV_PANIC,
         _ => WV_OTHER,
     }
@@ -210,7 +211,7 @@ fn of_gpu(error: &GpuError) -> wv_status {
         | GpuError::BadLaunch { .. }
         | GpuError::Capture { .. }
         | GpuError::Captured { .. } => WV_BAD_ARGUMENT,
-        GpuError::OutOfMemory { .. } | GpuError::Thread { .. } => WV_OUT_OF_MEMORY,
+        GpuError::OutOfMemory { .. } | GpuError::Thread(_) => WV_OUT_OF_MEMORY,
         GpuError::Kernel { .. } | GpuError::Poisoned { .. } => WV_KERNEL_FAILED,
         GpuError::Panicked(_) => WV_PANIC,
         GpuError::Timeout { .. } => WV_TIMEOUT,
@@ -315,7 +316,7 @@ fn of_provider(error: &ProviderError) -> wv_status {
         ProviderError::Verbs(error) => of_verbs(error),
         ProviderError::Gpu(error) => of_gpu(error),
         ProviderError::NotOffered { .. } | ProviderError::NoFlush { .. } => WV_NO_GPU,
-        ProviderError::System { .. } => WV_OUT_OF_MEMORY,
+        ProviderError::System { .. } | ProviderError::Thread(_) => WV_OUT_OF_MEMORY,
         ProviderError::Memory { .. } | ProviderError::Range { .. } | ProviderError::Gone { .. } => {
             WV_BAD_ARGUMENT
         }

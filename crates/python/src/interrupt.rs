@@ -1,12 +1,12 @@
 //! Calls of Python that wait for other ranks, and what ends them early: Ctrl-C, or what a handler of a signal raises.
 
 use std::cell::{Cell, RefCell};
-use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use warpverbs::error::ThreadRefused;
 use warpverbs::team::StoreError;
 
 /// How long a wait goes on before it looks for signals such as Ctrl-C.
@@ -95,8 +95,7 @@ pub(crate) fn ask<T: Send + 'static>(
         // A caller that a signal has ended does not wait for it.
         let _ = sender.send(call());
     });
-    let asking = asking().map_err(|error| lost(&error.to_string()))?;
-    asking.send(task).map_err(|_| lost("it has ended"))?;
+    asking()?.send(task).map_err(|_| lost("it has ended"))?;
     loop {
         match answer.recv_timeout(SIGNALS) {
             Ok(answered) => return answered,
@@ -110,16 +109,16 @@ pub(crate) fn ask<T: Send + 'static>(
 }
 
 /// The thread that makes calls of the store for this one, until the call of Python is over.
-fn asking() -> io::Result<Sender<Task>> {
+fn asking() -> Result<Sender<Task>, ThreadRefused> {
     ASKING.with_borrow_mut(|asking| {
         if let Some(asking) = asking {
             return Ok(asking.clone());
         }
         let (sender, tasks) = channel::<Task>();
         let run = move || tasks.into_iter().for_each(|task| task());
-        thread::Builder::new()
-            .name("store calls".to_owned())
-            .spawn(run)?;
+        let name = "store calls";
+        let spawned = thread::Builder::new().name(name.to_owned()).spawn(run);
+        spawned.map_err(|cause| ThreadRefused::new(name, &cause))?;
         Ok(asking.insert(sender).clone())
     })
 }

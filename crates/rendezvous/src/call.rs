@@ -23,6 +23,7 @@ impl StoreError {
         match self {
             Self::NoAnswer { .. }
             | Self::Io { .. }
+            | Self::Thread(_)
             | Self::Foreign { .. }
             | Self::Interrupted { .. } => Known::Unknown,
             _ => Known::NotDone,

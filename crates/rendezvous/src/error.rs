@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::text::printable;
-use crate::thread::ThreadPanicked;
+use crate::thread::{ThreadPanicked, ThreadRefused};
 
 /// An error of a call on a store, with the place and the value.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +73,9 @@ pub enum StoreError {
         /// The run that opened it.
         wanted: String,
     },
+    /// A thread of the store, or of a lease, could not be started.
+    #[error(transparent)]
+    Thread(#[from] ThreadRefused),
     /// A thread of the store has panicked.
     #[error(transparent)]
     Panicked(#[from] ThreadPanicked),

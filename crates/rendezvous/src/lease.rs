@@ -59,11 +59,7 @@ impl Lease {
         let renewing = Arc::clone(&shared);
         let losing = Arc::clone(&shared);
         let lose = move |_: &_| losing.lost.store(true, Ordering::Relaxed);
-        let renewer = OwnThread::spawn(&format!("lease {key}"), move || renewing.renew(), lose);
-        let renewer = renewer.map_err(|source| StoreError::Io {
-            path: "the thread of a lease".into(),
-            source,
-        })?;
+        let renewer = OwnThread::spawn(&format!("lease {key}"), move || renewing.renew(), lose)?;
         Ok(Some(Self {
             shared,
             renewer: Some(renewer),

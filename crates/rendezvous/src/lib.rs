@@ -54,7 +54,8 @@
 //! [`measure()`] says how fast a store answers, and which leases it carries.
 //!
 //! [`Process`] names the process that has written a value and says whether it still runs. If a thread that a store or a lease
-//! runs for itself panics, which is a defect, the next call fails with [`ThreadPanicked`].
+//! runs for itself panics, which is a defect, the next call fails with [`ThreadPanicked`]. A thread that the system does not start is a
+//! [`ThreadRefused`].
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
@@ -103,7 +104,7 @@ pub use patient::{Patient, repeat};
 pub use process::{Life, Process};
 pub use records::{RECORD_VERSION, Records};
 pub use text::{Foreign, is_plain, printable};
-pub use thread::ThreadPanicked;
+pub use thread::{ThreadPanicked, ThreadRefused};
 pub use trust::read_secret;
 pub use watch::{KeyChange, KeyWatch};
 

@@ -1,11 +1,42 @@
-//! Threads that the library runs for itself. A panic in such a thread marks the object that the thread served. The next call on that object
-//! fails with the panic.
+//! Threads that the library runs for itself. Who starts one learns why the system refuses it. A panic in such a thread marks the object that
+//! the thread served. The next call on that object fails with the panic.
 
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
+
+/// A thread of the library that the system has not started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the thread '{thread}' of the library was not started: {reason}; raise the limit of threads (ulimit -u unlimited; docker run \
+     --pids-limit=-1; TasksMax=infinity of systemd)"
+)]
+pub struct ThreadRefused {
+    /// The name of the thread.
+    pub thread: String,
+    /// The system's reason.
+    pub reason: String,
+}
+
+impl ThreadRefused {
+    /// Returns the error for `thread`, which the system has refused with `cause`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(thread: &str, cause: &io::Error) -> Self {
+        Self {
+            thread: thread.to_owned(),
+            reason: cause.to_string(),
+        }
+    }
+}
+
+impl From<ThreadRefused> for io::Error {
+    fn from(refused: ThreadRefused) -> Self {
+        Self::other(refused)
+    }
+}
 
 /// The panic of a thread of the library, which has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,11 +85,14 @@ pub struct OwnThread {
 impl OwnThread {
     /// Starts `body` as the thread `name`. If `body` panics, the thread runs `on_panic` and ends; `on_panic` wakes the threads that
     /// wait for it. [`OwnThread::check`] fails before `on_panic` begins.
+    ///
+    /// # Errors
+    /// The system starts no thread.
     pub fn spawn(
         name: &str,
         body: impl FnOnce() + Send + 'static,
         on_panic: impl FnOnce(&ThreadPanicked) + Send + 'static,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, ThreadRefused> {
         let panicked = Arc::new(OnceLock::new());
         let (told, own_name) = (Arc::clone(&panicked), name.to_owned());
         let run = move || {
@@ -68,7 +102,8 @@ impl OwnThread {
                 on_panic(&panic);
             }
         };
-        let handle = Builder::new().name(name.to_owned()).spawn(run)?;
+        let handle = Builder::new().name(name.to_owned()).spawn(run);
+        let handle = handle.map_err(|cause| ThreadRefused::new(name, &cause))?;
         Ok(Self { handle, panicked })
     }
 
@@ -122,6 +157,15 @@ mod tests {
         assert_eq!(thread.check(), Err(panic.clone()));
         assert_eq!(thread.check(), Err(panic));
         thread.join();
+    }
+
+    #[test]
+    fn a_thread_that_is_refused_is_named_with_the_reason_and_what_to_do() {
+        let refused = ThreadRefused::new("worker 7", &io::ErrorKind::WouldBlock.into());
+        let text = "the thread 'worker 7' of the library was not started: operation would block; raise the limit of threads (ulimit -u \
+                    unlimited; docker run --pids-limit=-1; TasksMax=infinity of systemd)";
+        assert_eq!(refused.to_string(), text);
+        assert_eq!(io::Error::from(refused).to_string(), text);
     }
 
     #[test]

@@ -382,11 +382,10 @@ fn admit(
     let control =
         Control::new(core, &link, &known, hello.name.clone(), pairs, wire).with_seat(local.seat);
     let control = OwnThread::spawn(THREAD, || control.run(), |_| {});
-    let control = control.map_err(|source| {
+    let control = control.map_err(|refused| {
         link.break_off();
         core.known.leave(&known, &link, None);
-        let call = "spawn";
-        ProviderError::System { call, source }
+        ProviderError::from(refused)
     })?;
     peers.run(Running {
         link: Arc::clone(&link),

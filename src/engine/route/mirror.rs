@@ -99,11 +99,7 @@ impl Mirrors {
         }
         if thread.is_none() {
             let begun = OwnThread::spawn("wv-engine-mirror", serve, |_| {});
-            let failed = |source| ProviderError::System {
-                call: "spawn",
-                source,
-            };
-            *thread = Some(begun.map_err(failed)?);
+            *thread = Some(begun.map_err(ProviderError::from)?);
         }
         drop(thread);
         let number = self.next.fetch_add(1, Ordering::Relaxed);

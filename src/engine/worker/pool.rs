@@ -57,11 +57,7 @@ impl<P: Provider> Pool<P> {
                     worker.end_of_panic(number, &panic);
                 }
             };
-            let thread = OwnThread::spawn(&name, body, |_| {});
-            threads.push(thread.map_err(|source| ProviderError::System {
-                call: "spawn",
-                source,
-            })?);
+            threads.push(OwnThread::spawn(&name, body, |_| {})?);
             inboxes.push(inbox);
         }
         Ok(Self {

@@ -1,4 +1,4 @@
-//! What to do where no call was refused: a device lacks something, or memory, threads, a driver or a compiler are missing.
+//! What to do where no call was refused: a device lacks something, or memory, a driver or a compiler are missing.
 
 /// By the beginning of a capability's name, what to do. Empty, the error itself says it. The first row that fits is taken.
 const CAPABILITIES: &[(&str, &str)] = &[
@@ -55,9 +55,6 @@ pub(crate) const OF_REPLY: &str = "; its firmware and libmlx5 do not agree, and 
 
 /// After an empty list of devices.
 pub(crate) const OF_NO_DEVICE: &str = "load the kernel module mlx5_ib, give a container --device=/dev/infiniband, or run under wv sim";
-
-/// After a thread that did not start.
-pub(crate) const OF_THREAD: &str = "; raise the limit of threads (ulimit -u unlimited; docker run --pids-limit=-1; TasksMax=infinity of systemd)";
 
 /// After a full control heap.
 pub(crate) const OF_HEAP: &str = "; WARPVERBS_CONTROL_BYTES=0 makes it as large as the QPs need; fewer QPs (WARPVERBS_QPS_PER_PEER) and \

@@ -61,10 +61,7 @@ impl SimtStream {
             move || run(&jobs, &health)
         };
         // Jobs that the thread leaves end by themselves when they are dropped.
-        let thread = OwnThread::spawn(THREAD, body, |_| {}).map_err(|error| GpuError::Thread {
-            what: "stream",
-            reason: error.to_string(),
-        })?;
+        let thread = OwnThread::spawn(THREAD, body, |_| {})?;
         Ok(Self {
             queue: Some(queue),
             thread: Some(thread),

@@ -9,6 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::held::{TTL, world_over};
 use super::{LONG, PATIENT};
+use crate::error::ThreadRefused;
 use crate::membership::pidfd::{PidFd, Watched};
 use crate::membership::sim::{World, WorldConfig, lock};
 use crate::membership::{Cause, GroupError, GroupEvent, GroupEventKind, GroupState};
@@ -39,9 +40,9 @@ fn a_rank_that_gets_no_thread_to_connect_says_so_and_comes_in_later() {
     let mut world = world_over(Arc::new(MemoryStore::new()), 4, 3);
     *lock(&world.wire.no_thread) = Some("group connect 3".to_owned());
     world.join(3).unwrap();
-    let refused = GroupError::Thread(std::io::ErrorKind::WouldBlock.into());
+    let cause = std::io::ErrorKind::WouldBlock.into();
     let refused = GroupEventKind::Failed {
-        error: refused.to_string(),
+        error: ThreadRefused::new("group connect 3", &cause).to_string(),
     };
     let start = Instant::now();
     let mut events = Vec::new();

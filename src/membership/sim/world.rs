@@ -197,9 +197,10 @@ impl Transport for FakeTransport {
     }
 
     #[cfg(test)]
-    fn may_start(&self, thread: &str) -> std::io::Result<()> {
+    fn may_start(&self, thread: &str) -> Result<(), crate::error::ThreadRefused> {
         if lock(&self.wire.no_thread).as_deref() == Some(thread) {
-            Err(std::io::ErrorKind::WouldBlock.into())
+            let cause = std::io::ErrorKind::WouldBlock.into();
+            Err(crate::error::ThreadRefused::new(thread, &cause))
         } else {
             Ok(())
         }

@@ -18,6 +18,7 @@ use warpverbs::engine::{
     Behind, Descriptor, Engine, EngineAddress, EngineConfig, EnginePath, HostError, Notice,
     Outcome, Peer, printable,
 };
+use warpverbs::error::ThreadRefused;
 use warpverbs::verbs::Context;
 
 use super::BenchError;
@@ -234,10 +235,9 @@ impl Beats {
                 let _ = peer.notify(&continues);
             }
         };
-        let thread = thread::Builder::new().name("wv-bench-beats".to_owned());
-        let thread = thread
-            .spawn(body)
-            .map_err(|error| wrong(error.to_string()))?;
+        let name = "wv-bench-beats";
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(body);
+        let thread = thread.map_err(|cause| wrong(ThreadRefused::new(name, &cause).to_string()))?;
         Ok(Self {
             ends: Some(ends),
             thread: Some(thread),

@@ -12,6 +12,7 @@ use warpverbs::engine::{
     Accepted, Engine, EngineAddress, EngineConfig, EngineKey, HostMemory, Listener, Publication,
     RegionId, Shortage,
 };
+use warpverbs::error::ThreadRefused;
 use warpverbs::team::Store;
 
 use super::door::{Door, Limits, Visit};
@@ -110,8 +111,11 @@ pub fn serve(
                         tell(&News::Failed(&from, &error));
                     }
                 };
-                let thread = thread::Builder::new().name("wv-p2p".to_owned());
-                thread.spawn_scoped(scope, body).map(drop)
+                let name = "wv-p2p";
+                let thread = thread::Builder::new().name(name.to_owned());
+                let thread = thread.spawn_scoped(scope, body);
+                let refused = |cause| ThreadRefused::new(name, &cause).into();
+                thread.map(drop).map_err(refused)
             });
             if let Some(error) = shortage.after(begun) {
                 tell(&News::Pauses(&error));
