@@ -28,7 +28,7 @@ pub mod provider {
     pub use crate::provider::sink::{Sink, SinkLane, SinkReaper};
     pub use crate::provider::{
         Cause, Chain, Completed, Completion, HostMemory, Lane, LocalRange, Posted, Provider,
-        ProviderError, Reaper, Stop, Tag, Verb, Wake, Work,
+        ProviderError, Reaper, Stop, Tag, Verb, Wake, Work, WorkerLanes,
     };
 }
 

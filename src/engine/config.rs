@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::config::PathConfig;
     use crate::engine::transfers::Transfers;
-    use crate::engine::worker::{Pool, Seat};
+    use crate::engine::worker::{Pool, Seat, Workers};
     use crate::provider::sink::SinkLane;
     use crate::provider::{Completed, Completion, Provider, ProviderError, Reaper, Wake};
 

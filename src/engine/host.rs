@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use rendezvous::Store;
@@ -13,38 +13,32 @@ use crate::config::{
 };
 use crate::engine::config::{check, key, log_receives, pace, sizes};
 use crate::engine::connection::admission::{accept_all, connect_over};
-use crate::engine::connection::core::{Core, Listening};
-use crate::engine::connection::handshake::hello;
+use crate::engine::connection::core::Listening;
 use crate::engine::connection::publication::{ENGINES, Publication};
 use crate::engine::error::{EngineError, HostError};
 use crate::engine::ids::RegionId;
-use crate::engine::inner::{CloseReport, Inner};
+use crate::engine::inner::{CloseReport, Inner, NewEngine};
 use crate::engine::ledger::tally::Statistics;
 use crate::engine::limits::MOST_RAILS;
-use crate::engine::lives::known::AllKnown;
 use crate::engine::lock::lock;
-use crate::engine::memory::gpus::Gpus;
 use crate::engine::memory::grant::Grant;
 use crate::engine::memory::numbers::number_of_engine;
 use crate::engine::memory::regions::Descriptor;
-use crate::engine::memory::registry::Registry;
 use crate::engine::peer::Peer;
 use crate::engine::places::cpus;
 use crate::engine::places::devices::{EngineDevices, auto};
-use crate::engine::route::counter::Counters;
-use crate::engine::route::local::Local;
 use crate::engine::route::rails::{RailStatus, Rails};
 use crate::engine::transfers::{Sizes, Transfers};
 use crate::engine::wire::listener::Listener;
 use crate::engine::wire::messages::Wire;
 use crate::engine::wire::seal::Role;
 use crate::engine::wire::streams::Stream;
-use crate::engine::worker::{Pool, Seat};
+use crate::engine::worker::{Pool, Seat, Workers};
 use crate::error::OwnThread;
 use crate::fabric::open_named;
 use crate::gpu::Gpu;
 use crate::provider::mlx5::RailShape;
-use crate::provider::{AnyMemory, ProviderError, Wake};
+use crate::provider::{AnyMemory, Host, ProviderError, Wake};
 use crate::verbs::Context;
 
 /// A host engine: regions, peers and transfers of one process, on one HCA or several.
@@ -93,37 +87,17 @@ impl Engine {
         let cpus = cpus::of_each(&config.cpus, cpus, config.workers);
         let seats = rails.reapers().into_iter().zip(cpus);
         let seats = seats.map(|(reaper, cpus)| Seat { reaper, cpus });
-        let pool = Pool::start(&transfers, seats.collect(), pace(&config))?;
-        let known = Arc::new(AllKnown::new(config.peers, config.inbox));
-        let incarnation = fastrand::u64(..);
-        let local = Local::new(config.engine_path, incarnation)?;
-        let counters = Arc::new(Counters::new(local.board.as_ref())?);
-        let regions = Registry::new(number, local.board.clone(), transfers.flushes());
-        let core = Core {
-            hello: hello(&rails, &config, incarnation)?,
+        let pool = Pool::<Host>::start(&transfers, seats.collect(), pace(&config))?;
+        let pool = Arc::new(pool);
+        let inner = Inner::new(NewEngine {
             config,
-            transfers,
-            pool: Arc::new(pool),
-            local,
-            counters,
-            peers: Mutex::default(),
-            arrived: Condvar::new(),
-            links: AtomicU64::new(1),
-            is_closing: AtomicBool::new(false),
-            known,
-            keys: Arc::default(),
             rails,
-        };
+            transfers,
+            workers: Arc::clone(&pool) as Arc<dyn Workers>,
+            pool,
+        })?;
         Ok(Self {
-            inner: Arc::new(Inner {
-                regions: Mutex::new(regions),
-                left: Condvar::new(),
-                listeners: Mutex::default(),
-                published: Mutex::default(),
-                gpus: Gpus::default(),
-                submitting: RwLock::default(),
-                core: Arc::new(core),
-            }),
+            inner: Arc::new(inner),
         })
     }
 
@@ -508,7 +482,7 @@ impl Drop for Engine {
 #[must_use]
 pub fn wakes(engine: &Engine) -> [u64; 2] {
     let inner = &engine.inner;
-    [inner.core.pool.wakes(), lock(&inner.core.peers).wakes()]
+    [inner.core.workers.wakes(), lock(&inner.core.peers).wakes()]
 }
 
 /// Returns how each NIC of the engine has registered the memory of a region, and which ways it refused. Measurements print this.

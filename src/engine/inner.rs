@@ -1,20 +1,29 @@
 //! The state of an engine, which its handles and those of its peers share.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
+use crate::config::EngineConfig;
 use crate::engine::connection::core::{Core, Listening};
+use crate::engine::connection::handshake::hello;
 use crate::engine::connection::peers::Running;
 use crate::engine::connection::publication::Publication;
 use crate::engine::error::HostError;
 use crate::engine::ids::RegionId;
 use crate::engine::ledger::account::Outcome;
+use crate::engine::lives::known::AllKnown;
 use crate::engine::lock::lock;
 use crate::engine::memory::gpus::Gpus;
 use crate::engine::memory::regions::Descriptor;
 use crate::engine::memory::registry::{Registry, Step};
+use crate::engine::route::counter::Counters;
+use crate::engine::route::local::Local;
+use crate::engine::route::rails::Rails;
+use crate::engine::transfers::Transfers;
+use crate::engine::worker::{Pool, Workers};
 use crate::error::OwnThread;
+use crate::provider::Host;
 
 /// The result of closing an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +41,17 @@ pub struct CloseReport {
     pub timed_out: u64,
 }
 
+/// What an engine is made of.
+pub(super) struct NewEngine {
+    pub(super) config: EngineConfig,
+    pub(super) rails: Arc<Rails>,
+    pub(super) transfers: Arc<Transfers>,
+    /// The workers with lanes of the rails.
+    pub(super) pool: Arc<Pool<Host>>,
+    /// All workers: `pool`, or those of another provider.
+    pub(super) workers: Arc<dyn Workers>,
+}
+
 pub(super) struct Inner {
     pub(super) regions: Mutex<Registry>,
     /// Notified when a region was taken away, or stays.
@@ -47,6 +67,50 @@ pub(super) struct Inner {
 }
 
 impl Inner {
+    /// Returns the state of a new engine.
+    ///
+    /// # Errors
+    /// [`HostError::Provider`]: the system has no memory that the engine shares with processes, or a port cannot be described.
+    pub(super) fn new(made: NewEngine) -> Result<Self, HostError> {
+        let NewEngine {
+            config,
+            rails,
+            transfers,
+            pool,
+            workers,
+        } = made;
+        let incarnation = fastrand::u64(..);
+        let local = Local::new(config.engine_path, incarnation)?;
+        let counters = Arc::new(Counters::new(local.board.as_ref())?);
+        let board = local.board.clone();
+        let regions = Registry::new(transfers.engine(), board, transfers.flushes());
+        let core = Core {
+            hello: hello(&rails, &config, incarnation)?,
+            known: Arc::new(AllKnown::new(config.peers, config.inbox)),
+            config,
+            transfers,
+            pool,
+            workers,
+            local,
+            counters,
+            peers: Mutex::default(),
+            arrived: Condvar::new(),
+            links: AtomicU64::new(1),
+            is_closing: AtomicBool::new(false),
+            keys: Arc::default(),
+            rails,
+        };
+        Ok(Self {
+            regions: Mutex::new(regions),
+            left: Condvar::new(),
+            listeners: Mutex::default(),
+            published: Mutex::default(),
+            gpus: Gpus::default(),
+            submitting: RwLock::default(),
+            core: Arc::new(core),
+        })
+    }
+
     pub(super) fn descriptor(&self, region: RegionId) -> Result<Descriptor, HostError> {
         lock(&self.regions).descriptor(region, self.core.hello.incarnation)
     }
@@ -91,7 +155,7 @@ impl Inner {
                 thread.join();
             }
             cut_off = self.end_connections();
-            self.core.pool.stop();
+            self.core.workers.stop();
             self.core.counters.end_mirrors();
             self.core.keys.end_all();
             self.drop_regions();

@@ -46,7 +46,7 @@
 //! ```text
 //! parts.rs      what tests and measurements of this workspace need of the rooms
 //! outcomes.rs   `Engine`: what became of transfers, notices, counters, peers that are gone
-//! sinks.rs      an engine without an HCA, for measurements
+//! over.rs       an engine over any provider, for tests and measurements
 //! host.rs       `Engine`: start, devices, regions, connections, close
 //! peer.rs       `Peer`: imports, grants, and the calls that begin transfers
 //! inner.rs      what an engine has, as handles share it, and how it ends
@@ -82,11 +82,11 @@ mod lives;
 mod lock;
 mod memory;
 mod outcomes;
+mod over;
 pub(crate) mod parts;
 mod peer;
 mod places;
 mod route;
-mod sinks;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -1,4 +1,4 @@
-//! Parts of a transfer, and an engine without an HCA. Only the tests and measurements of this workspace need them.
+//! Parts of a transfer, and an engine over any provider. Only the tests and measurements of this workspace need them.
 
 pub use super::host::{wakes, ways};
 pub use super::ledger::account::{Account, AtomicAccount, Change, Close};
@@ -9,5 +9,5 @@ pub use super::limits::{
     LEAST_BLOCK, MOST_GATHER, MOST_PIECES, MOST_SLICE_BYTES, MOST_SLICES, MOST_SLOTS,
 };
 pub use super::memory::table::RegionTable;
-pub use super::sinks::SinkEngine;
+pub use super::over::over;
 pub use crate::provider::sink::SinkFault;

@@ -27,6 +27,6 @@ pub use file_memory::Mappings;
 pub use gpu_memory::{AnyMemory, GpuMemory};
 pub(crate) use host::{Host, HostLane};
 pub use memory::HostMemory;
-pub use queue::{Cause, Completed, Completion, Lane, Posted, Provider, Reaper, Stop};
+pub use queue::{Cause, Completed, Completion, Lane, Posted, Provider, Reaper, Stop, WorkerLanes};
 pub use wake::Wake;
 pub(crate) use wake::Watched;

@@ -188,3 +188,11 @@ pub trait Provider: 'static {
     /// The type of its completion queues.
     type Reaper: Reaper;
 }
+
+/// What one worker posts to: its lanes, and the reaper that completes their WQEs.
+pub struct WorkerLanes<P: Provider> {
+    /// The reaper.
+    pub reaper: P::Reaper,
+    /// The lanes, whose numbers the reaper knows.
+    pub lanes: Vec<P::Lane>,
+}

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::{
     Cause, Chain, Completed, Completion, Lane, Posted, Provider, ProviderError, Reaper, Stop, Tag,
-    Wake,
+    Wake, WorkerLanes,
 };
+use crate::config::EngineConfig;
 
 /// The provider without an HCA.
 #[derive(Debug)]
@@ -17,6 +18,27 @@ pub enum Sink {}
 impl Provider for Sink {
     type Lane = SinkLane;
     type Reaper = SinkReaper;
+}
+
+impl Sink {
+    /// Returns the lanes of the workers of an engine with this configuration, which is inside its limits. The first lane has the fault.
+    #[must_use]
+    pub fn lanes(config: &EngineConfig, fault: Option<SinkFault>) -> Vec<WorkerLanes<Self>> {
+        let of_worker = |worker: u32| {
+            let mut own = WorkerLanes {
+                reaper: SinkReaper::default(),
+                lanes: Vec::new(),
+            };
+            for number in (worker..config.qps).step_by(config.workers as usize) {
+                let lane = SinkLane::new(number, 1 << config.log_depth);
+                let lane = lane.with_fault(fault.filter(|_| number == 0));
+                own.reaper.add(&lane);
+                own.lanes.push(lane);
+            }
+            own
+        };
+        (0..config.workers).map(of_worker).collect()
+    }
 }
 
 /// A send queue without an HCA.

@@ -12,10 +12,10 @@ use test_support::limits::{HANG, until};
 use warpverbs::config::{EngineConfig, GpuSelector, PathConfig};
 use warpverbs::internal::engine::{
     Engine, EngineError, EnginePairing, HostError, HostMemory, Kind, MOST_NOTICE_BYTES, Operation,
-    OperationStatus, Options, Outcome, Peer, PeerPath, Report, SinkEngine, SinkFault, Status,
+    OperationStatus, Options, Outcome, Peer, PeerPath, Report, SinkFault, Status,
 };
 
-use crate::rig::{End, LOOPBACK, SHORT, Side, config, connect, device, listens};
+use crate::rig::{End, LOOPBACK, SHORT, Side, config, connect, device, listens, over_sinks};
 
 /// As these variables say, by their names after `WARPVERBS_`.
 pub(crate) fn of(name: &str, set: &[(&str, &str)]) -> EngineConfig {
@@ -41,13 +41,9 @@ fn write(local: u64, remote: u64, bytes: u64) -> Operation {
 /// Returns what becomes of `operations` on one lane without an HCA, which refuses its WQE of index `refuses`.
 fn refused(set: &[(&str, &str)], refuses: u64, operations: &[Operation]) -> Report {
     let one_lane = [&[("ENGINE_QPS", "1")], set].concat();
-    let engine = SinkEngine::new(
-        of("a", &one_lane),
-        1 << 30,
-        Some(SinkFault::Refuses(refuses)),
-    )
-    .unwrap();
-    let id = engine.submit(operations, &Options::default()).unwrap();
+    let fault = Some(SinkFault::Refuses(refuses));
+    let (engine, peer) = over_sinks(of("a", &one_lane), 1 << 30, fault);
+    let id = peer.submit(operations, &Options::default()).unwrap();
     assert_ne!(engine.wait(id, HANG).unwrap(), Status::Pending);
     engine.report(id).unwrap()
 }
@@ -130,12 +126,10 @@ fn chain_says_how_many_wqes_a_worker_takes_behind_one_doorbell() {
 #[test]
 fn transfers_says_how_many_there_are_at_a_time() {
     for (most, second) in [("1", false), ("2", true)] {
-        let engine =
-            SinkEngine::new(of("a", &[("ENGINE_TRANSFERS", most)]), 1 << 20, None).unwrap();
-        engine
-            .submit(&[write(0, 0, 1)], &Options::default())
-            .unwrap();
-        let taken = engine.submit(&[write(0, 0, 1)], &Options::default());
+        let config = of("a", &[("ENGINE_TRANSFERS", most)]);
+        let (_engine, peer) = over_sinks(config, 1 << 20, None);
+        peer.submit(&[write(0, 0, 1)], &Options::default()).unwrap();
+        let taken = peer.submit(&[write(0, 0, 1)], &Options::default());
         let blocked = matches!(taken, Err(EngineError::WouldBlock { slots: 1 }));
         assert_eq!((taken.is_ok(), blocked), (second, !second), "{taken:?}");
     }

@@ -10,9 +10,10 @@ use softhca::{Hca, HcaConfig};
 use test_support::hca::hca_with;
 use test_support::limits::HANG;
 use warpverbs::internal::engine::{
-    Engine, EngineAddress, EngineConfig, EnginePath, HostMemory, Outcome, Peer, RegionId, Status,
-    TransferId,
+    Engine, EngineAddress, EngineConfig, EnginePath, HostMemory, Outcome, Peer, RegionId,
+    SinkFault, Status, TransferId, over,
 };
+use warpverbs::internal::provider::Sink;
 use warpverbs::verbs::{Context, DeviceSelector};
 
 pub(crate) const LOOPBACK: SocketAddr =
@@ -24,6 +25,16 @@ pub(crate) fn listens(engine: &Engine) -> SocketAddr {
         EngineAddress::Tcp(address) => address,
         other @ EngineAddress::Unix(_) => panic!("{other}"),
     }
+}
+
+/// Returns an engine over lanes without an HCA, and its only peer. All addresses below `bytes` are registered at both ends. The first lane has
+/// the fault.
+pub(crate) fn over_sinks(
+    config: EngineConfig,
+    bytes: u64,
+    fault: Option<SinkFault>,
+) -> (Engine, Peer) {
+    over(config, bytes, |config| Sink::lanes(config, fault)).unwrap()
 }
 
 /// An engine with one region.

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use test_support::limits::HANG;
 use warpverbs::internal::engine::{
-    EngineError, Kind, Operation, OperationStatus, Options, Outcome, SinkEngine, SinkFault, Status,
+    EngineError, Kind, Operation, OperationStatus, Options, Outcome, SinkFault, Status,
 };
 
-use crate::rig::config;
+use crate::rig::{config, over_sinks};
 
 struct Counting;
 
@@ -56,10 +56,10 @@ fn write(bytes: u64, count: u64) -> Vec<Operation> {
 fn a_chain_refused_at_any_place_finishes_its_taken_part_and_fails_others() {
     for refuses in 0..=20u64 {
         let one = config("a").with_qps(1).with_gather(1);
-        let engine = SinkEngine::new(one, 1 << 30, Some(SinkFault::Refuses(refuses))).unwrap();
+        let (engine, peer) = over_sinks(one, 1 << 30, Some(SinkFault::Refuses(refuses)));
         // 20 slices on one lane, in chains of up to 16.
         let operations = write(1 << 16, 20);
-        let id = engine.submit(&operations, &Options::default()).unwrap();
+        let id = peer.submit(&operations, &Options::default()).unwrap();
         let status = engine.wait(id, HANG).unwrap();
         let report = engine.report(id).unwrap();
         let taken = refuses.min(20);
@@ -88,12 +88,12 @@ fn a_chain_refused_at_any_place_finishes_its_taken_part_and_fails_others() {
 fn a_worker_that_panics_at_any_wqe_leaves_no_thread_waiting() {
     for panics in 0..=20u64 {
         let two = config("a").with_workers(2).with_gather(1);
-        let engine = SinkEngine::new(two, 1 << 30, Some(SinkFault::Panics(panics))).unwrap();
+        let (engine, peer) = over_sinks(two, 1 << 30, Some(SinkFault::Panics(panics)));
         // Every round gives worker 0 a chance; some round reaches the WQE.
         let operations = write(1 << 16, 20);
         let mut lost = 0;
         for round in 0..1_000 {
-            let id = match engine.submit(&operations, &Options::default()) {
+            let id = match peer.submit(&operations, &Options::default()) {
                 Ok(id) => id,
                 Err(EngineError::WorkerPanicked(panicked)) => {
                     assert_eq!(panicked.thread, "wv-engine-0");
@@ -126,14 +126,14 @@ fn a_transfer_of_a_tebibyte_is_moved_whole_without_memory_for_its_slices() {
         .with_slice(1 << 20)
         .with_log_depth(12)
         .with_log_entries(14);
-    let engine = SinkEngine::new(large, 1 << 41, None).unwrap();
+    let (engine, peer) = over_sinks(large, 1 << 41, None);
     let whole = Operation {
         kind: Kind::Write,
         local: 3,
         remote: 5,
         bytes: (1 << 40) + 17,
     };
-    let id = engine.submit(&[whole], &Options::default()).unwrap();
+    let id = peer.submit(&[whole], &Options::default()).unwrap();
     assert_eq!(engine.wait(id, HANG), Ok(Status::Concluded(Outcome::Done)));
     let report = engine.report(id).unwrap();
     assert_eq!(report.bytes_landed, (1 << 40) + 17);
@@ -169,13 +169,13 @@ fn a_tebibyte_grows_the_heap_by_at_most_16_mib() {
 fn grown() {
     const TEBIBYTE: u64 = 1 << 40;
     let large = config("a").with_log_depth(12).with_log_entries(14);
-    let engine = SinkEngine::new(large, TEBIBYTE, None).unwrap();
+    let (engine, peer) = over_sinks(large, TEBIBYTE, None);
     // One range, as many as a transfer may have, and 64 transfers at a time.
     for (operations, transfers) in [(1, 1), (65_536, 1), (16, 64)] {
         let all = write(TEBIBYTE / operations / transfers, operations);
         let before = LIVE.load(Ordering::Relaxed);
         PEAK.store(before, Ordering::Relaxed);
-        let submit = |_| engine.submit(&all, &Options::default()).unwrap();
+        let submit = |_| peer.submit(&all, &Options::default()).unwrap();
         let ids: Vec<_> = (0..transfers).map(submit).collect();
         let mut landed = 0;
         for id in ids {
@@ -194,14 +194,14 @@ fn grown() {
 #[test]
 #[ignore = "is started by after_its_first_rounds_no_transfer_allocates, in a process of its own"]
 fn counted() {
-    let engine = SinkEngine::new(config("a").with_workers(2), 1 << 30, None).unwrap();
+    let (engine, peer) = over_sinks(config("a").with_workers(2), 1 << 30, None);
     let (large, small) = (write(100_000, 40), write(8, 300));
-    let prepared = engine.prepare(&large).unwrap();
+    let prepared = peer.prepare(&large).unwrap();
     let round = || {
         let ids = [
-            engine.submit(&large, &Options::default()).unwrap(),
-            engine.submit(&small, &Options::default()).unwrap(),
-            engine.post(&prepared).unwrap(),
+            peer.submit(&large, &Options::default()).unwrap(),
+            peer.submit(&small, &Options::default()).unwrap(),
+            peer.post(&prepared, &Options::default()).unwrap(),
         ];
         for id in ids {
             assert_eq!(engine.wait(id, HANG), Ok(Status::Concluded(Outcome::Done)));

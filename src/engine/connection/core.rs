@@ -12,7 +12,7 @@ use crate::engine::route::local::Local;
 use crate::engine::route::rails::Rails;
 use crate::engine::transfers::Transfers;
 use crate::engine::wire::messages::Hello;
-use crate::engine::worker::Pool;
+use crate::engine::worker::{Pool, Workers};
 use crate::provider::{Host, Wake};
 
 /// The part of an engine that its connections share with it.
@@ -21,7 +21,10 @@ pub(in crate::engine) struct Core {
     /// What this engine tells of itself.
     pub(in crate::engine) hello: Hello,
     pub(in crate::engine) transfers: Arc<Transfers>,
+    /// The workers with lanes of the NICs.
     pub(in crate::engine) pool: Arc<Pool<Host>>,
+    /// All workers: `pool`, or those of another provider.
+    pub(in crate::engine) workers: Arc<dyn Workers>,
     pub(in crate::engine) local: Local,
     pub(in crate::engine) counters: Arc<Counters>,
     pub(in crate::engine) peers: Mutex<Peers>,

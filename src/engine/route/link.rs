@@ -38,7 +38,7 @@ pub(in crate::engine) struct Link {
     is_seated: bool,
     /// The counters of the engine. None: nothing comes from the other end.
     counters: Option<Arc<Counters>>,
-    /// What wakes the control thread. None in an engine without an HCA.
+    /// What wakes the control thread. None in some tests.
     wake: Option<Wake>,
 }
 

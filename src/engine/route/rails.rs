@@ -164,6 +164,15 @@ impl Rails {
         })
     }
 
+    /// Returns the rails of an engine without a NIC.
+    pub(in crate::engine) fn none() -> Self {
+        Self {
+            rails: Vec::new(),
+            workers: 0,
+            rests: Mutex::default(),
+        }
+    }
+
     pub(in crate::engine) fn all(&self) -> &[Mlx5Rail] {
         &self.rails
     }

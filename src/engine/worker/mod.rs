@@ -32,7 +32,7 @@ use crate::provider::Provider;
 
 pub(super) use self::held::Held;
 pub(super) use self::inbox::Pace;
-pub(super) use self::pool::{Pool, Seat};
+pub(super) use self::pool::{Pool, Seat, Workers};
 
 /// The number of turns without work before the worker sleeps.
 const SPINS: u32 = 200;

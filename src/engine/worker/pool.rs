@@ -22,6 +22,15 @@ pub(in crate::engine) struct Seat<R> {
     pub(in crate::engine) cpus: Option<CpuList>,
 }
 
+/// What an engine does with its workers, whatever they post to.
+pub(in crate::engine) trait Workers: Send + Sync {
+    /// Returns how often workers have woken.
+    fn wakes(&self) -> u64;
+
+    /// Ends the threads. Their links are broken already.
+    fn stop(&self);
+}
+
 /// The workers of all NICs.
 pub(in crate::engine) struct Pool<P: Provider> {
     inboxes: Vec<Arc<Inbox<P>>>,
@@ -67,12 +76,6 @@ impl<P: Provider> Pool<P> {
         })
     }
 
-    /// Returns how often workers have woken.
-    pub(in crate::engine) fn wakes(&self) -> u64 {
-        let wakes = self.inboxes.iter().map(|inbox| inbox.queue.wake().wakes());
-        wakes.sum()
-    }
-
     /// Returns the panic of a worker as an error, if one has panicked.
     pub(in crate::engine) fn check(&self) -> Result<(), ThreadPanicked> {
         self.panicked.get().map_or(Ok(()), |it| Err(it.clone()))
@@ -84,9 +87,15 @@ impl<P: Provider> Pool<P> {
         lock(&inbox.lanes).push(lane);
         inbox.queue.push(Item::Look);
     }
+}
 
-    /// Ends the threads. Their links are broken already, or have no HCA.
-    pub(in crate::engine) fn stop(&self) {
+impl<P: Provider> Workers for Pool<P> {
+    fn wakes(&self) -> u64 {
+        let wakes = self.inboxes.iter().map(|inbox| inbox.queue.wake().wakes());
+        wakes.sum()
+    }
+
+    fn stop(&self) {
         for inbox in &self.inboxes {
             inbox.stops.store(true, Ordering::SeqCst);
             inbox.queue.push(Item::Look);

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use warpverbs::config::{CpuList, EngineCpus};
-use warpverbs::internal::engine::{Engine, HostError, Outcome, Peer, Prepared, SinkEngine, Status};
+use warpverbs::internal::engine::{Engine, HostError, Outcome, Peer, Prepared, Status};
 use warpverbs::internal::provider::{BareLanes, BareWrite};
 use warpverbs::verbs::{Context, DeviceSelector};
 
 use super::BenchError;
-use super::p2p::{self, Ends, P2pOptions, Pair, Pattern, SINK};
+use super::p2p::{self, Ends, OverSink, P2pOptions, Pair, Pattern, SINK};
 use super::spread::spread;
 
 /// Longest wait for a transfer; far more than any takes.
@@ -250,7 +250,7 @@ fn beside_one_worker(options: &EngineOptions) -> Result<Vec<Row>, BenchError> {
         };
         let config = p2p::config("sink", &options)?;
         let cpus = cpus.map_or(EngineCpus::Any, EngineCpus::Listed);
-        SinkEngine::new(config.with_cpus(cpus), bytes, None).map_err(BenchError::from)
+        OverSink::new(config.with_cpus(cpus), bytes).map_err(BenchError::from)
     };
     let engines = [
         engine(1, one_of(0))?,
@@ -303,7 +303,7 @@ fn own_cpus() -> Vec<u32> {
 
 /// Posts `AT_A_TIME` transfers and waits for all of them. Returns how long that took.
 fn together(
-    engine: &SinkEngine,
+    engine: &OverSink,
     pattern: &Pattern,
     prepared: &Arc<Prepared>,
 ) -> Result<Duration, BenchError> {
@@ -332,7 +332,7 @@ fn wqes(pattern: &Pattern, slice: u32) -> f64 {
 
 /// Measures transfers of one WQE over a sink, where all of the time is the engine's.
 fn latencies(options: &EngineOptions) -> Result<Vec<Latency>, BenchError> {
-    let engine = SinkEngine::new(p2p::config("wakes", &options.p2p())?, 1 << 12, None)?;
+    let engine = OverSink::new(p2p::config("wakes", &options.p2p())?, 1 << 12)?;
     let pattern = Pattern {
         operations: 1,
         ..PATTERNS[0]

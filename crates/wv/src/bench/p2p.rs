@@ -12,8 +12,9 @@ use serde::Serialize;
 use warpverbs::config::ConfigError;
 use warpverbs::internal::engine::{
     Engine, EngineConfig, EnginePath, HostError, HostMemory, Kind, Operation, Options, Outcome,
-    Peer, Prepared, SinkEngine, Status, TransferId,
+    Peer, Prepared, Status, TransferId, over,
 };
+use warpverbs::internal::provider::Sink;
 use warpverbs::verbs::{Context, DeviceSelector};
 
 use super::BenchError;
@@ -141,29 +142,49 @@ pub struct Row {
     pub compared: u64,
 }
 
-/// A poster of prepared operations, which can wait for them.
+/// An end that posts prepared operations to its peer, and can wait for them.
 pub(super) trait Ends {
-    fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, HostError>;
-    fn post(&self, prepared: &Arc<Prepared>) -> Result<TransferId, HostError>;
-    fn wait(&self, id: TransferId) -> Result<Status, HostError>;
-    fn release(&self, id: TransferId) -> Result<(), HostError>;
-}
+    fn engine(&self) -> &Engine;
+    fn peer(&self) -> &Peer;
 
-impl Ends for SinkEngine {
     fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, HostError> {
-        Ok(Self::prepare(self, operations)?)
+        Ok(self.peer().prepare(operations)?)
     }
 
     fn post(&self, prepared: &Arc<Prepared>) -> Result<TransferId, HostError> {
-        Ok(Self::post(self, prepared)?)
+        Ok(self.peer().post(prepared, &Options::default())?)
     }
 
     fn wait(&self, id: TransferId) -> Result<Status, HostError> {
-        Ok(Self::wait(self, id, PATIENCE)?)
+        Ok(self.engine().wait(id, PATIENCE)?)
     }
 
     fn release(&self, id: TransferId) -> Result<(), HostError> {
-        Ok(Self::release(self, id)?)
+        Ok(self.engine().release(id)?)
+    }
+}
+
+/// An engine over lanes without an HCA, and its peer.
+pub(super) struct OverSink {
+    peer: Peer,
+    engine: Engine,
+}
+
+impl OverSink {
+    /// Returns such an engine. All addresses below `bytes` are registered at both ends.
+    pub(super) fn new(config: EngineConfig, bytes: u64) -> Result<Self, HostError> {
+        let (engine, peer) = over(config, bytes, |config| Sink::lanes(config, None))?;
+        Ok(Self { peer, engine })
+    }
+}
+
+impl Ends for OverSink {
+    fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    fn peer(&self) -> &Peer {
+        &self.peer
     }
 }
 
@@ -175,20 +196,12 @@ pub(super) struct Pair {
 }
 
 impl Ends for Pair {
-    fn prepare(&self, operations: &[Operation]) -> Result<Arc<Prepared>, HostError> {
-        Ok(self.peer.prepare(operations)?)
+    fn engine(&self) -> &Engine {
+        &self.engines[0]
     }
 
-    fn post(&self, prepared: &Arc<Prepared>) -> Result<TransferId, HostError> {
-        Ok(self.peer.post(prepared, &Options::default())?)
-    }
-
-    fn wait(&self, id: TransferId) -> Result<Status, HostError> {
-        Ok(self.engines[0].wait(id, PATIENCE)?)
-    }
-
-    fn release(&self, id: TransferId) -> Result<(), HostError> {
-        Ok(self.engines[0].release(id)?)
+    fn peer(&self) -> &Peer {
+        &self.peer
     }
 }
 
@@ -271,7 +284,7 @@ pub(super) fn config(name: &str, options: &P2pOptions) -> Result<EngineConfig, C
 /// A value outside its limits, or a transfer that does not end well.
 pub fn measure_sink(options: &P2pOptions) -> Result<P2pReport, BenchError> {
     let bytes = SINK.iter().map(Pattern::extent).max().unwrap_or(0);
-    let engine = SinkEngine::new(config("sink", options)?, bytes, None)?;
+    let engine = OverSink::new(config("sink", options)?, bytes)?;
     let times = rounds(&engine, &SINK, [0, 0], options)?;
     Ok(report("sink", options, &SINK, times, &[0; 3]))
 }
