@@ -1,20 +1,17 @@
 //! `wv config`: the variables that a rank or a host engine reads, with their values in this process.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
-use warpverbs::config::{
-    Config, ConfigError, EngineConfig, GROUPS, Reader, Variable, variable, variables,
-};
+use warpverbs::config::{EngineConfig, GROUPS, Reader, Variable, variable, variables};
 use warpverbs::engine::Engine;
 use warpverbs::team::check_url;
 
-use super::output;
-use super::store::place;
+use crate::output;
+use crate::store::{as_a_rank, place};
 
 /// Print which variables a rank or a host engine reads, what each may be, and its value in this process; fail if one is invalid
 #[derive(Debug, Args)]
@@ -129,21 +126,6 @@ fn check_engine() -> Result<(), String> {
     }
 }
 
-/// Returns the configuration that a rank reads from these variables. A process that no launcher has started reads them as the only rank of
-/// a team.
-pub(super) fn as_a_rank(
-    variable: impl Fn(&str) -> Option<OsString>,
-) -> Result<Config, ConfigError> {
-    match Config::from_variables(&variable) {
-        Err(ConfigError::NoRank) => Config::from_variables(|name| match name {
-            "WARPVERBS_RANK" => Some("0".into()),
-            "WARPVERBS_RANKS" => Some("1".into()),
-            _ => variable(name),
-        }),
-        config => config,
-    }
-}
-
 /// Returns the value of a variable, if it is set. A password in the URL of a store is left out.
 fn shown(row: &Variable) -> Option<String> {
     let value = std::env::var_os(row.name)?;
@@ -206,8 +188,7 @@ fn distance(one: &str, other: &str) -> usize {
 }
 
 /// Returns the text of docs/configuration.md.
-#[must_use]
-pub fn page() -> String {
+fn page() -> String {
     let mut text = String::from(
         "# Configuration\n\n\
          A rank reads these variables once, at its start, and so does a host engine: each table says which of them. A value beyond \

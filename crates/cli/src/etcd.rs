@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use super::tied;
+use crate::tied;
 use warpverbs::deadline::Looks;
 
 /// The longest time for servers to come up.
@@ -26,11 +26,11 @@ const TRIES: u32 = 5;
 /// Why an etcd does not serve.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", file.display())]
-pub(super) struct EtcdError {
+pub struct EtcdError {
     /// The program, or the file, that cannot be used.
-    pub(super) file: PathBuf,
+    pub file: PathBuf,
     /// The error of the system.
-    pub(super) reason: String,
+    pub reason: String,
 }
 
 impl EtcdError {
@@ -44,7 +44,7 @@ impl EtcdError {
 
 /// The servers of one etcd. They are killed when this is dropped, and when this process ends.
 #[derive(Debug)]
-pub(super) struct Etcd {
+pub struct Etcd {
     members: Vec<Member>,
 }
 
@@ -62,7 +62,10 @@ struct Member {
 
 impl Etcd {
     /// Starts `members` servers of `program` with their data below `place`, and waits until they have a leader.
-    pub(super) fn start(program: &Path, members: u16, place: &Path) -> Result<Self, EtcdError> {
+    ///
+    /// # Errors
+    /// A server cannot be started, or ends; they have no leader in time.
+    pub fn start(program: &Path, members: u16, place: &Path) -> Result<Self, EtcdError> {
         let refused = |error: &dyn ToString| EtcdError::new(program, error);
         for number in 0..TRIES {
             let place = place.join(format!("etcd{number}"));
@@ -131,19 +134,22 @@ impl Etcd {
     }
 
     /// Returns the URL by which ranks open this store.
-    pub(super) fn url(&self) -> String {
+    #[must_use]
+    pub fn url(&self) -> String {
         let members = self.members.iter().map(|member| member.address.to_string());
         format!("etcd://{}/wv", members.collect::<Vec<_>>().join(","))
     }
 
     /// Returns the processes of the servers that run.
-    pub(super) fn processes(&self) -> Vec<u32> {
+    #[must_use]
+    pub fn processes(&self) -> Vec<u32> {
         let processes = self.members.iter().filter_map(|it| it.process.as_ref());
         processes.map(Child::id).collect()
     }
 
     /// Returns the numbers of all servers.
-    pub(super) fn all(&self) -> Vec<usize> {
+    #[must_use]
+    pub fn all(&self) -> Vec<usize> {
         (0..self.members.len()).collect()
     }
 
@@ -156,7 +162,8 @@ impl Etcd {
     }
 
     /// Returns the number of the server that leads, if a server says that it does.
-    pub(super) fn leader(&self) -> Option<usize> {
+    #[must_use]
+    pub fn leader(&self) -> Option<usize> {
         let leads = |member: &Member| {
             let status = member.status().unwrap_or_default();
             let leader = field(&status, "leader");
@@ -166,7 +173,10 @@ impl Etcd {
     }
 
     /// Kills the server (SIGKILL). It stays down until it was started again as often as it was killed.
-    pub(super) fn kill(&mut self, number: usize) {
+    ///
+    /// # Panics
+    /// If there is no server of this number.
+    pub fn kill(&mut self, number: usize) {
         let member = &mut self.members[number];
         member.down += 1;
         member.end();
@@ -176,7 +186,10 @@ impl Etcd {
     ///
     /// # Errors
     /// The error of the system.
-    pub(super) fn start_again(&mut self, number: usize) -> Result<(), EtcdError> {
+    ///
+    /// # Panics
+    /// If there is no server of this number.
+    pub fn start_again(&mut self, number: usize) -> Result<(), EtcdError> {
         let member = &mut self.members[number];
         member.down = member.down.saturating_sub(1);
         if member.down > 0 || member.process.is_some() {
@@ -191,14 +204,20 @@ impl Etcd {
     }
 
     /// Stops the server (SIGSTOP). It stands still until it was resumed as often as it was stopped.
-    pub(super) fn stop(&mut self, number: usize) {
+    ///
+    /// # Panics
+    /// If there is no server of this number.
+    pub fn stop(&mut self, number: usize) {
         let member = &mut self.members[number];
         member.stopped += 1;
         member.stand_still();
     }
 
     /// Resumes the server (SIGCONT), once it was resumed as often as stopped.
-    pub(super) fn resume(&mut self, number: usize) {
+    ///
+    /// # Panics
+    /// If there is no server of this number.
+    pub fn resume(&mut self, number: usize) {
         let member = &mut self.members[number];
         member.stopped = member.stopped.saturating_sub(1);
         if member.stopped == 0 {

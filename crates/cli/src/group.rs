@@ -9,8 +9,8 @@ use warpverbs::engine::printable;
 use warpverbs::membership::{GroupReport, HeldBackReport, OpenProposal, RankReport, read_group};
 use warpverbs::team::open_store;
 
-use super::output;
-use super::store::{configured, place};
+use crate::output;
+use crate::store::{configured, place};
 
 /// The name of the command in its messages.
 const NAME: &str = "wv group";

@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::output;
-use super::sim::{self, SimArgs};
+use crate::output;
+use crate::sim::{self, SimArgs};
 use warpverbs::config::{Config, ConfigError};
 use warpverbs::deadline::Looks;
 use warpverbs::error::Error;
@@ -27,26 +27,32 @@ const PRINTED: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// One rank of a job.
-pub(super) struct Job {
-    pub(super) config: Config,
-    pub(super) store: Arc<dyn Store>,
+pub struct Job {
+    /// What the launcher and the variables of the rank say.
+    pub config: Config,
+    /// The store in which the ranks of the job meet.
+    pub store: Arc<dyn Store>,
     /// The name of the command in its messages and in its keys of the store.
     name: &'static str,
 }
 
 /// Why a rank gives up.
 #[derive(Debug)]
-pub(super) struct Cause {
-    pub(super) message: String,
+pub struct Cause {
+    /// The reason, in words.
+    pub message: String,
     /// True if another rank is the cause, and reports it itself.
-    pub(super) is_remote: bool,
+    pub is_remote: bool,
     /// True if another process has the number of this rank.
-    pub(super) is_taken: bool,
+    pub is_taken: bool,
 }
 
 impl Job {
-    /// Returns the job of this process. If that fails, it prints the error and returns the exit status.
-    pub(super) fn of_this_process(name: &'static str) -> Result<Self, ExitCode> {
+    /// Returns the job of this process.
+    ///
+    /// # Errors
+    /// The exit status of the command, where no launcher has started it, or its store cannot be used. The error has been printed.
+    pub fn of_this_process(name: &'static str) -> Result<Self, ExitCode> {
         let config = match Config::from_env() {
             Ok(config) => config,
             Err(error) => {
@@ -81,28 +87,43 @@ impl Job {
     }
 
     /// Opens the devices of this rank that `config` names, on the link layer of the other ranks.
-    pub(super) fn open_devices(&self, config: &Config) -> Result<RankDevices, Error> {
+    ///
+    /// # Errors
+    /// There is no such device, or it cannot be opened; the store fails.
+    pub fn open_devices(&self, config: &Config) -> Result<RankDevices, Error> {
         RankDevices::open_in(config, &TeamConfig::of(config), &self.store)
     }
 
-    pub(super) fn rank(&self) -> u32 {
+    /// Returns the number of this rank.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
         self.config.rank
     }
 
     /// Returns whether this rank prints the results of the job.
-    pub(super) fn prints(&self) -> bool {
+    #[must_use]
+    pub fn prints(&self) -> bool {
         self.rank() == 0
     }
 
     /// Publishes a value of this rank to the other ranks.
-    pub(super) fn tell(&self, topic: &str, value: &impl Serialize) -> Result<(), StoreError> {
+    ///
+    /// # Errors
+    /// The store fails.
+    ///
+    /// # Panics
+    /// If the value cannot be written as JSON.
+    pub fn tell(&self, topic: &str, value: &impl Serialize) -> Result<(), StoreError> {
         let bytes = serde_json::to_vec(value).expect("numbers and strings");
         self.store.put(&self.key(topic, self.rank()), &bytes)
     }
 
     /// Returns the values that all ranks have published, by rank, with None for a rank that has not done so within `timeout`. It ends early
     /// if a rank has failed.
-    pub(super) fn hear<T: DeserializeOwned>(
+    ///
+    /// # Errors
+    /// The store fails.
+    pub fn hear<T: DeserializeOwned>(
         &self,
         topic: &str,
         timeout: Duration,
@@ -127,7 +148,8 @@ impl Job {
     }
 
     /// Ends this rank with this cause, which is printed once for the job. Returns the exit status.
-    pub(super) fn fail(&self, cause: &Cause) -> ExitCode {
+    #[must_use]
+    pub fn fail(&self, cause: &Cause) -> ExitCode {
         if !cause.is_remote {
             let line = format!("rank {}: {}", self.rank(), cause.message);
             let own = format!("{}-{:08x}", self.rank(), fastrand::u32(..));
@@ -174,7 +196,10 @@ impl Job {
     }
 
     /// Returns the causes that ranks have reported.
-    pub(super) fn failures(&self) -> Result<Vec<String>, StoreError> {
+    ///
+    /// # Errors
+    /// The store fails.
+    pub fn failures(&self) -> Result<Vec<String>, StoreError> {
         let names = self.store.list(&self.key("cause", ""))?;
         let cause = |name: &String| {
             let value = self
@@ -215,7 +240,8 @@ fn speaks_for_machine(local_rank: Option<u32>) -> bool {
 }
 
 /// Runs this command again with a software HCA of its own, for a rank that has no NIC. `option` tells the new process to use that HCA.
-pub(super) fn on_software_hca(name: &str, option: &str) -> ExitCode {
+#[must_use]
+pub fn on_software_hca(name: &str, option: &str) -> ExitCode {
     let program = match env::current_exe() {
         Ok(program) => program,
         Err(error) => {

@@ -9,18 +9,19 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{fmt, registry};
 
-use super::output;
+use crate::output;
 
 /// The name of a variable that many programs read.
 const VARIABLE: &str = "RUST_LOG";
 
 /// Returns whether `RUST_LOG` asks for something.
-pub(super) fn is_asked_for() -> bool {
+#[must_use]
+pub fn is_asked_for() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|words| !words.is_empty())
 }
 
 /// Prints a line of the standard error of `rank`, a process that this command has started, if `RUST_LOG` asks for lines.
-pub(super) fn pass_on(rank: u32, line: &str) {
+pub fn pass_on(rank: u32, line: &str) {
     if is_asked_for() {
         output::say(format_args!("rank {rank}: {line}"));
     }

@@ -7,9 +7,8 @@ use clap::builder::TypedValueParser;
 use warpverbs::config::{BadAddress, EngineAddress, whole};
 
 /// A type of whole numbers that an option may have.
-pub(super) trait Whole:
-    TryFrom<u64> + PartialOrd + Display + Clone + Send + Sync + 'static
-{
+pub trait Whole: TryFrom<u64> + PartialOrd + Display + Clone + Send + Sync + 'static {
+    /// All numbers of the type.
     const ALL: RangeInclusive<Self>;
 }
 
@@ -24,12 +23,14 @@ macro_rules! whole {
 whole!(u16 u32 u64 usize);
 
 /// Returns a parser of all numbers of the type. The code that reads the option checks any other limit.
-pub(super) fn any<T: Whole>() -> impl TypedValueParser<Value = T> {
+#[must_use]
+pub fn any<T: Whole>() -> impl TypedValueParser<Value = T> {
     within(T::ALL)
 }
 
 /// Returns a parser of numbers in this range.
-pub(super) fn within<T: Whole>(range: RangeInclusive<T>) -> impl TypedValueParser<Value = T> {
+#[must_use]
+pub fn within<T: Whole>(range: RangeInclusive<T>) -> impl TypedValueParser<Value = T> {
     move |text: &str| {
         let number = whole(text).and_then(|number| T::try_from(number).ok());
         number.filter(|number| range.contains(number)).ok_or_else(|| {
@@ -46,12 +47,14 @@ pub(super) fn within<T: Whole>(range: RangeInclusive<T>) -> impl TypedValueParse
 const MOST_SECONDS: u64 = 365 * 24 * 60 * 60;
 
 /// Returns a parser of whole numbers of seconds.
-pub(super) fn seconds() -> impl TypedValueParser<Value = u64> {
+#[must_use]
+pub fn seconds() -> impl TypedValueParser<Value = u64> {
     within(0..=MOST_SECONDS)
 }
 
 /// Returns a parser of decimal numbers that may have a fraction. The code that reads the option checks any limit.
-pub(super) fn fraction() -> impl TypedValueParser<Value = f64> {
+#[must_use]
+pub fn fraction() -> impl TypedValueParser<Value = f64> {
     |text: &str| {
         fraction_of(text).ok_or(
             "it must be a decimal number as 2 or 0.5, without a sign, an exponent and zeros before it",
@@ -68,7 +71,8 @@ fn fraction_of(text: &str) -> Option<f64> {
 }
 
 /// Returns a parser of an IP address and a port, or of the path of a Unix socket.
-pub(super) fn socket() -> impl TypedValueParser<Value = EngineAddress> {
+#[must_use]
+pub fn socket() -> impl TypedValueParser<Value = EngineAddress> {
     |text: &str| {
         text.parse::<EngineAddress>().map_err(|error| match error {
             BadAddress::Form { .. } => "it must be unix:PATH, or IP:PORT, an IPv6 address in brackets, and a port from 0 to 65535 without a sign and without zeros before it".to_owned(),

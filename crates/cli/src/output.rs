@@ -7,7 +7,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use super::sim::end_likewise;
+use crate::signals::end_likewise;
 
 /// The error that standard output could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +15,10 @@ use super::sim::end_likewise;
 pub struct OutputError(io::Error);
 
 /// Writes `text` to standard output.
-pub(super) fn print(text: &dyn fmt::Display) -> Result<(), OutputError> {
+///
+/// # Errors
+/// The output cannot be written, perhaps because its reader is gone.
+pub fn print(text: &dyn fmt::Display) -> Result<(), OutputError> {
     let mut out = io::stdout().lock();
     let written = write!(out, "{text}");
     written.and_then(|()| out.flush()).map_err(OutputError)
@@ -27,7 +30,8 @@ pub fn say(line: fmt::Arguments<'_>) {
 }
 
 /// Prints the result of a command, and returns its exit status. It is called when nothing is left to be dropped.
-pub(super) fn finish(command: &str, text: &dyn fmt::Display) -> ExitCode {
+#[must_use]
+pub fn finish(command: &str, text: &dyn fmt::Display) -> ExitCode {
     match print(text) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => error.end(command),
@@ -36,7 +40,8 @@ pub(super) fn finish(command: &str, text: &dyn fmt::Display) -> ExitCode {
 
 impl OutputError {
     /// Ends `command`, which has nothing left to be dropped: by SIGPIPE if the reader is gone, else with a message.
-    pub(super) fn end(&self, command: &str) -> ExitCode {
+    #[must_use]
+    pub fn end(&self, command: &str) -> ExitCode {
         if self.0.kind() == io::ErrorKind::BrokenPipe {
             end_likewise(libc::SIGPIPE);
         }

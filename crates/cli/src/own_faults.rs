@@ -10,7 +10,10 @@ use std::ptr::NonNull;
 type SetFaults = unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> usize;
 
 /// Gives the fault spec `spec` to the software HCAs.
-pub(super) fn set(spec: &str) -> Result<(), String> {
+///
+/// # Errors
+/// This process has no software HCA, or the HCA refuses the spec. The text says why.
+pub fn set(spec: &str) -> Result<(), String> {
     let spec = CString::new(spec).map_err(|error| error.to_string())?;
     // SAFETY: RTLD_DEFAULT searches the libraries of the process for a C string's name.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"softhca_set_faults".as_ptr()) };

@@ -12,8 +12,7 @@ const VARIABLE: &str = "WARPVERBS_SOFTHCA";
 
 /// Why the library was not found.
 #[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum LibraryError {
+pub(crate) enum LibraryError {
     /// The variable names something that is not the library.
     #[error("WARPVERBS_SOFTHCA={} is no file", .path.display())]
     Given {
@@ -39,7 +38,7 @@ pub enum LibraryError {
 /// # Errors
 ///
 /// The library does not exist; the error names all places.
-pub fn find() -> Result<PathBuf, LibraryError> {
+pub(crate) fn find() -> Result<PathBuf, LibraryError> {
     let given = env::var_os(VARIABLE).filter(|value| !value.is_empty());
     let wv = env::current_exe().map_err(LibraryError::Myself)?;
     find_from(given.map(PathBuf::from), &wv)

@@ -1,11 +1,11 @@
 //! The store in which ranks meet, for commands that look at it.
 
+use std::ffi::OsString;
+
 use warpverbs::config::{Config, ConfigError};
 
-use super::config::as_a_rank;
-
 /// Returns the configuration of a rank with the store `store`, if given. The variables of stores apply to it, too.
-pub(super) fn configured(store: Option<&str>) -> Result<Config, ConfigError> {
+pub(crate) fn configured(store: Option<&str>) -> Result<Config, ConfigError> {
     let variable = |name: &str| match (name, store) {
         ("WARPVERBS_STORE", Some(store)) => Some(store.into()),
         _ => std::env::var_os(name),
@@ -13,8 +13,23 @@ pub(super) fn configured(store: Option<&str>) -> Result<Config, ConfigError> {
     as_a_rank(variable)
 }
 
+/// Returns the configuration that a rank reads from these variables. A process that no launcher has started reads them as the only rank of
+/// a team.
+pub(crate) fn as_a_rank(
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<Config, ConfigError> {
+    match Config::from_variables(&variable) {
+        Err(ConfigError::NoRank) => Config::from_variables(|name| match name {
+            "WARPVERBS_RANK" => Some("0".into()),
+            "WARPVERBS_RANKS" => Some("1".into()),
+            _ => variable(name),
+        }),
+        config => config,
+    }
+}
+
 /// Returns the URL of a store without its password and options.
-pub(super) fn place(url: &str) -> String {
+pub(crate) fn place(url: &str) -> String {
     let url = url.split_once('?').map_or(url, |(place, _)| place);
     match url.split_once("://") {
         _ if url.is_empty() => "in memory (WARPVERBS_STORE is not set)".to_owned(),

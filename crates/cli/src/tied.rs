@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 ///
 /// The kernel looks at the thread, so `wv` starts children on its main thread, which lives as long as the process. A program that
 /// gains rights when it is executed (setuid) is not killed; `wv sim` refuses such programs.
-pub(super) fn tie(command: &mut Command) {
+pub fn tie(command: &mut Command) {
     let parent: Pid = getpid();
     // SAFETY: two bare system calls, without libc, memory or locks.
     unsafe {

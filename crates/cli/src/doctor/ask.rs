@@ -9,8 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::check::{Group, Look};
-use super::probe::Told;
-use crate::cmd::tied;
+use super::pair::LOOPBACK_ID;
+use super::told::Told;
+use crate::tied;
 
 /// The longest time of a check.
 pub(super) const CHECK: Duration = Duration::from_secs(2);
@@ -115,11 +116,7 @@ impl Probe {
                     id,
                     is_quiet,
                 }) => {
-                    limit = if id == super::pair::LOOPBACK_ID {
-                        LOOPBACK
-                    } else {
-                        CHECK
-                    };
+                    limit = if id == LOOPBACK_ID { LOOPBACK } else { CHECK };
                     begun = Some((subject, id, is_quiet));
                 }
                 Ok(Told::Ends(look)) => {

@@ -1,44 +1,19 @@
-//! `wv doctor`: what this machine can do. Each check has a line, with the command or option that mends a defect.
-//!
-//! A check is one row of the table `CHECKS` in the file of its group: `software`, `machine`, `nic`, `gpu`, `pair`. The texts in that table
-//! are those of the report, of `--explain` and of the page for operators.
-//!
-//! A process of its own (`probe`) checks each group, and reports each check as it begins and ends. If a check hangs, the doctor (`ask`)
-//! kills the process and starts another one for the checks after it. A check changes nothing. Files of the machine are read below a root
-//! (`tree`), so that tests can show other machines.
-
-mod acs;
-mod ask;
-mod check;
-mod couple;
-mod engine;
-mod gpu;
-mod loopback;
-mod machine;
-mod matrix;
-mod nic;
-mod page;
-mod pair;
-mod probe;
-mod report;
-mod software;
-mod steps;
-mod store;
-mod tree;
+//! The command line of `wv doctor`: which groups are asked, and how the results are printed.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 
-use super::launched::{Job, on_software_hca};
-use super::output;
-use ask::Question;
-use check::{Group, Text};
-pub use page::page;
-pub use probe::{ProbeOptions, run_probe};
-use report::Report;
-use store::StoreOptions;
+use super::ask::Question;
+use super::check::Group;
+use super::matrix;
+use super::page;
+use super::report::Report;
+use super::store::{self, StoreOptions};
+use super::texts::{known, texts};
+use crate::launched::{Job, on_software_hca};
+use crate::output;
 use warpverbs::verbs::VerbsError;
 
 /// The name of the command in its messages.
@@ -160,56 +135,4 @@ fn examine(options: &DoctorOptions) -> Report {
         }
     }
     report
-}
-
-/// Returns the texts of all checks, group by group.
-fn texts() -> Vec<(Group, Text)> {
-    fn of<S: ?Sized>(group: Group, checks: &[check::Check<S>]) -> Vec<(Group, Text)> {
-        checks.iter().map(|check| (group, check.text())).collect()
-    }
-    let mut all = of(Group::Software, software::CHECKS);
-    all.extend(of(Group::Machine, machine::CHECKS));
-    all.push((Group::Nic, nic::THERE));
-    all.extend(of(Group::Nic, nic::CHECKS));
-    all.push((Group::Nic, engine::TEXT));
-    all.push((Group::Gpu, gpu::THERE));
-    all.extend(of(Group::Gpu, gpu::CHECKS));
-    all.extend(of(Group::Pair, pair::CHECKS));
-    all.push((Group::Pair, pair::LOOPBACK));
-    all.push((Group::Store, store::TEXT));
-    all
-}
-
-/// Returns `id` if it is the id of a check, else an error that lists all ids.
-fn known(id: &str) -> Result<String, String> {
-    let ids: Vec<&str> = texts().iter().map(|(_, text)| text.id).collect();
-    if ids.contains(&id) {
-        Ok(id.to_owned())
-    } else {
-        Err(format!("no check; the checks are {}", ids.join(", ")))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn each_check_has_an_id_of_its_own_and_says_why_and_what_mends_it() {
-        let mut ids = BTreeSet::new();
-        for (group, text) in texts() {
-            assert!(ids.insert(text.id), "{}", text.id);
-            let is_word =
-                |mark: char| mark.is_ascii_lowercase() || mark.is_ascii_digit() || mark == '-';
-            assert!(text.id.chars().all(is_word), "{}", text.id);
-            for said in [text.what, text.why, text.mend] {
-                assert!(
-                    said.len() > 2 && !said.contains("  "),
-                    "{group:?} {}: {said}",
-                    text.id
-                );
-            }
-        }
-    }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::DOCTOR;
-use crate::abi::DoctorPutParams;
+use super::abi::DoctorPutParams;
+use super::kernels::KERNELS;
 use bytemuck::bytes_of;
 use warpverbs::abi::{DevicePtr, Status, Window};
 use warpverbs::config::QpModes;
@@ -104,7 +104,7 @@ impl Member {
 
     fn launch(&self, what: &Transfer) -> Result<Status, GpuError> {
         let gpu = self.team.gpu();
-        gpu.add_kernels(&DOCTOR)?;
+        gpu.add_kernels(&KERNELS)?;
         let outcome = gpu.alloc(size_of::<Status>(), 8)?;
         gpu.write(outcome.addr(), bytes_of(&Status::TIMEOUT))?;
         let params = DoctorPutParams {

@@ -3,9 +3,9 @@
 use std::process::{Command, Stdio};
 
 use super::check::{Check, Look, Text};
-use super::probe::Report;
+use super::told::Report;
 use super::tree::Tree;
-use crate::cmd::tied;
+use crate::tied;
 use warpverbs::gpu::{self, ComputeMode, SurveyedGpu, WriteOrdering};
 
 /// The check that the machine has a GPU.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::check::Look;
 use super::couple::{self, Member, Transfer};
-use super::pair::Pair;
+use super::nic::Nic;
 use warpverbs::config::{Doorbell, Memory, QpModes, Queues};
-use warpverbs::gpu::{self, Gpu};
+use warpverbs::gpu::{self, Gpu, GpuSelector};
 use warpverbs::team::Step;
 use warpverbs::verbs::{Context, Rung};
 
@@ -83,11 +83,11 @@ enum Refusal {
     Failed(String),
 }
 
-/// Tries all ways of a pair.
-pub(super) fn look(pair: &Pair) -> Look {
-    let opened = pair.nic().context().and_then(|context| {
+/// Tries all ways between `nic` and kernels on `gpu`.
+pub(super) fn look(nic: &Nic, gpu: GpuSelector) -> Look {
+    let opened = nic.context().and_then(|context| {
         let is_soft = context.info().is_soft();
-        let gpu = gpu::open_bare(pair.selector(), is_soft).map_err(|error| error.to_string())?;
+        let gpu = gpu::open_bare(gpu, is_soft).map_err(|error| error.to_string())?;
         Ok((context, gpu))
     });
     let (context, gpu) = match opened {

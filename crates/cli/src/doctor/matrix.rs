@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::couple::{Member, Transfer};
-use crate::cmd::launched::{Cause, Job};
+use crate::launched::{Cause, Job};
 use warpverbs::error::Error;
 use warpverbs::team::{JoinOptions, RankDevices, TeamConfig, TeamError};
 use warpverbs::verbs::Context;

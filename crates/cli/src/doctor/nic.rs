@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::check::{Check, Look, Text};
 use super::engine;
-use super::probe::Report;
+use super::told::Report;
 use super::tree::Tree;
 use warpverbs::topology::{
     GidKind, LinkLayer, Machine, PciDevice, PortState, RdmaDevice, RdmaPort,
@@ -538,7 +538,7 @@ fn losses(nic: &Nic) -> Look {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cmd::doctor::check::State;
+    use crate::doctor::check::State;
 
     /// Returns the capabilities of a software HCA with this change. No profile of a software HCA lacks them itself.
     fn caps_with(change: impl FnOnce(&mut Caps)) -> Caps {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::check::{Group, Text};
-use super::texts;
+use super::texts::texts;
 
 /// The number of columns of the page.
 const WIDTH: usize = 130;
@@ -11,7 +11,7 @@ const WIDTH: usize = 130;
 const HEAD: &str = "\
 # wv doctor: what a machine can do
 
-Made from the texts of `wv doctor` (crates/wv/src/cmd/doctor); a test compares. Rewrite: `UPDATE=1 cargo test -p wv --test doctor`.
+Made from the texts of `wv doctor` (crates/cli/src/doctor); a test compares. Rewrite: `UPDATE=1 cargo test -p wv --test doctor`.
 
 `wv doctor` looks at libraries, kernel, NICs, GPUs, each GPU with each NIC, and the store. `--loopback` moves data by kernels from each
 NIC to itself. `--launched` is one rank of a launcher's job: it adds which ranks reach each other. `--json` prints JSON by

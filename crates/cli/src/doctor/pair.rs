@@ -8,8 +8,8 @@ use super::check::{Check, Look, Text};
 use super::gpu::Gpu;
 use super::loopback;
 use super::nic::Nic;
-use super::probe::Report;
 use super::steps::Steps;
+use super::told::Report;
 use super::tree::Tree;
 use warpverbs::gpu::GpuSelector;
 use warpverbs::team::Matter;
@@ -146,7 +146,7 @@ impl Pair {
     }
 
     /// Returns the GPU on which kernels of this pair run.
-    pub(super) fn selector(&self) -> GpuSelector {
+    fn selector(&self) -> GpuSelector {
         match (self.gpu(), std::env::var("WARPVERBS_GPU").as_deref()) {
             (Some(gpu), _) => GpuSelector::Cuda(gpu.gpu.slot.ordinal),
             (None, Ok("simt-dmabuf")) => GpuSelector::SimtDmabuf,
@@ -154,7 +154,7 @@ impl Pair {
         }
     }
 
-    pub(super) fn nic(&self) -> &Nic {
+    fn nic(&self) -> &Nic {
         &self.all.nics[self.nic]
     }
 
@@ -170,12 +170,17 @@ impl Pair {
             report.one(&self.name(), &check.text(), is_quiet, || (check.look)(self));
         }
         if with_loopback && self.is_nearest() {
-            report.one(&self.name(), &LOOPBACK, is_quiet, || loopback::look(self));
+            report.one(&self.name(), &LOOPBACK, is_quiet, || {
+                loopback::look(self.nic(), self.selector())
+            });
         }
     }
 
     fn step(&self, matter: Matter) -> Look {
-        match self.steps.get_or_init(|| Steps::of(self)) {
+        match self
+            .steps
+            .get_or_init(|| Steps::of(self.nic(), self.selector()))
+        {
             Ok(steps) => steps.look(matter),
             Err(look) => look.clone(),
         }

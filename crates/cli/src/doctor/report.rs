@@ -5,10 +5,10 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::ask::Line;
-use super::check::{Group, Look, State};
+use super::check::{Group, Look, State, Text};
 use super::matrix::Matrix;
-use super::store::Found;
-use super::{store, texts};
+use super::store::{self, Found};
+use super::texts::texts;
 
 /// The number of columns of a line of ok checks.
 const WIDTH: usize = 120;
@@ -129,7 +129,7 @@ fn check_json(line: &Line) -> Value {
         .iter()
         .map(|(_, text)| text)
         .find(|text| text.id == line.id);
-    let said = |of: fn(&super::Text) -> &'static str| text.map_or("", of);
+    let said = |of: fn(&Text) -> &'static str| text.map_or("", of);
     json!({
         "id": line.id,
         "subject": line.subject,

@@ -4,11 +4,24 @@ use std::fs;
 
 use super::check::{Check, Look};
 use super::tree::Tree;
-use crate::KERNELS;
-use warpverbs::gpu::{self, GpuError, Survey};
+use warpverbs::gpu::{self, GpuError, KernelSet, Survey};
 use warpverbs::verbs::{VerbsError, device_list, missing_functions};
 
-pub(super) const CHECKS: &[Check<Tree>] = &[
+/// A set of kernels that this program has beside those of the library and of the doctor.
+pub struct Carried {
+    /// The kernels.
+    pub set: &'static KernelSet,
+    /// What runs them, as the check of NVRTC names it: a command or an option.
+    pub user: &'static str,
+}
+
+/// The libraries and drivers of the machine, and the kernels of this program.
+pub(super) struct Software {
+    pub(super) tree: Tree,
+    pub(super) carried: &'static [Carried],
+}
+
+pub(super) const CHECKS: &[Check<Software>] = &[
     Check {
         id: "rdma-core",
         what: "libibverbs and libmlx5",
@@ -44,7 +57,7 @@ pub(super) const CHECKS: &[Check<Tree>] = &[
     },
 ];
 
-fn rdma_core(_: &Tree) -> Look {
+fn rdma_core(_: &Software) -> Look {
     if let Err(error) = device_list() {
         return match error {
             VerbsError::Load(_) => Look::missing(error.to_string()),
@@ -96,7 +109,7 @@ fn reads_ptx(survey: &Survey) -> Option<(String, bool)> {
     Some((words, survey.cuda >= needs.cuda))
 }
 
-fn cuda_driver(_: &Tree) -> Look {
+fn cuda_driver(_: &Software) -> Look {
     let survey = match gpu::survey() {
         Ok(survey) => survey,
         Err(error @ (GpuError::NoDriver { .. } | GpuError::NoDevice { .. })) => {
@@ -114,19 +127,15 @@ fn cuda_driver(_: &Tree) -> Look {
     }
 }
 
-fn nvrtc(_: &Tree) -> Look {
+fn nvrtc(of: &Software) -> Look {
     let ptx = gpu::survey().ok().and_then(|survey| reads_ptx(&survey));
-    let sets = [
-        (&KERNELS, "wv bench"),
-        (&gpuhca::KERNELS, "--device gpuhca"),
-    ];
-    let lacking = sets.iter().filter(|(set, _)| set.ptx().is_empty());
-    let lacking: Vec<&str> = lacking.map(|(_, user)| *user).collect();
+    let lacking = of.carried.iter().filter(|of| of.set.ptx().is_empty());
+    let lacking: Vec<&str> = lacking.map(|of| of.user).collect();
     judge_nvrtc(gpu::nvrtc(), ptx.map(|(_, reads)| reads), &lacking)
 }
 
-/// Judges the check of NVRTC. `reads_ptx`: whether the driver reads PTX of these kernels; None without a GPU. `lacking`: the GPUs for whose
-/// architecture this program has no PTX.
+/// Judges the check of NVRTC. `reads_ptx`: whether the driver reads PTX of these kernels; None without a GPU. `lacking`: the
+/// users of kernels of which this program has no PTX.
 fn judge_nvrtc(found: Result<String, String>, reads_ptx: Option<bool>, lacking: &[&str]) -> Look {
     match (found, reads_ptx) {
         (Ok(found), _) => Look::ok(found),
@@ -139,8 +148,8 @@ fn judge_nvrtc(found: Result<String, String>, reads_ptx: Option<bool>, lacking: 
     }
 }
 
-fn page_size(tree: &Tree) -> Look {
-    let smaps = tree.text("proc/self/smaps");
+fn page_size(of: &Software) -> Look {
+    let smaps = of.tree.text("proc/self/smaps");
     let size = smaps.as_deref().and_then(|smaps| {
         let line = smaps
             .lines()

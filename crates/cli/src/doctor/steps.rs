@@ -3,20 +3,20 @@
 use std::slice::from_ref;
 
 use super::check::Look;
-use super::pair::Pair;
+use super::nic::Nic;
 use warpverbs::config::QpModes;
-use warpverbs::gpu;
+use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::team::{Choice, Matter, TeamConfig, TeamError, choices_on};
 
 /// The choices of a rank.
 pub(super) struct Steps(Vec<Choice>);
 
 impl Steps {
-    /// Tries the steps on a pair, with the variables of the environment. If no step works, the error says why.
-    pub(super) fn of(pair: &Pair) -> Result<Self, Look> {
-        let context = pair.nic().context().map_err(Look::not_looked)?;
+    /// Tries the steps of `nic` with kernels on `gpu`, with the variables of the environment. If no step works, the error says why.
+    pub(super) fn of(nic: &Nic, gpu: GpuSelector) -> Result<Self, Look> {
+        let context = nic.context().map_err(Look::not_looked)?;
         let is_soft = context.info().is_soft();
-        let gpu = gpu::open_bare(pair.selector(), is_soft);
+        let gpu = gpu::open_bare(gpu, is_soft);
         let gpu = gpu.map_err(|error| Look::not_looked(error.to_string()))?;
         let modes = QpModes::from_env();
         let modes = modes.map_err(|error| Look::not_looked(error.to_string()))?;

@@ -10,9 +10,9 @@ use warpverbs::config::Config;
 use warpverbs::membership::GroupConfig;
 use warpverbs::team::{Measured, MemoryStore, Store, StoreError, measure_store, open_store};
 
-use super::super::store::{configured, place};
 use super::check::{Look, Text};
-use crate::cmd::number;
+use crate::number;
+use crate::store::{configured, place};
 
 /// The time after which no further call of the store begins.
 const BOUND: Duration = Duration::from_secs(5);

@@ -9,17 +9,26 @@ use warpverbs::engine::{
     Descriptor, Engine, EngineConfig, HostMemory, Outcome, Peer, Status, Stream, TransferId,
 };
 
+use super::error::P2pError;
 use super::figures::EngineFigures;
 use super::files::{Links, Source, Target};
 use super::requests::{Answer, Chunk, Connection, End, Lines, Request, VERSION};
-use super::server::due;
-use super::{Copied, P2pError, SLOT, SLOTS};
+use super::window::{SLOT, SLOTS, due};
 
 /// How long a client whose transfer has failed listens for the reason. The QPs of a killed process may end before its connections.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// A file that was copied.
+#[derive(Clone, Debug)]
+pub(super) struct Copied {
+    /// Length of the file in bytes.
+    pub(super) bytes: u64,
+    /// What the engine of this process has done to copy the file.
+    pub(super) engine: EngineFigures,
+}
+
 /// A client of one server.
-pub struct Client {
+pub(super) struct Client {
     lines: Lines,
     peer: Peer,
     memory: Arc<HostMemory>,
@@ -40,7 +49,11 @@ impl Client {
     ///
     /// # Errors
     /// No server of this version answers.
-    pub fn connect(config: EngineConfig, place: &str, timeout: Duration) -> Result<Self, P2pError> {
+    pub(super) fn connect(
+        config: EngineConfig,
+        place: &str,
+        timeout: Duration,
+    ) -> Result<Self, P2pError> {
         let other = |reason: String| P2pError::Other {
             place: place.to_owned(),
             reason,
@@ -71,7 +84,7 @@ impl Client {
     ///
     /// # Errors
     /// The failure. The server then keeps nothing of the file.
-    pub fn put(mut self, path: &Path, name: &str) -> Result<Copied, P2pError> {
+    pub(super) fn put(mut self, path: &Path, name: &str) -> Result<Copied, P2pError> {
         let done = self.put_file(path, name);
         done.map_err(|error| self.explained(error))
     }
@@ -109,7 +122,9 @@ impl Client {
                 }
             }
         }
-        self.lines.tell(&Request::End { sum: source.sum.0 })?;
+        self.lines.tell(&Request::End {
+            sum: source.sum.value(),
+        })?;
         match self.lines.answer()? {
             Answer::Kept => Ok(self.copied(bytes)),
             other => Err(self.lines.unexpected(&other, Answer::Kept)),
@@ -120,7 +135,7 @@ impl Client {
     ///
     /// # Errors
     /// The failure. Then nothing of the file is kept at `path`.
-    pub fn get(mut self, name: &str, path: &Path) -> Result<Copied, P2pError> {
+    pub(super) fn get(mut self, name: &str, path: &Path) -> Result<Copied, P2pError> {
         let done = self.get_file(name, path);
         done.map_err(|error| self.explained(error))
     }

@@ -1,4 +1,4 @@
-//! `wv p2p`: copies files between two machines, see [`crate::p2p`].
+//! The command line of `wv p2p`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use warpverbs::config::EngineConfig;
 use warpverbs::engine::{EngineAddress, Publication};
 use warpverbs::team::{Store, open_store};
 
-use super::number;
-use super::output;
-use super::store;
-use crate::p2p::client::Client;
-use crate::p2p::figures::EngineFigures;
-use crate::p2p::server::{News, ServerOptions, serve};
-use crate::p2p::{AT_ONCE, Copied, MOST_AT_ONCE, P2pError, SERVERS};
+use super::client::{Client, Copied};
+use super::error::P2pError;
+use super::figures::EngineFigures;
+use super::server::{AT_ONCE, MOST_AT_ONCE, News, SERVERS, ServerOptions, serve};
+use crate::number;
+use crate::output;
+use crate::store;
 
 /// The address at which a server listens by default.
 const LISTEN: EngineAddress =

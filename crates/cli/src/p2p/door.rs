@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use super::P2pError;
+use super::error::P2pError;
 use super::requests::Handle;
 
 /// The most conversations at a time that have not made a request.

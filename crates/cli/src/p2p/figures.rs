@@ -7,7 +7,7 @@ use warpverbs::engine::{Engine, SliceCounts, Statistics};
 
 /// What an engine has done since its start.
 #[derive(Clone, Debug, Serialize)]
-pub struct EngineFigures {
+pub(super) struct EngineFigures {
     transfers: Transfers,
     slices: Slices,
     rails: Vec<Rail>,
@@ -55,7 +55,7 @@ struct Rail {
 impl EngineFigures {
     /// Returns what `engine` has done until now.
     #[must_use]
-    pub fn of(engine: &Engine) -> Self {
+    pub(super) fn of(engine: &Engine) -> Self {
         let all = engine.statistics();
         let rails = engine.rails().into_iter();
         let rails = rails.map(|rail| Rail {

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, linkat};
 use rustix::io::Errno;
 
-use super::{P2pError, Sum};
+use super::error::P2pError;
+use super::sum::Sum;
 
 /// Returns the path of a file with this name in `directory`. The name must not lead out of the directory.
 pub(super) fn place(directory: &Path, name: &str) -> Result<PathBuf, P2pError> {
@@ -149,7 +150,7 @@ impl Target {
 
     /// Gives the file its name, if the sum of the other end is the same as here.
     pub(super) fn keep(mut self, sent: u64) -> Result<(), P2pError> {
-        let came = self.sum.0;
+        let came = self.sum.value();
         if sent != came {
             let path = self.path.display().to_string();
             return Err(P2pError::Sum { path, sent, came });
@@ -259,7 +260,7 @@ mod tests {
         let path = directory.path().join("file");
         let mut target = Target::create(&path, Links::Refuse).unwrap();
         target.append(b"abc").unwrap();
-        let sum = target.sum.0;
+        let sum = target.sum.value();
         assert!(matches!(target.keep(sum ^ 1), Err(P2pError::Sum { .. })));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
         let mut target = Target::create(&path, Links::Refuse).unwrap();
@@ -282,7 +283,7 @@ mod tests {
             let mut target = Target::create(&path, Links::Refuse).unwrap();
             target.append(round).unwrap();
             assert_eq!(names(), before, "nothing is there that a kill would leave");
-            let sum = target.sum.0;
+            let sum = target.sum.value();
             target.keep(sum).unwrap();
             assert_eq!(names(), ["file"]);
             assert_eq!(fs::read(&path).unwrap(), round);
@@ -298,7 +299,7 @@ mod tests {
         for round in [b"one", b"two"] {
             let mut target = create();
             target.append(round).unwrap();
-            let sum = target.sum.0;
+            let sum = target.sum.value();
             target.keep(sum).unwrap();
             assert_eq!((fs::read(&path).unwrap(), count()), (round.to_vec(), 1));
         }
@@ -312,7 +313,7 @@ mod tests {
     fn write(path: &Path, links: Links) -> Result<(), P2pError> {
         let mut target = Target::create(path, links)?;
         target.append(b"new")?;
-        let sum = target.sum.0;
+        let sum = target.sum.value();
         target.keep(sum)
     }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use warpverbs::deadline::Looks;
 use warpverbs::engine::{EngineKey, KeyedStream, Stream, printable};
 
-use super::P2pError;
+use super::error::P2pError;
 
 /// The version of these messages.
 pub(super) const VERSION: u32 = 1;

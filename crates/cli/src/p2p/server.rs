@@ -16,31 +16,39 @@ use warpverbs::error::ThreadRefused;
 use warpverbs::team::Store;
 
 use super::door::{Door, Limits, Visit};
+use super::error::P2pError;
 use super::figures::EngineFigures;
 use super::files::{self, Links, Source, Target, place};
-use super::requests::{Answer, Chunk, Connection, End, Lines, Request, VERSION};
-use super::{P2pError, SERVERS, SLOT, SLOTS};
+use super::requests::{Answer, Connection, End, Lines, Request, VERSION};
+use super::window::{SLOT, SLOTS, due};
+
+/// The key of a store under which servers are found by name.
+pub(super) const SERVERS: &str = "p2p";
+/// The most requests that a server serves at a time by default. Each takes a window of 4 MiB.
+pub(super) const AT_ONCE: usize = 64;
+/// The largest value of the option that replaces [`AT_ONCE`]. It makes 16 GiB of windows.
+pub(super) const MOST_AT_ONCE: usize = 4096;
 
 /// How a server works.
 #[derive(Clone, Debug)]
-pub struct ServerOptions {
+pub(super) struct ServerOptions {
     /// The directory that clients put files into and get files from.
-    pub directory: PathBuf,
+    pub(super) directory: PathBuf,
     /// The address at which clients send requests.
-    pub listen: EngineAddress,
+    pub(super) listen: EngineAddress,
     /// The number of taken requests after which the server ends, whatever became of them. None: it does not end.
-    pub requests: Option<u64>,
+    pub(super) requests: Option<u64>,
     /// The most requests at a time. A further one is refused.
-    pub at_once: usize,
+    pub(super) at_once: usize,
     /// The longest wait for a client.
-    pub timeout: Duration,
+    pub(super) timeout: Duration,
     /// A store, and the name under which clients find this server in it. None: clients find it by its address alone.
-    pub published: Option<(Arc<dyn Store>, String)>,
+    pub(super) published: Option<(Arc<dyn Store>, String)>,
 }
 
 /// News of a server for its user.
 #[derive(Debug)]
-pub enum News<'a> {
+pub(super) enum News<'a> {
     /// The server serves now, and clients send requests to this address.
     Serves(&'a EngineAddress),
     /// A request of this client has failed, or its conversation had none.
@@ -55,7 +63,7 @@ pub enum News<'a> {
 ///
 /// # Errors
 /// A failure because of which the server cannot serve. A failure of one client goes to that client and to `tell`.
-pub fn serve(
+pub(super) fn serve(
     config: EngineConfig,
     options: &ServerOptions,
     tell: &(dyn Fn(&News<'_>) + Sync),
@@ -296,15 +304,8 @@ impl Server<'_> {
                 }
             }
         }
-        Ok(Answer::End { sum: source.sum.0 })
-    }
-}
-
-/// Returns the chunk that begins at `offset` of a file of `bytes` bytes.
-pub(super) fn due(offset: u64, bytes: u64) -> Chunk {
-    Chunk {
-        slot: offset / SLOT % SLOTS,
-        offset,
-        bytes: SLOT.min(bytes - offset),
+        Ok(Answer::End {
+            sum: source.sum.value(),
+        })
     }
 }

@@ -15,6 +15,8 @@ use std::process::Command;
 
 use libc::{c_int, pid_t, sigset_t};
 
+use crate::signals::set_of;
+
 /// The signals that the parent passes on.
 const FORWARDED: [c_int; 9] = [
     libc::SIGINT,
@@ -141,23 +143,6 @@ fn send(child: pid_t, signal: c_int) {
     let _ = unsafe { libc::kill(child, signal) };
 }
 
-/// Ends this process by `signal`, as the child ended.
-pub(crate) fn end_likewise(signal: c_int) -> ! {
-    // SAFETY: calls without preconditions on values that live here. Only the child may dump core, and has.
-    unsafe {
-        let none = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
-        libc::setrlimit(libc::RLIMIT_CORE, &none);
-        libc::signal(signal, libc::SIG_DFL);
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set_of([signal]), std::ptr::null_mut());
-        libc::raise(signal);
-    }
-    // This is reached if the signal's default does not end a process.
-    std::process::exit(128 + signal)
-}
-
 /// Checks that the dynamic loader finds and loads `file`.
 pub(super) fn can_load(file: &str) -> Result<(), libloading::Error> {
     // SAFETY: the initialisers of the RDMA libraries, the only ones asked for, have no requirements.
@@ -168,18 +153,6 @@ pub(super) fn can_load(file: &str) -> Result<(), libloading::Error> {
 pub(super) fn loader_message(error: &libloading::Error) -> String {
     let said = std::error::Error::source(error);
     said.map_or_else(|| error.to_string(), ToString::to_string)
-}
-
-fn set_of(signals: impl IntoIterator<Item = c_int>) -> sigset_t {
-    let mut set = MaybeUninit::<sigset_t>::uninit();
-    // SAFETY: sigemptyset initialises the set that the others change.
-    unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        for signal in signals {
-            libc::sigaddset(set.as_mut_ptr(), signal);
-        }
-        set.assume_init()
-    }
 }
 
 /// Blocks `signals`. Returns the mask from before.

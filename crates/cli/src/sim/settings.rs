@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::SimArgs;
 use super::child::loader_message;
+use super::options::SimArgs;
 
 /// The objection of the library, or why it could not be asked.
 #[derive(Debug, Error)]
