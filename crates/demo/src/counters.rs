@@ -26,10 +26,10 @@ const NAMES: [&str; 17] = [
 ];
 
 /// Values of counters by their names.
-pub(super) type Counters = BTreeMap<String, u64>;
+pub(crate) type Counters = BTreeMap<String, u64>;
 
 /// Returns the counters of a port of `device` now.
-pub(super) fn read(device: &str, port: u8) -> Counters {
+pub(crate) fn read(device: &str, port: u8) -> Counters {
     let root = env::var_os("SYSFS_PATH").map_or_else(|| PathBuf::from("/sys"), PathBuf::from);
     let directory = root.join(format!(
         "class/infiniband/{device}/ports/{port}/hw_counters"
@@ -43,7 +43,7 @@ pub(super) fn read(device: &str, port: u8) -> Counters {
 }
 
 /// Returns how much each counter has grown between two readings.
-pub(super) fn since(before: &Counters, now: &Counters) -> Counters {
+pub(crate) fn since(before: &Counters, now: &Counters) -> Counters {
     let difference = |(name, now): (&String, &u64)| {
         let before = before.get(name).copied().unwrap_or(0);
         (name.clone(), now.saturating_sub(before))

@@ -6,18 +6,21 @@ use std::ffi::OsString;
 use std::fmt;
 use std::sync::Arc;
 
-use super::DemoError;
-use super::messages::Spec;
-use super::options::DemoOptions;
-use crate::cmd::launched::Job;
-use crate::cmd::output;
+use crate::error::DemoError;
+use crate::messages::Spec;
+use crate::options::DemoOptions;
 use warpverbs::config::{BadGid, Config, DeviceChoice, GidChoice};
 use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::team::RankDevices;
 use warpverbs::verbs::{Context, DeviceSelector, VerbsError};
+use warpverbs_cli::launched::Job;
+use warpverbs_cli::{output, sim};
+
+/// The value of `--device` with which a kernel of the GPU is the HCA of all ranks.
+pub(crate) const GPUHCA: &str = "gpuhca";
 
 /// The HCAs of the ranks.
-pub(super) enum Device {
+pub(crate) enum Device {
     /// Software HCAs, which this `LD_PRELOAD` provides.
     Soft(OsString),
     /// RDMA devices of this machine, as `--device` names them.
@@ -27,7 +30,7 @@ pub(super) enum Device {
 impl Device {
     /// Returns the HCAs that `--device` means for `ranks` ranks. `auto` takes software HCAs if no RDMA device can be used, and says why
     /// none can.
-    pub(super) fn choose(option: &str, ranks: u32) -> Result<Self, DemoError> {
+    pub(crate) fn choose(option: &str, ranks: u32) -> Result<Self, DemoError> {
         if option == "sim" {
             return Self::soft();
         }
@@ -58,10 +61,10 @@ impl Device {
     }
 
     fn soft() -> Result<Self, DemoError> {
-        Ok(Self::Soft(crate::cmd::sim::preload_for_ranks()?))
+        Ok(Self::Soft(sim::preload_for_ranks()?))
     }
 
-    pub(super) fn in_words(&self) -> String {
+    pub(crate) fn in_words(&self) -> String {
         match self {
             Self::Soft(_) => "software HCAs, one per rank".to_owned(),
             Self::Real(option) if is_auto(option) => {
@@ -72,14 +75,14 @@ impl Device {
     }
 
     /// Returns the `--device` of the ranks, or None for software HCAs.
-    pub(super) fn option(&self) -> Option<String> {
+    pub(crate) fn option(&self) -> Option<String> {
         match self {
             Self::Soft(_) => None,
             Self::Real(option) => Some(option.clone()),
         }
     }
 
-    pub(super) fn preload(&self) -> Option<&OsString> {
+    pub(crate) fn preload(&self) -> Option<&OsString> {
         match self {
             Self::Soft(preload) => Some(preload),
             Self::Real(_) => None,
@@ -88,12 +91,12 @@ impl Device {
 }
 
 /// Refuses a `--gpu` that `ranks` ranks cannot use.
-pub(super) fn check_gpus(option: &str, ranks: u32) -> Result<(), DemoError> {
+pub(crate) fn check_gpus(option: &str, ranks: u32) -> Result<(), DemoError> {
     (0..ranks).try_for_each(|rank| selector(option, rank, ranks).map(drop))
 }
 
 /// Returns the devices of a rank that is a process of its own.
-pub(super) fn open_for(spec: &Spec, rank: u32, ranks: u32) -> Result<RankDevices, DemoError> {
+pub(crate) fn open_for(spec: &Spec, rank: u32, ranks: u32) -> Result<RankDevices, DemoError> {
     let device = match (&spec.device, spec.rails) {
         (None, 1) => DeviceChoice::default(),
         (None, rails) => choice(&mlx5_names(rails))?,
@@ -105,7 +108,7 @@ pub(super) fn open_for(spec: &Spec, rank: u32, ranks: u32) -> Result<RankDevices
 }
 
 /// Returns the devices of a rank of a launcher's job. The options name them, or else the environment does.
-pub(super) fn open_launched(options: &DemoOptions, job: &Job) -> Result<RankDevices, DemoError> {
+pub(crate) fn open_launched(options: &DemoOptions, job: &Job) -> Result<RankDevices, DemoError> {
     let config = &job.config;
     let (rank, ranks) = (config.rank, config.ranks);
     let mut config = config.clone();
@@ -122,7 +125,7 @@ pub(super) fn open_launched(options: &DemoOptions, job: &Job) -> Result<RankDevi
 }
 
 /// Returns the HCA of a rank that is a thread of this process, which has an HCA for each rank.
-pub(super) fn open_own_of(rank: u32) -> Result<Arc<Context>, DemoError> {
+pub(crate) fn open_own_of(rank: u32) -> Result<Arc<Context>, DemoError> {
     let selector = DeviceSelector::Name(format!("mlx5_{rank}"));
     Ok(Context::open(&selector)?)
 }

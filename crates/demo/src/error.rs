@@ -2,9 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::cmd::etcd::EtcdError;
-use crate::cmd::output::OutputError;
-use crate::cmd::sim::SimError;
 use gpuhca::GpuhcaError;
 use warpverbs::error::Error;
 use warpverbs::gpu::GpuError;
@@ -12,11 +9,13 @@ use warpverbs::membership::GroupError;
 use warpverbs::moe::MoeError;
 use warpverbs::team::{StoreError, TeamError};
 use warpverbs::verbs::VerbsError;
+use warpverbs_cli::etcd::EtcdError;
+use warpverbs_cli::output::OutputError;
+use warpverbs_cli::sim::SimError;
 
 /// An error of `wv demo`.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DemoError {
+pub(crate) enum DemoError {
     /// An option outside its limits, or two that contradict each other.
     #[error("{0}")]
     Option(String),
@@ -120,8 +119,7 @@ impl From<EtcdError> for DemoError {
 
 impl DemoError {
     /// Returns the exit status of a command that ends with this error.
-    #[must_use]
-    pub fn status(&self) -> u8 {
+    pub(crate) fn status(&self) -> u8 {
         match self {
             Self::NotJudged { .. } => 3,
             input if input.is_input() => 2,
@@ -129,7 +127,7 @@ impl DemoError {
         }
     }
 
-    pub(super) fn file(path: &Path, reason: &dyn ToString) -> Self {
+    pub(crate) fn file(path: &Path, reason: &dyn ToString) -> Self {
         Self::File {
             path: path.to_owned(),
             reason: reason.to_string(),
@@ -137,15 +135,14 @@ impl DemoError {
     }
 
     /// Returns whether the input is to blame, so that another try would fail, too.
-    #[must_use]
-    pub fn is_input(&self) -> bool {
+    pub(crate) fn is_input(&self) -> bool {
         matches!(
             self,
             Self::Option(_) | Self::File { .. } | Self::Array { .. } | Self::Moe(_)
         )
     }
 
-    pub(super) fn array(name: &str, reason: impl ToString) -> Self {
+    pub(crate) fn array(name: &str, reason: impl ToString) -> Self {
         Self::Array {
             name: name.to_owned(),
             reason: reason.to_string(),

@@ -2,15 +2,15 @@
 
 use std::fmt::Write;
 
-use super::DemoError;
-use super::input::Inputs;
-use super::options::format_in_words;
-use super::report::grouped;
+use crate::data::input::Inputs;
+use crate::error::DemoError;
+use crate::options::format_in_words;
+use crate::report::grouped;
 use warpverbs::moe::{Layout, Placement, RowLayout, required_bytes};
 use warpverbs::team::TeamConfig;
 
 /// Returns everything that a run of these inputs needs, in words.
-pub(super) fn explain(inputs: &Inputs) -> Result<String, DemoError> {
+pub(crate) fn explain(inputs: &Inputs) -> Result<String, DemoError> {
     let (config, ranks) = (&inputs.config, inputs.ranks);
     let bytes = required_bytes(config, ranks)?;
     let layout = Layout::new(config, ranks);

@@ -1,4 +1,4 @@
-//! What is done to the ranks, and when.
+//! The death of a rank, as `--kill` gives it.
 
 use std::str::FromStr;
 
@@ -7,11 +7,11 @@ use warpverbs::config::whole;
 
 /// A kill, given as `RANK@STEP`: the rank dies when it begins the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kill {
+pub(crate) struct Kill {
     /// The rank that dies.
-    pub rank: u32,
+    pub(crate) rank: u32,
     /// The step, counted from 1.
-    pub step: u32,
+    pub(crate) step: u32,
 }
 
 impl FromStr for Kill {

@@ -11,16 +11,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::DemoError;
-use super::messages::{Message, RankResult, Spec};
-use crate::cmd::log;
-use crate::cmd::output;
-use crate::cmd::tied;
+use crate::error::DemoError;
+use crate::messages::{Message, RankResult, Spec};
 use private_dir::{PrivateDir, PrivateDirError, standard_parent, sweep};
 use warpverbs::deadline::Looks;
 use warpverbs::error::ThreadPanicked;
 use warpverbs::internal::tell_failure;
 use warpverbs::team::{Store, open_store};
+use warpverbs_cli::{log, output, tied};
 
 /// How long the other ranks have after the first failure to report theirs.
 const GRACE: Duration = Duration::from_secs(8);
@@ -28,11 +26,11 @@ const GRACE: Duration = Duration::from_secs(8);
 const ENDING: Duration = Duration::from_secs(5);
 
 /// A private directory for store, specification and sysfs trees. It is removed when this is dropped.
-pub(super) struct Workplace(PrivateDir);
+pub(crate) struct Workplace(PrivateDir);
 
 impl Workplace {
     /// Makes the private directory, and removes directories whose owners have died.
-    pub(super) fn new() -> Result<Self, DemoError> {
+    pub(crate) fn new() -> Result<Self, DemoError> {
         let parent = standard_parent();
         sweep(&parent);
         let name = format!("p{}-{:08x}", std::process::id(), fastrand::u32(..));
@@ -47,16 +45,16 @@ impl Workplace {
         Ok(place)
     }
 
-    pub(super) fn store(&self) -> PathBuf {
+    pub(crate) fn store(&self) -> PathBuf {
         self.0.path().join("store")
     }
 
-    pub(super) fn store_url(&self) -> String {
+    pub(crate) fn store_url(&self) -> String {
         format!("file://{}", self.store().display())
     }
 
     /// Returns the directory, for other files of a run.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
@@ -64,19 +62,19 @@ impl Workplace {
         self.0.path().join("hcas")
     }
 
-    pub(super) fn spec(&self) -> PathBuf {
+    pub(crate) fn spec(&self) -> PathBuf {
         self.0.path().join("spec.json")
     }
 
     /// Writes the file that says what the ranks are to do.
-    pub(super) fn write(&self, spec: &Spec) -> Result<(), DemoError> {
+    pub(crate) fn write(&self, spec: &Spec) -> Result<(), DemoError> {
         let path = self.spec();
         let text = serde_json::to_vec(spec).map_err(|error| DemoError::file(&path, &error))?;
         fs::write(&path, text).map_err(|error| DemoError::file(&path, &error))
     }
 
     /// Returns the command that starts a rank, which ends with this process. With `preload` the rank has software HCAs of its own.
-    pub(super) fn command(
+    pub(crate) fn command(
         &self,
         (rank, rails): (u32, u32),
         preload: Option<&OsString>,
@@ -102,17 +100,17 @@ impl Workplace {
 
 /// The program of ranks that are Python programs: they drive a Buffer with DeepEP's or Mooncake's interface, with masks.
 #[derive(Clone, Debug)]
-pub(super) struct Buffers {
+pub(crate) struct Buffers {
     /// The Python that has warpverbs and torch.
-    pub(super) python: PathBuf,
+    pub(crate) python: PathBuf,
     /// The name of the Buffer, as the program takes it.
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
 impl Workplace {
     /// Returns the command that starts a rank that is a Python program. Its HCAs do not give up on a peer for 8 s, which is longer than any
-    /// cut of [`chaos`](super::chaos). Without a group nothing would remake a QP that has failed.
-    pub(super) fn python(
+    /// cut of `chaos`. Without a group nothing would remake a QP that has failed.
+    pub(crate) fn python(
         &self,
         rank: u32,
         rails: u32,
@@ -155,7 +153,7 @@ enum Event {
 }
 
 /// The rank processes. They are killed when this is dropped.
-pub(super) struct Ranks {
+pub(crate) struct Ranks {
     children: Vec<Child>,
     /// The standard inputs of the ranks. A rank ends when its input is closed.
     inputs: Vec<ChildStdin>,
@@ -165,7 +163,7 @@ pub(super) struct Ranks {
 
 impl Ranks {
     /// Starts all ranks. With `preload` each rank has software HCAs of its own.
-    pub(super) fn start(
+    pub(crate) fn start(
         place: &Workplace,
         spec: &Spec,
         preload: Option<&OsString>,
@@ -200,7 +198,7 @@ impl Ranks {
     /// Listens until every rank is done. `progress` sees each message. Returns the results, by rank.
     ///
     /// After a failure the other ranks get a little time to end by themselves.
-    pub(super) fn finish(
+    pub(crate) fn finish(
         mut self,
         limit: Duration,
         mut progress: impl FnMut(u32, &Message),
@@ -412,7 +410,7 @@ impl Told {
 }
 
 /// Returns how far ranks are, in words, by how many steps each has verified.
-pub(super) fn progress_in_words(verified: impl Iterator<Item = u32> + Clone) -> String {
+pub(crate) fn progress_in_words(verified: impl Iterator<Item = u32> + Clone) -> String {
     let (least, most) = (
         verified.clone().min().unwrap_or(0),
         verified.max().unwrap_or(0),

@@ -5,16 +5,20 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::input::Inputs;
-use super::messages::{self, RankResult};
-use super::rank::{Rank, is_remote};
-use super::report::{RanOn, Summary};
-use super::{DemoError, DemoOptions, Run, devices, dump, exit_code, show};
-use crate::cmd::launched::{Cause, Job, on_software_hca};
-use crate::cmd::output;
+use crate::data::dump;
+use crate::data::input::Inputs;
+use crate::devices::{self, GPUHCA};
+use crate::error::DemoError;
+use crate::messages::{self, RankResult};
+use crate::options::DemoOptions;
+use crate::rank::{Rank, is_remote};
+use crate::report::{RanOn, Summary};
+use crate::run::{Run, exit_code, show};
 use warpverbs::moe::MoeError;
 use warpverbs::team::TeamError;
 use warpverbs::verbs::VerbsError;
+use warpverbs_cli::launched::{Cause, Job, on_software_hca};
+use warpverbs_cli::output;
 
 /// The name of the command in its messages.
 const NAME: &str = "wv demo";
@@ -33,8 +37,8 @@ struct Told {
 }
 
 /// Runs this rank. Rank 0 also prints what all ranks have done.
-pub(super) fn run(options: &DemoOptions) -> ExitCode {
-    if options.device == super::one_process::DEVICE {
+pub(crate) fn run(options: &DemoOptions) -> ExitCode {
+    if options.device == GPUHCA {
         let why = "--device gpuhca has all ranks in one process, and --launched one in each";
         return exit_code(NAME, &Err(DemoError::Option(why.to_owned())));
     }
@@ -102,13 +106,7 @@ fn one_rank(
     let parts = (devices.contexts.as_slice(), &devices.gpu);
     let rank = Rank::on(spec, inputs, (job.rank(), false), parts, job.store.clone())?;
     let bring_up_seconds = begin.elapsed().as_secs_f64();
-    let paths = rank
-        .moe
-        .team()
-        .paths()
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let paths = rank.paths();
     let result = rank.finish()?;
     job.tell(
         TOPIC,

@@ -7,37 +7,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use super::chaos::Record;
-use super::counters::Counters;
-use super::options::DemoOptions;
+use crate::counters::Counters;
+use crate::options::DemoOptions;
+use crate::record::Record;
 
 /// The settings of a rank process, in a file that the demo wrote.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Spec {
-    pub(super) options: DemoOptions,
+pub(crate) struct Spec {
+    pub(crate) options: DemoOptions,
     /// The `--device`, from which each rank takes its part. None: the rank has software HCAs of its own.
-    pub(super) device: Option<String>,
+    pub(crate) device: Option<String>,
     /// The number of HCAs of each rank, if `device` does not name them. If there are several, they are software HCAs.
-    pub(super) rails: u32,
+    pub(crate) rails: u32,
     /// The URL of the store, and the id of the run in it.
-    pub(super) store: String,
-    pub(super) run_id: String,
+    pub(crate) store: String,
+    pub(crate) run_id: String,
     /// The longest wait for other ranks to join, ms.
-    pub(super) join_timeout_ms: u64,
+    pub(crate) join_timeout_ms: u64,
     /// The longest wait of a device call, ms.
-    pub(super) deadline_ms: u64,
+    pub(crate) deadline_ms: u64,
     /// True if the ranks form a group, so that some may go and come.
-    pub(super) membership: bool,
+    pub(crate) membership: bool,
     /// When the run began, microseconds since 1970.
-    pub(super) began_us: u64,
+    pub(crate) began_us: u64,
     /// The directory to which inputs and outputs are written, if any.
-    pub(super) dump: Option<PathBuf>,
+    pub(crate) dump: Option<PathBuf>,
 }
 
 /// A message of a rank process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Message {
+pub(crate) enum Message {
     /// The rank has joined the team; steps begin.
     Joined {
         device: String,
@@ -64,36 +64,36 @@ pub(super) enum Message {
 
 /// What one rank has done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct RankResult {
-    pub(super) rank: u32,
+pub(crate) struct RankResult {
+    pub(crate) rank: u32,
     /// The number of tokens that the rank dispatched.
-    pub(super) tokens: u64,
+    pub(crate) tokens: u64,
     /// The number of choices of those tokens.
-    pub(super) choices: u64,
+    pub(crate) choices: u64,
     /// The number of rows that the rank's experts got.
-    pub(super) rows: u64,
+    pub(crate) rows: u64,
     /// The seconds of each step: dispatch, experts, combine, without the checks.
-    pub(super) step_seconds: Vec<f64>,
+    pub(crate) step_seconds: Vec<f64>,
     /// What the HCA has counted during the steps.
-    pub(super) counters: Counters,
+    pub(crate) counters: Counters,
     /// The bytes of the control heap that are in use, and the number of QPs.
-    pub(super) control_bytes: u64,
-    pub(super) qps: u64,
+    pub(crate) control_bytes: u64,
+    pub(crate) qps: u64,
     /// The number of ranks whose memory the rank loads from and stores to itself.
-    pub(super) direct_peers: u32,
+    pub(crate) direct_peers: u32,
     /// The largest distance of a step's sums from those that the reference makes of BF16 tokens, where tokens travel as FP8.
-    pub(super) difference: f64,
+    pub(crate) difference: f64,
     /// The bytes of device memory of the layer, without the caller's buffers.
-    pub(super) layer_bytes: u64,
+    pub(crate) layer_bytes: u64,
     /// The ways in which the HCA reaches device memory, each once: `dmabuf`, `address`.
-    pub(super) memory_by: Vec<String>,
+    pub(crate) memory_by: Vec<String>,
 }
 
 /// True if no process reads the messages of these ranks.
 static UNHEARD: AtomicBool = AtomicBool::new(false);
 
 /// Lets [`tell`] write nothing from now on, because the ranks are threads of the process that shows their results.
-pub(super) fn nobody_listens() {
+pub(crate) fn nobody_listens() {
     UNHEARD.store(true, Ordering::Relaxed);
 }
 
@@ -106,13 +106,13 @@ thread_local! {
 }
 
 /// Gives `listener` what this thread tells from now on.
-pub(super) fn heard_by(listener: impl Fn(&Message) + 'static) {
+pub(crate) fn heard_by(listener: impl Fn(&Message) + 'static) {
     LISTENER.set(Some(Box::new(listener)));
 }
 
 /// Writes `message` to standard output, and gives it to the listener of this thread. An error says that the demo has ended, so that nothing
 /// reads the output.
-pub(super) fn tell(message: &Message) -> io::Result<()> {
+pub(crate) fn tell(message: &Message) -> io::Result<()> {
     LISTENER.with_borrow(|listener| {
         if let Some(listener) = listener {
             listener(message);

@@ -19,25 +19,26 @@ use std::time::{Duration, Instant};
 use gpuhca::{Gpuhca, Options, Softhca};
 use indicatif::ProgressBar;
 
-use super::input::Inputs;
-use super::launch::{Workplace, progress_in_words};
-use super::messages::{self, Message, RankResult};
-use super::rank::{Rank, RankOptions, is_remote};
-use super::report::{RanOn, Summary};
-use super::{DemoError, DemoOptions, Run, dump, progress_bar};
-use crate::cmd::output;
-use crate::cmd::sim::{self, SimArgs};
+use crate::data::dump;
+use crate::data::input::Inputs;
+use crate::devices::GPUHCA;
+use crate::error::DemoError;
+use crate::launch::{Workplace, progress_in_words};
+use crate::messages::{self, Message, RankResult};
+use crate::options::DemoOptions;
+use crate::rank::{Rank, RankOptions, is_remote};
+use crate::report::{RanOn, Summary};
+use crate::run::{Run, progress_bar};
 use warpverbs::error::ThreadPanicked;
 use warpverbs::gpu::{self, GpuSelector};
-
-/// The value of `--device` for this.
-pub(super) const DEVICE: &str = "gpuhca";
+use warpverbs_cli::output;
+use warpverbs_cli::sim::{self, SimArgs};
 
 /// The most ranks, which is the most HCAs of a process.
 const MOST: u32 = 64;
 
 /// Starts this command again with `--inside` and an HCA for each rank.
-pub(super) fn start(options: &DemoOptions) -> Result<ExitCode, DemoError> {
+pub(crate) fn start(options: &DemoOptions) -> Result<ExitCode, DemoError> {
     if !(1..=MOST).contains(&options.ranks) {
         let ranks = options.ranks;
         let why = format!(
@@ -57,7 +58,7 @@ pub(super) fn start(options: &DemoOptions) -> Result<ExitCode, DemoError> {
 }
 
 /// Runs all ranks in this process, which has the HCAs.
-pub(super) fn run(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, DemoError> {
+pub(crate) fn run(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, DemoError> {
     let begin = Instant::now();
     if let Some(directory) = &options.dump {
         dump::prepare(directory)?;
@@ -73,7 +74,7 @@ pub(super) fn run(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, Dem
         device: "mlx5_0".to_owned(),
         soft: true,
         gpu: gpu.label(),
-        executor: Some(DEVICE),
+        executor: Some(GPUHCA),
     };
     let (failures, verified) = (Mutex::new(Vec::new()), Verified::of(options));
     let limit = Duration::from_secs(options.timeout.max(1));

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::chaos::Kill;
-use crate::cmd::number;
+use crate::kill::Kill;
 use warpverbs::moe::{Format, RowLayout, Scales};
+use warpverbs_cli::number;
 
 /// The layout of the files that `--dump` writes, for the help.
 const DUMP_HELP: &str = "Write inputs and outputs as .npy to DIR, made if missing: \
@@ -21,95 +21,95 @@ const DUMP_HELP: &str = "Write inputs and outputs as .npy to DIR, made if missin
 pub struct DemoOptions {
     /// Rank processes, 1 to 64
     #[arg(long, default_value_t = 4, value_parser = number::any::<u32>())]
-    pub ranks: u32,
+    pub(crate) ranks: u32,
     /// Tokens of each rank in each step, 1 to 65,534
     #[arg(long, default_value_t = 128, value_parser = number::any::<u32>())]
-    pub tokens: u32,
+    pub(crate) tokens: u32,
     /// BF16 elements of a token, a multiple of 8 [default: that of the tokens file, 384 with the shipped data, else 1024]
     #[arg(long, value_parser = number::any::<u32>())]
-    pub hidden: Option<u32>,
+    pub(crate) hidden: Option<u32>,
     /// Experts of all ranks together [default: 64]
     #[arg(long, value_parser = number::any::<u32>())]
-    pub experts: Option<u32>,
+    pub(crate) experts: Option<u32>,
     /// Experts that each token chooses, 1 to 32 [default: that of the routing file, else 8]
     #[arg(long, value_parser = number::any::<u32>())]
-    pub top_k: Option<u32>,
+    pub(crate) top_k: Option<u32>,
     /// Format of tokens on their way: BF16, or FP8 (e4m3) that dispatch casts, with a scale for each 128 channels. Experts compute
     /// on the device for BF16 by expert, else on the host
     #[arg(long, value_enum, default_value_t = TokenFormat::Bf16)]
-    pub format: TokenFormat,
+    pub(crate) format: TokenFormat,
     /// How dispatch lays out what it received: by expert, or by rank with each token once
     #[arg(long, value_enum, default_value_t = LayoutKind::Expert)]
-    pub layout: LayoutKind,
+    pub(crate) layout: LayoutKind,
     /// Links of a rank that may fail within the patience of its HCA while its calls with all others go on
     #[arg(long, default_value_t = 1, value_parser = number::any::<u32>())]
-    pub failing_links: u32,
+    pub(crate) failing_links: u32,
     /// Steps: dispatch, experts, combine, check
     #[arg(long, default_value_t = 8, value_parser = number::any::<u32>())]
-    pub steps: u32,
+    pub(crate) steps: u32,
     /// Seed of everything that is generated
     #[arg(long, default_value_t = 1, value_parser = number::any::<u64>())]
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Activations [rows, hidden]: uint16 with BF16 bits, or float32
     #[arg(long, value_name = "FILE.npy")]
-    pub tokens_file: Option<PathBuf>,
+    pub(crate) tokens_file: Option<PathBuf>,
     /// Chosen experts [rows, top-k], int32 or int64; -1 is no choice. Rank r of R takes rows ((step·R + r)·tokens + i) mod rows
     #[arg(long, value_name = "FILE.npy")]
-    pub routing: Option<PathBuf>,
+    pub(crate) routing: Option<PathBuf>,
     /// Weights of the choices [rows, top-k], float32 [default with a routing file: 1/top-k]
     #[arg(long, value_name = "FILE.npy", requires = "routing")]
-    pub weights: Option<PathBuf>,
+    pub(crate) weights: Option<PathBuf>,
     /// Generate the routing: even, skewed, or every token to the same experts
     #[arg(long, value_enum, conflicts_with = "routing")]
-    pub routing_kind: Option<RoutingKind>,
+    pub(crate) routing_kind: Option<RoutingKind>,
     /// RDMA device: auto, ^NAME, sim, NAME, NAME,NAME or gpuhca. With auto each rank takes the best device for its GPU that DevX
     /// can drive, else the software HCA. ^NAME is auto without that device. Ranks take the devices of NAME,NAME in turn. With
     /// gpuhca, a kernel of the GPU itself, all ranks are threads of one process
     #[arg(long, default_value = "auto")]
-    pub device: String,
+    pub(crate) device: String,
     /// Where kernels run: auto (the GPUs in turn, else the CPU), simt (the CPU), simt-dmabuf, or the number of a GPU. With
     /// simt-dmabuf a software HCA takes the CPU's memory as DMA-BUFs. Ranks take several numbers, separated by commas, in turn
     #[arg(long, default_value = "auto")]
-    pub gpu: String,
+    pub(crate) gpu: String,
     /// Let ranks load from and store to each other's memory where they can, and leave the HCA out, as with WARPVERBS_DIRECT=1.
     /// Without either all traffic goes by the HCA
     #[arg(long)]
-    pub direct: bool,
+    pub(crate) direct: bool,
     /// Bound of the whole run, in seconds
     #[arg(long, default_value_t = 120, value_parser = number::seconds())]
-    pub timeout: u64,
+    pub(crate) timeout: u64,
     /// Kill RANK when it begins STEP, counted from 1; the others go on. May be given several times
     #[arg(long, value_name = "RANK@STEP", conflicts_with_all = ["explain", "dump"])]
-    pub kill: Vec<Kill>,
+    pub(crate) kill: Vec<Kill>,
     /// Start a killed rank again after so many seconds: it comes back under its number, and the others go on meanwhile
     #[arg(long, value_name = "SECONDS", requires = "kill", value_parser = number::fraction())]
-    pub rejoin_after: Option<f64>,
+    pub(crate) rejoin_after: Option<f64>,
     /// Draw the state of each rank over time
     #[arg(long, value_name = "FILE.svg", requires = "kill")]
-    pub timeline: Option<PathBuf>,
+    pub(crate) timeline: Option<PathBuf>,
     /// Print which bytes, QPs and signals this shape takes, and do not run
     #[arg(long)]
-    pub explain: bool,
+    pub(crate) explain: bool,
     /// The result as one JSON object on stdout; everything else goes to stderr
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
     /// Where to write inputs and outputs
     #[arg(long, value_name = "DIR", help = DUMP_HELP)]
-    pub dump: Option<PathBuf>,
+    pub(crate) dump: Option<PathBuf>,
     /// This process is one rank of a launcher's job (torchrun, mpirun, MPICH, srun). Number, number of ranks and local rank are
     /// the launcher's, the store is WARPVERBS_STORE, and rank 0 prints
     #[arg(long, conflicts_with_all = ["ranks", "kill", "explain"])]
     #[serde(default)]
-    pub launched: bool,
+    pub(crate) launched: bool,
     /// This process has the HCAs of all ranks, or, launched, that of its own
     #[arg(long, hide = true)]
     #[serde(default)]
-    pub inside: bool,
+    pub(crate) inside: bool,
 }
 
 /// What tokens are made of on their way to the experts.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TokenFormat {
+pub(crate) enum TokenFormat {
     /// BF16
     Bf16,
     /// FP8 with f32 scales
@@ -121,7 +121,7 @@ pub enum TokenFormat {
 }
 
 impl TokenFormat {
-    pub(super) fn format(self) -> Format {
+    pub(crate) fn format(self) -> Format {
         match self {
             Self::Bf16 => Format::Bf16,
             Self::Fp8 => Format::Fp8(Scales::F32),
@@ -133,7 +133,7 @@ impl TokenFormat {
 
 /// How dispatch lays out what it received.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LayoutKind {
+pub(crate) enum LayoutKind {
     /// By local expert
     Expert,
     /// By source rank, each token once
@@ -141,7 +141,7 @@ pub enum LayoutKind {
 }
 
 impl LayoutKind {
-    pub(super) fn layout(self) -> RowLayout {
+    pub(crate) fn layout(self) -> RowLayout {
         match self {
             Self::Expert => RowLayout::ExpertMajor,
             Self::Rank => RowLayout::RankMajor,
@@ -150,7 +150,7 @@ impl LayoutKind {
 }
 
 /// Returns the name of a format, in words.
-pub(super) fn format_in_words(format: Format) -> &'static str {
+pub(crate) fn format_in_words(format: Format) -> &'static str {
     match format {
         Format::Bf16 => "BF16",
         Format::Fp8(Scales::F32) => "FP8 (f32 scales)",
@@ -162,7 +162,7 @@ pub(super) fn format_in_words(format: Format) -> &'static str {
 
 /// How a generated routing spreads tokens over experts.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RoutingKind {
+pub(crate) enum RoutingKind {
     /// Every expert alike
     Uniform,
     /// The i-th most popular expert with weight 1/i
@@ -172,7 +172,7 @@ pub enum RoutingKind {
 }
 
 impl RoutingKind {
-    pub(super) fn in_words(self) -> &'static str {
+    pub(crate) fn in_words(self) -> &'static str {
         match self {
             Self::Uniform => "uniform",
             Self::Zipf => "zipf",

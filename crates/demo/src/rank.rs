@@ -1,7 +1,11 @@
 //! One rank process of the demo: `wv demo-rank`, which `wv demo` starts.
 
-// UNSAFETY: launches the expert kernel on buffers of the workspace.
-#![expect(unsafe_code, reason = "launch of the expert kernel")]
+pub(crate) mod check;
+pub(crate) mod disturbed_store;
+mod experts;
+pub(crate) mod instructions;
+pub(crate) mod member;
+mod reference;
 
 use gpuhca::Gpuhca;
 use std::net::Ipv6Addr;
@@ -11,13 +15,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::counters;
-use super::dump::{self, Dump};
-use super::experts::{expert, factors};
-use super::input::Inputs;
-use super::messages::{Message, RankResult, Spec, tell};
-use super::{DemoError, check, devices, instructions};
-use crate::cmd::number;
+use crate::counters;
+use crate::data::dump::{self, Dump};
+use crate::data::input::Inputs;
+use crate::devices;
+use crate::error::DemoError;
+use crate::messages::{Message, RankResult, Spec, tell};
+use experts::{expert, factors};
 use warpverbs::abi::DevicePtr;
 use warpverbs::config::{PathConfig, QpModes};
 use warpverbs::gpu::{self, DeviceMemory, Gpu, GpuSelector, Launch};
@@ -26,6 +30,7 @@ use warpverbs::membership::{newest_view, next_generation};
 use warpverbs::moe::{Batch, Format, Moe, MoeError, RowLayout, Workspace, required_bytes};
 use warpverbs::team::{JoinOptions, Store, Team, TeamConfig, TeamError, open_store};
 use warpverbs::verbs::Context;
+use warpverbs_cli::number;
 
 /// Options of a rank process.
 #[derive(clap::Args, Debug)]
@@ -43,7 +48,7 @@ pub struct RankOptions {
 
 impl RankOptions {
     /// Returns the options of a rank that is a thread of this process.
-    pub(super) fn of_thread(spec: PathBuf, rank: u32) -> Self {
+    pub(crate) fn of_thread(spec: PathBuf, rank: u32) -> Self {
         Self {
             spec,
             rank,
@@ -71,7 +76,7 @@ pub fn run_rank(options: &RankOptions) -> ExitCode {
 }
 
 /// Returns whether another rank is the cause of the error.
-pub(super) fn is_remote(error: &DemoError) -> bool {
+pub(crate) fn is_remote(error: &DemoError) -> bool {
     match error {
         DemoError::Team(error) | DemoError::Moe(MoeError::Team(error)) => error.is_remote(),
         DemoError::Device(error) => {
@@ -83,7 +88,7 @@ pub(super) fn is_remote(error: &DemoError) -> bool {
 }
 
 /// Returns how the QPs of the ranks work, as the environment says.
-pub(super) fn modes() -> Result<QpModes, DemoError> {
+pub(crate) fn modes() -> Result<QpModes, DemoError> {
     QpModes::from_env().map_err(|error| DemoError::Option(error.to_string()))
 }
 
@@ -131,20 +136,20 @@ fn joining(config: TeamConfig, store: &Arc<dyn Store>) -> Result<TeamConfig, Dem
     Ok(config.joining(generation, view.members.into_keys().collect()))
 }
 
-pub(super) struct Rank {
-    pub(super) spec: Spec,
-    pub(super) inputs: Inputs,
-    pub(super) moe: Arc<Moe>,
-    pub(super) work: Workspace,
+pub(crate) struct Rank {
+    spec: Spec,
+    inputs: Inputs,
+    moe: Arc<Moe>,
+    work: Workspace,
     factors: DeviceMemory,
     device: String,
     port: u8,
-    pub(super) result: RankResult,
+    result: RankResult,
 }
 
 impl Rank {
     /// Runs one rank. With `hca` that kernel executes the rank's WQEs, and the rank's HCA is the one with the rank's number.
-    pub(super) fn run(
+    pub(crate) fn run(
         options: &RankOptions,
         hca: Option<&Gpuhca>,
     ) -> Result<RankResult, DemoError> {
@@ -156,8 +161,14 @@ impl Rank {
         rank.finish()
     }
 
+    /// Returns the way of the traffic of this rank, one line for each rail.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let paths = self.moe.team().paths();
+        paths.iter().map(ToString::to_string).collect()
+    }
+
     /// Runs all steps, and returns the result.
-    pub(super) fn finish(mut self) -> Result<RankResult, DemoError> {
+    pub(crate) fn finish(mut self) -> Result<RankResult, DemoError> {
         let steps = self.run_steps();
         if let Err(error) = &steps
             && !is_remote(error)
@@ -195,7 +206,7 @@ impl Rank {
     }
 
     /// Joins the team on these devices, and makes the layer. `joins`: the other ranks are at work already.
-    pub(super) fn on(
+    pub(crate) fn on(
         spec: Spec,
         inputs: Inputs,
         (rank, joins): (u32, bool),
@@ -329,7 +340,7 @@ impl Rank {
     }
 
     /// Runs the experts between dispatch and combine. The kernel can do that only for BF16 rows in the order of experts.
-    pub(super) fn run_experts(&mut self) -> Result<(), DemoError> {
+    fn run_experts(&mut self) -> Result<(), DemoError> {
         let config = &self.inputs.config;
         match (config.format, config.layout) {
             (Format::Bf16, RowLayout::ExpertMajor) => self.launch_experts(),
@@ -338,6 +349,10 @@ impl Rank {
     }
 
     /// Runs the experts as a kernel of the demo.
+    #[expect(
+        unsafe_code,
+        reason = "launch of the expert kernel on buffers of the workspace"
+    )]
     fn launch_experts(&mut self) -> Result<(), DemoError> {
         let config = &self.inputs.config;
         let [x, counts, y] = self.work.expert_buffers();

@@ -237,7 +237,7 @@ pub(crate) struct Begun {
 
 impl RecordKind {
     /// Returns whether the starting process writes this kind, and not the rank.
-    pub(super) fn is_done_to(&self) -> bool {
+    pub(crate) fn is_done_to(&self) -> bool {
         matches!(
             self,
             Self::Plan { .. }
@@ -266,7 +266,7 @@ fn all_plain<'de, D: Deserializer<'de>>(texts: D) -> Result<Vec<String>, D::Erro
 }
 
 /// Reads the records, oldest first. If the last line has no end, because its rank was killed, it is left out.
-pub(super) fn parse(lines: &str) -> Result<Vec<Record>, String> {
+pub(crate) fn parse(lines: &str) -> Result<Vec<Record>, String> {
     let whole = lines.rfind('\n').map_or("", |end| &lines[..end]);
     let record = |(number, line): (usize, &str)| {
         serde_json::from_str(line).map_err(|error| {
@@ -284,7 +284,7 @@ pub(super) fn parse(lines: &str) -> Result<Vec<Record>, String> {
 }
 
 #[cfg(test)]
-pub(super) mod recorded {
+pub(crate) mod recorded {
     use super::{Record, RecordKind, parse};
 
     /// The records of three ranks. The third dies and comes back, and once the second is wrongly suspected.

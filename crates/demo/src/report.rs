@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::check;
-use super::counters::Counters;
-use super::input::Inputs;
-use super::messages::RankResult;
-use super::options::format_in_words;
+use crate::counters::Counters;
+use crate::data::input::Inputs;
+use crate::messages::RankResult;
+use crate::options::format_in_words;
+use crate::rank::check;
 use warpverbs::moe::RowLayout;
 
 /// The most ranks with columns of their own. If there are more, the table has only their sum.
@@ -16,44 +16,44 @@ const MOST_COLUMNS: usize = 8;
 
 /// All results of a run.
 #[derive(Debug, Serialize)]
-pub(super) struct Summary {
+pub(crate) struct Summary {
     /// True if every step on every rank equals the reference implementation.
-    pub(super) verified: bool,
+    pub(crate) verified: bool,
     /// The label of what the run ran on, such as `softhca+simt`.
-    pub(super) label: String,
-    pub(super) device: String,
-    pub(super) gpu: String,
-    pub(super) input: String,
-    pub(super) ranks: u32,
-    pub(super) tokens_per_rank: u32,
-    pub(super) hidden: u32,
-    pub(super) experts: u32,
-    pub(super) top_k: u32,
+    pub(crate) label: String,
+    pub(crate) device: String,
+    pub(crate) gpu: String,
+    pub(crate) input: String,
+    pub(crate) ranks: u32,
+    pub(crate) tokens_per_rank: u32,
+    pub(crate) hidden: u32,
+    pub(crate) experts: u32,
+    pub(crate) top_k: u32,
     /// The format of tokens on their way.
-    pub(super) format: &'static str,
-    pub(super) layout: &'static str,
+    pub(crate) format: &'static str,
+    pub(crate) layout: &'static str,
     /// The largest distance of sums from those that the reference makes of BF16 tokens, and the largest that is allowed. 0 means bit for
     /// bit.
-    pub(super) difference: f64,
-    pub(super) difference_limit: f64,
-    pub(super) steps: u32,
+    pub(crate) difference: f64,
+    pub(crate) difference_limit: f64,
+    pub(crate) steps: u32,
     /// The time from the start of the rank processes to the end of the last one.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// The part of that time until every rank had joined.
-    pub(super) bring_up_seconds: f64,
+    pub(crate) bring_up_seconds: f64,
     /// The mean time of dispatch, experts and combine over ranks and steps, without the checks.
-    pub(super) step_seconds: f64,
+    pub(crate) step_seconds: f64,
     /// The bytes of the control heap for one QP.
-    pub(super) control_bytes_per_qp: u64,
+    pub(crate) control_bytes_per_qp: u64,
     /// The bytes of device memory of the layer at one rank, without the caller's buffers.
-    pub(super) layer_bytes_per_rank: u64,
+    pub(crate) layer_bytes_per_rank: u64,
     /// The ways in which the HCAs reach device memory.
-    pub(super) memory_by: Vec<String>,
-    pub(super) per_rank: Vec<RankResult>,
+    pub(crate) memory_by: Vec<String>,
+    pub(crate) per_rank: Vec<RankResult>,
 }
 
 impl Summary {
-    pub(super) fn new(
+    pub(crate) fn new(
         inputs: &Inputs,
         steps: u32,
         times: [f64; 2],
@@ -97,7 +97,7 @@ impl Summary {
     }
 
     /// Returns the table.
-    pub(super) fn table(&self) -> String {
+    pub(crate) fn table(&self) -> String {
         let mut out = format!(
             "{} on {}: {} ranks, {} tokens of {} each, {}, laid out {}, {} experts, top-{}, {} steps\n\
              {}\n\
@@ -166,7 +166,7 @@ impl Summary {
     }
 
     /// Returns the number of findings of all ranks' checkers.
-    pub(super) fn findings(&self) -> u64 {
+    pub(crate) fn findings(&self) -> u64 {
         let of = |rank: &RankResult| rank.counters.get("findings").copied().unwrap_or(0);
         self.per_rank.iter().map(of).sum()
     }
@@ -174,12 +174,12 @@ impl Summary {
 
 /// The device and GPU of the ranks.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RanOn {
-    pub(super) device: String,
-    pub(super) soft: bool,
-    pub(super) gpu: String,
+pub(crate) struct RanOn {
+    pub(crate) device: String,
+    pub(crate) soft: bool,
+    pub(crate) gpu: String,
     /// What runs the WQEs in place of the HCA; None if the HCA does.
-    pub(super) executor: Option<&'static str>,
+    pub(crate) executor: Option<&'static str>,
 }
 
 impl RanOn {
@@ -229,7 +229,7 @@ fn counted(counters: &Counters, name: &str) -> Option<u64> {
 }
 
 /// Returns a number with commas, as 1,234,567.
-pub(super) fn grouped(value: u64) -> String {
+pub(crate) fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::new();
     for (place, digit) in digits.chars().enumerate() {

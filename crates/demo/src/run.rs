@@ -1,69 +1,26 @@
-//! `wv demo`: rank processes dispatch and combine tokens, and check every step against the scalar reference implementation.
-//!
-//! The ranks are processes of this program (`wv demo-rank`). On software HCAs each has `libsofthca.so` preloaded, so its host code is the
-//! code that would drive a ConnectX. They meet in a directory of the demo, tell the demo on their standard output how they get on, and end
-//! when it ends.
-
-mod chaos;
-mod check;
-mod counters;
-mod devices;
-mod disturbed_store;
-mod dump;
-mod error;
-mod experts;
-mod explain;
-mod generate;
-mod input;
-mod instructions;
-mod launch;
-mod launched;
-mod member;
-mod messages;
-mod npy;
-mod one_process;
-mod options;
-mod rank;
-mod reference;
-mod report;
+//! The begin and the end of a run, in whatever way its ranks are started.
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-pub use chaos::{ChaosOptions, Kill, run_chaos};
-use devices::Device;
-pub use error::DemoError;
-use input::Inputs;
-use launch::{Ranks, Workplace};
-use messages::{Message, Spec};
-pub use options::{DemoOptions, LayoutKind, RoutingKind, TokenFormat};
-pub use rank::{RankOptions, run_rank};
-use report::{RanOn, Summary};
-
-use crate::cmd::output;
+use crate::clock::unix_us;
+use crate::data::dump;
+use crate::devices::{self, Device};
+use crate::error::DemoError;
+use crate::launch::Workplace;
+use crate::messages::Spec;
+use crate::options::DemoOptions;
+use crate::rank;
+use crate::report::Summary;
+use warpverbs_cli::output;
 
 /// The shortest time that ranks wait for each other. If the limit of a run is shorter, the run ends by that limit, and says so.
 const SHORTEST: Duration = Duration::from_secs(20);
 
-/// Runs the demo and prints its result.
-#[must_use]
-pub fn run(options: &DemoOptions) -> ExitCode {
-    if options.launched {
-        return launched::run(options);
-    }
-    if options.device == one_process::DEVICE && !options.inside && !options.explain {
-        return match one_process::start(options) {
-            Ok(code) => code,
-            Err(error) => exit_code("wv demo", &Err(error)),
-        };
-    }
-    exit_code("wv demo", &run_to_the_end(options))
-}
-
 /// Prints why `command` ended, if it failed. Returns its status.
-fn exit_code(command: &str, ended: &Result<(), DemoError>) -> ExitCode {
+pub(crate) fn exit_code(command: &str, ended: &Result<(), DemoError>) -> ExitCode {
     let error = match ended {
         Ok(()) => return ExitCode::SUCCESS,
         Err(DemoError::Output(error)) => return error.end(command),
@@ -73,24 +30,8 @@ fn exit_code(command: &str, ended: &Result<(), DemoError>) -> ExitCode {
     ExitCode::from(error.status())
 }
 
-fn run_to_the_end(options: &DemoOptions) -> Result<(), DemoError> {
-    let inputs = Inputs::load(options)?;
-    if options.explain {
-        return Ok(output::print(&explain::explain(&inputs)?)?);
-    }
-    if !options.kill.is_empty() {
-        return chaos::run_kills(options, &inputs);
-    }
-    let summary = if options.inside {
-        one_process::run(options, &inputs)?
-    } else {
-        run_ranks(options, &inputs)?
-    };
-    show(options, &summary)
-}
-
 /// Prints the result of a run.
-fn show(options: &DemoOptions, summary: &Summary) -> Result<(), DemoError> {
+pub(crate) fn show(options: &DemoOptions, summary: &Summary) -> Result<(), DemoError> {
     if options.json {
         let text = serde_json::to_string(summary).expect("numbers and strings");
         output::print(&format_args!("{text}\n"))?;
@@ -103,59 +44,16 @@ fn show(options: &DemoOptions, summary: &Summary) -> Result<(), DemoError> {
     }
 }
 
-fn run_ranks(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, DemoError> {
-    let Run {
-        device,
-        place,
-        spec,
-        limit,
-    } = Run::prepare(options)?;
-    let start = Instant::now();
-    let bar = progress_bar(options);
-    let ranks = Ranks::start(&place, &spec, device.preload())?;
-    let mut ran_on = RanOn::default();
-    let mut joined = start.elapsed();
-    let results = ranks.finish(limit, |_, message| match message {
-        Message::Joined {
-            device,
-            soft,
-            gpu,
-            paths,
-            ..
-        } => {
-            for path in paths {
-                output::say(format_args!("{path}"));
-            }
-            joined = start.elapsed();
-            ran_on = RanOn {
-                device: device.clone(),
-                soft: *soft,
-                gpu: gpu.clone(),
-                executor: None,
-            };
-        }
-        Message::Verified { .. } => bar.inc(1),
-        Message::Done(_)
-        | Message::Failed { .. }
-        | Message::Begins { .. }
-        | Message::Event(_)
-        | Message::Finished { .. } => {}
-    });
-    bar.finish_and_clear();
-    let times = [start.elapsed(), joined].map(|time| time.as_secs_f64());
-    Ok(Summary::new(inputs, options.steps, times, ran_on, results?))
-}
-
 /// What every run of rank processes needs at its begin.
-struct Run {
-    device: Device,
-    place: Workplace,
-    spec: Spec,
-    limit: Duration,
+pub(crate) struct Run {
+    pub(crate) device: Device,
+    pub(crate) place: Workplace,
+    pub(crate) spec: Spec,
+    pub(crate) limit: Duration,
 }
 
 impl Run {
-    fn prepare(options: &DemoOptions) -> Result<Self, DemoError> {
+    pub(crate) fn prepare(options: &DemoOptions) -> Result<Self, DemoError> {
         let limit = Duration::from_secs(options.timeout.max(1));
         devices::check_gpus(&options.gpu, options.ranks)?;
         if let Some(directory) = &options.dump {
@@ -176,7 +74,7 @@ impl Run {
     }
 
     /// Returns the spec of ranks on RDMA devices that `--device` names, or on software HCAs.
-    fn spec(options: &DemoOptions, store: String, device: Option<String>) -> Spec {
+    pub(crate) fn spec(options: &DemoOptions, store: String, device: Option<String>) -> Spec {
         let limit = Duration::from_secs(options.timeout.max(1));
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Spec {
@@ -189,7 +87,7 @@ impl Run {
             // A call that waits longer has lost a peer. The HCA gives up well before.
             deadline_ms: milliseconds((limit / 2).clamp(SHORTEST, Duration::from_secs(30))),
             membership: false,
-            began_us: chaos::unix_us(),
+            began_us: unix_us(),
             dump: options.dump.as_ref().map(|directory| {
                 std::path::absolute(directory).unwrap_or_else(|_| directory.clone())
             }),
@@ -198,7 +96,7 @@ impl Run {
 }
 
 /// Returns a progress bar on standard error, which shows only on a terminal.
-fn progress_bar(options: &DemoOptions) -> ProgressBar {
+pub(crate) fn progress_bar(options: &DemoOptions) -> ProgressBar {
     let length = u64::from(options.steps) * u64::from(options.ranks);
     let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
     let style =

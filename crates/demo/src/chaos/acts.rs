@@ -6,15 +6,16 @@ use std::time::{Duration, Instant};
 
 use warpverbs::team::{Store, open_store};
 
-use super::super::disturbed_store::{Late, StoreFault};
-use super::super::instructions::{Instruction, Threads};
-use super::super::{DemoError, Run};
 use super::deeds::Deed;
-use super::event::{Begun, Disturbance, RecordKind};
 use super::fleet::{Fleet, milliseconds};
 use super::garbage::{self, Spoiled};
 use super::processes::RankGeneration;
-use crate::cmd::etcd::Etcd;
+use crate::error::DemoError;
+use crate::rank::disturbed_store::{Late, StoreFault};
+use crate::rank::instructions::{Instruction, Threads};
+use crate::record::{Begun, Disturbance, RecordKind};
+use crate::run::Run;
+use warpverbs_cli::etcd::Etcd;
 
 /// How late a rank that comes back may be started.
 const STARTED: Duration = Duration::from_millis(100);

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::event::{Disturbance, Record, RecordKind};
+use crate::record::{Disturbance, Record, RecordKind};
 
 /// The longest time from a deed, or from a QP that failed in it, to a view that parts the pair because of it.
 const BROKEN_US: u64 = 15_000_000;
@@ -344,9 +344,9 @@ fn middle(times: &[u64]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::Begun;
-    use super::super::event::recorded::told;
     use super::*;
+    use crate::record::Begun;
+    use crate::record::recorded::told;
 
     const MS: u64 = 1000;
     const LIMITS: Limits = Limits {

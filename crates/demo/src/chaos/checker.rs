@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::super::DemoError;
-use super::event::{Begun, Disturbance, Loss, Record, RecordKind, parse};
 use super::tokens::{Judged, Tokens};
 use super::verdict::{self, Verdict, What};
 use super::watch::Watch;
-use crate::cmd::output;
+use crate::error::DemoError;
+use crate::record::{Begun, Disturbance, Loss, Record, RecordKind, parse};
+use warpverbs_cli::output;
 
 /// Judges the story in the file at `path`. Only with `judges_tokens` it judges the tokens that undisturbed ranks lost.
 pub(super) fn run(path: &Path, judges_tokens: bool) -> Result<(), DemoError> {
@@ -309,8 +309,8 @@ fn failures(records: &[Record]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::recorded::told;
     use super::*;
+    use crate::record::recorded::told;
 
     const MS: u64 = 1000;
 

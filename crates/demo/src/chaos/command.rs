@@ -6,22 +6,24 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::super::input::Inputs;
-use super::super::launch::Buffers;
-use super::super::{DemoError, Run, exit_code, member};
 use super::acts::Acts;
 use super::checker;
 use super::deeds::{Deeds, Kind};
-use super::event::{Record, RecordKind};
 use super::fleet::{Fleet, News, Ranks, milliseconds};
 use super::options::ChaosOptions;
 use super::processes::RankGeneration;
 use super::program;
-use super::publish;
+use super::publish::publish;
 use super::tokens::{Judged, Tokens};
 use super::verdict;
 use super::watch::Watch;
-use crate::cmd::etcd::Etcd;
+use crate::data::input::Inputs;
+use crate::error::DemoError;
+use crate::launch::Buffers;
+use crate::rank::member;
+use crate::record::{Record, RecordKind};
+use crate::run::{Run, exit_code};
+use warpverbs_cli::etcd::Etcd;
 
 /// How long after a rank was dropped the story is judged.
 const JUDGE: Duration = Duration::from_secs(2);

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::event::Disturbance;
 use super::garbage::{KeyKind, Spoil};
+use crate::record::Disturbance;
 
 /// Something that can be done.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,11 +5,11 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::event::{Disturbance, Record, RecordKind};
 use super::pace::Pace;
 use super::table;
 use super::times::Times;
 use super::tokens::Tokens;
+use crate::record::{Disturbance, Record, RecordKind};
 
 /// For how long after the end of a disturbance it counts as the cause of what others find.
 const AFTERMATH_US: u64 = 2_000_000;
@@ -449,8 +449,8 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::recorded::{records, told};
     use super::*;
+    use crate::record::recorded::{records, told};
 
     #[test]
     fn a_death_a_rejoin_and_false_suspicions_are_counted_and_timed() {

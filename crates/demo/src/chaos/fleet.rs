@@ -5,17 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::super::disturbed_store::StoreFault;
-use super::super::instructions::Instruction;
-use super::super::launch::Buffers;
-use super::super::messages::Message;
-use super::super::{DemoError, Run};
 use super::deeds::has_own_space;
-use super::event::{Record, RecordKind};
 use super::processes::{Heard, Processes, RankGeneration};
 use super::spaces;
-use super::unix_us;
-use crate::cmd::log;
+use crate::clock::unix_us;
+use crate::error::DemoError;
+use crate::launch::Buffers;
+use crate::messages::Message;
+use crate::rank::disturbed_store::StoreFault;
+use crate::rank::instructions::Instruction;
+use crate::record::{Record, RecordKind};
+use crate::run::Run;
+use warpverbs_cli::log;
 
 /// The longest time for a rank that is done to end.
 const ENDING: Duration = Duration::from_secs(10);

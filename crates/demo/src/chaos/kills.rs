@@ -4,17 +4,19 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::super::input::Inputs;
-use super::super::{DemoError, DemoOptions, Run};
 use super::fleet::{Fleet, News, Ranks};
-use super::plan::Kill;
-use super::{check_format, publish};
+use super::publish::publish;
+use crate::data::input::Inputs;
+use crate::error::DemoError;
+use crate::kill::Kill;
+use crate::options::DemoOptions;
+use crate::run::Run;
 
 /// The longest `--rejoin-after`, in seconds.
 const MOST_AFTER: f64 = 3600.0;
 
 /// Runs the demo with its kills, and prints what they cost.
-pub(in crate::cmd::demo) fn run(options: &DemoOptions, inputs: &Inputs) -> Result<(), DemoError> {
+pub(crate) fn run(options: &DemoOptions, inputs: &Inputs) -> Result<(), DemoError> {
     check(options, inputs)?;
     let mut run = Run::prepare(options)?;
     run.spec.membership = true;
@@ -26,7 +28,7 @@ pub(in crate::cmd::demo) fn run(options: &DemoOptions, inputs: &Inputs) -> Resul
 
 /// Refuses a kill that names no rank, or a step that never comes.
 fn check(options: &DemoOptions, inputs: &Inputs) -> Result<(), DemoError> {
-    check_format(inputs, "--kill")?;
+    check_format(inputs)?;
     if let Some(after) = options.rejoin_after
         && !(0.0..=MOST_AFTER).contains(&after)
     {
@@ -51,6 +53,16 @@ fn check(options: &DemoOptions, inputs: &Inputs) -> Result<(), DemoError> {
         Err(DemoError::Option(
             "--kill leaves no rank; at least one must live on".to_owned(),
         ))
+    }
+}
+
+/// Refuses token formats other than BF16, because sums over the ranks that took part are compared bit for bit.
+fn check_format(inputs: &Inputs) -> Result<(), DemoError> {
+    match inputs.config.format {
+        warpverbs::moe::Format::Bf16 => Ok(()),
+        _ => Err(DemoError::Option(
+            "--kill compares bit for bit, and so takes BF16 tokens only".to_owned(),
+        )),
     }
 }
 

@@ -7,11 +7,12 @@ use clap::ValueEnum as _;
 
 use warpverbs::moe::MAX_FAILING_LINKS;
 
-use super::super::{DemoError, DemoOptions};
 use super::deeds::{ALL, Kind, SHORTEST_PAUSE};
 use super::program::Drive;
 use super::spaces;
-use crate::cmd::{number, output};
+use crate::error::DemoError;
+use crate::options::DemoOptions;
+use warpverbs_cli::{number, output};
 
 /// The options of runs. With `--judge`, which judges an earlier run, they are refused.
 const OF_RUNS: [&str; 21] = [

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::event::{Record, RecordKind};
 use super::times::Times;
+use crate::record::{Record, RecordKind};
 
 /// The time after a deed in which steps that begin are not taken for normal ones.
 const AFTERMATH_US: u64 = 3_000_000;
@@ -165,9 +165,9 @@ fn is_deed(what: &RecordKind) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::Record;
-    use super::super::event::recorded::told;
     use super::*;
+    use crate::record::Record;
+    use crate::record::recorded::told;
 
     fn step(us: u64, rank: u32, took_us: u64) -> Record {
         let what = RecordKind::Step {

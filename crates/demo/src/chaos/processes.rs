@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 
-use super::super::instructions::Instruction;
-use super::event::{Record, RecordKind};
 use super::spaces;
-use super::unix_us;
+use crate::clock::unix_us;
+use crate::rank::instructions::Instruction;
+use crate::record::{Record, RecordKind};
 use warpverbs::deadline::Looks;
 use warpverbs::error::ThreadPanicked;
 

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use super::super::DemoError;
-use super::super::launch::Workplace;
 use super::processes::{Heard, Processes};
 use super::times::Times;
 use super::told::{Line, Standing};
-use super::unix_us;
-use crate::cmd::{output, tied};
+use crate::clock::unix_us;
+use crate::error::DemoError;
+use crate::launch::Workplace;
+use warpverbs_cli::{output, tied};
 
 /// The name of a variable by which the processes of a run are found.
 const MARK: &str = "WV_CHAOS_RUN";

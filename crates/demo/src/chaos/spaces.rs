@@ -29,7 +29,7 @@ pub(super) fn refused() -> Option<String> {
 /// alone.
 pub(super) fn in_own(command: &Command) -> Command {
     let mut outer = Command::new(UNSHARE);
-    crate::cmd::tied::tie(&mut outer);
+    warpverbs_cli::tied::tie(&mut outer);
     outer.args(OPTIONS).arg("env");
     for (name, value) in command.get_envs() {
         if let Some(value) = value {

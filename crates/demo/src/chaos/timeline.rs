@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use super::event::{Record, RecordKind};
+use crate::record::{Record, RecordKind};
 
 /// How a rank stands, as the group sees it. A rank that was killed counts as gone once a view is without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,8 +260,8 @@ pub(super) fn svg(records: &[Record]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::recorded::{records, told};
     use super::*;
+    use crate::record::recorded::{records, told};
 
     fn of(rank: u32) -> Vec<(u64, u64, Standing)> {
         let all = spans(&records());

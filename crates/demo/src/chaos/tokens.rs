@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::away::{Away, Limits};
-use super::event::{Begun, Disturbance, Loss, Record, RecordKind};
+use crate::record::{Begun, Disturbance, Loss, Record, RecordKind};
 
 /// The number of calls after deeds of which the machine may starve one.
 const STARVED: u64 = 10;

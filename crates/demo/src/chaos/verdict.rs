@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::event::{Begun, Disturbance, Record, RecordKind};
 use super::tokens::Lost;
+use crate::record::{Begun, Disturbance, Record, RecordKind};
 
 /// The longest time from the end of the last deed to a view of all ranks, besides the wait of slots whose newcomers came to nothing.
 const REACHED_US: u64 = 30_000_000;
@@ -535,8 +535,8 @@ impl<'a> Standing<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::recorded::told;
     use super::*;
+    use crate::record::recorded::told;
 
     const S: u64 = 1_000_000;
     const RANKS: u32 = 4;

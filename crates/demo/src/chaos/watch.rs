@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::event::{Record, RecordKind};
+use crate::record::{Record, RecordKind};
 
 /// The number of views that are kept.
 const KEPT: usize = 20;
@@ -230,8 +230,8 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::Disturbance;
     use super::*;
+    use crate::record::Disturbance;
 
     const STEP: Duration = Duration::from_secs(30);
     const BACK: Duration = Duration::from_secs(90);

@@ -2,42 +2,43 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{DemoError, npy};
+use super::npy;
+use crate::error::DemoError;
 use warpverbs::moe::{Batch, Combined, Moe, Source, Workspace};
 
 /// Makes `directory` if it does not exist.
-pub(super) fn prepare(directory: &Path) -> Result<(), DemoError> {
+pub(crate) fn prepare(directory: &Path) -> Result<(), DemoError> {
     std::fs::create_dir_all(directory).map_err(|error| DemoError::file(directory, &error))
 }
 
 /// Writes a map of the control heap of `rank`.
-pub(super) fn control_heap(directory: &Path, rank: u32, map: &str) -> Result<(), DemoError> {
+pub(crate) fn control_heap(directory: &Path, rank: u32, map: &str) -> Result<(), DemoError> {
     let path = directory.join(format!("rank{rank}_control_heap.txt"));
     std::fs::write(&path, map).map_err(|error| DemoError::file(&path, &error))
 }
 
 /// The place of the files of one step and rank.
-pub(super) struct Dump {
+pub(crate) struct Dump {
     directory: PathBuf,
     prefix: String,
 }
 
 impl Dump {
-    pub(super) fn new(directory: &Path, step: u32, rank: u32) -> Self {
+    pub(crate) fn new(directory: &Path, step: u32, rank: u32) -> Self {
         Self {
             directory: directory.to_owned(),
             prefix: format!("step{step}_rank{rank}"),
         }
     }
 
-    pub(super) fn inputs(&self, moe: &Moe, batch: &Batch) -> Result<(), DemoError> {
+    pub(crate) fn inputs(&self, moe: &Moe, batch: &Batch) -> Result<(), DemoError> {
         let (hidden, top_k) = (moe.config().hidden as usize, moe.config().top_k as usize);
         npy::write(&self.path("tokens"), hidden, &batch.x)?;
         npy::write(&self.path("routing"), top_k, &batch.experts)?;
         npy::write(&self.path("weights"), top_k, &batch.weights)
     }
 
-    pub(super) fn received(
+    pub(crate) fn received(
         &self,
         moe: &Moe,
         work: &Workspace,
@@ -58,7 +59,7 @@ impl Dump {
         npy::write(&self.path("received"), moe.config().hidden as usize, &rows)
     }
 
-    pub(super) fn output(&self, moe: &Moe, combined: &Combined) -> Result<(), DemoError> {
+    pub(crate) fn output(&self, moe: &Moe, combined: &Combined) -> Result<(), DemoError> {
         npy::write(
             &self.path("output"),
             moe.config().hidden as usize,

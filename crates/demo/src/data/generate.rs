@@ -1,6 +1,6 @@
 //! Tokens and routing made from a seed. Each rank makes the inputs of all ranks, to check what it receives.
 
-use super::options::RoutingKind;
+use crate::options::RoutingKind;
 
 /// Returns the random numbers of a seed, step and rank, which differ from those of any other.
 pub(super) fn stream(seed: u64, step: u32, rank: u32) -> fastrand::Rng {

@@ -1,13 +1,13 @@
 //! The inputs of all ranks in all steps: from files, from the data that comes with the program, or generated.
 
-use super::DemoError;
 use super::generate;
 use super::npy::{self, Table};
-use super::options::{DemoOptions, RoutingKind};
+use crate::error::DemoError;
+use crate::options::{DemoOptions, RoutingKind};
 use warpverbs::moe::{Batch, MoeConfig, check_routing};
 
 /// The most rank processes of a demo.
-pub(super) const MAX_DEMO_RANKS: u32 = 64;
+pub(crate) const MAX_DEMO_RANKS: u32 = 64;
 
 /// Hidden size, choices and experts of the data that comes with the program.
 const SHIPPED_HIDDEN: u32 = 384;
@@ -17,8 +17,8 @@ const SHIPPED_EXPERTS: [u32; 2] = [64, 256];
 macro_rules! shipped {
     ($name:literal) => {
         (
-            concat!("crates/wv/data/", $name),
-            &include_bytes!(concat!("../../../data/", $name))[..],
+            concat!("crates/demo/data/", $name),
+            &include_bytes!(concat!("../../data/", $name))[..],
         )
     };
 }
@@ -45,19 +45,19 @@ enum Routing {
 
 /// The inputs of a demo. Every rank can make the inputs of every other rank.
 #[derive(Debug)]
-pub(super) struct Inputs {
-    pub(super) config: MoeConfig,
-    pub(super) ranks: u32,
+pub(crate) struct Inputs {
+    pub(crate) config: MoeConfig,
+    pub(crate) ranks: u32,
     seed: u64,
     tokens: Tokens,
     routing: Routing,
     /// What the inputs are, in words.
-    pub(super) description: String,
+    pub(crate) description: String,
 }
 
 impl Inputs {
     /// Reads and checks everything that `options` name.
-    pub(super) fn load(options: &DemoOptions) -> Result<Self, DemoError> {
+    pub(crate) fn load(options: &DemoOptions) -> Result<Self, DemoError> {
         if !(1..=MAX_DEMO_RANKS).contains(&options.ranks) {
             let message = format!(
                 "--ranks is {}; it must be 1 to {MAX_DEMO_RANKS}",
@@ -166,7 +166,7 @@ impl Inputs {
     }
 
     /// Returns the input of `rank` in `step`.
-    pub(super) fn batch(&self, step: u32, rank: u32) -> Batch {
+    pub(crate) fn batch(&self, step: u32, rank: u32) -> Batch {
         let config = &self.config;
         let (hidden, top_k) = (config.hidden as usize, config.top_k as usize);
         let tokens = config.max_tokens as usize;
@@ -282,7 +282,7 @@ fn describe(options: &DemoOptions, tokens: &Tokens, routing: &Routing) -> String
         (Tokens::Table(table), Some(path)) => format!("{} rows of {}", table.rows, path.display()),
         (Tokens::Table(table), None) => {
             format!(
-                "{} activations of a transformer (crates/wv/data)",
+                "{} activations of a transformer (crates/demo/data)",
                 table.rows
             )
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use npyz::{AutoSerialize, DType, NpyFile, Order, WriterBuilder};
 
-use super::DemoError;
+use crate::error::DemoError;
 use warpverbs::moe::bf16;
 
 /// A table with the shape `[rows, columns]`.

@@ -29,7 +29,7 @@ fn arrives(format: Format, token: &[u16]) -> Cow<'_, [u16]> {
 }
 
 /// Returns how far sums may be from those of BF16 tokens, as [`difference`] measures it. 0 means bit for bit.
-pub(super) fn limit(format: Format) -> f64 {
+pub(crate) fn limit(format: Format) -> f64 {
     match format {
         Format::Bf16 | Format::Opaque { .. } => 0.0,
         Format::Fp8(Scales::F32) => FP8_LIMIT,

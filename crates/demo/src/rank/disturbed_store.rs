@@ -16,23 +16,23 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// A fault of the store, which begins now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct StoreFault {
+pub(crate) struct StoreFault {
     /// For how many milliseconds the fault lasts.
-    pub(super) ms: u64,
+    pub(crate) ms: u64,
     /// How late calls are; None: no call ends.
-    pub(super) late: Option<Late>,
+    pub(crate) late: Option<Late>,
 }
 
 /// How late calls are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Late {
-    pub(super) most_ms: u64,
-    pub(super) seed: u64,
+pub(crate) struct Late {
+    pub(crate) most_ms: u64,
+    pub(crate) seed: u64,
 }
 
 /// The faults that all handles of a process share. Times are milliseconds since [`Faults::start`].
 #[derive(Debug)]
-pub(super) struct Faults {
+pub(crate) struct Faults {
     start: Instant,
     /// The time until which no call ends.
     still_ms: AtomicU64,
@@ -43,7 +43,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    pub(super) fn none() -> Arc<Self> {
+    pub(crate) fn none() -> Arc<Self> {
         Arc::new(Self {
             start: Instant::now(),
             still_ms: AtomicU64::new(0),
@@ -58,7 +58,7 @@ impl Faults {
     }
 
     /// Begins `fault`, in place of an earlier fault of its kind.
-    pub(super) fn set(&self, fault: StoreFault) {
+    pub(crate) fn set(&self, fault: StoreFault) {
         let until = self.now_ms().saturating_add(fault.ms);
         match fault.late {
             None => self.still_ms.store(until, Ordering::Relaxed),
@@ -88,14 +88,14 @@ impl Faults {
 
 /// A store whose calls fail within their bounds while a fault makes it stand still.
 #[derive(Debug)]
-pub(super) struct DisturbedStore {
+pub(crate) struct DisturbedStore {
     store: Arc<dyn Store>,
     bound: Duration,
     faults: Arc<Faults>,
 }
 
 impl DisturbedStore {
-    pub(super) fn new(store: Arc<dyn Store>, faults: Arc<Faults>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, faults: Arc<Faults>) -> Self {
         Self {
             store,
             bound: MOST,

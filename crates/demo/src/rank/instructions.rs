@@ -19,15 +19,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::disturbed_store::{DisturbedStore, Faults, StoreFault};
-use super::messages::{Message, tell};
-use crate::cmd::own_faults;
+use crate::messages::{Message, tell};
 use warpverbs::error::ThreadPanicked;
 use warpverbs::team::Store;
+use warpverbs_cli::own_faults;
 
 /// An instruction, which is one line of a rank's standard input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Instruction {
+pub(crate) enum Instruction {
     /// These threads stand still for so many milliseconds.
     Freeze { threads: Threads, ms: u64 },
     /// The HCA has these faults from now on, and no others.
@@ -47,7 +47,7 @@ pub(super) enum Instruction {
 /// A kind of threads of a rank process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Threads {
+pub(crate) enum Threads {
     /// The threads that run neither kernels nor the HCA.
     Host,
     /// The threads on which kernels run.
@@ -69,17 +69,17 @@ static UNTIL_NS: AtomicU64 = AtomicU64::new(0);
 static STORE_FAULTS: LazyLock<Arc<Faults>> = LazyLock::new(Faults::none);
 
 /// Returns `store`, which instructions can disturb.
-pub(super) fn disturbed(store: Arc<dyn Store>) -> Arc<dyn Store> {
+pub(crate) fn disturbed(store: Arc<dyn Store>) -> Arc<dyn Store> {
     Arc::new(DisturbedStore::new(store, Arc::clone(&STORE_FAULTS)))
 }
 
 /// Returns the last step that is to be made.
-pub(super) fn last_step() -> u32 {
+pub(crate) fn last_step() -> u32 {
     LAST.load(Ordering::Relaxed)
 }
 
 /// Returns how long to sleep before the next call, if that was ordered. An order is returned once.
-pub(super) fn lateness() -> Option<Duration> {
+pub(crate) fn lateness() -> Option<Duration> {
     match LATE_MS.swap(0, Ordering::Relaxed) {
         0 => None,
         ms => Some(Duration::from_millis(ms)),
@@ -87,18 +87,18 @@ pub(super) fn lateness() -> Option<Duration> {
 }
 
 /// Lets the process end by itself from now on when its input ends.
-pub(super) fn done() {
+pub(crate) fn done() {
     DONE.store(true, Ordering::Relaxed);
 }
 
 /// Returns whether the process that started this one has closed its standard input. This process then ends.
-pub(super) fn is_closed() -> bool {
+pub(crate) fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
 /// Starts a thread that obeys the instructions on standard input. The process that started this one holds the other end. When that process
 /// ends in any way, this one ends, too.
-pub(super) fn follow() {
+pub(crate) fn follow() {
     std::thread::spawn(|| {
         let followed = ThreadPanicked::catch("instructions", || {
             for line in io::stdin().lock().lines().map_while(Result::ok) {

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::chaos::{Loss, Record, RecordKind, unix_us};
-use super::messages::{Message, tell};
-use super::rank::Rank;
-use super::{DemoError, check, instructions};
+use super::{Rank, check, instructions};
+use crate::clock::unix_us;
+use crate::error::DemoError;
+use crate::messages::{Message, tell};
+use crate::record::{Loss, Record, RecordKind};
 use warpverbs::abi::{MoeCause, Outcome};
 use warpverbs::error::ThreadPanicked;
 use warpverbs::membership::{self, Cause, Group, GroupConfig, GroupState};
@@ -17,7 +18,7 @@ use warpverbs::moe::{Batch, CallReport, Fault};
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Returns the time to live of the ranks' leases. A lease lasts at least as long as kernels of other ranks wait for its rank.
-pub(super) fn lease(deadline_ms: u64) -> Duration {
+pub(crate) fn lease(deadline_ms: u64) -> Duration {
     let deadline = Duration::from_millis(deadline_ms);
     GroupConfig::default().lease_ttl.max(deadline)
 }

@@ -1,8 +1,8 @@
 //! Tests each rule with a story that breaks it, and with a story that just keeps it.
 
-use super::super::event::Disturbance;
-use super::super::event::recorded::told;
 use super::*;
+use crate::record::Disturbance;
+use crate::record::recorded::told;
 
 const MS: u64 = 1000;
 const TIMEOUT: &str = "timeout";

@@ -33,7 +33,7 @@ fn without_options_the_shipped_activations_and_their_routing_are_used() {
     batch.check(&inputs.config).unwrap();
     assert_eq!(
         inputs.description,
-        "1024 activations of a transformer (crates/wv/data), their skewed routing"
+        "1024 activations of a transformer (crates/demo/data), their skewed routing"
     );
     let sum: f32 = batch.weights[..8].iter().sum();
     assert!((sum - 1.0).abs() < 1e-5);
