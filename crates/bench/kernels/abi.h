@@ -1,4 +1,4 @@
-// Rendered from crates/wv/src/abi.rs; do not edit. Rewrite: UPDATE=1 cargo test -p wv --test abi_header.
+// Rendered from crates/bench/src/device/abi.rs; do not edit. Rewrite: UPDATE=1 cargo test -p wv --test abi_header.
 #pragma once
 
 #include <warpverbs/abi.h>

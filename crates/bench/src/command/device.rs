@@ -9,11 +9,12 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use super::finish;
-use crate::bench::primitives::{self, PrimitiveOptions};
-use crate::bench::{BenchError, facts as said, registers as ways};
-use crate::cmd::number;
+use super::finish::finish;
+use crate::device::primitives::{self, PrimitiveOptions};
+use crate::device::{facts as said, registers as ways};
+use crate::error::BenchError;
 use warpverbs::gpu::{self, Gpu, GpuSelector};
+use warpverbs_cli::number;
 
 /// Options of what measures a device.
 #[derive(Args, Debug)]

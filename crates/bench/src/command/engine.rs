@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use clap::Args;
 use warpverbs::config::EngineConfig;
 
-use super::{finish, inside, refuse};
-use crate::bench::BenchError;
-use crate::bench::engine::{EngineOptions, EngineReport, HCAS, measure};
-use crate::cmd::number;
+use super::finish::{finish, refuse};
+use super::inside;
+use crate::error::BenchError;
+use crate::host::engine::{EngineOptions, EngineReport, HCAS, measure};
+use warpverbs_cli::number;
 
 /// Options of `wv bench engine`.
 #[derive(Args, Debug)]

@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use warpverbs::verbs::{Context, DeviceSelector};
 
+use super::finish::{finish, refuse};
+use super::inside;
 use super::serve::{MemoryArgs, ServeArgs, named_devices};
-use super::{finish, inside, output, refuse};
-use crate::bench::BenchError;
-use crate::bench::fill::{FillOptions, FillReport, measure, measure_faulty, measure_to};
-use crate::cmd::{number, own_faults};
+use crate::error::BenchError;
+use crate::host::fill::{FillOptions, FillReport, measure, measure_faulty, measure_to};
+use warpverbs_cli::{number, output, own_faults};
 
 /// Options of `wv bench fill`. Variables of engines say the rest.
 #[derive(Args, Debug)]

@@ -9,12 +9,12 @@ use clap::{Args, ValueEnum};
 use private_dir::{PrivateDir, standard_parent, sweep};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{finish, output};
-use crate::bench::BenchError;
-use crate::bench::group::{GroupCase, GroupReport, GroupRow, Meeting, crash_loop, measure};
-use crate::cmd::etcd::Etcd;
-use crate::cmd::{number, tied};
+use super::finish::finish;
+use crate::error::BenchError;
+use crate::ranks::group::{GroupCase, GroupReport, GroupRow, Meeting, crash_loop, measure};
 use warpverbs::team::open_store;
+use warpverbs_cli::etcd::Etcd;
+use warpverbs_cli::{number, output, tied};
 
 /// The fewest and the most ranks.
 const RANKS: std::ops::RangeInclusive<u32> = 3..=4096;

@@ -4,9 +4,9 @@ use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::bench::BenchError;
-use crate::cmd::sim::{self, SimArgs};
+use crate::error::BenchError;
 use warpverbs::verbs::{DeviceInfo, device_list};
+use warpverbs_cli::sim::{self, SimArgs};
 
 /// Starts this command again with `--inside` and `devices` software HCAs.
 pub(super) fn start(devices: u32) -> Result<ExitCode, Box<dyn std::error::Error>> {

@@ -6,15 +6,16 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::{NAME, inside, output, refuse, written};
-use crate::bench::BenchError;
-use crate::bench::moe::bandwidth::{self, Bandwidth, BandwidthCase};
-use crate::bench::moe::{HcaCounts, MoeCase, MoeReport, RankGpu, Routing, measure_on};
-use crate::cmd::number;
+use super::finish::{NAME, refuse, written};
+use super::inside;
+use crate::error::BenchError;
+use crate::ranks::moe::bandwidth::{self, Bandwidth, BandwidthCase};
+use crate::ranks::moe::{HcaCounts, MoeCase, MoeReport, RankGpu, Routing, measure_on};
 use gpuhca::{Gpuhca, Options, Softhca};
 use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::moe::{MoeConfig, RowLayout};
 use warpverbs::verbs::{Context, DeviceSelector};
+use warpverbs_cli::{number, output};
 
 /// Options of `wv bench moe`.
 #[derive(Args, Debug)]

@@ -1,4 +1,4 @@
-//! `wv bench others`: see [`crate::bench::others`].
+//! `wv bench others`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{CALLS, CALLS_SIMT, Memory, NAME, refuse, written};
-use crate::bench::BenchError;
-use crate::bench::others::{self, Others, Puts};
-use crate::bench::post::PostOptions;
-use crate::cmd::{number, output};
+use super::finish::{NAME, refuse, written};
+use super::post::{CALLS, CALLS_SIMT, Memory};
+use crate::device::others::{self, Others, Puts};
+use crate::device::post::PostOptions;
+use crate::error::BenchError;
 use warpverbs::gpu::{self, GpuSelector};
+use warpverbs_cli::{number, output};
 
 /// Options of `wv bench others`.
 #[derive(Args, Debug)]

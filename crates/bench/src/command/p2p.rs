@@ -8,13 +8,14 @@ use std::process::{Command, ExitCode};
 use clap::{Args, ValueEnum};
 use warpverbs::config::EngineConfig;
 
+use super::finish::{finish, refuse};
+use super::inside;
 use super::serve::{MemoryArgs, ServeArgs, named_devices};
-use super::{finish, inside, refuse};
-use crate::bench::BenchError;
-use crate::bench::local::{self, LocalReport};
-use crate::bench::p2p::{P2pOptions, P2pReport, measure_sink, measure_softhca};
-use crate::bench::patterns::{self, MOST_PEERS, PatternOptions, PatternReport, Shape};
-use crate::cmd::number;
+use crate::error::BenchError;
+use crate::host::local::{self, LocalReport};
+use crate::host::p2p::{P2pOptions, P2pReport, measure_sink, measure_softhca};
+use crate::host::patterns::{self, MOST_PEERS, PatternOptions, PatternReport, Shape};
+use warpverbs_cli::number;
 
 /// Options of `wv bench p2p`.
 #[derive(Args, Debug)]

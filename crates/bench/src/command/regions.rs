@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use warpverbs::verbs::{Context, DeviceSelector};
 
+use super::finish::{finish, refuse};
+use super::inside;
 use super::serve::named_devices;
-use super::{finish, inside, refuse};
-use crate::bench::BenchError;
-use crate::bench::memory::MemoryChoice;
-use crate::bench::regions::{RegionOptions, RegionReport, measure};
-use crate::cmd::number;
+use crate::error::BenchError;
+use crate::host::memory::MemoryChoice;
+use crate::host::regions::{RegionOptions, RegionReport, measure};
+use warpverbs_cli::number;
 
 /// Options of `wv bench regions`.
 #[derive(Args, Debug)]

@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{finish, inside, output, refuse};
-use crate::bench::BenchError;
-use crate::bench::rejoin::{RejoinCase, RejoinReport, measure};
-use crate::cmd::number;
+use super::finish::{finish, refuse};
+use super::inside;
+use crate::error::BenchError;
+use crate::ranks::rejoin::{RejoinCase, RejoinReport, measure};
+use warpverbs_cli::{number, output};
 
 /// Options of `wv bench rejoin`.
 #[derive(Args, Debug)]

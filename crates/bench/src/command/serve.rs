@@ -7,11 +7,11 @@ use clap::Args;
 use warpverbs::engine::{Engine, EngineAddress, EngineConfig};
 use warpverbs::verbs::Context;
 
-use super::{NAME, output, refuse};
-use crate::bench::BenchError;
-use crate::bench::memory::MemoryChoice;
-use crate::bench::served::Served;
-use crate::cmd::number;
+use super::finish::{NAME, refuse};
+use crate::error::BenchError;
+use crate::host::memory::MemoryChoice;
+use crate::host::served::Served;
+use warpverbs_cli::{number, output};
 
 /// Whether this is the other end.
 #[derive(Args, Debug)]

@@ -1,7 +1,7 @@
-//! Parameters of the kernels of `wv bench`, and of the kernel of `wv doctor`.
+//! The parameters of the kernels of `wv bench`.
 
 use warpverbs::abi::header::{self, constant_items, struct_item};
-use warpverbs::abi::{DevicePtr, QpContext, Status, TeamContext, Window};
+use warpverbs::abi::{DevicePtr, QpContext, Status};
 use warpverbs::{abi_const, abi_struct};
 
 abi_const! {
@@ -126,37 +126,9 @@ abi_struct! {
     }
 }
 
-abi_struct! {
-    /// One warp puts bytes of this rank's window into that of a peer, and waits for the end.
-    pub struct DoctorPutParams {
-        /// The team of both ranks.
-        pub team: DevicePtr<TeamContext>,
-        /// The window of both.
-        pub window: Window,
-        /// Where in it the bytes are here.
-        pub from: u64,
-        /// Where in it they go to at the peer.
-        pub to: u64,
-        /// How many.
-        pub bytes: u64,
-        /// How it ended: device memory that is `Status::TIMEOUT` before.
-        pub outcome: DevicePtr<Status>,
-        /// Longest wait for the end, in nanoseconds.
-        pub deadline_ns: u64,
-        /// The rank whose window gets the bytes.
-        pub peer: u32,
-        /// Which QP to it.
-        pub qp: u32,
-        /// Lanes that share the bytes, 1 to 32; with 1 they are one message.
-        pub lanes: u32,
-        /// Reserved, zero.
-        pub reserved: u32,
-    }
-}
-
-/// Returns the text of `kernels/bench/abi.h`.
+/// Returns the text of `kernels/abi.h`.
 #[must_use]
-pub fn render_bench() -> String {
+pub fn render() -> String {
     let mut items = constant_items(constants());
     items.extend([
         struct_item::<BenchTime>(),
@@ -170,11 +142,4 @@ pub fn render_bench() -> String {
     header::file(ORIGIN, "wv", &["<warpverbs/abi.h>"], items)
 }
 
-/// Returns the text of `kernels/doctor/abi.h`.
-#[must_use]
-pub fn render_doctor() -> String {
-    let items = vec![struct_item::<DoctorPutParams>()];
-    header::file(ORIGIN, "wv", &["<warpverbs/abi.h>"], items)
-}
-
-const ORIGIN: &str = "Rendered from crates/wv/src/abi.rs; do not edit. Rewrite: UPDATE=1 cargo test -p wv --test abi_header.";
+const ORIGIN: &str = "Rendered from crates/bench/src/device/abi.rs; do not edit. Rewrite: UPDATE=1 cargo test -p wv --test abi_header.";

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytemuck::{bytes_of, cast_slice_mut};
 
-use super::BenchError;
-use crate::abi::StampBenchParams;
+use crate::device::abi::StampBenchParams;
+use crate::error::BenchError;
 use warpverbs::abi::DevicePtr;
 use warpverbs::gpu::{DeviceMemory, Gpu, Launch, Stream};
 

@@ -5,51 +5,52 @@ use std::fs;
 
 use serde::Serialize;
 
-use super::BenchError;
-use crate::{DOCTOR, KERNELS};
+use crate::device::kernels::KERNELS;
+use crate::error::BenchError;
 use warpverbs::gpu::Gpu;
+use warpverbs_cli::doctor;
 
 /// The facts of a device.
 #[derive(Clone, Debug, Serialize)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// The label of the device.
-    pub ran_on: String,
+    pub(crate) ran_on: String,
     /// The release of the machine's Linux kernel.
-    pub kernel: String,
+    pub(crate) kernel: String,
     /// The driver's module, as it calls itself; None without a driver.
-    pub driver: Option<String>,
+    pub(crate) driver: Option<String>,
     /// The number of CPUs of this process.
-    pub cpus: usize,
+    pub(crate) cpus: usize,
     /// How an HCA reaches the device's memory: registration by address, DMA-BUF, order of writes.
-    pub rdma: String,
+    pub(crate) rdma: String,
     /// The attributes of the device.
-    pub attributes: Vec<Attribute>,
+    pub(crate) attributes: Vec<Attribute>,
     /// What the driver's compiler has made of the kernels of the library and of those that measure.
-    pub kernels: Vec<Kernel>,
+    pub(crate) kernels: Vec<Kernel>,
 }
 
 /// One attribute of the device, as the driver reports it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Attribute {
+pub(crate) struct Attribute {
     /// The name of the attribute, with its unit.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// The value, in the unit of the name.
-    pub value: u64,
+    pub(crate) value: u64,
 }
 
 /// What the driver's compiler has made of one kernel.
 #[derive(Clone, Debug, Serialize)]
-pub struct Kernel {
+pub(crate) struct Kernel {
     /// The name under which the kernel is exported.
-    pub name: String,
+    pub(crate) name: String,
     /// The number of registers of a thread.
-    pub registers: u32,
+    pub(crate) registers: u32,
     /// The number of bytes of local memory of a thread: spilled registers, and arrays.
-    pub local_bytes: u32,
+    pub(crate) local_bytes: u32,
     /// The number of bytes of static shared memory of a block.
-    pub shared_bytes: u32,
+    pub(crate) shared_bytes: u32,
     /// The most threads that a block may have.
-    pub max_threads: u32,
+    pub(crate) max_threads: u32,
 }
 
 /// Asks the device and the machine.
@@ -57,9 +58,9 @@ pub struct Kernel {
 /// # Errors
 ///
 /// An error of the device.
-pub fn of(gpu: &dyn Gpu) -> Result<Facts, BenchError> {
+pub(crate) fn of(gpu: &dyn Gpu) -> Result<Facts, BenchError> {
     gpu.add_kernels(&KERNELS)?;
-    gpu.add_kernels(&DOCTOR)?;
+    gpu.add_kernels(&doctor::KERNELS)?;
     let said = gpu.facts()?;
     let first_line = |file: &str| {
         let text = fs::read_to_string(file).ok()?;

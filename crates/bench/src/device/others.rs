@@ -1,7 +1,7 @@
 //! What a put costs other projects, beside this one. Each project posts through its own function, on the same rings, records, registers and
 //! sink.
 //!
-//! `./x gpu others FOLDER` compiles an adapter of ours (`kernels/bench/others`) against the headers of each project, which this repository
+//! `./x gpu others FOLDER` compiles an adapter of ours (`kernels/others`) against the headers of each project, which this repository
 //! does not have. The adapter is PTX, so the rows of other projects need a GPU.
 
 use std::fmt;
@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::BenchError;
-use super::post::{Case, PostOptions, Posting, Scope, Sharing, post};
+use super::case::{Case, PostOptions, Scope, Sharing};
+use super::post::{Posting, post};
 use super::report::Times;
-use crate::KERNELS;
+use crate::device::kernels::KERNELS;
+use crate::error::BenchError;
 use warpverbs::abi::{MODE_EXCLUSIVE, MODE_WIDE_CQ};
 use warpverbs::gpu::{Gpu, GpuError, KernelSet};
 
@@ -47,54 +48,54 @@ const ARCHITECTURES: [u32; 2] = [80, 90];
 
 /// The puts that are measured.
 #[derive(Clone, Debug)]
-pub struct Puts {
+pub(crate) struct Puts {
     /// The numbers of bytes that a WQE names.
-    pub bytes: Vec<u32>,
+    pub(crate) bytes: Vec<u32>,
     /// The numbers of posters.
-    pub blocks: Vec<u32>,
+    pub(crate) blocks: Vec<u32>,
 }
 
 /// The results for all projects.
 #[derive(Clone, Debug, Serialize)]
-pub struct Others {
+pub(crate) struct Others {
     /// The label `sink+` and the device.
-    pub ran_on: String,
+    pub(crate) ran_on: String,
     /// True if times are those of hardware. If not, the report has no times.
-    pub speed: bool,
+    pub(crate) speed: bool,
     /// The memory of the doorbell register, `device` or `host`.
-    pub doorbell: &'static str,
+    pub(crate) doorbell: &'static str,
     /// The length of a ring in WQEBBs.
-    pub depth: u32,
+    pub(crate) depth: u32,
     /// The number of calls of each poster.
-    pub calls: u32,
+    pub(crate) calls: u32,
     /// The projects. This project is first, by default and with a wide CQ.
-    pub projects: Vec<Measured>,
+    pub(crate) projects: Vec<Measured>,
 }
 
 /// The results for one project.
 #[derive(Clone, Debug, Serialize)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// The name of the project.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Why this project has fewer rows than cases; None if it has all.
-    pub refused: Option<String>,
+    pub(crate) refused: Option<String>,
     /// The cases, in the same order for all projects.
-    pub rows: Vec<PutRow>,
+    pub(crate) rows: Vec<PutRow>,
 }
 
 /// The result for one case of one project.
 #[derive(Clone, Debug, Serialize)]
-pub struct PutRow {
+pub(crate) struct PutRow {
     /// The sharing of QPs: `exclusive` or `shared`.
-    pub sharing: &'static str,
+    pub(crate) sharing: &'static str,
     /// The number of bytes that each WQE named.
-    pub bytes: u32,
+    pub(crate) bytes: u32,
     /// The number of posters.
-    pub blocks: u32,
+    pub(crate) blocks: u32,
     /// The number of puts of all posters.
-    pub puts: u64,
+    pub(crate) puts: u64,
     /// The times; None where they are not those of hardware.
-    pub times: Option<Times>,
+    pub(crate) times: Option<Times>,
 }
 
 /// Measures `puts` of this project, then of each project that has an adapter in `kernels`, as `sm_NN/NAME.ptx`. `options` has the rest of
@@ -106,7 +107,7 @@ pub struct PutRow {
 /// # Errors
 ///
 /// An option out of its range, a folder without adapters, and the device's refusal of this project's kernels.
-pub fn measure(
+pub(crate) fn measure(
     gpu: &Arc<dyn Gpu>,
     options: &PostOptions,
     puts: &Puts,
@@ -145,7 +146,7 @@ impl Others {
     /// Returns why our rows are fewer than the cases, or None if they are all there. Without them the other projects have nothing to stand
     /// beside.
     #[must_use]
-    pub fn failure(&self) -> Option<&str> {
+    pub(crate) fn failure(&self) -> Option<&str> {
         let ours = self.projects.iter().take(OURS.len());
         ours.filter_map(|ours| ours.refused.as_deref()).next()
     }
@@ -196,7 +197,7 @@ impl Run<'_> {
                 record: true,
             };
             let kernel = case.kernel();
-            rows.push(self.one(self.options, sharing, bytes, &case.posting(&kernel))?);
+            rows.push(self.one(self.options, sharing, bytes, &Posting::of(&case, &kernel))?);
         }
         Ok(())
     }

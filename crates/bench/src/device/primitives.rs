@@ -10,10 +10,10 @@ use std::time::Duration;
 use bytemuck::{Zeroable, bytes_of, bytes_of_mut};
 use serde::Serialize;
 
-use super::BenchError;
 use super::clock::Clock;
-use crate::KERNELS;
-use crate::abi::{PrimitiveParams, PrimitiveTime};
+use crate::device::abi::{PrimitiveParams, PrimitiveTime};
+use crate::device::kernels::KERNELS;
+use crate::error::BenchError;
 use warpverbs::gpu::{DeviceMemory, Gpu, HostMapped, Launch};
 
 /// The names of operations without stores before them.
@@ -46,21 +46,21 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// How much of each operation is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PrimitiveOptions {
+pub(crate) struct PrimitiveOptions {
     /// The number of operations of a chain, at least 1.
-    pub count: u32,
+    pub(crate) count: u32,
     /// The number of barriers of a grid in one launch, at least 1.
-    pub barriers: u32,
+    pub(crate) barriers: u32,
     /// The number of launches of each kind, at least 1.
-    pub launches: u32,
+    pub(crate) launches: u32,
     /// The numbers of blocks of the grids that are launched, and that have barriers.
-    pub blocks: Vec<u32>,
+    pub(crate) blocks: Vec<u32>,
 }
 
 impl PrimitiveOptions {
     /// Returns numbers for `gpu`: enough for three digits on a GPU, and for all paths of the code on simt.
     #[must_use]
-    pub fn on(gpu: &dyn Gpu) -> Self {
+    pub(crate) fn on(gpu: &dyn Gpu) -> Self {
         let simt = gpu.label() == "simt";
         Self {
             count: if simt { 16 } else { 20_000 },
@@ -73,41 +73,41 @@ impl PrimitiveOptions {
 
 /// The results for one device.
 #[derive(Clone, Debug, Serialize)]
-pub struct Primitives {
+pub(crate) struct Primitives {
     /// The label of the device.
-    pub ran_on: String,
+    pub(crate) ran_on: String,
     /// True if times are those of hardware. If not, the report has no times.
-    pub speed: bool,
+    pub(crate) speed: bool,
     /// The smallest step of the device's clock, ns.
-    pub clock_step_ns: Option<u64>,
+    pub(crate) clock_step_ns: Option<u64>,
     /// The operations of one thread.
-    pub operations: Vec<Operation>,
+    pub(crate) operations: Vec<Operation>,
     /// The time of one barrier of all blocks, for each number of blocks.
-    pub grid_barriers: Vec<OfGrid>,
+    pub(crate) grid_barriers: Vec<OfGrid>,
     /// The time from the end of a launch to the end of the next one, which is in the queue by then.
-    pub launches: Vec<OfGrid>,
+    pub(crate) launches: Vec<OfGrid>,
 }
 
 /// The result for one kind of operation.
 #[derive(Clone, Debug, Serialize)]
-pub struct Operation {
+pub(crate) struct Operation {
     /// The name of its kernel, without `wv_bench_`.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// The number of stores before each operation.
-    pub stores: u32,
+    pub(crate) stores: u32,
     /// The time of one operation, ns.
-    pub ns: Option<f64>,
+    pub(crate) ns: Option<f64>,
 }
 
 /// The result for one kind of grid.
 #[derive(Clone, Debug, Serialize)]
-pub struct OfGrid {
+pub(crate) struct OfGrid {
     /// `barrier`, or how the grid was launched: `plain`, `cooperative`, `graph`.
-    pub how: &'static str,
+    pub(crate) how: &'static str,
     /// The number of blocks of the grid.
-    pub blocks: u32,
+    pub(crate) blocks: u32,
     /// The time of one barrier or launch, ns.
-    pub ns: Option<f64>,
+    pub(crate) ns: Option<f64>,
 }
 
 /// Measures all operations on `gpu`.
@@ -115,7 +115,10 @@ pub struct OfGrid {
 /// # Errors
 ///
 /// An error of the device, among them a launch that it does not have; an operation that gave another value than it must.
-pub fn measure(gpu: &Arc<dyn Gpu>, options: &PrimitiveOptions) -> Result<Primitives, BenchError> {
+pub(crate) fn measure(
+    gpu: &Arc<dyn Gpu>,
+    options: &PrimitiveOptions,
+) -> Result<Primitives, BenchError> {
     gpu.add_kernels(&KERNELS)?;
     let bench = Bench::new(gpu)?;
     let speed = gpu.label() != "simt";

@@ -16,9 +16,9 @@ use bytemuck::{Zeroable, bytes_of, bytes_of_mut};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use serde::Serialize;
 
-use super::BenchError;
-use crate::KERNELS;
-use crate::abi::{PrimitiveParams, PrimitiveTime};
+use crate::device::abi::{PrimitiveParams, PrimitiveTime};
+use crate::device::kernels::KERNELS;
+use crate::error::BenchError;
 use warpverbs::gpu::{Gpu, HostMapped, Launch, MappedMmio, RegisterKind};
 
 /// The most bytes that a page of the machine has.
@@ -28,37 +28,37 @@ const REGISTER: usize = 0x800;
 
 /// The results for one device.
 #[derive(Clone, Debug, Serialize)]
-pub struct Registers {
+pub(crate) struct Registers {
     /// The label of the device.
-    pub ran_on: String,
+    pub(crate) ran_on: String,
     /// True if times are those of hardware. If not, the report has no times.
-    pub speed: bool,
+    pub(crate) speed: bool,
     /// The number of doorbells that each way was given.
-    pub doorbells: u32,
+    pub(crate) doorbells: u32,
     /// The results, one for each way.
-    pub ways: Vec<Way>,
+    pub(crate) ways: Vec<Way>,
 }
 
 /// One way to map the page of the register, and what became of its doorbells.
 #[derive(Clone, Debug, Serialize)]
-pub struct Way {
+pub(crate) struct Way {
     /// `memory`, `io` (a page registered as either), or `host` (memory of the driver's).
-    pub mapped_as: &'static str,
+    pub(crate) mapped_as: &'static str,
     /// Why the page cannot be mapped in this way. If it has a reason, all counts are 0.
-    pub refused: Option<String>,
+    pub(crate) refused: Option<String>,
     /// The number of doorbells that the CPU took with the number that was due.
-    pub taken: u64,
+    pub(crate) taken: u64,
     /// The number of doorbells that the CPU took with another number.
-    pub wrong: u64,
+    pub(crate) wrong: u64,
     /// The number of doorbells whose answer the kernel saw.
-    pub answered: u64,
+    pub(crate) answered: u64,
     /// The time from a doorbell to its answer, ns.
-    pub ns: Option<f64>,
+    pub(crate) ns: Option<f64>,
 }
 
 impl Registers {
     /// Returns the ways that could be mapped and that lost or garbled a doorbell.
-    pub fn lossy(&self) -> impl Iterator<Item = &Way> {
+    pub(crate) fn lossy(&self) -> impl Iterator<Item = &Way> {
         let all = u64::from(self.doorbells);
         self.ways.iter().filter(move |way| {
             way.refused.is_none() && ([way.taken, way.answered] != [all; 2] || way.wrong != 0)
@@ -71,7 +71,7 @@ impl Registers {
 /// # Errors
 ///
 /// An error of the device, except that it refuses a mapping; an error of the kernel.
-pub fn measure(
+pub(crate) fn measure(
     gpu: &Arc<dyn Gpu>,
     doorbells: u32,
     patience: Duration,

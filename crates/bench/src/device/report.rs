@@ -8,8 +8,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::post::{Case, PostOptions, Scope};
-use crate::abi::BenchTime;
+use super::case::{Case, PostOptions, Scope};
+use crate::device::abi::BenchTime;
 
 /// What one run of a measurement found.
 #[derive(Clone, Debug, Serialize)]
@@ -192,8 +192,8 @@ impl fmt::Display for Report {
 
 #[cfg(test)]
 mod tests {
+    use super::super::case::Sharing;
     use super::*;
-    use crate::bench::post::Sharing;
 
     const CASE: Case = Case {
         sharing: Sharing::Shared,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytemuck::{Zeroable, bytes_of, cast_slice_mut};
 
-use super::BenchError;
+use crate::error::BenchError;
 use warpverbs::abi::{EMPTY_BYTE, MODE_WIDE_CQ, QpContext, WQEBB_BYTES, control_bytes, parked};
 use warpverbs::gpu::{DeviceMemory, Gpu, HostMapped};
 

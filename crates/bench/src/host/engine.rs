@@ -18,14 +18,14 @@ use warpverbs::internal::engine::{Engine, HostError, Outcome, Peer, Prepared, St
 use warpverbs::internal::provider::{BareLanes, BareWrite};
 use warpverbs::verbs::{Context, DeviceSelector};
 
-use super::BenchError;
 use super::p2p::{self, Ends, OverSink, P2pOptions, Pair, Pattern, SINK};
 use super::spread::spread;
+use crate::error::BenchError;
 
 /// Longest wait for a transfer; far more than any takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The number of software HCAs: one for each of the two ends, and one for the idle peers.
-pub const HCAS: u32 = 3;
+pub(crate) const HCAS: u32 = 3;
 /// The most QPs of a connection. Each idle peer has so many.
 const QPS_OF_A_PEER: u32 = 8;
 /// The number of peers of the engine whose idle time is measured.
@@ -60,82 +60,85 @@ const PATTERNS: [Pattern; 2] = [
 
 /// The setting of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct EngineOptions {
+pub(crate) struct EngineOptions {
     /// The number of QPs of the connection.
-    pub qps: u32,
+    pub(crate) qps: u32,
     /// The number of bytes of a slice.
-    pub slice: u32,
+    pub(crate) slice: u32,
     /// The number of rounds of each figure.
-    pub rounds: u32,
+    pub(crate) rounds: u32,
     /// The number of transfers that are timed singly.
-    pub wakes: u32,
+    pub(crate) wakes: u32,
     /// The number of idle QPs beside the busy ones, at least 512.
-    pub idle_qps: u32,
+    pub(crate) idle_qps: u32,
     /// Milliseconds for which idle engines are watched.
-    pub idle_ms: u32,
+    pub(crate) idle_ms: u32,
 }
 
 /// The results of a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct EngineReport {
+pub(crate) struct EngineReport {
     /// What completes the WQEs.
-    pub ran_on: &'static str,
+    pub(crate) ran_on: &'static str,
     /// The setting of the run.
-    pub options: EngineOptions,
+    pub(crate) options: EngineOptions,
     /// The measured rates, each beside its yardstick.
-    pub rows: Vec<Row>,
+    pub(crate) rows: Vec<Row>,
     /// Times from submitting a transfer of 8 bytes to its end.
-    pub latencies: Vec<Latency>,
+    pub(crate) latencies: Vec<Latency>,
     /// The cost of idle engines.
-    pub idle: Idle,
+    pub(crate) idle: Idle,
     /// The number of bytes that were compared.
-    pub compared: u64,
+    pub(crate) compared: u64,
 }
 
 /// A measured rate, beside the rate of its yardstick.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// What was measured, in words.
-    pub what: String,
+    pub(crate) what: String,
     /// The name of the yardstick.
-    pub beside: &'static str,
+    pub(crate) beside: &'static str,
     /// The unit of both rates.
-    pub unit: &'static str,
+    pub(crate) unit: &'static str,
     /// The measured rate: the median, the lowest and the highest.
-    pub rate: [f64; 3],
+    pub(crate) rate: [f64; 3],
     /// The rate of the yardstick in the same rounds: the median, the lowest and the highest.
-    pub yardstick: [f64; 3],
+    pub(crate) yardstick: [f64; 3],
     /// The rate divided by the yardstick's rate of the same round: the median of all rounds.
-    pub ratio: f64,
+    pub(crate) ratio: f64,
 }
 
 /// How long transfers of one kind took.
 #[derive(Clone, Debug, Serialize)]
-pub struct Latency {
+pub(crate) struct Latency {
     /// The kind of transfers, in words.
-    pub what: &'static str,
+    pub(crate) what: &'static str,
     /// Microseconds within which 50 % of the transfers ended, 99 %, and all.
-    pub microseconds: [f64; 3],
+    pub(crate) microseconds: [f64; 3],
 }
 
 /// The cost of idle engines.
 #[derive(Clone, Debug, Serialize)]
-pub struct Idle {
+pub(crate) struct Idle {
     /// The number of peers of the engine in the middle.
-    pub peers: u32,
+    pub(crate) peers: u32,
     /// The number of engines of the process, those of the peers included.
-    pub engines: u32,
+    pub(crate) engines: u32,
     /// The number of threads of all these engines.
-    pub threads: usize,
+    pub(crate) threads: usize,
     /// CPU time of all these threads, in percent of a core.
-    pub percent_of_core: f64,
+    pub(crate) percent_of_core: f64,
 }
 
 /// Runs all measurements on three software HCAs of this process.
 ///
 /// # Errors
 /// An option outside its limits, a transfer that does not end well, or bytes that arrived wrong.
-pub fn measure(devices: &[String], options: &EngineOptions) -> Result<EngineReport, BenchError> {
+pub(crate) fn measure(
+    devices: &[String],
+    options: &EngineOptions,
+) -> Result<EngineReport, BenchError> {
     let open = |name: &String| Context::open(&DeviceSelector::Name(name.clone()));
     let contexts = devices.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let [here, there, others] = contexts.as_slice() else {

@@ -22,9 +22,9 @@ use warpverbs::internal::engine::{
     Operation, Options, Outcome, Peer, PeerPath, Prepared, Status,
 };
 
-use super::BenchError;
 use super::memory::{EndMemory, MemoryChoice};
 use super::spread::spread;
+use crate::error::BenchError;
 
 /// Longest wait for a transfer; far more than any takes.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -37,36 +37,36 @@ const SIZES: [u64; 2] = [1 << 20, 1 << 24];
 
 /// The results of a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct LocalReport {
+pub(crate) struct LocalReport {
     /// The number of threads that copy.
-    pub workers: u32,
+    pub(crate) workers: u32,
     /// The number of bytes of a slice.
-    pub slice: u32,
+    pub(crate) slice: u32,
     /// The number of rounds of each row.
-    pub rounds: u32,
+    pub(crate) rounds: u32,
     /// The GPU whose memory is copied; None if no GPU was chosen.
-    pub gpu: Option<String>,
+    pub(crate) gpu: Option<String>,
     /// The rows, one for each way, direction and length.
-    pub rows: Vec<LocalRow>,
+    pub(crate) rows: Vec<LocalRow>,
 }
 
 /// The rates of transfers of one kind.
 #[derive(Clone, Debug, Serialize)]
-pub struct LocalRow {
+pub(crate) struct LocalRow {
     /// The way of the bytes: `mapped`, `process_vm` or `gpu`.
-    pub way: &'static str,
+    pub(crate) way: &'static str,
     /// The direction: `write` or `read`.
-    pub kind: &'static str,
+    pub(crate) kind: &'static str,
     /// The number of bytes of a transfer.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// The rate of the engine, GB/s: the median, the lowest and the highest.
-    pub engine: [f64; 3],
+    pub(crate) engine: [f64; 3],
     /// The rate of the yardstick (memcpy, the bare loop, or the copy of the GPU), GB/s: the median, the lowest and the highest.
-    pub bare: [f64; 3],
+    pub(crate) bare: [f64; 3],
     /// The engine's median divided by the yardstick's.
-    pub ratio: f64,
+    pub(crate) ratio: f64,
     /// The number of bytes that were compared.
-    pub compared: u64,
+    pub(crate) compared: u64,
 }
 
 /// The other process, with which this one measures.
@@ -89,7 +89,7 @@ impl Drop for Other {
 ///
 /// # Errors
 /// What the engine refuses.
-pub fn serve(device: &str, gpu: MemoryChoice) -> Result<(), BenchError> {
+pub(crate) fn serve(device: &str, gpu: MemoryChoice) -> Result<(), BenchError> {
     let engine = Engine::start(config("other", device)?)?;
     let host = [HostMemory::shared(BYTES), HostMemory::new(BYTES)];
     let host: Result<Vec<_>, _> = host.into_iter().collect();
@@ -114,7 +114,7 @@ pub fn serve(device: &str, gpu: MemoryChoice) -> Result<(), BenchError> {
 ///
 /// # Errors
 /// A value outside its limits, a peer that is not reached within the machine, or bytes that arrived wrong.
-pub fn measure(
+pub(crate) fn measure(
     (device, gpu): (&str, MemoryChoice),
     other: Command,
     rounds: u32,

@@ -10,7 +10,7 @@ use warpverbs::gpu::{DeviceMemory, Gpu, GpuError, GpuSelector};
 use warpverbs::internal::engine::{AnyMemory, Engine, GpuMemory, HostError, HostMemory, RegionId};
 use warpverbs::internal::engine::{ProviderError, ways};
 
-use super::BenchError;
+use crate::error::BenchError;
 
 /// The most bytes of one copy to or from a GPU. Other copies of the GPU wait for it.
 pub(super) const PIECE: usize = 4 << 20;
@@ -264,6 +264,16 @@ impl EndMemory {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the names of the devices of an engine, or that they are software, with the GPUs whose memory an end uses.
+pub(super) fn ran_on(contexts: &[Arc<Context>], memories: &Memories) -> String {
+    let names: Vec<&str> = contexts.iter().map(|it| it.name()).collect();
+    if contexts.iter().any(|it| it.info().is_soft()) {
+        memories.label("softhca") + " (no speed of a NIC)"
+    } else {
+        memories.label(&names.join(","))
     }
 }
 

@@ -17,41 +17,41 @@ use warpverbs::internal::engine::{
 use warpverbs::internal::provider::Sink;
 use warpverbs::verbs::{Context, DeviceSelector};
 
-use super::BenchError;
 use super::spread::spread;
+use crate::error::BenchError;
 
 /// Longest wait for a transfer; far more than any takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The setting of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct P2pOptions {
+pub(crate) struct P2pOptions {
     /// The number of threads that post.
-    pub workers: u32,
+    pub(crate) workers: u32,
     /// The number of QPs of the connection.
-    pub qps: u32,
+    pub(crate) qps: u32,
     /// The number of bytes of a slice.
-    pub slice: u32,
+    pub(crate) slice: u32,
     /// The number of rounds of each pattern.
-    pub rounds: u32,
+    pub(crate) rounds: u32,
 }
 
 /// A vector of operations that is posted in each round.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Pattern {
+pub(crate) struct Pattern {
     /// The name of the pattern in the table.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// The number of operations of the vector.
-    pub operations: u64,
+    pub(crate) operations: u64,
     /// The number of bytes of each operation.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// The distance in bytes from one operation to the next, here. At the peer it is twice as much, so that no two operations are adjacent
     /// at both ends.
-    pub stride: u64,
+    pub(crate) stride: u64,
 }
 
 /// The patterns over a sink: one large block, pages of a KV cache, words.
-pub const SINK: [Pattern; 3] = [
+pub(crate) const SINK: [Pattern; 3] = [
     Pattern {
         name: "block",
         operations: 1,
@@ -73,7 +73,7 @@ pub const SINK: [Pattern; 3] = [
 ];
 
 /// The patterns on software HCAs: those of `SINK`, but smaller.
-pub const SOFTHCA: [Pattern; 3] = [
+pub(crate) const SOFTHCA: [Pattern; 3] = [
     Pattern {
         name: "block",
         operations: 1,
@@ -118,28 +118,28 @@ impl Pattern {
 
 /// The results of a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct P2pReport {
+pub(crate) struct P2pReport {
     /// What completes the WQEs.
-    pub ran_on: &'static str,
+    pub(crate) ran_on: &'static str,
     /// The setting of the run.
-    pub options: P2pOptions,
+    pub(crate) options: P2pOptions,
     /// The rows, one for each pattern.
-    pub rows: Vec<Row>,
+    pub(crate) rows: Vec<Row>,
 }
 
 /// The results for one pattern.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The posted operations.
-    pub pattern: Pattern,
+    pub(crate) pattern: Pattern,
     /// The number of WQEs of a round.
-    pub slices: u64,
+    pub(crate) slices: u64,
     /// Seconds of a round: the median, the shortest and the longest.
-    pub seconds: [f64; 3],
+    pub(crate) seconds: [f64; 3],
     /// WQEs in a second, at the median.
-    pub slices_per_second: f64,
+    pub(crate) slices_per_second: f64,
     /// The number of bytes that were compared after the last round; 0 over a sink, where none move.
-    pub compared: u64,
+    pub(crate) compared: u64,
 }
 
 /// An end that posts prepared operations to its peer, and can wait for them.
@@ -282,7 +282,7 @@ pub(super) fn config(name: &str, options: &P2pOptions) -> Result<EngineConfig, C
 ///
 /// # Errors
 /// A value outside its limits, or a transfer that does not end well.
-pub fn measure_sink(options: &P2pOptions) -> Result<P2pReport, BenchError> {
+pub(crate) fn measure_sink(options: &P2pOptions) -> Result<P2pReport, BenchError> {
     let bytes = SINK.iter().map(Pattern::extent).max().unwrap_or(0);
     let engine = OverSink::new(config("sink", options)?, bytes)?;
     let times = rounds(&engine, &SINK, [0, 0], options)?;
@@ -293,7 +293,10 @@ pub fn measure_sink(options: &P2pOptions) -> Result<P2pReport, BenchError> {
 ///
 /// # Errors
 /// The errors of [`measure_sink`], and bytes that did not arrive.
-pub fn measure_softhca(devices: [&str; 2], options: &P2pOptions) -> Result<P2pReport, BenchError> {
+pub(crate) fn measure_softhca(
+    devices: [&str; 2],
+    options: &P2pOptions,
+) -> Result<P2pReport, BenchError> {
     let extent = SOFTHCA.iter().map(Pattern::extent).max().unwrap_or(0);
     let open = |name: &str| Context::open(&DeviceSelector::Name(name.to_owned()));
     let [a, b] = devices.map(open);

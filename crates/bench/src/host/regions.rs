@@ -15,10 +15,9 @@ use warpverbs::internal::engine::{
 };
 use warpverbs::verbs::Context;
 
-use super::BenchError;
-use super::fill::ran_on;
-use super::memory::{EndMemory, Memories, MemoryChoice, MemoryKind};
+use super::memory::{EndMemory, Memories, MemoryChoice, MemoryKind, ran_on};
 use super::spread::spread;
+use crate::error::BenchError;
 
 /// The number of tensors of a model whose buffer is one region.
 const TENSORS: u32 = 1265;
@@ -31,54 +30,54 @@ const LOOKUPS: u32 = 200_000;
 
 /// The setting of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct RegionOptions {
+pub(crate) struct RegionOptions {
     /// The number of regions of the engine, and of the table.
-    pub regions: u32,
+    pub(crate) regions: u32,
     /// The number of bytes of the buffer that is one region.
-    pub buffer: u64,
+    pub(crate) buffer: u64,
     /// The number of rounds of each measurement.
-    pub rounds: u32,
+    pub(crate) rounds: u32,
     /// The seed of the addresses that are looked up.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// The results of a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct RegionReport {
+pub(crate) struct RegionReport {
     /// The name of the device, or that it is software, and the GPU that has the memory.
-    pub ran_on: String,
+    pub(crate) ran_on: String,
     /// The memory that was registered, and how it was.
-    pub memory: MemoryKind,
+    pub(crate) memory: MemoryKind,
     /// The setting of the run.
-    pub options: RegionOptions,
+    pub(crate) options: RegionOptions,
     /// The rows, one for each way to register.
-    pub rows: Vec<Row>,
+    pub(crate) rows: Vec<Row>,
     /// Microseconds to make a key for a peer over a part of a region, and to end a key: the median round, the shortest and the longest.
-    pub key_us: [[f64; 3]; 2],
+    pub(crate) key_us: [[f64; 3]; 2],
     /// Nanoseconds to find the region of an address among all: the median round, the shortest and the longest.
-    pub lookup_ns: [f64; 3],
+    pub(crate) lookup_ns: [f64; 3],
 }
 
 /// The result for one way to register.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The way, in words.
-    pub what: &'static str,
+    pub(crate) what: &'static str,
     /// The number of regions that were registered in a round.
-    pub regions: usize,
+    pub(crate) regions: usize,
     /// The number of bytes that are registered then. Bytes of several regions count once.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// The number of registrations of these regions, as descriptors tell them apart.
-    pub registrations: usize,
+    pub(crate) registrations: usize,
     /// Milliseconds of a round: the median, the shortest and the longest.
-    pub milliseconds: [f64; 3],
+    pub(crate) milliseconds: [f64; 3],
 }
 
 /// Measures what it costs to register regions and to find them, on the device of `context` with memory of the kind `memory`.
 ///
 /// # Errors
 /// The engine refuses a call, or the memory cannot be had.
-pub fn measure(
+pub(crate) fn measure(
     context: &Arc<Context>,
     memory: MemoryChoice,
     options: &RegionOptions,

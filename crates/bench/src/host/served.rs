@@ -21,10 +21,10 @@ use warpverbs::engine::{
 use warpverbs::error::ThreadRefused;
 use warpverbs::verbs::Context;
 
-use super::BenchError;
-use super::fill::FillOptions;
 use super::memory::{EndMemory, MemoryChoice, MemoryKind};
-use super::patterns::PatternOptions;
+use super::pages::FillOptions;
+use super::pieces::PatternOptions;
+use crate::error::BenchError;
 
 /// Longest wait for a call of the engine; far more than any takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);

@@ -14,9 +14,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use report::{Change, CrashLoop, GroupReport, GroupRow, Peace, Spread};
+pub(crate) use report::{Change, CrashLoop, GroupReport, GroupRow, Peace, Spread};
 
-use super::{BenchError, resident};
+use super::resident;
+use crate::error::BenchError;
 use warpverbs::membership::GroupConfig;
 use warpverbs::membership::sim::{Asked, Counted, Process, World, WorldConfig, looks};
 use warpverbs::team::{MemoryStore, Store};
@@ -37,34 +38,34 @@ const TICKS: f64 = 100.0;
 
 /// The setting of one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GroupCase {
+pub(crate) struct GroupCase {
     /// The number of ranks, at least 3.
-    pub ranks: u32,
+    pub(crate) ranks: u32,
     /// The number of deaths that are timed, each with a return of the rank; at least 1.
-    pub deaths: u32,
+    pub(crate) deaths: u32,
     /// Time to live of a lease.
-    pub lease: Duration,
+    pub(crate) lease: Duration,
     /// How long the group is left in peace while calls of the store are counted.
-    pub peace: Duration,
+    pub(crate) peace: Duration,
 }
 
 /// Starts a process that stands for a rank.
-pub type Helper<'a> = &'a dyn Fn() -> io::Result<Child>;
+pub(crate) type Helper<'a> = &'a dyn Fn() -> io::Result<Child>;
 
 /// The store in which the ranks meet, and the processes around it.
-pub struct Meeting<'a> {
+pub(crate) struct Meeting<'a> {
     /// The store in which the ranks meet.
-    pub store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     /// The processes of the store's servers.
-    pub servers: Vec<u32>,
+    pub(crate) servers: Vec<u32>,
     /// What starts the processes that stand for ranks. None: ranks are threads, and all others see by themselves that one has ended.
-    pub helper: Option<Helper<'a>>,
+    pub(crate) helper: Option<Helper<'a>>,
 }
 
 impl Meeting<'_> {
     /// Returns a meeting in a store in the memory of this process, without a server.
     #[must_use]
-    pub fn in_memory() -> Self {
+    pub(crate) fn in_memory() -> Self {
         Self {
             store: Arc::new(MemoryStore::new()),
             servers: Vec::new(),
@@ -124,7 +125,7 @@ impl Drop for Helpers {
 ///
 /// # Errors
 /// What the store or a group refuses; ranks that do not agree on one view; ranks that are expelled though nothing was done to them.
-pub fn measure(case: &GroupCase, meeting: &Meeting<'_>) -> Result<GroupRow, BenchError> {
+pub(crate) fn measure(case: &GroupCase, meeting: &Meeting<'_>) -> Result<GroupRow, BenchError> {
     let mut run = Run::start(case, meeting)?;
     let peace = run.peace(case.peace)?;
     // By now the ranks have dropped what they read at their begin, so the memory of that is not counted.
@@ -302,7 +303,11 @@ impl<'a> Run<'a> {
 ///
 /// # Errors
 /// What a group refuses, or ranks that make no calls.
-pub fn crash_loop(deaths: u32, lease: Duration, peace: Duration) -> Result<CrashLoop, BenchError> {
+pub(crate) fn crash_loop(
+    deaths: u32,
+    lease: Duration,
+    peace: Duration,
+) -> Result<CrashLoop, BenchError> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let config = WorldConfig {
         founders: CALLERS,

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::BenchError;
-use super::ranks::{devices_of, together};
+use super::together::{devices_of, together};
+use crate::error::BenchError;
 use warpverbs::deadline::Looks;
 use warpverbs::gpu::{self, Gpu, GpuSelector};
 use warpverbs::team::{JoinOptions, MemoryStore, RankSet, Store, Team, TeamConfig, TeamError};

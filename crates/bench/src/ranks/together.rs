@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use super::BenchError;
+use crate::error::BenchError;
 use warpverbs::error::ThreadPanicked;
 
 /// Returns the first `ranks` of `devices`.

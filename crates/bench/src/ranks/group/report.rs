@@ -8,83 +8,83 @@ use serde::Serialize;
 
 /// The results for several numbers of ranks.
 #[derive(Clone, Debug, Serialize)]
-pub struct GroupReport {
+pub(crate) struct GroupReport {
     /// What the ranks were, and which store they had.
-    pub ran_on: &'static str,
+    pub(crate) ran_on: &'static str,
     /// How a rank dies, in words.
-    pub deaths_are: &'static str,
+    pub(crate) deaths_are: &'static str,
     /// The number of cores that this process may use.
-    pub cores: usize,
+    pub(crate) cores: usize,
     /// Time to live of a lease, ms.
-    pub lease_ms: f64,
+    pub(crate) lease_ms: f64,
     /// The rows, one for each number of ranks.
-    pub rows: Vec<GroupRow>,
+    pub(crate) rows: Vec<GroupRow>,
     /// The results with a newcomer that dies again and again. Only the memory store has them.
-    pub crash_loop: Option<CrashLoop>,
+    pub(crate) crash_loop: Option<CrashLoop>,
 }
 
 /// The results for one number of ranks.
 #[derive(Clone, Debug, Serialize)]
-pub struct GroupRow {
+pub(crate) struct GroupRow {
     /// Number of ranks.
-    pub ranks: u32,
+    pub(crate) ranks: u32,
     /// Time from the start of the first rank until all serve, ms.
-    pub bring_up_ms: f64,
+    pub(crate) bring_up_ms: f64,
     /// Time of one thread for a look at all keys, every one of which has changed since the last look, and for what follows from the look,
     /// ms.
-    pub look_ms: Spread,
+    pub(crate) look_ms: Spread,
     /// What ranks ask while nothing happens.
-    pub peace: Peace,
+    pub(crate) peace: Peace,
     /// What a death and a join together take.
-    pub change: Change,
+    pub(crate) change: Change,
     /// Time from the kill until all others serve without the dead rank, ms.
-    pub death_ms: Spread,
+    pub(crate) death_ms: Spread,
     /// Time from the start of the rank's next generation until all serve with it, ms.
-    pub join_ms: Spread,
+    pub(crate) join_ms: Spread,
     /// The number of ranks that were expelled though nothing was done to them.
-    pub expelled: usize,
+    pub(crate) expelled: usize,
     /// Memory that the process has taken for each rank once all serve: simulated QPs, stacks and what the rank keeps, KiB.
-    pub kib_per_rank: u64,
+    pub(crate) kib_per_rank: u64,
     /// As `kib_per_rank`, after the allocator has given free memory back.
-    pub kib_in_use: u64,
+    pub(crate) kib_in_use: u64,
 }
 
 /// What ranks ask while nothing happens.
 #[derive(Clone, Debug, Serialize)]
-pub struct Peace {
+pub(crate) struct Peace {
     /// Seconds for which the group was watched.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Calls of the store by each rank in a second, renewals left out.
-    pub calls_per_second: f64,
+    pub(crate) calls_per_second: f64,
     /// Renewals of leases by each rank in a second.
-    pub renewals_per_second: f64,
+    pub(crate) renewals_per_second: f64,
     /// Time that the servers of the store ran, in percent of one core.
-    pub server_core_percent: Option<f64>,
+    pub(crate) server_core_percent: Option<f64>,
 }
 
 /// What a death and a join together take.
 #[derive(Clone, Debug, Serialize)]
-pub struct Change {
+pub(crate) struct Change {
     /// Calls of the store for the change, divided by the number of ranks: calls of all ranks, the acting one and the newcomer included.
     /// Renewals and the calls of peace do not count.
-    pub calls_per_rank: f64,
+    pub(crate) calls_per_rank: f64,
     /// Bytes of keys and values that the store answered with, divided by the number of ranks.
-    pub bytes_per_rank: f64,
+    pub(crate) bytes_per_rank: f64,
     /// All calls by their kind, divided by the number of ranks. Calls that are made in peace are included.
-    pub by_kind: BTreeMap<&'static str, f64>,
+    pub(crate) by_kind: BTreeMap<&'static str, f64>,
 }
 
 /// How several times spread, ms.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Spread {
+pub(crate) struct Spread {
     /// The number of times.
-    pub count: usize,
+    pub(crate) count: usize,
     /// Half of them took at most this.
-    pub p50: f64,
+    pub(crate) p50: f64,
     /// 99 of 100 took at most this.
-    pub p99: f64,
+    pub(crate) p99: f64,
     /// The longest of them.
-    pub max: f64,
+    pub(crate) max: f64,
 }
 
 impl Spread {
@@ -109,23 +109,23 @@ impl Spread {
 
 /// How a newcomer that dies again and again disturbs ranks that make calls.
 #[derive(Clone, Debug, Serialize)]
-pub struct CrashLoop {
+pub(crate) struct CrashLoop {
     /// The number of ranks beside the newcomer.
-    pub ranks: u32,
+    pub(crate) ranks: u32,
     /// How often the newcomer has died.
-    pub deaths: u32,
+    pub(crate) deaths: u32,
     /// Calls in a second, in percent of those in peace.
-    pub calls_percent: f64,
+    pub(crate) calls_percent: f64,
     /// How often the calls of a rank were held for a change, at the rank that was held most often.
-    pub standstills: u64,
+    pub(crate) standstills: u64,
     /// The most times that calls may be held, by how long the deaths took.
-    pub most_standstills: u64,
+    pub(crate) most_standstills: u64,
     /// Longest time between two calls of a rank, ms.
-    pub longest_gap_ms: f64,
+    pub(crate) longest_gap_ms: f64,
     /// Longest time between two calls of a rank in peace, ms.
-    pub longest_gap_in_peace_ms: f64,
+    pub(crate) longest_gap_in_peace_ms: f64,
     /// The number of ranks that were expelled though nothing was done to them.
-    pub expelled: usize,
+    pub(crate) expelled: usize,
 }
 
 pub(super) fn ms(time: Duration) -> f64 {

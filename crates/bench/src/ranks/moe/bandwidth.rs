@@ -19,11 +19,12 @@ use bytemuck::bytes_of;
 use serde::Serialize;
 
 use super::buffers::Buffers;
-use super::{MoeCase, Routing};
-use crate::KERNELS;
-use crate::abi::CopyBenchParams;
-use crate::bench::BenchError;
-use crate::bench::clock::Clock;
+use super::case::MoeCase;
+use super::routing::Routing;
+use crate::device::abi::CopyBenchParams;
+use crate::device::clock::Clock;
+use crate::device::kernels::KERNELS;
+use crate::error::BenchError;
 use warpverbs::abi::DevicePtr;
 use warpverbs::gpu::{DeviceMemory, Gpu, Launch, Stream};
 use warpverbs::moe::{

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::MoeCase;
-use crate::bench::BenchError;
+use super::case::MoeCase;
+use crate::error::BenchError;
 use warpverbs::gpu::{DeviceMemory, Gpu};
 use warpverbs::moe::{DispatchOutput, Layout, RowLayout, bf16};
 

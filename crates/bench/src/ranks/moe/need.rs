@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::MoeCase;
+use super::case::MoeCase;
 use warpverbs::moe::{Placement, Returns};
 
 /// What one phase puts on the wire, summed over the ranks.
@@ -45,8 +45,7 @@ fn holder(placement: &Placement, expert: i32) -> u32 {
 
 /// Returns what DeepEP posts in one phase, for BF16. It posts a work request for each token and expert of another rank. It posts a signal
 /// for each expert of another rank (dispatch) or for each rank (combine).
-#[must_use]
-pub fn deepep(case: &MoeCase) -> Need {
+pub(super) fn deepep(case: &MoeCase) -> Need {
     let rows = pairs(case).0;
     // Each rank signals every expert of the others, or each expert signals every other rank. The number is the same.
     let experts = u64::from(case.config.experts);
@@ -75,7 +74,7 @@ pub fn lower_bound(case: &MoeCase, combine: bool) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::moe::Routing;
+    use crate::ranks::moe::Routing;
     use warpverbs::moe::MoeConfig;
 
     fn case(ranks: u32) -> MoeCase {

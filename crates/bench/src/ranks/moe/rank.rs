@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::buffers::Buffers;
-use super::{Counts, HcaCounts, MoeCase, OpenGpu, RankGpu, ReadHca};
-use crate::bench::BenchError;
+use super::case::{HcaCounts, MoeCase, OpenGpu, RankGpu, ReadHca};
+use super::report::Counts;
+use crate::error::BenchError;
 use warpverbs::gpu::Event;
 use warpverbs::gpu::simt::SimtGpu;
 use warpverbs::moe::{CombineInput, CombineOutput, DispatchInput, Moe};

@@ -7,7 +7,8 @@ use serde::Serialize;
 use warpverbs::gpu::simt::{KernelCounts, SimtGpu};
 
 use super::bandwidth::Bandwidth;
-use super::{HcaCounts, MoeCase, Need, deepep, lower_bound};
+use super::case::{HcaCounts, MoeCase};
+use super::need::{Need, deepep, lower_bound};
 
 /// The counts of one phase, of one rank or of all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -348,7 +349,7 @@ impl fmt::Display for MoeReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::moe::Routing;
+    use crate::ranks::moe::Routing;
     use warpverbs::moe::MoeConfig;
 
     fn row(change: impl FnOnce(&mut Counts)) -> MoeRow {

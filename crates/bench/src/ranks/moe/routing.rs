@@ -29,8 +29,7 @@ impl fmt::Display for Routing {
 ///
 /// # Panics
 /// If a token has fewer experts to choose from than `top_k`, which is at most half the experts.
-#[must_use]
-pub fn choices(
+pub(super) fn choices(
     routing: Routing,
     seed: u64,
     rank: u32,
