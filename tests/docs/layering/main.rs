@@ -152,11 +152,46 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ),
     ("crates/python", [&["warpverbs"], &[], &[]]),
     (
+        "crates/cli",
+        [
+            &["private-dir", "warpverbs"],
+            &["softhca", "test-basics"],
+            &["warpverbs-build"],
+        ],
+    ),
+    (
+        "crates/demo",
+        [
+            &[
+                "gpuhca",
+                "moe-reference",
+                "private-dir",
+                "warpverbs",
+                "warpverbs-cli",
+            ],
+            &[],
+            &[],
+        ],
+    ),
+    (
+        "crates/bench",
+        [
+            &["gpuhca", "private-dir", "warpverbs", "warpverbs-cli"],
+            &["test-support"],
+            &["warpverbs-build"],
+        ],
+    ),
+    (
         "crates/wv",
         [
-            &["gpuhca", "moe-reference", "private-dir", "warpverbs"],
-            &["softhca", "simt", "test-basics", "test-support"],
-            &["warpverbs-build"],
+            &[
+                "gpuhca",
+                "warpverbs-bench",
+                "warpverbs-cli",
+                "warpverbs-demo",
+            ],
+            &["softhca", "test-basics", "test-support", "warpverbs"],
+            &[],
         ],
     ),
     (
@@ -180,6 +215,8 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
         ],
     ),
 ];
+/// The packages of the command line.
+const COMMAND_LINE: [&str; 4] = ["crates/wv", "crates/cli", "crates/demo", "crates/bench"];
 /// What only the command line depends on, outside of tests.
 const OF_THE_COMMAND_LINE: [&str; 4] = ["clap", "indicatif", "npyz", "tracing-subscriber"];
 const DEPENDENCY_SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
@@ -234,8 +271,8 @@ const GENERATED: &[&str] = &[
     "src/sys/bindings.rs",
     "kernels/include/warpverbs/abi.h",
     "crates/test-support/kernels/abi.h",
-    "crates/wv/kernels/bench/abi.h",
-    "crates/wv/kernels/doctor/abi.h",
+    "crates/bench/kernels/abi.h",
+    "crates/cli/kernels/abi.h",
     "crates/gpuhca/kernels/gpuhca/abi.h",
     "crates/capi/include/warpverbs.h",
 ];
@@ -534,7 +571,10 @@ fn normal(path: &Path) -> PathBuf {
 fn check_manifest(package: &str, manifest: &str, allowed: &[&[&str]; 3]) -> Vec<String> {
     let is_ours = |name: &str| {
         let mut folders = PACKAGES.iter().map(|(folder, _)| *folder);
-        name == "warpverbs" || folders.any(|folder| folder.strip_prefix("crates/") == Some(name))
+        // The package of crates/cli is warpverbs-cli.
+        let short = name.strip_prefix("warpverbs-").unwrap_or(name);
+        let is_of = |folder: &str| [name, short].contains(&folder.trim_start_matches("crates/"));
+        name == "warpverbs" || folders.any(is_of)
     };
     let mut section = "";
     let mut violations = Vec::new();
@@ -552,9 +592,10 @@ fn check_manifest(package: &str, manifest: &str, allowed: &[&[&str]; 3]) -> Vec<
                 "{package}/Cargo.toml: [{section}] may not name {name}"
             ));
         }
-        if OF_THE_COMMAND_LINE.contains(&name) && kind == 0 && package != "crates/wv" {
+        let is_of_others = !COMMAND_LINE.contains(&package);
+        if OF_THE_COMMAND_LINE.contains(&name) && kind == 0 && is_of_others {
             violations.push(format!(
-                "{package}/Cargo.toml: [{section}] names {name}, which only crates/wv may"
+                "{package}/Cargo.toml: [{section}] names {name}, which only the command line may"
             ));
         }
     }

@@ -139,6 +139,10 @@ fn dependencies_between_packages_go_one_way() {
         check("[build-dependencies]\nmlx5-prm = { path = '..' }").len(),
         1
     );
+    for of_wv in ["warpverbs-demo", "wv"] {
+        let manifest = format!("[dependencies]\n{of_wv} = {{ path = '..' }}");
+        assert_eq!(check(&manifest).len(), 1, "{of_wv}");
+    }
     assert_eq!(check("[dependencies]\nclap = \"4.5\"").len(), 1);
     assert_eq!(check("[dev-dependencies]\nclap = \"4.5\""), [""; 0]);
 }
@@ -160,7 +164,7 @@ fn device_headers_include_downward_only() {
         "#include \"moe/layout.cuh\"",
         "includes moe/layout.cuh",
     );
-    for kernel in ["kernels/moe/moe.cu", "crates/wv/kernels/bench/post.cu"] {
+    for kernel in ["kernels/moe/moe.cu", "crates/bench/kernels/post.cu"] {
         refused(kernel, "#include <simt.cuh>", "only platform.cuh");
     }
     accepted(
@@ -183,7 +187,7 @@ fn device_headers_include_downward_only() {
     let detail = "#include <warpverbs/detail/direct.cuh>";
     accepted("kernels/moe/order.cuh", detail);
     refused(
-        "crates/wv/kernels/bench/post.cu",
+        "crates/bench/kernels/post.cu",
         detail,
         "only kernels/moe includes",
     );

@@ -10,7 +10,7 @@ const PLACES: [&str; 6] = [
     "src/membership/",
     "src/moe/",
     "crates/rendezvous/src/",
-    "crates/wv/src/cmd/demo/chaos/event.rs",
+    "crates/demo/src/record.rs",
 ];
 const OF_TESTS: [&str; 4] = ["/tests", "/scenarios/", "/sim/", "tests.rs"];
 

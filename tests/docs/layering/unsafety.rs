@@ -71,14 +71,14 @@ fn the_page_has_every_module_that_opens_unsafe_and_no_other() {
 
 #[test]
 fn a_module_that_the_page_lacks_and_one_too_many_are_found() {
-    let page = "| module | why |\n|---|---|\n| `src/sys`, `crates/wv/src/cmd` | calls |\n| `src/idle` | `Pod` |\n";
+    let page = "| module | why |\n|---|---|\n| `src/sys`, `crates/cli/src` | calls |\n| `src/idle` | `Pod` |\n";
     let open = "#![expect(unsafe_code, reason = \"calls\")]";
     let sources = [
         Source::new("src/sys/mod.rs", open),
         Source::new("src/sys.rs", open),
-        Source::new("crates/wv/src/cmd/sim/child.rs", open),
+        Source::new("crates/cli/src/sim/child.rs", open),
         Source::new(
-            "crates/wv/src/bench/a.rs",
+            "crates/bench/src/a.rs",
             "#[expect(\n    unsafe_code\n)]\nfn a() {}",
         ),
         Source::new(
@@ -91,7 +91,7 @@ fn a_module_that_the_page_lacks_and_one_too_many_are_found() {
     assert_eq!(
         differences(page, &sources),
         [
-            "docs/design/unsafe.md lacks crates/wv/src/bench/a.rs, which opens unsafe",
+            "docs/design/unsafe.md lacks crates/bench/src/a.rs, which opens unsafe",
             "docs/design/unsafe.md lacks src/system.rs, which opens unsafe",
             "docs/design/unsafe.md has src/idle, where nothing opens unsafe",
         ]

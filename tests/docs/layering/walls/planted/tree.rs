@@ -25,9 +25,12 @@ struct Line {
     code: String,
 }
 
-/// `crate::m::wire` for src/m/wire/mod.rs.
+/// `crate::m::wire` for src/m/wire/mod.rs, and `crate` for src/lib.rs.
 fn name_of(of: &Crate, file: usize) -> String {
     let inside = &of.files[file].path[of.folder.len() + 1..];
+    if inside == "lib.rs" {
+        return "crate".to_owned();
+    }
     let inside = inside.trim_end_matches(".rs").trim_end_matches("/mod");
     format!("crate::{}", inside.replace('/', "::"))
 }
@@ -73,6 +76,9 @@ fn an_arrow_up_that_is_planted_into_any_table_of_the_tree_is_caught() {
         ("planted", "src", &planted),
         ("warpverbs", "src", &tree),
         ("softhca", "crates/softhca/src", &tree),
+        ("warpverbs_cli", "crates/cli/src", &tree),
+        ("warpverbs_demo", "crates/demo/src", &tree),
+        ("warpverbs_bench", "crates/bench/src", &tree),
     ] {
         // One at a time: of two files the first arrow alone is named.
         for line in lines_against(&Crate::read(name, folder, sources)) {
