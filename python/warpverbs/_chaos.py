@@ -1,7 +1,7 @@
 """A rank of ``wv chaos --buffer NAMES``: calls of a Buffer with masks, each checked, until ``wv`` says which call is the last.
 
 ``wv chaos`` starts each rank as ``python -m warpverbs._chaos``. It gives orders on standard input, and reads events on standard output,
-one JSON object a line, as for the ranks of its own (``crates/wv/src/cmd/demo/messages.rs`` and ``instructions.rs``).
+one JSON object a line, as for the ranks of its own (``crates/demo/src/messages.rs`` and ``rank/instructions.rs``).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ fn every_test_that_the_page_of_membership_names_exists() {
         "crates/membership-rules",
         "crates/models/tests",
         "crates/rendezvous",
-        "crates/wv/src",
+        "crates/demo/src",
         "crates/wv/tests",
     ] {
         sources(&root.join(directory), &mut text);

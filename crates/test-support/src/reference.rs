@@ -1,7 +1,7 @@
 //! The reference implementation (crate `moe-reference`), called with the shapes, placements and batches of the library. It returns what
 //! that crate returns.
 //!
-//! `wv demo` has its own such functions (`crates/wv/src/cmd/demo/reference.rs`), because a program that users get does not depend on what
+//! `wv demo` has its own such functions (`crates/demo/src/rank/reference.rs`), because a program that users get does not depend on what
 //! tests share.
 
 use moe_reference::format::Scales;

@@ -1,10 +1,16 @@
-//! The `wv` command line, which is only parsed here.
+//! The `wv` command line, which is only parsed here. Three libraries run the commands: `warpverbs-cli`, `warpverbs-demo` and
+//! `warpverbs-bench`.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tracing_subscriber::filter::LevelFilter;
-use wv::cmd::{bench, config, demo, doctor, group, log, output, p2p, sim};
+use warpverbs_bench as bench;
+use warpverbs_cli::doctor::Carried;
+use warpverbs_cli::{config, doctor, group, log, output, p2p, sim};
+use warpverbs_demo as demo;
 
 /// GPU-initiated RDMA for MoE dispatch and combine, with or without the hardware.
 #[derive(Parser)]
@@ -38,6 +44,18 @@ enum Command {
     Sim(sim::SimArgs),
 }
 
+/// The kernels of this program that the doctor asks about.
+static CARRIED: [Carried; 2] = [
+    Carried {
+        set: &bench::KERNELS,
+        user: "wv bench",
+    },
+    Carried {
+        set: &gpuhca::KERNELS,
+        user: "--device gpuhca",
+    },
+];
+
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     let level = match command {
@@ -56,7 +74,7 @@ fn main() -> ExitCode {
         Command::Doctor(options) => doctor::run(&options),
         Command::Group(options) => group::run(&options),
         Command::P2p(command) => p2p::run(&command),
-        Command::DoctorProbe(options) => doctor::run_probe(&options),
+        Command::DoctorProbe(options) => doctor::run_probe(&options, &CARRIED),
         Command::Sim(args) => sim::run(&args).unwrap_or_else(|error| {
             output::say(format_args!("wv sim: {error}"));
             ExitCode::from(error.exit_status())
@@ -196,5 +214,36 @@ mod tests {
             seen += 1;
         }
         assert!(seen > 1, "{seen} options are addresses");
+    }
+
+    #[test]
+    fn a_set_has_ptx_of_each_kernel_for_each_gpu_or_says_what_writes_it() {
+        assert_eq!(doctor::KERNELS.no_ptx(), None, "wv doctor needs NVRTC");
+        for set in [&bench::KERNELS, &doctor::KERNELS, &gpuhca::KERNELS] {
+            let kernels = set
+                .sources()
+                .iter()
+                .filter(|(path, _)| path.ends_with(".cu"));
+            if let Some(why) = set.no_ptx() {
+                assert!(set.ptx().is_empty(), "{why}");
+                assert!(why.contains("`./x kernels` writes it"), "{why}");
+                continue;
+            }
+            let mut wanted = 0;
+            for (path, _) in kernels {
+                let name = path.rsplit('/').next().unwrap().replace(".cu", ".ptx");
+                for arch in [80, 90] {
+                    let is_it =
+                        |(of, path, _): &&(u32, &str, &str)| *of == arch && path.ends_with(&name);
+                    assert_eq!(
+                        set.ptx().iter().filter(is_it).count(),
+                        1,
+                        "sm_{arch} {name}"
+                    );
+                    wanted += 1;
+                }
+            }
+            assert!(wanted > 0 && set.ptx().len() == wanted, "{wanted}");
+        }
     }
 }

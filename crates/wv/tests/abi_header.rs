@@ -12,10 +12,16 @@ fn check(path: &str, rendered: &str) {
 
 #[test]
 fn the_header_of_the_measuring_kernels_is_current() {
-    check("kernels/bench/abi.h", &wv::abi::render_bench());
+    check(
+        "../bench/kernels/abi.h",
+        &warpverbs_bench::device::abi::render(),
+    );
 }
 
 #[test]
 fn the_header_of_the_doctors_kernel_is_current() {
-    check("kernels/doctor/abi.h", &wv::abi::render_doctor());
+    check(
+        "../cli/kernels/abi.h",
+        &warpverbs_cli::doctor::abi::render(),
+    );
 }

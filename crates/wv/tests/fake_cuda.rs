@@ -45,12 +45,12 @@ fn bench(arguments: &[&str]) -> (bool, String) {
 /// Whether this `wv` is one that cargo has built of a fresh clone, without PTX of the kernels that measure. It refuses to measure, and
 /// says what to do: there is no NVRTC beside the driver.
 fn is_without_ptx(fake: &Fake) -> bool {
-    let Some(why) = wv::KERNELS.no_ptx() else {
+    let Some(why) = warpverbs_bench::KERNELS.no_ptx() else {
         return false;
     };
     let (done, text) = bench(&["registers"]);
     assert!(!done, "{text}");
-    let refused = "the kernels of wv have no PTX in this program";
+    let refused = "the kernels of warpverbs-bench have no PTX in this program";
     for part in [refused, why, "`./x kernels` writes it", "WARPVERBS_NVRTC="] {
         assert!(text.contains(part), "{part}: {text}");
     }

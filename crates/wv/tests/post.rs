@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use warpverbs::gpu::{GpuSelector, RdmaSupport, open};
-use wv::bench::post::{PostOptions, all_cases, measure};
+use warpverbs_bench::device::post::{PostOptions, all_cases, measure};
 
 /// On whatever `./x gpu` found: the sink looks at every WQE that was rung for.
 #[test]

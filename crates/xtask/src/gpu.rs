@@ -327,7 +327,7 @@ pub(crate) fn run_pack(results: &str, size: Size, options: &[&str]) -> Result {
         .envs(kept)
         .env("HOME", home)
         .env("PATH", "/usr/bin:/bin"))?;
-    let kept = Path::new("crates/wv/kernels/bench/results");
+    let kept = Path::new("crates/bench/kernels/results");
     for entry in fs::read_dir(results).at(results)? {
         let entry = entry.at(results)?;
         let name = entry.file_name();

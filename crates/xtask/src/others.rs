@@ -1,5 +1,5 @@
 //! `./x gpu others`: measures how other projects post, beside this project (`wv bench others`). Their device headers are in a given folder.
-//! An adapter of ours (crates/wv/kernels/bench/others) includes the headers and calls the project's function.
+//! An adapter of ours (crates/bench/kernels/others) includes the headers and calls the project's function.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::tree::{build, fresh_folder, prepare, target};
 
 /// The folder of compiled adapters, which are sm_NN/NAME.ptx, and the folder of their sources.
 const COMPILED: &str = "target/gpu/others";
-const ADAPTERS: &str = "crates/wv/kernels/bench/others";
+const ADAPTERS: &str = "crates/bench/kernels/others";
 
 /// A project with an adapter.
 struct Project {

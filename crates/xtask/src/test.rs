@@ -50,6 +50,7 @@ pub(crate) fn all(name: &str) -> Result {
     test.step("PTX of the kernels is current", |_| kernels::check_ptx())?;
     test.step("clippy", |_| clippy(&["--workspace", "--all-targets"]))?;
     test.step("clippy without cuda and etcd", |_| {
+        // Clippy looks at the libraries of `wv` as well.
         clippy(&["-p", "warpverbs", "-p", "wv", "--no-default-features"])
     })?;
     test.step("packages", |_| packages())?;

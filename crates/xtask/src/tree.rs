@@ -103,20 +103,21 @@ pub(crate) fn ends_in(path: &Path, endings: &[&str]) -> bool {
 }
 
 /// The folders of kernels, of all packages.
-const KERNEL_FOLDERS: [&str; 5] = [
+const KERNEL_FOLDERS: [&str; 6] = [
     "kernels",
     "docs/examples/own-kernel/kernels",
+    "crates/bench/kernels",
+    "crates/cli/kernels",
     "crates/gpuhca/kernels",
-    "crates/wv/kernels",
     TEST_KERNELS,
 ];
 /// The folder of kernels that only tests launch. NVRTC compiles them in a test, and `./x gpu pack` compiles them for a GPU.
 pub(crate) const TEST_KERNELS: &str = "crates/test-support/kernels";
 /// The folders of kernels whose PTX is in git, in their subfolder `ptx`: those of the library, which users build by cargo alone, and of the
 /// doctor.
-pub(crate) const PTX_IN_GIT: [&str; 2] = ["kernels", "crates/wv/kernels/doctor"];
+pub(crate) const PTX_IN_GIT: [&str; 2] = ["kernels", "crates/cli/kernels"];
 /// The folders of kernels whose PTX is written before programs for users are built, into a subfolder `ptx` that git ignores.
-pub(crate) const PTX_WRITTEN: [&str; 2] = ["crates/gpuhca/kernels", "crates/wv/kernels/bench"];
+pub(crate) const PTX_WRITTEN: [&str; 2] = ["crates/bench/kernels", "crates/gpuhca/kernels"];
 
 pub(crate) fn kernel_sources() -> Result<Vec<PathBuf>> {
     // Adapters to other projects (cuda) are compiled apart from the other kernels.

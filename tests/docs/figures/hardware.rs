@@ -1,4 +1,4 @@
-//! What a GPU has shown: tables of docs/gpu.md, from the results that `./x gpu` leaves below crates/wv/kernels/bench/results.
+//! What a GPU has shown: tables of docs/gpu.md, from the results that `./x gpu` leaves below crates/bench/kernels/results.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use super::{commits, root, text};
 
 /// The results of a device.
 pub(super) fn results(device: &str) -> Value {
-    let path = root().join(format!("crates/wv/kernels/bench/results/{device}.json"));
+    let path = root().join(format!("crates/bench/kernels/results/{device}.json"));
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
     serde_json::from_str(&text).unwrap()
 }

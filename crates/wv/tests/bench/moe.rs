@@ -8,8 +8,10 @@ use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::moe::MoeConfig;
 use warpverbs::verbs::{Context, DeviceSelector};
 
-use wv::bench::moe::bandwidth::{self, BandwidthCase};
-use wv::bench::moe::{HcaCounts, MoeCase, MoeReport, MoeRow, Routing, lower_bound, measure};
+use warpverbs_bench::ranks::moe::bandwidth::{self, BandwidthCase};
+use warpverbs_bench::ranks::moe::{
+    HcaCounts, MoeCase, MoeReport, MoeRow, Routing, lower_bound, measure,
+};
 
 use test_support::ranks;
 

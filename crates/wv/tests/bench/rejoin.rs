@@ -1,7 +1,7 @@
 //! What it costs the others that a rank comes back, as `wv bench rejoin` counts it.
 
 use softhca::HcaConfig;
-use wv::bench::rejoin::{self, RejoinCase};
+use warpverbs_bench::ranks::rejoin::{self, RejoinCase};
 
 use test_support::ranks;
 

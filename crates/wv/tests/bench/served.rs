@@ -10,9 +10,9 @@ use test_basics::limits::HANG;
 use test_support::hca::hca;
 use warpverbs::engine::{Engine, EngineConfig, EnginePath, Peer};
 use warpverbs::verbs::{Context, DeviceSelector};
-use wv::bench::fill::{FillOptions, measure_to};
-use wv::bench::memory::MemoryChoice;
-use wv::bench::served::{Patience, Served};
+use warpverbs_bench::host::fill::{FillOptions, measure_to};
+use warpverbs_bench::host::memory::MemoryChoice;
+use warpverbs_bench::host::served::{Patience, Served};
 
 const OPTIONS: FillOptions = FillOptions {
     bytes: 1 << 16,

@@ -236,11 +236,11 @@ fn a_loopback_that_hangs_is_left_out() {
 fn each_check_is_explained_as_the_page_for_operators_has_it() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/doctor.md");
     if std::env::var_os("UPDATE").is_some() {
-        fs::write(&page, wv::cmd::doctor::page()).unwrap();
+        fs::write(&page, warpverbs_cli::doctor::page()).unwrap();
     }
     let text = fs::read_to_string(&page).unwrap_or_default();
     assert!(
-        text == wv::cmd::doctor::page(),
+        text == warpverbs_cli::doctor::page(),
         "{} is out of date: UPDATE=1 writes it anew",
         page.display()
     );
@@ -284,7 +284,7 @@ fn the_schema_refuses_what_is_no_report() {
 
 /// Returns the ids of all checks, as the page has them.
 pub(crate) fn ids() -> BTreeSet<String> {
-    let page = wv::cmd::doctor::page();
+    let page = warpverbs_cli::doctor::page();
     let heads = page.lines().filter_map(|line| line.strip_prefix("### `"));
     heads
         .filter_map(|head| Some(head.split_once('`')?.0.to_owned()))
