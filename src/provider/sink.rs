@@ -25,7 +25,7 @@ impl Sink {
     #[must_use]
     pub fn lanes(config: &EngineConfig, fault: Option<SinkFault>) -> Vec<WorkerLanes<Self>> {
         let of_worker = |worker: u32| {
-            let mut own = WorkerLanes {
+            let mut own = WorkerLanes::<Self> {
                 reaper: SinkReaper::default(),
                 lanes: Vec::new(),
             };

@@ -206,7 +206,7 @@ fn a_transfer_that_is_just_being_closed_holds_up_none_behind_it() {
     let after = submit(&worker, &link, 0);
     worker.enqueue(task(after), &link);
     post(&mut worker);
-    assert_eq!(worker.links.all()[0].lanes[0].lane.in_flight(), 2);
+    assert_eq!(worker.links.all()[0].lanes[0].lane().in_flight(), 2);
 }
 
 #[test]

@@ -249,7 +249,6 @@ pub(in crate::team) mod tests {
     use rendezvous::{Counted, Process};
 
     use super::*;
-    use crate::team::holder::Holder;
     use crate::team::meeting::exchange::tests::{LONG, exchanges};
     use crate::team::{MemoryStore, TeamConfig};
 
@@ -416,13 +415,11 @@ pub(in crate::team) mod tests {
         let all = exchange.all("topic", &()).unwrap();
         assert_eq!(all.len(), 4);
         let exchange = late_exchange("get", "peer/3");
-        let three = Holder::new(3, 1);
+        let look = || exchange.read::<()>(3, "peer", "peer/3");
         let deadline = Instant::now() + Duration::from_millis(1);
-        exchange.with::<()>(three, "peer", &(), deadline).unwrap();
+        exchange.until(3, "peer", deadline, look).unwrap();
         // With a deadline that has passed, a record that is there is found.
-        exchange
-            .with::<()>(three, "peer", &(), Instant::now())
-            .unwrap();
+        exchange.until(3, "peer", Instant::now(), look).unwrap();
     }
 
     #[test]

@@ -129,7 +129,7 @@ fn crates_are_named_by_their_users_only() {
 
 #[test]
 fn dependencies_between_packages_go_one_way() {
-    let check = |manifest| check_manifest("p", manifest, &[&["mlx5-prm"], &["softhca"], &[]]);
+    let check = |manifest: &str| check_manifest("p", manifest, &[&["mlx5-prm"], &["softhca"], &[]]);
     assert_eq!(
         check("[dependencies]\nmlx5-prm.workspace = true\n[dev-dependencies]\nsofthca = 1"),
         [""; 0]

@@ -14,7 +14,7 @@ use warpverbs::abi::DevicePtr;
 use warpverbs::gpu::{DeviceMemory, Gpu, Launch, Stream};
 
 /// Times of the device clock, stored in one stream. The device has the kernels of this crate.
-pub(super) struct Clock<'a> {
+pub(crate) struct Clock<'a> {
     gpu: &'a dyn Gpu,
     stream: &'a Stream,
     /// Memory for the times. Only `read` frees it: without `read` a launch may still store to it.
@@ -25,7 +25,7 @@ pub(super) struct Clock<'a> {
 
 impl<'a> Clock<'a> {
     /// Returns a clock with room for `count` times.
-    pub(super) fn new(
+    pub(crate) fn new(
         gpu: &'a dyn Gpu,
         stream: &'a Stream,
         count: u32,
@@ -40,7 +40,7 @@ impl<'a> Clock<'a> {
     }
 
     /// Launches a kernel that stores the time at which all earlier work of the stream has ended.
-    pub(super) fn stamp(&mut self) -> Result<(), BenchError> {
+    pub(crate) fn stamp(&mut self) -> Result<(), BenchError> {
         assert!(self.taken < self.count, "room was made for each stamp");
         let params = StampBenchParams {
             at: DevicePtr::new(self.times.addr() + 8 * u64::from(self.taken)),
@@ -53,7 +53,7 @@ impl<'a> Clock<'a> {
     }
 
     /// Waits for the stream, at most `patience`. Returns all stored times, ns.
-    pub(super) fn read(self, patience: Duration) -> Result<Vec<u64>, BenchError> {
+    pub(crate) fn read(self, patience: Duration) -> Result<Vec<u64>, BenchError> {
         let end = self.stream.record()?;
         self.gpu.wait(&end, patience)?;
         let memory = ManuallyDrop::into_inner(self.times);

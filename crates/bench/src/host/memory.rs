@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use warpverbs::gpu::{DeviceMemory, Gpu, GpuError, GpuSelector};
 use warpverbs::internal::engine::{AnyMemory, Engine, GpuMemory, HostError, HostMemory, RegionId};
 use warpverbs::internal::engine::{ProviderError, ways};
+use warpverbs::verbs::Context;
 
 use crate::error::BenchError;
 
