@@ -172,16 +172,30 @@ fn publication(writer: Option<&Agent>, old: &Cell, needed: Scope, before: &str) 
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     found: Vec<(u64, Finding)>,
-    seen: HashSet<(Kind, u64, u64)>,
+    seen: HashSet<Seen>,
+}
+
+/// What is reported once. Launches that run beside each other each get their own: else the first of two with one defect would take the
+/// finding of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Seen {
+    launch: u64,
+    kind: Kind,
+    places: (u64, u64),
 }
 
 /// The most findings that are kept.
 const MOST: usize = 1000;
 
 impl Findings {
-    /// Keeps a finding about `launch`, once per pair of places in the source.
+    /// Keeps a finding about `launch`, once per launch and pair of places in the source.
     pub(super) fn add(&mut self, finding: Finding, launch: u64, places: (u64, u64)) {
-        if self.found.len() < MOST && self.seen.insert((finding.kind, places.0, places.1)) {
+        let seen = Seen {
+            launch,
+            kind: finding.kind,
+            places,
+        };
+        if self.found.len() < MOST && self.seen.insert(seen) {
             super::report_at_exit();
             self.found.push((launch, finding));
         }
@@ -192,7 +206,7 @@ impl Findings {
         let wanted = |of: u64| launch.is_none_or(|launch| of == launch);
         let (taken, left) = self.found.drain(..).partition(|(of, _)| wanted(*of));
         self.found = left;
-        self.seen.clear();
+        self.seen.retain(|seen| !wanted(seen.launch));
         let taken: Vec<(u64, Finding)> = taken;
         taken.into_iter().map(|(_, finding)| finding).collect()
     }
@@ -335,6 +349,23 @@ mod tests {
         }];
         look_up(&mut findings);
         assert_eq!(findings[0].text, "a (code at 0x10), b (code at 0x10)");
+    }
+
+    #[test]
+    fn launches_beside_each_other_get_the_same_finding_once_each() {
+        let finding = || Finding {
+            kind: Kind::Untold,
+            text: String::new(),
+        };
+        let mut findings = Findings::default();
+        for launch in [1, 2, 1, 2] {
+            findings.add(finding(), launch, (0, 0x10));
+        }
+        assert_eq!(findings.take(Some(1)).len(), 1);
+        findings.add(finding(), 1, (0, 0x10));
+        findings.add(finding(), 2, (0, 0x10));
+        assert_eq!(findings.take(Some(2)).len(), 1, "launch 2 has had it");
+        assert_eq!(findings.take(None).len(), 1, "launch 1 has it anew");
     }
 
     #[test]
