@@ -1,5 +1,5 @@
-//! An engine over lanes of any provider, with one peer that no engine stands behind. It shows what an engine costs without the NIC, and what
-//! happens when a chain is refused or a worker panics.
+//! An engine over lanes of any provider, with one peer that no engine stands behind. It shows what an engine costs without the NIC, and
+//! what happens when a chain is refused or a worker panics.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

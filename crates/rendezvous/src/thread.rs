@@ -1,5 +1,5 @@
-//! Threads that the library runs for itself. Who starts one learns why the system refuses it. A panic in such a thread marks the object that
-//! the thread served. The next call on that object fails with the panic.
+//! Threads that the library runs for itself. An error says why the system has not started one. A panic in such a thread marks the object
+//! that the thread served. The next call on that object fails with the panic.
 
 use std::any::Any;
 use std::io;
