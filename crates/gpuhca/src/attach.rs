@@ -3,17 +3,18 @@
 // UNSAFETY: dlsym, and calls of what it finds.
 #![expect(unsafe_code, reason = "two C functions, found by name")]
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 use std::io;
 use std::mem::transmute;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::GpuhcaError;
-use super::executor::{Executor, Shared};
+use super::executor::Shared;
+use gpuhca_abi::Executor;
 
 /// The type of `softhca_attach`.
-type Attach = unsafe extern "C" fn(*const c_void) -> i32;
+type Attach = unsafe extern "C" fn(*const Executor) -> i32;
 /// The type of `softhca_detach`.
 type Detach = extern "C" fn();
 
@@ -31,17 +32,17 @@ impl Softhca {
     ///
     /// [`GpuhcaError::NoSofthca`] if it is not.
     pub fn preloaded() -> Result<Self, GpuhcaError> {
-        let find = |name: &CStr| -> Result<NonNull<c_void>, GpuhcaError> {
+        let find = |name: &CStr| -> Result<NonNull<libc::c_void>, GpuhcaError> {
             // SAFETY: RTLD_DEFAULT searches the libraries of the process; `name` is a C string.
             NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
                 .ok_or(GpuhcaError::NoSofthca)
         };
         let (attach, detach) = (find(c"softhca_attach")?, find(c"softhca_detach")?);
-        // SAFETY: libsofthca declares them as `int softhca_attach(const struct executor *)` and `void softhca_detach(void)`.
+        // SAFETY: libsofthca declares them as `int softhca_attach(const Executor *)` and `void softhca_detach(void)`.
         unsafe {
             Ok(Self {
-                attach: transmute::<NonNull<c_void>, Attach>(attach),
-                detach: transmute::<NonNull<c_void>, Detach>(detach),
+                attach: transmute::<NonNull<libc::c_void>, Attach>(attach),
+                detach: transmute::<NonNull<libc::c_void>, Detach>(detach),
             })
         }
     }
@@ -56,14 +57,15 @@ impl Softhca {
         Self { attach, detach }
     }
 
-    pub(super) fn attach(&self, executor: &Executor) -> Result<(), GpuhcaError> {
-        executor.shared().set_attached(true);
+    /// Attaches the executor, whose functions use `shared`.
+    pub(super) fn attach(&self, executor: &Executor, shared: &Shared) -> Result<(), GpuhcaError> {
+        shared.set_attached(true);
         // SAFETY: the struct is softhca's, of the same version (it compares version and sizes). What it names lives until `detach` has
         // returned: `Gpuhca` detaches before it lets go.
-        match unsafe { (self.attach)(std::ptr::from_ref(executor).cast()) } {
+        match unsafe { (self.attach)(executor) } {
             0 => Ok(()),
             errno => {
-                executor.shared().set_attached(false);
+                shared.set_attached(false);
                 let source = io::Error::from_raw_os_error(errno);
                 Err(GpuhcaError::Attach { source })
             }

@@ -13,6 +13,7 @@ use super::GpuhcaError;
 use super::abi::{
     GpuhcaParams, HcaCq, HcaCqProgress, HcaHostWords, HcaKey, HcaQp, HcaQpProgress, VERSION,
 };
+use gpuhca_abi::Executor;
 use warpverbs::deadline::Looks;
 use warpverbs::gpu::{Event, Gpu, HostMapped, Launch};
 
@@ -28,26 +29,6 @@ pub(super) struct Addresses {
     pub(super) qp_progress: u64,
     pub(super) cq_progress: u64,
     pub(super) pages: u64,
-}
-
-/// The struct `softhca::device::external::Executor`. A test compares the two.
-#[derive(Debug)]
-#[repr(C)]
-pub(super) struct Executor {
-    version: u32,
-    bytes: [u32; 5],
-    context: *const Shared,
-    control: u64,
-    qps: u64,
-    cqs: u64,
-    keys: u64,
-    qp_progress: u64,
-    cq_progress: u64,
-    pages: u64,
-    attention: *const u32,
-    write: extern "C" fn(*mut c_void, u64, *const u8, u64) -> i32,
-    read: extern "C" fn(*mut c_void, u64, *mut u8, u64) -> i32,
-    settle: extern "C" fn(*mut c_void, u64) -> i32,
 }
 
 /// What softhca's calls need, from any thread.
@@ -114,37 +95,31 @@ impl Shared {
     }
 }
 
-impl Executor {
-    pub(super) fn new(addresses: &Addresses, shared: &Arc<Shared>) -> Self {
-        let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
-        let attention = std::mem::offset_of!(HcaHostWords, attention);
-        Self {
-            version: VERSION,
-            bytes: [
-                bytes(size_of::<HcaQp>()),
-                bytes(size_of::<HcaCq>()),
-                bytes(size_of::<HcaKey>()),
-                bytes(size_of::<HcaQpProgress>()),
-                bytes(size_of::<HcaCqProgress>()),
-            ],
-            context: Arc::as_ptr(shared),
-            control: addresses.control,
-            qps: addresses.qps,
-            cqs: addresses.cqs,
-            keys: addresses.keys,
-            qp_progress: addresses.qp_progress,
-            cq_progress: addresses.cq_progress,
-            pages: addresses.pages,
-            attention: shared.host.u32_at(attention).as_ptr(),
-            write,
-            read,
-            settle,
-        }
-    }
-
-    pub(super) fn shared(&self) -> &Shared {
-        // SAFETY: `new` got it from an `Arc` that outlives the struct, which lives through `Gpuhca::start` only.
-        unsafe { &*self.context }
+/// Returns the executor that softhca is to attach: these tables, and functions that use `shared`, which must outlive the attachment.
+pub(super) fn executor(addresses: &Addresses, shared: &Arc<Shared>) -> Executor {
+    let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+    let attention = std::mem::offset_of!(HcaHostWords, attention);
+    Executor {
+        version: VERSION,
+        bytes: [
+            bytes(size_of::<HcaQp>()),
+            bytes(size_of::<HcaCq>()),
+            bytes(size_of::<HcaKey>()),
+            bytes(size_of::<HcaQpProgress>()),
+            bytes(size_of::<HcaCqProgress>()),
+        ],
+        context: Arc::as_ptr(shared).cast_mut().cast(),
+        control: addresses.control,
+        qps: addresses.qps,
+        cqs: addresses.cqs,
+        keys: addresses.keys,
+        qp_progress: addresses.qp_progress,
+        cq_progress: addresses.cq_progress,
+        pages: addresses.pages,
+        attention: shared.host.u32_at(attention).as_ptr(),
+        write: Some(write),
+        read: Some(read),
+        settle: Some(settle),
     }
 }
 

@@ -53,7 +53,7 @@ use abi::{
     HcaQpProgress, KEYS, PAGE_STRIDE, PAGES, QPS,
 };
 use claim::Claim;
-use executor::{Executor, Shared};
+use executor::Shared;
 use warpverbs::abi::DevicePtr;
 use warpverbs::gpu::{DeviceMemory, Event, Gpu, Launch, Persistent, Stream};
 
@@ -226,8 +226,8 @@ impl Gpuhca {
             _claim: claim,
         };
         // If softhca refuses the executor, dropping `started` stops the kernel.
-        let executor = Executor::new(&addresses, &started.shared);
-        softhca.attach(&executor)?;
+        let executor = executor::executor(&addresses, &started.shared);
+        softhca.attach(&executor, &started.shared)?;
         Ok(started)
     }
 
@@ -287,13 +287,6 @@ impl Drop for Gpuhca {
 /// The bytes of a block's dynamic shared memory besides 4 bytes for each thread. They are for `Found` of `kernels/gpuhca/run.cuh`, which
 /// asserts the number.
 const SHARED_BYTES: usize = 8192;
-
-/// Returns the size of the struct by which softhca learns of the kernel, for a test that compares it with softhca's.
-#[doc(hidden)]
-#[must_use]
-pub const fn executor_bytes() -> usize {
-    size_of::<Executor>()
-}
 
 /// How long a kernel may take to end after it was told to.
 const ENDING: Duration = Duration::from_secs(30);

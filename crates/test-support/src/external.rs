@@ -3,12 +3,11 @@
 // UNSAFETY: two C functions of the software HCA.
 #![expect(unsafe_code, reason = "C symbols of softhca")]
 
-use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gpuhca::{Gpuhca, Options, Softhca};
-use softhca::device::external::{Executor, softhca_attach, softhca_detach};
+use softhca::device::external::{softhca_attach, softhca_detach};
 
 use crate::hca::connect;
 use crate::kernels::open;
@@ -16,12 +15,8 @@ use warpverbs::gpu::GpuSelector;
 
 /// Returns the softhca that is linked into this program.
 pub fn linked_softhca() -> Softhca {
-    unsafe extern "C" fn attach(executor: *const c_void) -> i32 {
-        // SAFETY: `gpuhca` gives its executor, which has the layout of softhca's.
-        unsafe { softhca_attach(executor.cast::<Executor>()) }
-    }
     // SAFETY: they are softhca's.
-    unsafe { Softhca::linked(attach, softhca_detach) }
+    unsafe { Softhca::linked(softhca_attach, softhca_detach) }
 }
 
 /// True if a test starts and stops the executor itself.

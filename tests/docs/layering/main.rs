@@ -107,11 +107,12 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/warpverbs-build", [&["simt"], &[], &[]]),
     ("crates/simt-tests", [&["simt"], &[], &["simt"]]),
     ("crates/private-dir", [&[], &[], &[]]),
+    ("crates/gpuhca-abi", [&[], &[], &[]]),
     ("crates/file-memory", [&[], &["test-basics"], &[]]),
     (
         "crates/softhca",
         [
-            &["file-memory", "mlx5-prm", "private-dir"],
+            &["file-memory", "gpuhca-abi", "mlx5-prm", "private-dir"],
             &["softhca-rig", "test-basics"],
             &[],
         ],
@@ -140,7 +141,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     (
         "crates/gpuhca",
         [
-            &["warpverbs"],
+            &["gpuhca-abi", "warpverbs"],
             &["softhca", "test-support"],
             &["warpverbs-build"],
         ],

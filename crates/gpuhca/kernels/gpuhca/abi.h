@@ -1,4 +1,4 @@
-// Rendered from src/abi.rs by tests/abi.rs; do not edit. Rewrite: UPDATE=1 cargo test -p gpuhca --test abi.
+// Rendered from src/abi.rs and crate gpuhca-abi by tests/abi.rs; do not edit. Rewrite: UPDATE=1 cargo test -p gpuhca --test abi.
 #pragma once
 
 #include <warpverbs/abi.h>
@@ -8,22 +8,22 @@ namespace gpuhca {
 /// Version of the tables.
 inline constexpr uint32_t VERSION = 0x1;
 
-/// Entries of the table of QPs.
+/// Number of entries of the table of QPs.
 inline constexpr uint32_t QPS = 0x2000;
 
-/// Entries of the table of CQs.
+/// Number of entries of the table of CQs.
 inline constexpr uint32_t CQS = 0x4000;
 
-/// Twins of UAR pages.
+/// Number of twins of UAR pages.
 inline constexpr uint32_t PAGES = 0x1000;
 
-/// HCAs that have keys.
+/// Number of HCAs that have keys in the table of keys.
 inline constexpr uint32_t HCAS = 0x40;
 
-/// Keys of an HCA.
+/// Number of keys of one HCA.
 inline constexpr uint32_t KEYS = 0x400;
 
-/// Bytes from one twin to the next.
+/// Bytes from one twin of a UAR page to the next.
 inline constexpr uint32_t PAGE_STRIDE = 0x1000;
 
 /// Offset in a UAR page of the word that holds the address of its twin.
@@ -38,16 +38,16 @@ inline constexpr uint32_t QP_RIGHT_READ = 0x2;
 /// HcaQp::flags: peers may do atomics.
 inline constexpr uint32_t QP_RIGHT_ATOMIC = 0x4;
 
-/// HcaQp::flags: nothing happens, and peers wait without limit.
+/// HcaQp::flags: the HCA is paused. The QP does nothing, and its peer waits without limit.
 inline constexpr uint32_t QP_PAUSED = 0x8;
 
-/// HcaQp::flags: the QP is silent.
+/// HcaQp::flags: the port is down or the HCA has failed. The QP is silent.
 inline constexpr uint32_t QP_DOWN = 0x10;
 
 /// HcaQp::flags: the doorbell itself says how far to run.
 inline constexpr uint32_t QP_NO_RECORD = 0x20;
 
-/// HcaCq::flags: one entry, written over and over.
+/// HcaCq::flags: the CQ has one entry, which is written over and over.
 inline constexpr uint32_t CQ_COLLAPSED = 0x1;
 
 /// HcaCq::flags: entries are written whatever the consumer index is.
@@ -56,41 +56,41 @@ inline constexpr uint32_t CQ_IGNORES_OVERRUN = 0x2;
 /// HcaQpProgress::failed: the QP refused a request of its peer.
 inline constexpr uint32_t FAILED_RESPONDER = 0x100;
 
-/// HcaQpProgress::odd: a doorbell went backwards.
+/// HcaQpProgress::odd: a doorbell went back.
 inline constexpr uint32_t ODD_BACKWARDS = 0x1;
 
-/// HcaQpProgress::odd: a doorbell goes further than the ring.
+/// HcaQpProgress::odd: a doorbell goes further than the ring, so WQEs were overwritten before they were fetched.
 inline constexpr uint32_t ODD_BEYOND_RING = 0x2;
 
 /// HcaQpProgress::odd: the WQE in the slot that is due has another index.
 inline constexpr uint32_t ODD_INDEX = 0x4;
 
-/// HcaQpProgress::odd: it names another QP.
+/// HcaQpProgress::odd: a WQE names another QP.
 inline constexpr uint32_t ODD_QPN = 0x8;
 
-/// HcaQpProgress::odd: its length is 0, more than the ring, or more than its doorbell allows.
+/// HcaQpProgress::odd: the length of a WQE is 0, more than the ring, or more than its doorbell allows.
 inline constexpr uint32_t ODD_LENGTH = 0x10;
 
-/// HcaQpProgress::odd: its segments make no sense.
+/// HcaQpProgress::odd: the segments of a WQE make no sense.
 inline constexpr uint32_t ODD_SEGMENT = 0x20;
 
 /// HcaQpProgress::odd: a local key does not give the memory.
 inline constexpr uint32_t ODD_LOCAL_KEY = 0x40;
 
-/// HcaQpProgress::odd: a key of the peer's does not give the memory.
+/// HcaQpProgress::odd: a key of the peer does not give the memory.
 inline constexpr uint32_t ODD_REMOTE_KEY = 0x80;
 
-/// A QP. The kernel reads the head first, and the rest only while it is not 0.
+/// A QP as the kernel sees it. The kernel reads the head first, and the rest only while the head is not 0.
 struct alignas(16) HcaQp {
-  /// `life << 8 | state`; 0: none.
+  /// `life << 8 | state`, the state as in the PRM (2 Rtr, 3 Rts, 4 SQerr, 5 SQD, 6 Err). 0: the entry holds no QP.
   uint64_t head;
-  /// First byte of the send ring.
+  /// Address of the send ring.
   uint64_t ring;
-  /// Doorbell record; 0: none. With QP_NO_RECORD it is for receives alone.
+  /// Address of the doorbell record. 0: the QP has none. With QP_NO_RECORD the record is for receives alone.
   uint64_t record;
-  /// Twin of the UAR page.
+  /// Address of the twin of the UAR page.
   uint64_t page;
-  /// First byte of the receive ring.
+  /// Address of the receive ring.
   uint64_t receive_ring;
   /// How long a peer may be silent, ns; all ones: for ever.
   uint64_t patience_ns;
@@ -98,25 +98,25 @@ struct alignas(16) HcaQp {
   uint64_t rnr_delay_ns;
   /// WQEBBs of the send ring.
   uint32_t depth;
-  /// Its number.
+  /// Number of this QP.
   uint32_t qpn;
   /// Number of the peer's QP.
   uint32_t remote_qpn;
   /// Entry of the peer; all ones: none.
   uint32_t peer;
-  /// Number of its HCA.
+  /// Number of the HCA of this QP.
   uint32_t hca;
-  /// Number of the peer's HCA.
+  /// Number of the HCA of the peer.
   uint32_t remote_hca;
   /// Protection domain.
   uint32_t pdn;
-  /// Rights of peers, how it is rung and what holds it up, QP_*.
+  /// Rights of peers, the kind of doorbell, and what holds the QP up: QP_*.
   uint32_t flags;
-  /// Payload of a packet, by which sequence numbers count.
+  /// Payload bytes of a packet, by which sequence numbers count.
   uint32_t mtu;
-  /// First sequence number that it sends.
+  /// First sequence number that this QP sends.
   uint32_t send_psn;
-  /// First sequence number that it expects.
+  /// First sequence number that this QP expects.
   uint32_t receive_psn;
   /// Entry of the CQ of sends.
   uint32_t send_cq;
@@ -128,11 +128,11 @@ struct alignas(16) HcaQp {
   uint32_t first_key;
   /// Entry of that key.
   uint32_t keys;
-  /// WQEs of the receive ring; 0: none.
+  /// WQEs of the receive ring; 0: the QP has none.
   uint32_t receive_entries;
   /// Bytes of a receive WQE.
   uint32_t receive_stride;
-  /// How often to wait for a receive WQE; 7: for ever.
+  /// How often to wait for a receive WQE of the peer; 7: without limit.
   uint32_t rnr_retry;
   /// Reserved, zero.
   uint32_t reserved;
@@ -169,21 +169,21 @@ static_assert(offsetof(HcaQp, rnr_retry) == 128);
 static_assert(offsetof(HcaQp, reserved) == 132);
 static_assert(offsetof(HcaQp, reserved2) == 136);
 
-/// A CQ.
+/// A CQ as the kernel sees it.
 struct alignas(16) HcaCq {
-  /// Life; 0: none.
+  /// Life of the CQ. 0: the entry holds no CQ.
   uint64_t head;
-  /// First byte of the ring.
+  /// Address of the ring.
   uint64_t ring;
-  /// Doorbell record, which has the consumer index.
+  /// Address of the doorbell record, which has the consumer index.
   uint64_t record;
   /// CQEs that the ring holds.
   uint32_t entries;
   /// Bytes of an entry.
   uint32_t stride;
-  /// CQ_*.
+  /// Flags: CQ_*.
   uint32_t flags;
-  /// Its number.
+  /// Number of this CQ.
   uint32_t cqn;
   /// Reserved, zero.
   uint64_t reserved[3];
@@ -198,15 +198,15 @@ static_assert(offsetof(HcaCq, flags) == 32);
 static_assert(offsetof(HcaCq, cqn) == 36);
 static_assert(offsetof(HcaCq, reserved) == 40);
 
-/// A memory key.
+/// A memory key as the kernel sees it.
 struct alignas(16) HcaKey {
-  /// `1 << 32 | key`, the low byte included; 0: none.
+  /// `1 << 32 | key`, the low byte of the key included. 0: the entry holds no key.
   uint64_t head;
-  /// Address by which segments name the first byte.
+  /// Address by which segments name the first byte of the memory.
   uint64_t iova;
-  /// Length.
+  /// Length of the memory in bytes.
   uint64_t bytes;
-  /// Where the first byte is.
+  /// Address of the first byte of the memory.
   uint64_t address;
   /// Rights, as verbs have them.
   uint32_t access;
@@ -227,55 +227,55 @@ static_assert(offsetof(HcaKey, pdn) == 36);
 static_assert(offsetof(HcaKey, qpn) == 40);
 static_assert(offsetof(HcaKey, reserved) == 44);
 
-/// What the kernel keeps of a QP. A life begins with zeros.
+/// The state of a QP that the kernel keeps. A life of the QP begins with zeros.
 struct alignas(16) HcaQpProgress {
-  /// The life that the rest is of; written last when a life begins.
+  /// The life to which the other fields belong. It is written last when a life begins.
   uint64_t life;
-  /// Why the QP is in error: a syndrome, with FAILED_RESPONDER the one that its peer got. 0: it is not.
+  /// Why the QP is in error: its own syndrome, or FAILED_RESPONDER with the one that its peer got. 0: it is not in error.
   uint32_t failed;
   /// Packets sent, modulo 2^24.
   uint32_t sent;
-  /// Packets received, modulo 2^24. Written by the peer's block.
+  /// Packets received, modulo 2^24. The block of the peer writes it.
   uint32_t received;
   /// WQEBBs that doorbells allow, modulo 2^16.
   uint32_t posted;
-  /// WQEBBs fetched, modulo 2^16.
+  /// WQEBBs that were fetched, modulo 2^16.
   uint32_t fetched;
-  /// WQEBBs over, modulo 2^16.
+  /// WQEBBs whose WQEs are over, modulo 2^16.
   uint32_t retired;
   /// Receive WQEs taken, modulo 2^16.
   uint32_t received_wqes;
   /// Held by the block that takes a receive WQE or writes to the receive CQ.
   uint32_t receive_lock;
-  /// Times that it has waited for a receive WQE of the peer.
+  /// How often the QP has waited for a receive WQE of the peer.
   uint32_t rnr_count;
-  /// Last index that a doorbell without record named.
+  /// The last index that a doorbell has named, for a QP without doorbell record.
   uint32_t rung;
-  /// Since when the peer has been silent, ns; 0: it is not.
+  /// Since when the peer has been silent, ns. 0: it is not silent.
   uint64_t silent_since_ns;
-  /// Not before this time, ns.
+  /// The QP does nothing before this time, ns.
   uint64_t not_before_ns;
-  /// WQEs begun.
+  /// Send WQEs begun in this life. This counter and the following ones are as in `softhca::device::Counters`.
   uint64_t wqes;
   /// Doorbells taken.
   uint64_t doorbells;
   /// CQEs written.
   uint64_t cqes;
-  /// Of those, failed ones.
+  /// CQEs with an error that were written.
   uint64_t error_cqes;
-  /// Payload bytes that its WQEs have sent.
+  /// Payload bytes sent by its own WQEs.
   uint64_t bytes_written;
-  /// Payload bytes that its READs brought.
+  /// Payload bytes that its own READs have read.
   uint64_t bytes_read;
   /// RDMA WRITEs.
   uint64_t writes;
-  /// Of those, inline ones.
+  /// Inline RDMA WRITEs.
   uint64_t inline_writes;
   /// RDMA READs.
   uint64_t reads;
-  /// Atomics that the executor has carried out.
+  /// Atomics that the kernel has carried out for this QP.
   uint64_t atomics;
-  /// What was odd about its doorbells and WQEs, ODD_*.
+  /// Mistakes in its doorbells and WQEs: ODD_*.
   uint64_t odd;
   /// Reserved, zero.
   uint64_t reserved[13];
@@ -307,13 +307,13 @@ static_assert(offsetof(HcaQpProgress, atomics) == 136);
 static_assert(offsetof(HcaQpProgress, odd) == 144);
 static_assert(offsetof(HcaQpProgress, reserved) == 152);
 
-/// What the kernel keeps of a CQ.
+/// The state of a CQ that the kernel keeps.
 struct alignas(16) HcaCqProgress {
-  /// The life that the rest is of.
+  /// The life to which the other fields belong.
   uint64_t life;
   /// Entries written.
   uint32_t producer;
-  /// Nonzero: an entry found no room, and the queue is dead.
+  /// Not 0 once an entry found no room: the CQ is dead.
   uint32_t overrun;
 };
 static_assert(sizeof(HcaCqProgress) == 16 && alignof(HcaCqProgress) == 16);
@@ -321,11 +321,11 @@ static_assert(offsetof(HcaCqProgress, life) == 0);
 static_assert(offsetof(HcaCqProgress, producer) == 8);
 static_assert(offsetof(HcaCqProgress, overrun) == 12);
 
-/// Written by the host while the kernel runs, in device memory.
+/// Words that softhca writes while the kernel runs, in the kernel's memory.
 struct HcaControl {
   /// Raised when entries have ended.
   uint64_t generation;
-  /// Entries of the table of QPs that may be in use.
+  /// Bound of the entries of the table of QPs that are in use.
   uint64_t qps;
 };
 static_assert(sizeof(HcaControl) == 16 && alignof(HcaControl) == 8);

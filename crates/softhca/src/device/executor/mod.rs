@@ -2,4 +2,3 @@
 
 pub(crate) mod entries;
 pub(crate) mod execution;
-pub(crate) mod layout;

@@ -4,8 +4,8 @@
 #![expect(unsafe_code, reason = "C functions by which an executor is attached")]
 
 use crate::device::DeviceError;
-use crate::device::executor::layout::Executor;
 use crate::device::world::World;
+use gpuhca_abi::Executor;
 
 /// Attaches the executor of this process. External HCAs of the process then write their tables into the memory of the executor.
 ///

@@ -1,9 +1,9 @@
 //! Execution outside of this library: an executor runs the WQEs, and softhca keeps commands, states and keys.
 //!
 //! An HCA with [`Execution::External`] never touches the memory that programs register. It takes regions by their address alone, so they
-//! may be memory that only a GPU reaches. All that the executor needs of QPs, CQs and keys stands in tables of its own memory ([`Qp`],
-//! [`Cq`], [`Key`]). At the end of each command softhca writes the changed entries to these tables, before the command returns. The
-//! executor is a kernel (crate `gpuhca`), attached by [`softhca_attach`].
+//! may be memory that only a GPU reaches. All that the executor needs of QPs, CQs and keys stands in tables of its own memory ([`HcaQp`],
+//! [`HcaCq`], [`HcaKey`]). At the end of each command softhca writes the changed entries to these tables, before the command returns. The
+//! executor is a kernel (crate `gpuhca`), attached by [`softhca_attach`]. Crate `gpuhca-abi` has the definitions that both share.
 //!
 //! # How an entry changes
 //!
@@ -16,7 +16,7 @@
 //! 3. softhca writes the new entries, heads last.
 //!
 //! So `DESTROY_MKEY`, `2RST`, `2ERR` and the other commands that end an object return when nothing uses the object any more, as with a
-//! ConnectX. An executor keeps data of a QP or CQ between two passes ([`QpProgress`], [`CqProgress`]). These carry the life that they
+//! ConnectX. An executor keeps data of a QP or CQ between two passes ([`HcaQpProgress`], [`HcaCqProgress`]). These carry the life that they
 //! belong to; a reset begins a new life.
 //!
 //! # Doorbells
@@ -33,10 +33,9 @@
 
 mod attach;
 
-pub use super::executor::entries::{Cq, CqProgress, Key, Qp, QpProgress};
-pub use super::executor::execution::{Execution, UnknownExecution};
-pub use super::executor::layout::{
-    CONTROL_GENERATION, CONTROL_QPS, CQS, Executor, HCAS, KEYS, PAGE_STRIDE, PAGES, QPS, TWIN,
-    VERSION,
+pub use super::executor::entries::{
+    HcaControl, HcaCq, HcaCqProgress, HcaKey, HcaQp, HcaQpProgress,
 };
+pub use super::executor::execution::{Execution, UnknownExecution};
 pub use attach::{softhca_attach, softhca_detach};
+pub use gpuhca_abi::{Executor, TWIN};

@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "shared doorbell pages")]
 
 use crate::device::DeviceError;
-use crate::device::executor::layout::TWIN;
+use gpuhca_abi::TWIN;
 use mlx5_prm::doorbell::uar;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{Errno, pwrite};
@@ -104,7 +104,7 @@ impl UarSpace {
             page.register(place).store(0, Ordering::Relaxed);
         }
         page.register(ARM_PLACE).store(0, Ordering::Relaxed);
-        page.register(TWIN).store(0, Ordering::Relaxed);
+        page.register(TWIN as usize).store(0, Ordering::Relaxed);
         Ok(page)
     }
 }
@@ -153,7 +153,8 @@ impl MappedPage {
 
     /// Stores the address of the page's twin in the page; 0 means that it has none.
     pub(crate) fn set_twin(&self, address: u64) {
-        self.register(TWIN).store(address, Ordering::Release);
+        self.register(TWIN as usize)
+            .store(address, Ordering::Release);
     }
 
     fn register(&self, offset: usize) -> &AtomicU64 {

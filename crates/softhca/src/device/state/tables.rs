@@ -5,10 +5,7 @@
 
 use crate::device::checker::Finding;
 use crate::device::executor::execution::Execution;
-use crate::device::executor::layout::{
-    CONTROL_GENERATION, CONTROL_QPS, CQS, Executor, HCAS, KEYS, PAGE_STRIDE, PAGES, QPS, VERSION,
-};
-use crate::device::external::{Cq, CqProgress, Key, Qp, QpProgress};
+use crate::device::external::{HcaControl, HcaCq, HcaCqProgress, HcaKey, HcaQp, HcaQpProgress};
 use crate::device::memory::keys::{Backing, MemoryKey};
 use crate::device::objects::cq::Cq as CompletionQueue;
 use crate::device::objects::path;
@@ -20,9 +17,16 @@ use crate::sysfs::port_number;
 use crate::wire::headers::rnr_delay_ns;
 use crate::wire::timer::patience_ns;
 use bytemuck::{Pod, Zeroable};
+use gpuhca_abi::{
+    CQ_COLLAPSED, CQ_IGNORES_OVERRUN, CQS, Executor, FAILED_RESPONDER, HCAS, KEYS, NO_ENTRY,
+    ODD_BACKWARDS, ODD_BEYOND_RING, ODD_INDEX, ODD_LENGTH, ODD_LOCAL_KEY, ODD_QPN, ODD_REMOTE_KEY,
+    ODD_SEGMENT, PAGE_STRIDE, PAGES, QP_DOWN, QP_NO_RECORD, QP_PAUSED, QP_RIGHT_ATOMIC,
+    QP_RIGHT_READ, QP_RIGHT_WRITE, QPS, VERSION,
+};
 use mlx5_prm::doorbell::{doorbell_qpn, uar};
 use mlx5_prm::qp::QpState;
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The number of an HCA, and the number of one of its objects.
@@ -107,14 +111,14 @@ pub(crate) struct Tables {
     /// The `errno` of an executor that has ended (`ESHUTDOWN`) or does not answer any more. No call waits for it again.
     broken: Option<i32>,
     generation: u64,
-    qps: Places<Qp>,
-    cqs: Places<Cq>,
+    qps: Places<HcaQp>,
+    cqs: Places<HcaCq>,
     pages: Places<u8>,
     /// The HCA whose keys a block of the key table holds, for each block.
     hcas: Vec<Option<usize>>,
-    keys: Vec<Key>,
+    keys: Vec<HcaKey>,
     /// The progress of QPs as it was last counted, by entry.
-    counted: BTreeMap<u32, QpProgress>,
+    counted: BTreeMap<u32, HcaQpProgress>,
     attention: u32,
     announced_qps: u64,
 }
@@ -227,7 +231,7 @@ impl Tables {
         self.generation = self.generation.wrapping_add(1);
         self.write(
             executor,
-            executor.control + CONTROL_GENERATION,
+            executor.control + offset_of!(HcaControl, generation) as u64,
             &self.generation.to_ne_bytes(),
         )?;
         // Kernels that run on the CPU may be asleep.
@@ -254,7 +258,7 @@ impl Tables {
             None if self.hcas.len() < HCAS as usize => {
                 self.hcas.push(None);
                 let keys = self.hcas.len() * KEYS as usize;
-                self.keys.resize(keys, Key::zeroed());
+                self.keys.resize(keys, HcaKey::zeroed());
                 self.hcas.len() - 1
             }
             None => {
@@ -269,22 +273,22 @@ impl Tables {
     }
 
     /// Returns the entry of a QP as an executor shall see it. The entry is all zero if the executor shall not see the QP.
-    fn qp_entry(&self, hca: &HcaState, keys: u32, qp: &QueuePair, qpn: u32, place: u32) -> Qp {
+    fn qp_entry(&self, hca: &HcaState, keys: u32, qp: &QueuePair, qpn: u32, place: u32) -> HcaQp {
         let live = matches!(
             qp.state,
             QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQER | QpState::ERR
         );
         let Route::Process(remote_hca) = qp.route else {
-            return Qp::zeroed();
+            return HcaQp::zeroed();
         };
         let (Some(ring), true) = (qp.send.ring, live) else {
-            return Qp::zeroed();
+            return HcaQp::zeroed();
         };
         let number = |hca: usize| u32::try_from(hca).unwrap_or(u32::MAX);
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
         let path_timeout = qp.qpc.primary_address_path().ack_timeout();
         let receive = qp.receive.as_ref();
-        Qp {
+        HcaQp {
             head: self.qps.written[place as usize].1 << 8 | u64::from(qp.state.0),
             ring: ring.address(),
             record: qp.record.map_or(0, |record| record.address()),
@@ -299,31 +303,31 @@ impl Tables {
             peer: self
                 .qps
                 .get((remote_hca, qp.qpc.remote_qpn()))
-                .unwrap_or(Qp::NONE),
+                .unwrap_or(NO_ENTRY),
             hca: number(hca.number),
             remote_hca: number(remote_hca),
             pdn: qp.pdn,
-            flags: flag(qp.qpc.rwe() != 0, Qp::RIGHT_WRITE)
-                | flag(qp.qpc.rre() != 0, Qp::RIGHT_READ)
-                | flag(qp.qpc.rae() != 0, Qp::RIGHT_ATOMIC)
-                | flag(qp.send.rung.is_some(), Qp::NO_RECORD)
-                | flag(hca.paused_until_ns > hca.now_ns, Qp::PAUSED)
-                | flag(hca.is_down(port_number(&qp.qpc)) || hca.dead, Qp::DOWN),
+            flags: flag(qp.qpc.rwe() != 0, QP_RIGHT_WRITE)
+                | flag(qp.qpc.rre() != 0, QP_RIGHT_READ)
+                | flag(qp.qpc.rae() != 0, QP_RIGHT_ATOMIC)
+                | flag(qp.send.rung.is_some(), QP_NO_RECORD)
+                | flag(hca.paused_until_ns > hca.now_ns, QP_PAUSED)
+                | flag(hca.is_down(port_number(&qp.qpc)) || hca.dead, QP_DOWN),
             mtu: path::mtu_bytes(&qp.qpc),
             send_psn: qp.qpc.next_send_psn(),
             receive_psn: qp.qpc.next_rcv_psn(),
-            send_cq: self.cqs.get((hca.number, qp.send_cqn)).unwrap_or(Qp::NONE),
+            send_cq: self.cqs.get((hca.number, qp.send_cqn)).unwrap_or(NO_ENTRY),
             receive_cq: self
                 .cqs
                 .get((hca.number, qp.receive_cqn))
-                .unwrap_or(Qp::NONE),
+                .unwrap_or(NO_ENTRY),
             user_index: qp.qpc.user_index(),
             first_key: hca.keys.base(),
             keys,
             receive_entries: receive.map_or(0, |queue| u32::try_from(queue.entries()).unwrap_or(0)),
             receive_stride: receive.map_or(0, |queue| u32::try_from(queue.stride).unwrap_or(0)),
             rnr_retry: qp.qpc.rnr_retry(),
-            ..Qp::zeroed()
+            ..HcaQp::zeroed()
         }
     }
 
@@ -331,7 +335,7 @@ impl Tables {
     fn twin(&self, hca: usize, page_id: u32) -> u64 {
         let base = self.executor.as_ref().map_or(0, |executor| executor.pages);
         let place = self.pages.get((hca, page_id));
-        place.map_or(0, |place| base + u64::from(place) * PAGE_STRIDE)
+        place.map_or(0, |place| base + u64::from(place) * u64::from(PAGE_STRIDE))
     }
 }
 
@@ -339,14 +343,14 @@ fn failed(call: &'static str, errno: i32) -> DeviceError {
     DeviceError::Os { call, errno }
 }
 
-fn key_entry(index: u32, key: &MemoryKey) -> Key {
+fn key_entry(index: u32, key: &MemoryKey) -> HcaKey {
     let Backing::Direct(region) = &key.backing else {
-        return Key::zeroed();
+        return HcaKey::zeroed();
     };
     if key.free {
-        return Key::zeroed();
+        return HcaKey::zeroed();
     }
-    Key {
+    HcaKey {
         head: 1 << 32 | u64::from(index << 8 | u32::from(key.variant)),
         iova: key.iova,
         bytes: key.bytes,
@@ -354,7 +358,7 @@ fn key_entry(index: u32, key: &MemoryKey) -> Key {
         access: key.access.0,
         pdn: key.pdn,
         qpn: key.qpn.unwrap_or(0),
-        ..Key::zeroed()
+        ..HcaKey::zeroed()
     }
 }
 
@@ -365,11 +369,11 @@ impl Fabric {
         executor: Executor,
     ) -> Result<(), DeviceError> {
         let bytes = [
-            size_of::<Qp>(),
-            size_of::<Cq>(),
-            size_of::<Key>(),
-            size_of::<QpProgress>(),
-            size_of::<CqProgress>(),
+            size_of::<HcaQp>(),
+            size_of::<HcaCq>(),
+            size_of::<HcaKey>(),
+            size_of::<HcaQpProgress>(),
+            size_of::<HcaCqProgress>(),
         ];
         let given = executor.bytes.map(|bytes| bytes as usize);
         let complete =
@@ -475,18 +479,18 @@ impl Fabric {
         };
         for (qpn, place) in tables.qps.of_hca(number) {
             if !is_there(|hca, qpn| hca.qps.get(qpn).is_some(), qpn) {
-                let address = executor.qps + u64::from(place) * size_of::<Qp>() as u64;
+                let address = executor.qps + u64::from(place) * size_of::<HcaQp>() as u64;
                 let written = &mut tables.qps.written[place as usize].0;
-                changes.entry(address, written, &Qp::zeroed());
+                changes.entry(address, written, &HcaQp::zeroed());
                 gone.push((qpn, place));
             }
         }
         let mut gone_cqs = Vec::new();
         for (cqn, place) in tables.cqs.of_hca(number) {
             if !is_there(|hca, cqn| hca.cqs.get(cqn).is_some(), cqn) {
-                let address = executor.cqs + u64::from(place) * size_of::<Cq>() as u64;
+                let address = executor.cqs + u64::from(place) * size_of::<HcaCq>() as u64;
                 let written = &mut tables.cqs.written[place as usize].0;
-                changes.entry(address, written, &Cq::zeroed());
+                changes.entry(address, written, &HcaCq::zeroed());
                 gone_cqs.push(cqn);
             }
         }
@@ -494,8 +498,8 @@ impl Fabric {
         if !there && let Some(place) = tables.hcas.iter().position(|other| *other == Some(number)) {
             let first = place * KEYS as usize;
             for index in first..first + KEYS as usize {
-                let address = executor.keys + (index * size_of::<Key>()) as u64;
-                changes.entry(address, &mut tables.keys[index], &Key::zeroed());
+                let address = executor.keys + (index * size_of::<HcaKey>()) as u64;
+                changes.entry(address, &mut tables.keys[index], &HcaKey::zeroed());
             }
             tables.hcas[place] = None;
         }
@@ -544,7 +548,8 @@ impl Fabric {
         }
         let qps = tables.qps.written.len() as u64;
         if qps != tables.announced_qps {
-            tables.write(executor, executor.control + CONTROL_QPS, &qps.to_ne_bytes())?;
+            let address = executor.control + offset_of!(HcaControl, qps) as u64;
+            tables.write(executor, address, &qps.to_ne_bytes())?;
             tables.announced_qps = qps;
         }
         if !changes.entries.is_empty() {
@@ -594,7 +599,7 @@ impl Fabric {
         let table = executor.qp_progress;
         let Ok(progress) = self
             .external
-            .progress::<QpProgress>(&executor, table, place)
+            .progress::<HcaQpProgress>(&executor, table, place)
         else {
             return;
         };
@@ -614,7 +619,7 @@ impl Fabric {
         if progress.failed != 0 && matches!(qp.state, QpState::RTR | QpState::RTS | QpState::SQD) {
             qp.state = QpState::ERR;
             let context = qp.context;
-            if progress.failed & QpProgress::RESPONDER != 0 {
+            if progress.failed & FAILED_RESPONDER != 0 {
                 const REMOTE_ACCESS: u32 = 0x13;
                 let access = progress.failed & 0xff == REMOTE_ACCESS;
                 hca.raise(
@@ -641,7 +646,7 @@ impl Fabric {
         let table = executor.cq_progress;
         let Ok(progress) = self
             .external
-            .progress::<CqProgress>(&executor, table, place)
+            .progress::<HcaCqProgress>(&executor, table, place)
         else {
             return;
         };
@@ -708,9 +713,9 @@ impl Fabric {
         executor: &Executor,
         number: usize,
         place: u32,
-        entry: Qp,
+        entry: HcaQp,
     ) -> Result<(), DeviceError> {
-        let now: QpProgress = tables.progress(executor, executor.qp_progress, place)?;
+        let now: HcaQpProgress = tables.progress(executor, executor.qp_progress, place)?;
         if now.life != tables.qps.written[place as usize].1 {
             return Ok(());
         }
@@ -775,50 +780,46 @@ impl Fabric {
 
 /// Reports the mistakes `odd` of a QP to the checker.
 fn note_odd(hca: &mut HcaState, qpn: u32, odd: u64) {
-    const NAMES: [(u64, Finding, &str); 8] = [
+    const NAMES: [(u32, Finding, &str); 8] = [
         (
-            QpProgress::ODD_BACKWARDS,
+            ODD_BACKWARDS,
             Finding::DoorbellBackwards,
             "a doorbell went backwards",
         ),
         (
-            QpProgress::ODD_BEYOND_RING,
+            ODD_BEYOND_RING,
             Finding::DoorbellBeyondRing,
             "a doorbell goes further than the ring: WQEs were overwritten before they were fetched",
         ),
         (
-            QpProgress::ODD_INDEX,
+            ODD_INDEX,
             Finding::WqeIndex,
             "the slot that is due holds a WQE of another index: it was rung before it was written, or overwritten before it was run",
         ),
+        (ODD_QPN, Finding::WqeQpn, "a WQE names another QP"),
         (
-            QpProgress::ODD_QPN,
-            Finding::WqeQpn,
-            "a WQE names another QP",
-        ),
-        (
-            QpProgress::ODD_LENGTH,
+            ODD_LENGTH,
             Finding::WqeLength,
             "a WQE has a length of 0, more than the ring, or more than its doorbell allows",
         ),
         (
-            QpProgress::ODD_SEGMENT,
+            ODD_SEGMENT,
             Finding::WqeSegment,
             "the segments of a WQE make no sense",
         ),
         (
-            QpProgress::ODD_LOCAL_KEY,
+            ODD_LOCAL_KEY,
             Finding::LocalKey,
             "an lkey does not give the memory that a WQE names",
         ),
         (
-            QpProgress::ODD_REMOTE_KEY,
+            ODD_REMOTE_KEY,
             Finding::RemoteKey,
             "an rkey does not give the memory that the peer asks for",
         ),
     ];
     for (bit, finding, text) in NAMES {
-        if odd & bit != 0 {
+        if odd & u64::from(bit) != 0 {
             hca.checker
                 .note(finding, qpn, || format!("QP {qpn:#x}: {text}"));
         }
@@ -833,7 +834,8 @@ fn take_places(tables: &mut Tables, hca: &HcaState) -> Result<(), DeviceError> {
     for (page_id, uar) in hca.uars.iter() {
         if tables.pages.get((number, page_id)).is_none() {
             let place = tables.pages.take((number, page_id))?;
-            uar.page.set_twin(base + u64::from(place) * PAGE_STRIDE);
+            uar.page
+                .set_twin(base + u64::from(place) * u64::from(PAGE_STRIDE));
         }
     }
     for (cqn, _) in hca.cqs.iter() {
@@ -858,18 +860,18 @@ fn changes_of(
         let place = tables.cqs.take((number, cqn))?;
         let (written, life) = &mut tables.cqs.written[place as usize];
         let flag = |set: u32, flag: u32| if set != 0 { flag } else { 0 };
-        let wanted = Cq {
+        let wanted = HcaCq {
             head: *life,
             ring: cq.ring.address(),
             record: cq.record.address(),
             entries: cq.entries(),
             stride: 64 << cq.cqc.cqe_sz(),
-            flags: flag(cq.cqc.cc(), Cq::COLLAPSED) | flag(cq.cqc.oi(), Cq::IGNORES_OVERRUN),
+            flags: flag(cq.cqc.cc(), CQ_COLLAPSED) | flag(cq.cqc.oi(), CQ_IGNORES_OVERRUN),
             cqn,
-            ..Cq::zeroed()
+            ..HcaCq::zeroed()
         };
         changes.entry(
-            executor.cqs + u64::from(place) * size_of::<Cq>() as u64,
+            executor.cqs + u64::from(place) * size_of::<HcaCq>() as u64,
             written,
             &wanted,
         );
@@ -880,8 +882,8 @@ fn changes_of(
         let wanted = hca
             .keys
             .get(number)
-            .map_or_else(Key::zeroed, |key| key_entry(number, key));
-        let address = executor.keys + (at * size_of::<Key>()) as u64;
+            .map_or_else(HcaKey::zeroed, |key| key_entry(number, key));
+        let address = executor.keys + (at * size_of::<HcaKey>()) as u64;
         changes.entry(address, &mut tables.keys[at], &wanted);
     }
     for (qpn, qp) in hca.qps.iter() {
@@ -889,7 +891,7 @@ fn changes_of(
         let wanted = tables.qp_entry(hca, keys, qp, qpn, place);
         let written = &mut tables.qps.written[place as usize].0;
         changes.entry(
-            executor.qps + u64::from(place) * size_of::<Qp>() as u64,
+            executor.qps + u64::from(place) * size_of::<HcaQp>() as u64,
             written,
             &wanted,
         );
