@@ -362,6 +362,8 @@ impl Inside {
         })?;
         self.lend_settings()?;
         run(command("mount", ["-t", "proc", "proc"]).arg(root.join("proc")))?;
+        // Programs of others look for interfaces, cores and devices in /sys, which every machine and container has.
+        run(command("mount", ["--rbind", "/sys"]).arg(root.join("sys")))?;
         run(command("mount", ["--rbind", "/dev"]).arg(root.join("dev")))
     }
 
