@@ -18,7 +18,7 @@ WV_DEVICE bool has_sent_both(const Call& call) {
 
 /// Waits for every peer's word, and decides whose rows are added: the rows of each peer that
 /// received all rows of this rank and returns all of them.
-WV_DEVICE void receive_combine(const SlotCall& call, const CombineReceiveParams& p) {
+WV_DEVICE void receive_combine(const Call& call, const CombineReceiveParams& p) {
   const auto own = [&] {
     const MoeHandlePeer& state = call.handle.peers[call.rank()];
     const bool sent = state.combine_sent == Outcome::sent;

@@ -59,7 +59,7 @@ WV_DEVICE uint64_t written_row(const SlotCall& call, const MoePick& pick) {
 }
 
 /// Returns whether combine sends what the caller has written into the staging memory.
-WV_DEVICE bool is_zero_copy(const SlotCall& call) {
+WV_DEVICE bool is_zero_copy(const Call& call) {
   return (call.handle.combine_flags & COMBINE_ZERO_COPY) != 0;
 }
 
