@@ -191,8 +191,8 @@ pub trait Provider: 'static {
 
 /// What one worker posts to: its lanes, and the reaper that completes their WQEs.
 pub struct WorkerLanes<P: Provider> {
-    /// The reaper.
+    /// The completion queue of the lanes.
     pub reaper: P::Reaper,
-    /// The lanes, whose numbers the reaper knows.
+    /// The send queues. The reaper knows their numbers.
     pub lanes: Vec<P::Lane>,
 }

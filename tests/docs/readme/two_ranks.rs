@@ -11,8 +11,7 @@ fn one_rank(rank: u32, store: Arc<dyn Store>) -> Outcome<f32> {
     let gpu = gpu::open(GpuSelector::Auto)?;
     // A rank that the others wait for longer than the deadline is left out of the call.
     let config = TeamConfig::new(rank, 2).with_deadline(Duration::from_secs(20));
-    let options = JoinOptions::new(config).with_contexts([&device]).with_gpu(&gpu);
-    let team = options.with_store(store).join()?;
+    let team = JoinOptions::new(config).with_contexts([&device]).with_gpu(&gpu).with_store(store).join()?;
     let shape = MoeConfig::BF16.with_hidden(64).with_experts(4).with_top_k(2).with_max_tokens(16);
     let moe = Moe::new(&team, "layer0", shape)?;
 
