@@ -12,7 +12,7 @@ use crate::engine::connection::publication::Publication;
 use crate::engine::error::HostError;
 use crate::engine::ids::RegionId;
 use crate::engine::ledger::account::Outcome;
-use crate::engine::lives::known::AllKnown;
+use crate::engine::lives::life::EngineLives;
 use crate::engine::lock::lock;
 use crate::engine::memory::gpus::Gpus;
 use crate::engine::memory::regions::Descriptor;
@@ -86,7 +86,7 @@ impl Inner {
         let regions = Registry::new(transfers.engine(), board, transfers.flushes());
         let core = Core {
             hello: hello(&rails, &config, incarnation)?,
-            known: Arc::new(AllKnown::new(config.peers, config.inbox)),
+            known: Arc::new(EngineLives::new(config.peers, config.inbox)),
             config,
             transfers,
             pool,

@@ -111,7 +111,7 @@ pub use ledger::report::{FirstCause, OperationStatus, Remote, Report};
 pub use ledger::slots::Status;
 pub use ledger::tally::{SliceCounts, Statistics};
 pub use limits::{MOST_COUNTERS, MOST_NOTICE_BYTES, MOST_OPERATIONS, MOST_RAILS};
-pub use lives::known::PeerGone;
+pub use lives::life::PeerGone;
 pub use memory::grant::{GRANT_BYTES, Grant};
 pub use memory::regions::{DESCRIPTOR_BYTES, Descriptor};
 pub use peer::Peer;

@@ -7,7 +7,7 @@ use crate::engine::host::Engine;
 use crate::engine::ids::TransferId;
 use crate::engine::ledger::report::Report;
 use crate::engine::ledger::slots::Status;
-use crate::engine::lives::known::PeerGone;
+use crate::engine::lives::life::PeerGone;
 use crate::engine::route::counter::{Counter, check_counter};
 use crate::engine::route::flow::{Stalled, WaitsFor};
 use crate::engine::transfers::concluded::Concluded;

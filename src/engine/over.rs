@@ -15,7 +15,7 @@ use crate::engine::host::Engine;
 use crate::engine::inner::{Inner, NewEngine};
 use crate::engine::kind::Rights;
 use crate::engine::limits::count;
-use crate::engine::lives::known::{AllKnown, Known};
+use crate::engine::lives::life::{EngineLife, EngineLives};
 use crate::engine::lock::lock;
 use crate::engine::memory::numbers::number_of_engine;
 use crate::engine::memory::table::{Mapped, Table};
@@ -135,8 +135,8 @@ fn connect(inner: &Inner, owners: &[u32]) -> Result<Arrived, HostError> {
 struct End {
     link: Arc<Link>,
     transfers: Arc<Transfers>,
-    known: Arc<Known>,
-    all: Arc<AllKnown>,
+    known: Arc<EngineLife>,
+    all: Arc<EngineLives>,
 }
 
 impl End {

@@ -13,7 +13,7 @@ use crate::engine::kind::{Kind, Rights};
 use crate::engine::ledger::overlap;
 use crate::engine::ledger::plan::Operation;
 use crate::engine::lives::attached::Attached;
-use crate::engine::lives::known::Known;
+use crate::engine::lives::life::EngineLife;
 use crate::engine::lock::lock;
 use crate::engine::memory::grant::Grant;
 use crate::engine::memory::keys::{PeerKey, Range};
@@ -36,7 +36,7 @@ pub struct Peer {
     pub(super) link: Arc<Link>,
     /// The hello that the peer sent.
     pub(super) hello: Arc<Hello>,
-    pub(super) known: Arc<Known>,
+    pub(super) known: Arc<EngineLife>,
 }
 
 impl Peer {

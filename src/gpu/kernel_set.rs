@@ -146,12 +146,12 @@ pub(super) use library::LIBRARY;
 
 /// The kernels that a device knows, and the package of each.
 #[derive(Debug)]
-pub(super) struct Known<K> {
+pub(super) struct KernelTable<K> {
     sets: Vec<&'static KernelSet>,
     kernels: BTreeMap<String, (K, String)>,
 }
 
-impl<K> Known<K> {
+impl<K> KernelTable<K> {
     pub(super) fn new() -> Self {
         Self {
             sets: Vec::new(),
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_name_clash_of_kernel_sets_names_both_packages_and_adds_nothing() {
-        let mut known = Known::new();
+        let mut known = KernelTable::new();
         known.add(&ONE, kernels(&["a", "b"])).unwrap();
         let error = known.add(&TWO, kernels(&["c", "b"])).unwrap_err();
         assert_eq!(

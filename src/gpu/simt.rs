@@ -31,7 +31,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use super::kernel_set::{KernelSet, Known, LIBRARY};
+use super::kernel_set::{KernelSet, KernelTable, LIBRARY};
 use super::memory::MappedMmio;
 use super::{
     Arena, CopyPiece, DeviceFacts, Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory,
@@ -63,7 +63,7 @@ pub struct SimtGpu {
     arena: Arc<SimtArena>,
     health: Arc<Health>,
     stream: Arc<SimtStream>,
-    kernels: RwLock<Known<Kernel>>,
+    kernels: RwLock<KernelTable<Kernel>>,
     workers: usize,
     resident_blocks: Option<u32>,
     write_ordering: WriteOrdering,
@@ -193,7 +193,7 @@ impl SimtGpu {
             });
         }
         hooks::find();
-        let mut kernels = Known::new();
+        let mut kernels = KernelTable::new();
         kernels.add(&LIBRARY, by_name(&LIBRARY))?;
         for kernel in options.kernels {
             kernels.replace(kernel.name.to_owned(), *kernel, "the device's options");

@@ -4,7 +4,7 @@ use std::sync::MutexGuard;
 use std::time::Duration;
 
 use super::change::steps::fence;
-use super::change::{former, known, prove, recover, replace, retell, reunite};
+use super::change::{contact, former, prove, recover, replace, retell, reunite};
 use super::error::TeamError;
 use super::peers::state::PeerState;
 use super::qps::counters::{self, QpCounters, QpReport};
@@ -236,7 +236,7 @@ impl Team {
     /// [`Team::resolve_peer`].
     #[doc(hidden)]
     pub fn check_former(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
-        known::check_former(self.parts(), peer, generation)
+        contact::check_former(self.parts(), peer, generation)
     }
 
     /// Writes again, where the store holds another value, the records of this generation for all ranks and its records for
@@ -252,7 +252,7 @@ impl Team {
     /// Returns what the store holds of the records by which this rank and generation `generation` of `peer` meet, in words: first
     /// the records of this rank, then those of the peer. For the report on two ranks that do not meet.
     pub(crate) fn words(&self, peer: u32, generation: u32) -> [String; 2] {
-        known::words(self.parts(), peer, generation)
+        contact::words(self.parts(), peer, generation)
     }
 
     /// Returns what QP `i` to `peer` has done. Kernels may run.
@@ -276,9 +276,9 @@ impl Team {
     /// Returns for each QP to `peer` its error word: the first failure and its syndrome.
     pub(crate) fn error_words(&self, peer: u32) -> Result<Vec<u64>, TeamError> {
         let state = self.state(peer)?;
-        let links = state.qps.links().iter();
-        links
-            .map(|link| counters::error_word(self.gpu().as_ref(), link))
+        let peer_qps = state.qps.peer_qps().iter();
+        peer_qps
+            .map(|peer_qp| counters::error_word(self.gpu().as_ref(), peer_qp))
             .collect()
     }
 
@@ -304,8 +304,10 @@ impl Team {
     pub fn carriers(&self, peer: u32) -> Result<Vec<u32>, TeamError> {
         let state = self.state(peer)?;
         let carriers = state.qps.carriers();
-        let links = state.qps.links().iter();
-        Ok(links.map(|link| carriers.of(link.rail())).collect())
+        let peer_qps = state.qps.peer_qps().iter();
+        Ok(peer_qps
+            .map(|peer_qp| carriers.of(peer_qp.rail()))
+            .collect())
     }
 
     /// Returns the rails that carry nothing to `peer`; none if the team does not have that rank.

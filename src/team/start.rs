@@ -223,8 +223,8 @@ pub(in crate::team) fn close(parts: Parts) -> CloseReport {
     // The tables go first: kernels find QPs and windows by them.
     drop(tables);
     let (qps, failures) = peers.into_qps();
-    let links = qps.into_iter().flat_map(Qps::into_links);
-    let mut report = end_qps(links.collect(), config.deadline);
+    let peer_qps = qps.into_iter().flat_map(Qps::into_peer_qps);
+    let mut report = end_qps(peer_qps.collect(), config.deadline);
     drop(failures);
     for window in windows.into_vec() {
         report.leaked.extend(window.end());

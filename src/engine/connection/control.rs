@@ -14,7 +14,7 @@ use crate::engine::connection::core::Core;
 use crate::engine::connection::recovery::{Ends, Pairs, RecoveryError};
 use crate::engine::ledger::report::Remote;
 use crate::engine::limits::MOST_QPS;
-use crate::engine::lives::known::{AllKnown, Known, PeerGone};
+use crate::engine::lives::life::{EngineLife, EngineLives, PeerGone};
 use crate::engine::memory::keys::{Keys, PeerKey};
 
 use crate::engine::route::fences::Fence;
@@ -54,9 +54,9 @@ pub(in crate::engine) struct Control {
     wire: Wire,
     /// The name of the peer.
     name: String,
-    known: Arc<Known>,
+    known: Arc<EngineLife>,
     /// The state of all peers, which learns of the end of the connection and of notices.
-    all: Arc<AllKnown>,
+    all: Arc<EngineLives>,
     /// The keys that peers have. Those of this peer end with the connection, or before.
     keys: Arc<Keys<PeerKey>>,
     /// The number of notices taken here that the other end has been told.
@@ -80,7 +80,7 @@ impl Control {
     pub(in crate::engine) fn new(
         core: &Core,
         link: &Arc<Link>,
-        known: &Arc<Known>,
+        known: &Arc<EngineLife>,
         name: String,
         pairs: Pairs,
         wire: Wire,

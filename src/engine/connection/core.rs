@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use crate::config::EngineConfig;
 use crate::engine::connection::peers::Peers;
-use crate::engine::lives::known::AllKnown;
+use crate::engine::lives::life::EngineLives;
 use crate::engine::memory::keys::{Keys, PeerKey};
 use crate::engine::route::counter::Counters;
 use crate::engine::route::local::Local;
@@ -33,7 +33,7 @@ pub(in crate::engine) struct Core {
     /// The number of the next connection.
     pub(in crate::engine) links: AtomicU64,
     pub(in crate::engine) is_closing: AtomicBool,
-    pub(in crate::engine) known: Arc<AllKnown>,
+    pub(in crate::engine) known: Arc<EngineLives>,
     /// Keys that peers have. They end before the registrations that they stand on.
     pub(in crate::engine) keys: Arc<Keys<PeerKey>>,
     /// The last field, so that it is dropped last: all of the above stands on it.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::engine::lives::known::Known;
+use crate::engine::lives::life::EngineLife;
 use crate::engine::route::link::Link;
 use crate::engine::wire::messages::Hello;
 use crate::error::OwnThread;
@@ -14,7 +14,7 @@ pub(in crate::engine) struct Arrived {
     pub(in crate::engine) link: Arc<Link>,
     /// The hello that the peer sent.
     pub(in crate::engine) hello: Arc<Hello>,
-    pub(in crate::engine) known: Arc<Known>,
+    pub(in crate::engine) known: Arc<EngineLife>,
 }
 
 /// A connection whose control thread has not been joined.

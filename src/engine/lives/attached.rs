@@ -6,20 +6,20 @@ use crate::engine::error::EngineError;
 use crate::engine::ledger::account::Outcome;
 use crate::engine::ledger::report::FirstCause;
 use crate::engine::limits::MOST_NOTICE_BYTES;
-use crate::engine::lives::known::Known;
+use crate::engine::lives::life::EngineLife;
 use crate::engine::wire::notices::Behind;
 
 /// A notice that has its room in the peer's inbox, and is not sent yet.
 #[derive(Debug)]
 pub(in crate::engine) struct Attached {
-    known: Arc<Known>,
+    known: Arc<EngineLife>,
     bytes: Option<Box<[u8]>>,
 }
 
 impl Attached {
     /// Reserves room for `bytes` in the inbox of the life `known` of the peer `name`.
     pub(in crate::engine) fn new(
-        known: &Arc<Known>,
+        known: &Arc<EngineLife>,
         name: &str,
         bytes: &[u8],
     ) -> Result<Self, EngineError> {

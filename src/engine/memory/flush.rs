@@ -13,13 +13,13 @@ use crate::provider::AnyMemory;
 /// The GPUs of an engine that are flushed.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Flushes {
-    gpus: Mutex<Vec<Known>>,
+    gpus: Mutex<Vec<FlushedGpu>>,
     count: AtomicUsize,
 }
 
 /// A GPU that is flushed.
 #[derive(Debug)]
-struct Known {
+struct FlushedGpu {
     /// The id of the device.
     id: String,
     gpu: Arc<dyn Gpu>,
@@ -43,7 +43,7 @@ impl Flushes {
         let mut gpus = lock(&self.gpus);
         match gpus.iter_mut().find(|known| known.id == id) {
             Some(known) => known.registrations += 1,
-            None => gpus.push(Known {
+            None => gpus.push(FlushedGpu {
                 id: id.clone(),
                 gpu: Arc::clone(memory.gpu()),
                 registrations: 1,

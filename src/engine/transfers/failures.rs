@@ -50,14 +50,14 @@ pub(super) enum Fate {
 /// The failures of one transfer.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
-    known: Mutex<Known>,
+    known: Mutex<FailureNotes>,
     /// The number of slices in `known` that wait to be posted again.
     to_retry: AtomicU32,
 }
 
 /// What is known of the failures.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct FailureNotes {
     /// The slices that have failed for good.
     pub(super) slices: Vec<u32>,
     /// The slices that some worker is to post again. The list is empty once the account is closed.
@@ -95,11 +95,11 @@ impl Failures {
         known.slices.clear();
         known.to_retry.clear();
         known.tries.clear();
-        *known = Known {
+        *known = FailureNotes {
             slices: std::mem::take(&mut known.slices),
             to_retry: std::mem::take(&mut known.to_retry),
             tries: std::mem::take(&mut known.tries),
-            ..Known::default()
+            ..FailureNotes::default()
         };
         self.to_retry.store(0, Ordering::Relaxed);
     }
@@ -241,7 +241,7 @@ impl Failures {
     }
 
     /// Returns what is known of the failures. The slices that have failed for good are sorted.
-    pub(super) fn told(&self) -> Known {
+    pub(super) fn told(&self) -> FailureNotes {
         let mut known = self.known();
         known.slices.sort_unstable();
         known.clone()
@@ -263,12 +263,12 @@ impl Failures {
         retries.fold(0, |all, it| all | takers(it.tried))
     }
 
-    fn tell(&self, known: &Known) {
+    fn tell(&self, known: &FailureNotes) {
         self.to_retry
             .store(count(known.to_retry.len()), Ordering::Release);
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, FailureNotes> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,7 +10,7 @@ use cudarc::driver::sys::{
 use super::device::Device;
 use super::driver::check;
 use super::module::Kernel;
-use crate::gpu::kernel_set::Known;
+use crate::gpu::kernel_set::KernelTable;
 use crate::gpu::{DeviceFacts, GpuError, KernelFacts};
 
 const ATTRIBUTES: [(&str, Attribute); 19] = [
@@ -84,7 +84,7 @@ const ATTRIBUTES: [(&str, Attribute); 19] = [
 ];
 
 /// Returns the figures of a device and of all its kernels. An attribute that the driver does not know is left out.
-pub(super) fn of(device: &Device, kernels: &Known<Kernel>) -> Result<DeviceFacts, GpuError> {
+pub(super) fn of(device: &Device, kernels: &KernelTable<Kernel>) -> Result<DeviceFacts, GpuError> {
     let (free, total) = device.memory()?;
     let mut facts = DeviceFacts {
         attributes: vec![
@@ -119,7 +119,10 @@ pub(super) fn of(device: &Device, kernels: &Known<Kernel>) -> Result<DeviceFacts
 }
 
 /// Returns the most bytes of local memory that a thread of any of the kernels has.
-pub(super) fn most_local_bytes(device: &Device, kernels: &Known<Kernel>) -> Result<u32, GpuError> {
+pub(super) fn most_local_bytes(
+    device: &Device,
+    kernels: &KernelTable<Kernel>,
+) -> Result<u32, GpuError> {
     device.bind()?;
     let mut most = 0;
     for name in kernels.names() {

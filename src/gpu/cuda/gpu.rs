@@ -22,7 +22,7 @@ use super::persistent::PersistentKernel;
 use super::sources::CudaSource;
 use super::stream::{Code, CudaStream};
 use super::{facts, nvrtc, ptx, rdma, share};
-use crate::gpu::kernel_set::{KernelSet, Known, LIBRARY};
+use crate::gpu::kernel_set::{KernelSet, KernelTable, LIBRARY};
 use crate::gpu::{
     Arena, CopyPiece, DeviceFacts, DeviceMemory, Event, Gpu, GpuError, GpuSlot, Launch, MappedMmio,
     MemoryHandle, OpenedMemory, Persistent, RdmaSupport, RegisterKind, Stream,
@@ -34,7 +34,7 @@ const SHARED_WITHOUT_ASKING: usize = 48 << 10;
 /// A CUDA device.
 #[derive(Debug)]
 pub struct CudaGpu {
-    kernels: RwLock<Known<Kernel>>,
+    kernels: RwLock<KernelTable<Kernel>>,
     /// How the device loads the kernels of further sets.
     way: KernelLoading,
     arena: Arc<CudaArena>,
@@ -114,7 +114,7 @@ impl CudaGpu {
         };
         let load = |image: &Image| device.load(image);
         let (library, extra) = kernels::load_all(target, options, nvrtc::Nvrtc::find, load)?;
-        let mut known = Known::new();
+        let mut known = KernelTable::new();
         known.add(&LIBRARY, kernels_of(&library)?)?;
         for (name, kernel) in kernels_of(&extra)? {
             known.replace(name, kernel, "the device's options");

@@ -44,14 +44,14 @@ pub(in crate::team) fn found(
         };
         wanted.check_offer(peer, "hello", offer, &[])?;
         let of = Holder::new(peer, generation);
-        let known = peers.known(rails, of, &hello)?;
+        let contact = peers.contact(rails, of, &hello)?;
         let mut state = peers.get(peer)?.state();
-        receive(&mut state, &known, &offer.qps)?;
+        receive(&mut state, &contact, &offer.qps)?;
         state.qps.send(peers.patience(), &offer.qps)?;
         finish(&mut state, 0);
         state.connected = generation;
-        state.reach = known.reach;
-        admit(&mut state, generation, known.reach, &known.identity);
+        state.reach = contact.reach;
+        admit(&mut state, generation, contact.reach, &contact.identity);
     }
     exchange.barrier("connected")?;
     Ok(told)

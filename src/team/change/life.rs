@@ -23,7 +23,7 @@ use crate::deadline::Looks;
 use crate::team::error::TeamError;
 use crate::team::hello::Offer;
 use crate::team::parts::Parts;
-use crate::team::peers::state::{Known, Making, PeerState};
+use crate::team::peers::state::{Contact, Making, PeerState};
 use crate::team::tables::{Posting, Tables};
 use crate::team::windows::shown::WindowOffer;
 
@@ -38,22 +38,22 @@ pub(super) enum Keeps<'a> {
     /// QPs and keys stay: the peer is the same generation. The value is the reason.
     QpsAndKeys(Making),
     /// The QPs stay, for this generation; its keys are new.
-    Qps(&'a Known),
+    Qps(&'a Contact),
 }
 
 impl<'a> Keeps<'a> {
     /// Returns the generation that the next life is for; none if it is that of the present life.
-    fn successor(self) -> Option<&'a Known> {
+    fn successor(self) -> Option<&'a Contact> {
         match self {
             Self::QpsAndKeys(_) => None,
-            Self::Qps(known) => Some(known),
+            Self::Qps(contact) => Some(contact),
         }
     }
 
     fn making(self) -> Making {
         match self {
             Self::QpsAndKeys(why) => why,
-            Self::Qps(known) => Making::Peer(known.generation),
+            Self::Qps(contact) => Making::Peer(contact.generation),
         }
     }
 }
@@ -76,9 +76,9 @@ pub(super) fn next_life(
     drop(state);
 
     wait_for_guards(&own.tables, peer, deadline)?;
-    if let Some(known) = keeps.successor() {
+    if let Some(contact) = keeps.successor() {
         former::close_windows(own, peer)?;
-        former::is_over(own, peer, known.generation, &known.identity)?;
+        former::is_over(own, peer, contact.generation, &contact.identity)?;
     }
 
     let mut state = entry.state();
@@ -91,17 +91,17 @@ pub(super) fn next_life(
             steps::reset(&mut state, gpu, MORE_COMMANDS.saturating_sub(2 * keys))?;
         }
     }
-    if let Some(known) = keeps.successor() {
+    if let Some(contact) = keeps.successor() {
         own.windows.renew(&own.rails, peer, life)?;
-        state.told = known.generation;
+        state.told = contact.generation;
     }
     Ok(())
 }
 
 /// Returns this rank's offer to the generation that the life is for. If that generation reaches windows by load and store, it may
 /// do so from now on.
-pub(super) fn offer_to(own: &Parts, state: &mut PeerState, peer: u32, known: &Known) -> Offer {
-    steps::admit(state, known.generation, known.reach, &known.identity);
+pub(super) fn offer_to(own: &Parts, state: &mut PeerState, peer: u32, contact: &Contact) -> Offer {
+    steps::admit(state, contact.generation, contact.reach, &contact.identity);
     state.offer(peer, own.windows.offers(peer))
 }
 
@@ -111,7 +111,7 @@ pub(super) fn begin_life(
     own: &Parts,
     state: &mut PeerState,
     peer: u32,
-    known: &Known,
+    contact: &Contact,
     theirs: &Offer,
 ) -> Result<(), TeamError> {
     let life = match state.making {
@@ -120,17 +120,21 @@ pub(super) fn begin_life(
     };
     let places = places(theirs, own.rails.len());
     let told = &theirs.windows;
-    let direct = own
-        .windows
-        .open(own.gpu.as_ref(), peer, known.reach, &known.identity, told);
+    let direct = own.windows.open(
+        own.gpu.as_ref(),
+        peer,
+        contact.reach,
+        &contact.identity,
+        told,
+    );
     own.tables
         .set_peer(peer, &posting(own, state, life), &direct, &places)?;
-    steps::receive(state, known, &theirs.qps)?;
+    steps::receive(state, contact, &theirs.qps)?;
     state.qps.send(own.peers.patience(), &theirs.qps)?;
     steps::finish(state, life);
-    (state.connected, state.recoveries) = (known.generation, 0);
+    (state.connected, state.recoveries) = (contact.generation, 0);
     (state.doubted, state.places) = (false, None);
-    state.reach = known.reach;
+    state.reach = contact.reach;
     Ok(())
 }
 

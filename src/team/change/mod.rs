@@ -2,9 +2,9 @@
 //! other peers stay as they are.
 
 mod attempt;
+pub(in crate::team) mod contact;
 pub(in crate::team) mod former;
 pub(in crate::team) mod found;
-pub(in crate::team) mod known;
 mod life;
 pub(in crate::team) mod prove;
 pub(in crate::team) mod recover;

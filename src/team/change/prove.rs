@@ -52,11 +52,11 @@ pub(in crate::team) fn prove(own: &Parts, peer: u32, generation: u32) -> Result<
 
 /// Goes on with the first proof of the present life, and returns its state; none if it is over, or if the peer is open.
 fn first_proof(own: &Parts, peer: u32, generation: u32) -> Result<Option<First>, TeamError> {
-    let links = own.peers.get(peer)?;
-    let Some(_only) = links.try_work() else {
+    let entry = own.peers.get(peer)?;
+    let Some(_only) = entry.try_work() else {
         return Err(TeamError::Recovering { peer });
     };
-    let mut state = links.state();
+    let mut state = entry.state();
     let present = state.is_connected_with(generation) && own.tables.is_closed(peer);
     let Some(since) = state.introduced.filter(|_| present) else {
         return Ok(None);

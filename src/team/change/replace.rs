@@ -12,14 +12,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::known::known;
+use super::contact::contact;
 use super::life::{Keeps, begin_life, next_life, offer_to};
 use crate::deadline::deadline_in;
 use crate::team::error::TeamError;
 use crate::team::hello::{Hello, Offer};
 use crate::team::holder::Holder;
 use crate::team::parts::Parts;
-use crate::team::peers::state::{Known, Making, PeerState, Said};
+use crate::team::peers::state::{Contact, Making, PeerState, Said};
 
 /// Returns key and value of the record `hello/RANK.GENERATION` of a rank that joins later, and keeps the value; none for a founder.
 pub(in crate::team) fn hello_record(own: &Parts) -> Result<Option<(String, Vec<u8>)>, TeamError> {
@@ -47,7 +47,7 @@ pub(in crate::team) fn resolve(
     let entry = own.peers.get(peer)?;
     check_generation(&entry.state(), peer, generation)?;
     let deadline = deadline_in(patience);
-    known(own, peer, generation, deadline).map(drop)
+    contact(own, peer, generation, deadline).map(drop)
 }
 
 /// Connects the QPs to generation `generation` of `peer`: the first generation in that place, or one that replaces a former
@@ -67,11 +67,11 @@ pub(in crate::team) fn connect(
     if entry.state().is_connected_with(generation) {
         return Ok(());
     }
-    let known = known(own, peer, generation, deadline)?;
-    prepare(own, peer, &known, deadline)?;
+    let contact = contact(own, peer, generation, deadline)?;
+    prepare(own, peer, &contact, deadline)?;
     let other = Holder::new(peer, generation);
     let mut state = entry.state();
-    let offer = offer_to(own, &mut state, peer, &known);
+    let offer = offer_to(own, &mut state, peer, &contact);
     drop(state);
     tell_welcome(own, other, &offer)?;
     let theirs = welcome_of(own, other, deadline)?;
@@ -85,11 +85,11 @@ pub(in crate::team) fn connect(
     let mut state = entry.state();
     // The host may have given the peer up meanwhile.
     check_generation(&state, peer, generation)?;
-    let begun = begin_life(own, &mut state, peer, &known, &theirs);
+    let begun = begin_life(own, &mut state, peer, &contact, &theirs);
     match begun {
         Ok(()) => (state.introduced, state.probed) = (Some(Instant::now()), None),
         // The hello may have been another writer's, even if it is valid: the next try reads it again.
-        Err(_) => state.known = None,
+        Err(_) => state.contact = None,
     }
     begun
 }
@@ -153,8 +153,8 @@ fn check_generation(state: &PeerState, peer: u32, generation: u32) -> Result<(),
 }
 
 /// Brings QPs and keys to a state in which this rank has offered them to no generation but that of `known`.
-fn prepare(own: &Parts, peer: u32, known: &Known, deadline: Instant) -> Result<(), TeamError> {
-    let generation = known.generation;
+fn prepare(own: &Parts, peer: u32, contact: &Contact, deadline: Instant) -> Result<(), TeamError> {
+    let generation = contact.generation;
     let entry = own.peers.get(peer)?;
     let mut state = entry.state();
     if state.told == 0 {
@@ -164,7 +164,7 @@ fn prepare(own: &Parts, peer: u32, known: &Known, deadline: Instant) -> Result<(
         return Ok(());
     }
     drop(state);
-    next_life(own, peer, Keeps::Qps(known), deadline)
+    next_life(own, peer, Keeps::Qps(contact), deadline)
 }
 
 /// Waits for the offer of `peer` to this generation, checks it and returns it.

@@ -19,7 +19,7 @@
 use std::time::Instant;
 
 use super::attempt::{Attempt, attempt_of, go_through};
-use super::known::read_again;
+use super::contact::read_again;
 use super::life::{Keeps, begin_again, next_life};
 use crate::team::error::TeamError;
 use crate::team::holder::Holder;

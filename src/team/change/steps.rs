@@ -3,7 +3,7 @@
 use crate::fabric::{Identity, Reach};
 use crate::gpu::Gpu;
 use crate::team::error::TeamError;
-use crate::team::peers::state::{Known, Making, PeerState, Visitor};
+use crate::team::peers::state::{Contact, Making, PeerState, Visitor};
 use crate::team::qps::set::QpOffer;
 use crate::team::rails::RailSet;
 
@@ -50,10 +50,10 @@ pub(super) fn reset(state: &mut PeerState, gpu: &dyn Gpu, asked: usize) -> Resul
 /// Moves the QPs to Rtr: they take what `theirs` send, by the ways in `known`.
 pub(super) fn receive(
     state: &mut PeerState,
-    known: &Known,
+    contact: &Contact,
     theirs: &[QpOffer],
 ) -> Result<(), TeamError> {
-    state.qps.lead_to(&known.ways, theirs);
+    state.qps.lead_to(&contact.ways, theirs);
     state.qps.receive(theirs)
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use super::state::{Known, PeerState};
+use super::state::{Contact, PeerState};
 use crate::config::PathConfig;
 use crate::fabric::{Identity, PortRecord, Rail, patience};
 use crate::gpu::Gpu;
@@ -166,12 +166,12 @@ impl Peers {
     }
 
     /// Returns how this rank reaches the generation that published `hello`, which was checked. This may take as long as ARP does.
-    pub(in crate::team) fn known(
+    pub(in crate::team) fn contact(
         &self,
         rails: &[Rail],
         of: Holder,
         hello: &Hello,
-    ) -> Result<Known, TeamError> {
+    ) -> Result<Contact, TeamError> {
         let way = |(number, rail): (usize, &Rail)| -> Result<Way, VerbsError> {
             let (own, theirs) = (&self.hello.rails[number], &hello.rails[number]);
             let class = rail.context().traffic_class(self.path.traffic_class);
@@ -182,7 +182,7 @@ impl Peers {
                 log_reads: own.reads_with(theirs),
             })
         };
-        Ok(Known {
+        Ok(Contact {
             generation: of.generation,
             reach: self.hello.identity.reach(&hello.identity),
             identity: hello.identity.clone(),

@@ -36,7 +36,7 @@ pub(in crate::team) struct PeerState {
     /// The generation that may store into windows of this rank, until it is over.
     pub(in crate::team) visitor: Option<Visitor>,
     /// The ways to the newest generation whose hello was read.
-    pub(in crate::team) known: Option<Known>,
+    pub(in crate::team) contact: Option<Contact>,
     /// The records of the peer must be read again, since QPs that were connected by them have failed.
     pub(in crate::team) doubted: bool,
     /// The windows of the peer as its records were read again, by window and rail. They are written in the next grace period.
@@ -67,7 +67,7 @@ pub(in crate::team) enum Making {
 
 /// The ways in which a generation of a peer is reached.
 #[derive(Clone, Debug)]
-pub(in crate::team) struct Known {
+pub(in crate::team) struct Contact {
     pub(in crate::team) generation: u32,
     pub(in crate::team) identity: Identity,
     pub(in crate::team) reach: Reach,

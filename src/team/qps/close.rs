@@ -6,7 +6,7 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::link::Link;
+use super::peer_qp::PeerQp;
 use crate::deadline::{Looks, deadline_in};
 
 /// Time between two looks at a QP that has not drained.
@@ -48,44 +48,44 @@ impl fmt::Display for CloseReport {
     }
 }
 
-/// Ends the QPs of `links`, waits at most for `patience` until all have drained, and destroys them.
-pub(in crate::team) fn close(mut links: Vec<Link>, patience: Duration) -> CloseReport {
+/// Ends the QPs of `QPs`, waits at most for `patience` until all have drained, and destroys them.
+pub(in crate::team) fn close(mut peer_qps: Vec<PeerQp>, patience: Duration) -> CloseReport {
     let mut report = CloseReport::default();
     let mut draining = Vec::new();
     // All QPs are moved to Err before the first wait, so that their work ends at the same time.
-    for link in &mut links {
-        match (link.is_connected(), link.end()) {
-            (_, Err(error)) => report.refused.push(format!("{}: {error}", named(link))),
-            (true, Ok(())) => draining.push(&*link),
+    for peer_qp in &mut peer_qps {
+        match (peer_qp.is_connected(), peer_qp.end()) {
+            (_, Err(error)) => report.refused.push(format!("{}: {error}", named(peer_qp))),
+            (true, Ok(())) => draining.push(&*peer_qp),
             (false, Ok(())) => report.idle += 1,
         }
     }
     let deadline = deadline_in(patience);
-    for link in draining {
-        match drain(link, deadline) {
+    for peer_qp in draining {
+        match drain(peer_qp, deadline) {
             Ok(()) => report.drained += 1,
-            Err(reason) => report.refused.push(format!("{}: {reason}", named(link))),
+            Err(reason) => report.refused.push(format!("{}: {reason}", named(peer_qp))),
         }
     }
-    for link in links {
-        let name = named(&link);
-        if let Err(error) = link.destroy() {
+    for peer_qp in peer_qps {
+        let name = named(&peer_qp);
+        if let Err(error) = peer_qp.destroy() {
             report.leaked.push(format!("{name}: {error}"));
         }
     }
     report
 }
 
-fn named(link: &Link) -> String {
-    let (qpn, peer, rail) = (link.qpn(), link.peer(), link.rail());
+fn named(peer_qp: &PeerQp) -> String {
+    let (qpn, peer, rail) = (peer_qp.qpn(), peer_qp.peer(), peer_qp.rail());
     format!("QP {qpn:#x} to rank {peer} on rail {rail}")
 }
 
 /// Waits until the HCA has taken, and ended, every WQE that was posted to `link` and rung.
-fn drain(link: &Link, deadline: Instant) -> Result<(), String> {
+fn drain(peer_qp: &PeerQp, deadline: Instant) -> Result<(), String> {
     let mut at = (0, 0);
     for left in Looks::until(deadline) {
-        at = link.sent().map_err(|error| error.to_string())?;
+        at = peer_qp.sent().map_err(|error| error.to_string())?;
         if at.0 == at.1 {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytemuck::Pod;
 
-use super::link::Link;
+use super::peer_qp::PeerQp;
 use crate::abi::{QpContext, Status};
 use crate::gpu::{Gpu, GpuError};
 use crate::team::error::TeamError;
@@ -50,8 +50,8 @@ pub struct QpReport {
 }
 
 /// Returns what a QP has done. Kernels may run.
-pub(in crate::team) fn counters(gpu: &dyn Gpu, link: &Link) -> Result<QpCounters, TeamError> {
-    let (at, skipped) = (link.layout().context_addr, link.skipped());
+pub(in crate::team) fn counters(gpu: &dyn Gpu, peer_qp: &PeerQp) -> Result<QpCounters, TeamError> {
+    let (at, skipped) = (peer_qp.layout().context_addr, peer_qp.skipped());
     // `completed` is read before `posted`, so that it is not the larger one.
     let completed: u64 = word(gpu, at, offset_of!(QpContext, cons))?;
     let posted: u64 = word(gpu, at, offset_of!(QpContext, resv))?;
@@ -68,19 +68,19 @@ pub(in crate::team) fn counters(gpu: &dyn Gpu, link: &Link) -> Result<QpCounters
 /// Returns the state of a QP in its life `life`, at the HCA and for kernels. Kernels may run.
 pub(in crate::team) fn report(
     gpu: &dyn Gpu,
-    link: &Link,
+    peer_qp: &PeerQp,
     life: u32,
 ) -> Result<QpReport, TeamError> {
-    let at = link.layout().context_addr;
+    let at = peer_qp.layout().context_addr;
     // A failure and its syndrome are one word.
-    let failure = error_word(gpu, link)?;
+    let failure = error_word(gpu, peer_qp)?;
     let abort: u32 = word(gpu, at, offset_of!(QpContext, abort))?;
     #[expect(clippy::cast_possible_truncation, reason = "the low half of the word")]
     let status = Status(failure as u32);
     Ok(QpReport {
-        qpn: link.qpn(),
-        rail: link.rail(),
-        hca: link.query()?,
+        qpn: peer_qp.qpn(),
+        rail: peer_qp.rail(),
+        hca: peer_qp.query()?,
         status,
         syndrome: u32::try_from(failure >> 32).expect("32 bits"),
         life,
@@ -89,8 +89,8 @@ pub(in crate::team) fn report(
 }
 
 /// Returns the error word of a QP: its first failure and the syndrome.
-pub(in crate::team) fn error_word(gpu: &dyn Gpu, link: &Link) -> Result<u64, TeamError> {
-    let at = link.layout().context_addr;
+pub(in crate::team) fn error_word(gpu: &dyn Gpu, peer_qp: &PeerQp) -> Result<u64, TeamError> {
+    let at = peer_qp.layout().context_addr;
     Ok(word(gpu, at, offset_of!(QpContext, err))?)
 }
 
@@ -102,8 +102,8 @@ pub(in crate::team) struct Ring {
 }
 
 /// Returns how much of the ring of a QP is free.
-pub(in crate::team) fn ring(gpu: &dyn Gpu, link: &Link) -> Result<Ring, TeamError> {
-    let layout = link.layout();
+pub(in crate::team) fn ring(gpu: &dyn Gpu, peer_qp: &PeerQp) -> Result<Ring, TeamError> {
+    let layout = peer_qp.layout();
     let at = |offset: usize| word::<u64>(gpu, layout.context_addr, offset);
     // `cons` is read first: a WQE that completes after that only makes more room.
     let completed = at(offset_of!(QpContext, cons))?;

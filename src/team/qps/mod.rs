@@ -3,5 +3,5 @@
 pub(in crate::team) mod close;
 pub(in crate::team) mod counters;
 pub(in crate::team) mod failures;
-mod link;
+mod peer_qp;
 pub(in crate::team) mod set;

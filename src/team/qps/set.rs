@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::failures::Failures;
-use super::link::{Ends, Link};
+use super::peer_qp::{Ends, PeerQp};
 use crate::abi::{RAIL_SHIFT, Status};
 use crate::fabric::Rail;
 use crate::gpu::Gpu;
@@ -58,7 +58,7 @@ pub(in crate::team) struct GivenUp {
 /// The QPs to one peer; none for the rank itself.
 #[derive(Debug, Default)]
 pub(in crate::team) struct Qps {
-    links: Vec<Link>,
+    peer_qps: Vec<PeerQp>,
     /// Rails that the present life leaves out.
     without: RailSet,
 }
@@ -77,33 +77,33 @@ impl Qps {
             return Ok(Self::default());
         }
         let numbers = (0u32..).zip(rails).cycle();
-        let links = (0usize..).zip(numbers).take(config.qps_per_peer as usize);
-        let links = links.map(|(place, (number, rail))| {
+        let peer_qps = (0usize..).zip(numbers).take(config.qps_per_peer as usize);
+        let peer_qps = peer_qps.map(|(place, (number, rail))| {
             let place = u32::try_from(place / rails.len()).ok();
             let lag_port = config.path.lag_port.unwrap_or(0);
             let shape = rail.shape().with_lag_port(lag_port).with_place(place);
             let ends = Ends { peer, rail: number };
-            Link::new(gpu, rail, &shape, ends, failures.addr(peer), life)
+            PeerQp::new(gpu, rail, &shape, ends, failures.addr(peer), life)
         });
         Ok(Self {
-            links: links.collect::<Result<_, TeamError>>()?,
+            peer_qps: peer_qps.collect::<Result<_, TeamError>>()?,
             without: RailSet::EMPTY,
         })
     }
 
-    pub(in crate::team) fn into_links(self) -> Vec<Link> {
-        self.links
+    pub(in crate::team) fn into_peer_qps(self) -> Vec<PeerQp> {
+        self.peer_qps
     }
 
-    pub(in crate::team) fn links(&self) -> &[Link] {
-        &self.links
+    pub(in crate::team) fn peer_qps(&self) -> &[PeerQp] {
+        &self.peer_qps
     }
 
     /// Returns QP `i`.
-    pub(in crate::team) fn get(&self, i: u32) -> Result<&Link, TeamError> {
-        let limit = || format!("below {}", self.links.len());
-        let link = self.links.get(i as usize);
-        link.ok_or_else(|| TeamError::limit("QP number", i, limit()))
+    pub(in crate::team) fn get(&self, i: u32) -> Result<&PeerQp, TeamError> {
+        let limit = || format!("below {}", self.peer_qps.len());
+        let peer_qp = self.peer_qps.get(i as usize);
+        peer_qp.ok_or_else(|| TeamError::limit("QP number", i, limit()))
     }
 
     /// Leaves these rails out from now on, instead of those left out before.
@@ -113,24 +113,24 @@ impl Qps {
 
     /// Returns the rails that carry what is posted to the peer in this life.
     pub(in crate::team) fn carriers(&self) -> Carriers {
-        let rails = self.links.iter().map(|link| link.rail() + 1).max();
+        let rails = self.peer_qps.iter().map(|peer_qp| peer_qp.rail() + 1).max();
         Carriers::but(rails.unwrap_or(0), self.without)
     }
 
     /// Returns the QPs that are connected in this life, each with its number.
-    fn carrying(&mut self) -> impl Iterator<Item = (usize, &mut Link)> {
+    fn carrying(&mut self) -> impl Iterator<Item = (usize, &mut PeerQp)> {
         let carriers = self.carriers();
-        let links = self.links.iter_mut().enumerate();
-        links.filter(move |(_, link)| carriers.carries(link.rail()))
+        let peer_qps = self.peer_qps.iter_mut().enumerate();
+        peer_qps.filter(move |(_, peer_qp)| carriers.carries(peer_qp.rail()))
     }
 
     /// Returns the device addresses of the contexts to which kernels post, `qps` of them; 0 where there is no QP.
     pub(in crate::team) fn contexts(&self, qps: u32) -> Vec<u64> {
         let carriers = self.carriers();
-        let numbers = (0..qps).take(self.links.len());
+        let numbers = (0..qps).take(self.peer_qps.len());
         let at = |i: u32| {
-            let link = &self.links[carriers.qp(i, qps) as usize];
-            link.layout().context_addr
+            let peer_qp = &self.peer_qps[carriers.qp(i, qps) as usize];
+            peer_qp.layout().context_addr
         };
         let mut row: Vec<u64> = numbers.map(at).collect();
         row.resize(qps as usize, 0);
@@ -139,23 +139,23 @@ impl Qps {
 
     /// Returns the numbers that the QPs at the other end have, by QP.
     pub(in crate::team) fn remote_qpns(&self) -> Vec<u32> {
-        self.links.iter().map(Link::remote_qpn).collect()
+        self.peer_qps.iter().map(PeerQp::remote_qpn).collect()
     }
 
     /// Returns whether all QPs have been reset for the life that is being made.
     pub(in crate::team) fn is_reset(&self) -> bool {
-        self.links.iter().all(Link::is_reset)
+        self.peer_qps.iter().all(PeerQp::is_reset)
     }
 
     /// Returns how the other end reaches each QP.
     pub(in crate::team) fn offers(&self) -> Vec<QpOffer> {
-        let qp = |link: &Link| QpOffer {
-            qpn: link.qpn(),
-            psn: link.psn(),
-            far: link.far(),
-            ece: link.ece(),
+        let qp = |peer_qp: &PeerQp| QpOffer {
+            qpn: peer_qp.qpn(),
+            psn: peer_qp.psn(),
+            far: peer_qp.far(),
+            ece: peer_qp.ece(),
         };
-        self.links.iter().map(qp).collect()
+        self.peer_qps.iter().map(qp).collect()
     }
 
     /// Moves all QPs that take anything from the peer to Err, also those of a life that is being made, and releases their waiters.
@@ -165,15 +165,23 @@ impl Qps {
 
     /// As [`Qps::end`], for the life that is over: QPs that have been reset for the next life stay as they are.
     pub(in crate::team) fn end_life(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
-        self.end_those(gpu, |link| !link.is_reset())
+        self.end_those(gpu, |peer_qp| !peer_qp.is_reset())
     }
 
-    fn end_those(&mut self, gpu: &dyn Gpu, which: impl Fn(&Link) -> bool) -> Result<(), TeamError> {
-        let mut links: Vec<&mut Link> = self.links.iter_mut().filter(|link| which(link)).collect();
-        links.iter_mut().try_for_each(|link| link.end())?;
-        links
+    fn end_those(
+        &mut self,
+        gpu: &dyn Gpu,
+        which: impl Fn(&PeerQp) -> bool,
+    ) -> Result<(), TeamError> {
+        let mut peer_qps: Vec<&mut PeerQp> = self
+            .peer_qps
+            .iter_mut()
+            .filter(|peer_qp| which(peer_qp))
+            .collect();
+        peer_qps.iter_mut().try_for_each(|peer_qp| peer_qp.end())?;
+        peer_qps
             .iter()
-            .try_for_each(|link| link.release(gpu, Status::ABORTED))
+            .try_for_each(|peer_qp| peer_qp.release(gpu, Status::ABORTED))
     }
 
     /// Resets the QPs, and fills in their memory for the next life, number `life`. Call it only in the grace period. For the first
@@ -190,29 +198,29 @@ impl Qps {
         // A life has no more bits in the peer table than this, and a context holds as many.
         let life = life & ((1 << RAIL_SHIFT) - 1);
         let mut base = 0;
-        for link in &self.links {
-            base = link.least_base(gpu)?.max(base);
+        for peer_qp in &self.peer_qps {
+            base = peer_qp.least_base(gpu)?.max(base);
         }
-        for (number, link) in self.links.iter_mut().enumerate() {
-            link.reset(gpu, base, life, number < asked)?;
+        for (number, peer_qp) in self.peer_qps.iter_mut().enumerate() {
+            peer_qp.reset(gpu, base, life, number < asked)?;
         }
         Ok(())
     }
 
     /// Sets the QPs `theirs` that these QPs lead to in their next life, by the way of each rail.
     pub(in crate::team) fn lead_to(&mut self, ways: &[Way], theirs: &[QpOffer]) {
-        for ((number, link), qp) in self.links.iter_mut().enumerate().zip(theirs) {
+        for ((number, peer_qp), qp) in self.peer_qps.iter_mut().enumerate().zip(theirs) {
             let Way { path, log_reads } = ways[number % ways.len()];
-            link.set_path(path.with_remote_qpn(qp.qpn).with_ece(qp.ece), log_reads);
+            peer_qp.set_path(path.with_remote_qpn(qp.qpn).with_ece(qp.ece), log_reads);
         }
     }
 
     /// Moves the QPs that carry traffic to Rtr: they take what `theirs` send.
     pub(in crate::team) fn receive(&mut self, theirs: &[QpOffer]) -> Result<(), TeamError> {
-        for (number, link) in self.carrying() {
+        for (number, peer_qp) in self.carrying() {
             let Some(qp) = theirs.get(number) else { break };
-            link.init()?;
-            link.ready_to_receive(qp.psn)?;
+            peer_qp.init()?;
+            peer_qp.ready_to_receive(qp.psn)?;
         }
         Ok(())
     }
@@ -223,30 +231,30 @@ impl Qps {
         patience: &[SendAttr],
         theirs: &[QpOffer],
     ) -> Result<(), TeamError> {
-        for (number, link) in self.carrying() {
+        for (number, peer_qp) in self.carrying() {
             let Some(qp) = theirs.get(number) else { break };
-            link.ready_to_send(qp.far, &patience[number % patience.len()])?;
+            peer_qp.ready_to_send(qp.far, &patience[number % patience.len()])?;
         }
         Ok(())
     }
 
     /// Makes the life that was being made the present one.
     pub(in crate::team) fn commit(&mut self) {
-        self.links.iter_mut().for_each(Link::commit);
+        self.peer_qps.iter_mut().for_each(PeerQp::commit);
     }
 
     /// Posts a probe on each connected QP, unless that has been done.
     pub(in crate::team) fn post_probes(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
-        for (_, link) in self.carrying() {
-            link.post_probe(gpu)?;
+        for (_, peer_qp) in self.carrying() {
+            peer_qp.post_probe(gpu)?;
         }
         Ok(())
     }
 
     /// Counts the probes, which have completed, so that kernels post after them. May be called again.
     pub(in crate::team) fn count_probes(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
-        for (_, link) in self.carrying() {
-            link.count_probe(gpu)?;
+        for (_, peer_qp) in self.carrying() {
+            peer_qp.count_probe(gpu)?;
         }
         Ok(())
     }
@@ -255,10 +263,10 @@ impl Qps {
     pub(in crate::team) fn heard(&mut self, gpu: &dyn Gpu) -> Result<Heard, TeamError> {
         let mut heard = Heard::default();
         let mut all = RailSet::EMPTY;
-        for (qp, link) in self.carrying() {
-            let rail = link.rail();
+        for (qp, peer_qp) in self.carrying() {
+            let rail = peer_qp.rail();
             all.insert(rail);
-            match link.probe(gpu)? {
+            match peer_qp.probe(gpu)? {
                 Probe::Done => heard.answered.insert(rail),
                 Probe::Pending => heard.pending.insert(rail),
                 Probe::Failed(syndrome) => {
@@ -276,15 +284,15 @@ impl Qps {
     /// Releases kernels that still post to QPs of a rail that is left out.
     pub(in crate::team) fn release_left_out(&self, gpu: &dyn Gpu) -> Result<(), TeamError> {
         let carriers = self.carriers();
-        let links = self.links.iter();
-        links
-            .filter(|link| !carriers.carries(link.rail()))
-            .try_for_each(|link| link.release(gpu, Status::ABORTED))
+        let peer_qps = self.peer_qps.iter();
+        peer_qps
+            .filter(|peer_qp| !carriers.carries(peer_qp.rail()))
+            .try_for_each(|peer_qp| peer_qp.release(gpu, Status::ABORTED))
     }
 
     /// Sets or clears the abort word of each QP.
     pub(in crate::team) fn write_abort(&self, gpu: &dyn Gpu, abort: bool) -> Result<(), TeamError> {
-        let mut links = self.links.iter();
-        links.try_for_each(|link| link.write_abort(gpu, abort))
+        let mut peer_qps = self.peer_qps.iter();
+        peer_qps.try_for_each(|peer_qp| peer_qp.write_abort(gpu, abort))
     }
 }

@@ -30,7 +30,7 @@ const ALLOWED: &[(&str, usize, &[&str])] = &[
     ("crates/rendezvous/src/patient.rs", 1, &[CALL]),
     ("src/engine/host.rs", 1, &[LOCKED]),
     ("src/engine/inner.rs", 1, &[NEXT]),
-    ("src/engine/lives/known.rs", 1, &[LOCKED]),
+    ("src/engine/lives/life.rs", 1, &[LOCKED]),
     ("src/engine/wire/messages.rs", 1, &[NEXT]),
     ("src/engine/worker/alarms.rs", 1, &[NEXT]),
     ("src/gpu/simt/health.rs", 1, &[LOCKED]),

@@ -8,29 +8,29 @@ use crate::team::error::TeamError;
 use crate::team::hello::{Hello, Offer};
 use crate::team::holder::Holder;
 use crate::team::parts::Parts;
-use crate::team::peers::state::Known;
+use crate::team::peers::state::Contact;
 
 /// Returns how generation `generation` of `peer` is reached.
-pub(super) fn known(
+pub(super) fn contact(
     own: &Parts,
     peer: u32,
     generation: u32,
     deadline: Instant,
-) -> Result<Known, TeamError> {
+) -> Result<Contact, TeamError> {
     let of = Holder::new(peer, generation);
     let entry = own.peers.get(peer)?;
-    let found = entry.state().known.clone();
-    if let Some(known) = found.filter(|known| known.generation == generation) {
-        return Ok(known);
+    let found = entry.state().contact.clone();
+    if let Some(contact) = found.filter(|contact| contact.generation == generation) {
+        return Ok(contact);
     }
     let key = of.hello_key();
     let read = || own.exchange.read_versioned(peer, &key);
     let hello: Hello = own.exchange.until(peer, &key, deadline, read)?;
     let wanted = own.wanted();
     wanted.check_hello(peer, &key, &hello, &own.windows.shapes())?;
-    let known = own.peers.known(&own.rails, of, &hello)?;
-    entry.state().known = Some(known.clone());
-    Ok(known)
+    let contact = own.peers.contact(&own.rails, of, &hello)?;
+    entry.state().contact = Some(contact.clone());
+    Ok(contact)
 }
 
 /// Reads again the records of generation `generation` of `peer`, the generation that the QPs are for. What was read before may have
@@ -42,7 +42,7 @@ pub(super) fn known(
 pub(super) fn read_again(own: &Parts, peer: u32, generation: u32) -> Result<(), TeamError> {
     let entry = own.peers.get(peer)?;
     entry.state().doubted = false;
-    let (known, offer) = match told_now(own, peer, generation) {
+    let (contact, offer) = match told_now(own, peer, generation) {
         Ok(Some(told)) => told,
         Ok(None) => return Ok(()),
         Err(error @ TeamError::Store(_)) if !error.counts_as_missing() => {
@@ -55,14 +55,18 @@ pub(super) fn read_again(own: &Parts, peer: u32, generation: u32) -> Result<(), 
         }
     };
     let mut state = entry.state();
-    state.qps.lead_to(&known.ways, &offer.qps);
+    state.qps.lead_to(&contact.ways, &offer.qps);
     // The windows of founders stand in other records.
     state.places = (!offer.windows.is_empty()).then(|| places(&offer, own.rails.len()));
     Ok(())
 }
 
 /// Returns what the records of generation `generation` of `peer` say now, checked; none if a record is missing.
-fn told_now(own: &Parts, peer: u32, generation: u32) -> Result<Option<(Known, Offer)>, TeamError> {
+fn told_now(
+    own: &Parts,
+    peer: u32,
+    generation: u32,
+) -> Result<Option<(Contact, Offer)>, TeamError> {
     let of = Holder::new(peer, generation);
     let wanted = own.wanted();
     let key = of.hello_key();
@@ -85,8 +89,8 @@ fn told_now(own: &Parts, peer: u32, generation: u32) -> Result<Option<(Known, Of
             offer
         }
     };
-    let known = own.peers.known(&own.rails, of, &hello)?;
-    Ok(Some((known, offer)))
+    let contact = own.peers.contact(&own.rails, of, &hello)?;
+    Ok(Some((contact, offer)))
 }
 
 /// Returns what the store holds of the records by which this rank and generation `generation` of `peer` meet, in words: first the
@@ -125,6 +129,6 @@ pub(in crate::team) fn check_former(
     if own.peers.get(peer)?.state().visitor.is_none() {
         return Ok(());
     }
-    let known = known(own, peer, generation, Instant::now())?;
-    former::is_over(own, peer, generation, &known.identity)
+    let contact = contact(own, peer, generation, Instant::now())?;
+    former::is_over(own, peer, generation, &contact.identity)
 }

@@ -20,13 +20,13 @@ const BASE_STEP: u64 = 1 << 16;
 
 /// One QP to a peer.
 #[derive(Debug)]
-pub(in crate::team) struct Link {
+pub(in crate::team) struct PeerQp {
     /// The doorbell register as kernels reach it; none if a thread of the host rings. Dropped before the QP, which keeps the
     /// register.
     doorbell: Option<MappedMmio>,
     /// Address and lkey of the memory that swallows the results of atomics.
     sink: (u64, u32),
-    /// The QP in its state. None only inside [`Link::step`].
+    /// The QP in its state. None only inside [`PeerQp::step`].
     stage: Option<Stage>,
     layout: QpLayout,
     ece: u32,
@@ -88,7 +88,7 @@ pub(in crate::team) struct Skipped {
     pub(in crate::team) completed: u64,
 }
 
-impl Link {
+impl PeerQp {
     /// Makes a QP in Init, with its memory filled in for `life`. Kernels that find it failed set the word at `failed`.
     pub(super) fn new(
         gpu: &dyn Gpu,
@@ -112,7 +112,7 @@ impl Link {
                 Some(gpu.map_mmio(page, PAGE_BYTES)?)
             }
         };
-        let mut link = Self {
+        let mut peer_qp = Self {
             doorbell,
             sink: rail.sink(),
             stage: Some(Stage::Reset(qp)),
@@ -130,9 +130,9 @@ impl Link {
             skipped: Skipped::default(),
             probed: false,
         };
-        link.write_image(gpu, 0, life)?;
-        link.init()?;
-        Ok(link)
+        peer_qp.write_image(gpu, 0, life)?;
+        peer_qp.init()?;
+        Ok(peer_qp)
     }
 
     pub(in crate::team) fn layout(&self) -> &QpLayout {

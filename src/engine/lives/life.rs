@@ -32,7 +32,7 @@ pub struct PeerGone {
 
 /// One life of another engine.
 #[derive(Debug)]
-pub(in crate::engine) struct Known {
+pub(in crate::engine) struct EngineLife {
     pub(in crate::engine) incarnation: u64,
     name: String,
     /// The regions of this engine life that were imported.
@@ -43,7 +43,7 @@ pub(in crate::engine) struct Known {
     links: Mutex<Vec<Arc<Link>>>,
 }
 
-impl Known {
+impl EngineLife {
     /// Returns the notices that go to this life.
     pub(in crate::engine) fn outbox(&self) -> MutexGuard<'_, Outbox> {
         lock(&self.outbox)
@@ -76,7 +76,7 @@ impl Known {
 #[derive(Debug)]
 struct Met {
     /// The latest life of the engine.
-    known: Arc<Known>,
+    known: Arc<EngineLife>,
     /// Connections to that life.
     links: u32,
     /// The turn in which the last of these connections has ended.
@@ -91,7 +91,7 @@ impl Met {
 
 /// All engines that this one has met.
 #[derive(Debug)]
-pub(in crate::engine) struct AllKnown {
+pub(in crate::engine) struct EngineLives {
     /// The limit of peers. At most so many engines without a connection and a handle are kept, and at most so many reports of
     /// engines that are gone.
     most: usize,
@@ -111,7 +111,7 @@ struct State {
     /// Reports that the program has not taken yet.
     gone: VecDeque<PeerGone>,
     /// Notices that the program has not taken yet. Those of one engine are in the order in which it has sent them.
-    notices: VecDeque<(Arc<Known>, Record)>,
+    notices: VecDeque<(Arc<EngineLife>, Record)>,
     /// The bytes of these notices, and what their lives take besides.
     queued: u64,
 }
@@ -139,7 +139,7 @@ impl State {
         }
     }
 
-    fn take_notice(&mut self) -> Option<(Arc<Known>, Record)> {
+    fn take_notice(&mut self) -> Option<(Arc<EngineLife>, Record)> {
         let (known, record) = self.notices.pop_front()?;
         let mut inbox = known.inbox();
         inbox.take(record.bytes.len());
@@ -150,7 +150,7 @@ impl State {
     }
 }
 
-impl AllKnown {
+impl EngineLives {
     /// Returns the knowledge of an engine that has at most `most` peers, and for each peer an inbox of `inbox` bytes.
     pub(in crate::engine) fn new(most: u32, inbox: u32) -> Self {
         Self {
@@ -169,13 +169,13 @@ impl AllKnown {
         incarnation: u64,
         [theirs, own]: [u64; 2],
         link: &Arc<Link>,
-    ) -> Arc<Known> {
+    ) -> Arc<EngineLife> {
         let mut state = self.state();
         if !state.engines.contains_key(name) {
             state.forget(self.most);
         }
         let new = || {
-            let known = Known {
+            let known = EngineLife {
                 incarnation,
                 name: name.to_owned(),
                 remote: Mutex::default(),
@@ -200,8 +200,8 @@ impl AllKnown {
 
     /// Takes a connection out that has ended. `gone` is none if this side ended it. When it was the last connection of the
     /// engine, the report is kept for the program.
-    pub(in crate::engine) fn leave(&self, known: &Known, link: &Link, gone: Option<PeerGone>) {
-        let Known {
+    pub(in crate::engine) fn leave(&self, known: &EngineLife, link: &Link, gone: Option<PeerGone>) {
+        let EngineLife {
             name, incarnation, ..
         } = known;
         lock(&known.links).retain(|it| it.number() != link.number());
@@ -257,7 +257,7 @@ impl AllKnown {
     /// Takes a notice in that has come from `known`.
     pub(in crate::engine) fn accept(
         &self,
-        known: &Arc<Known>,
+        known: &Arc<EngineLife>,
         record: Record,
     ) -> Result<(), NoticeError> {
         // Under the lock: the notices that two connections bring stand in the order of their numbers.
@@ -309,7 +309,7 @@ mod tests {
         Arc::new(Link::new(number, 0, &[0], None))
     }
 
-    fn enter(all: &AllKnown, life: (&str, u64), link: &Arc<Link>) -> Arc<Known> {
+    fn enter(all: &EngineLives, life: (&str, u64), link: &Arc<Link>) -> Arc<EngineLife> {
         let (name, incarnation) = life;
         all.enter(name, incarnation, [INBOX.into(); 2], link)
     }
@@ -323,7 +323,7 @@ mod tests {
     }
 
     /// Connects a life of a peer, which sends a notice that the program takes, and goes.
-    fn visit(all: &AllKnown, name: &str, number: u64) {
+    fn visit(all: &EngineLives, name: &str, number: u64) {
         let link = link(number);
         let known = enter(all, (name, 1), &link);
         let due = known.inbox().accepted();
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn of_too_many_that_have_gone_the_one_that_has_gone_first_is_forgotten() {
-        let all = AllKnown::new(1, INBOX);
+        let all = EngineLives::new(1, INBOX);
         let names: Vec<String> = (0..=REMEMBERED).map(|nth| nth.to_string()).collect();
         for (name, number) in names.iter().zip(0..).take(REMEMBERED) {
             visit(&all, name, number);
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn a_notice_that_has_come_before_is_dropped_where_there_is_no_room_either() {
         const BYTES: usize = 1 << 16;
-        let all = AllKnown::new(1, INBOX);
+        let all = EngineLives::new(1, INBOX);
         let most = 2 * (u64::from(INBOX) + LIFE);
         let room = most / (BYTES as u64 + OVERHEAD + LIFE);
         let come = |life: u64, number| {
@@ -382,7 +382,7 @@ mod tests {
         const BYTES: usize = 1 << 16;
         let each = BYTES as u64 + OVERHEAD + LIFE;
         for is_one_name in [true, false] {
-            let all = AllKnown::new(2, INBOX);
+            let all = EngineLives::new(2, INBOX);
             let most = 4 * (u64::from(INBOX) + LIFE);
             let visit = |life: u64| {
                 let name = if is_one_name { 0 } else { life }.to_string();
