@@ -2,11 +2,13 @@
 //! Every module which opens `unsafe` says why. Device headers say what their fences and functions do. Programs of other tests are
 //! not run as tests. Names of tests are short, and every test program has its entry in Cargo.toml. Documentation of public items says
 //! more than their names. Waits read the clock before each look. Text of strangers is shown by `printable`. Inside the modules,
-//! circles of files, slices of objects and long code do not grow, and arrows between the rooms of a folder go down (`walls`).
+//! circles of files, slices of objects and long code do not grow, and arrows between the rooms of a folder go down (`walls`). Each file
+//! of a crate is a module of it.
 
 mod children;
 mod headers;
 mod names;
+mod orphans;
 mod planted;
 mod programs;
 mod repeats;

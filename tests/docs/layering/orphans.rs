@@ -1,0 +1,92 @@
+//! A file that no module declares is compiled by nobody: it looks like code, and no test can find that it is wrong.
+
+use super::Source;
+
+/// Returns the files of `src` folders that no other file declares as a module.
+pub(crate) fn undeclared(sources: &[Source]) -> Vec<String> {
+    let of_src = sources.iter().filter(|source| is_module(&source.path));
+    let undeclared = of_src.filter(|source| {
+        let (folder, name) = place(&source.path);
+        let declared = |parent: &Source| {
+            is_parent(&parent.path, folder) && declares(&parent.text, name)
+                || takes_by_path(&parent.text, &source.path)
+        };
+        !sources.iter().any(declared)
+    });
+    undeclared
+        .map(|source| format!("{}: no file declares this module", source.path))
+        .collect()
+}
+
+/// Returns whether the file is a module of a crate. Roots are not, and neither are programs.
+fn is_module(path: &str) -> bool {
+    let Some(at) = path.find("src/") else {
+        return false;
+    };
+    let inside = &path[at + 4..];
+    let is_root = matches!(inside, "lib.rs" | "main.rs") || inside.starts_with("bin/");
+    let before_src = &path[..at];
+    path.ends_with(".rs") && !is_root && (before_src.is_empty() || before_src.ends_with('/'))
+}
+
+/// Returns the folder of the modules beside this one, and its name.
+fn place(path: &str) -> (&str, &str) {
+    let stem = path.trim_end_matches(".rs").trim_end_matches("/mod");
+    stem.rsplit_once('/').unwrap_or(("", stem))
+}
+
+/// Returns whether the module of this file has its children in `folder`.
+fn is_parent(path: &str, folder: &str) -> bool {
+    let of = |name: &str| path == format!("{folder}/{name}.rs");
+    path == format!("{folder}.rs") || ["mod", "lib", "main"].into_iter().any(of)
+}
+
+fn declares(text: &str, name: &str) -> bool {
+    let end = format!("mod {name};");
+    text.lines().any(|line| {
+        let before = line.trim_start().strip_suffix(&end);
+        before.is_some_and(|before| before.is_empty() || before.starts_with("pub"))
+    })
+}
+
+/// Returns whether a `#[path]` attribute of this text ends with the last two parts of `path`.
+fn takes_by_path(text: &str, path: &str) -> bool {
+    let from = path.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
+    let end = format!("{}\"]", &path[from..]);
+    let mut lines = text.lines().map(str::trim);
+    lines.any(|line| line.starts_with("#[path = \"") && line.ends_with(&end))
+}
+
+#[test]
+fn every_file_of_a_crate_is_a_module_of_it() {
+    let undeclared = undeclared(&super::read_tree());
+    assert!(undeclared.is_empty(), "\n{}\n", undeclared.join("\n"));
+}
+
+#[test]
+fn a_planted_file_without_a_module_is_found() {
+    let tree = |declaration: &str| {
+        [
+            Source::new(
+                "crates/c/src/lib.rs",
+                "mod a;\n#[path = \"../../d/src/x/y.rs\"]\nmod y;\n",
+            ),
+            Source::new("crates/c/src/a.rs", declaration),
+            Source::new("crates/c/src/a/b.rs", ""),
+            Source::new("crates/c/src/bin/p.rs", ""),
+            Source::new("crates/d/src/x/y.rs", ""),
+            Source::new("crates/c/tests/t.rs", ""),
+        ]
+    };
+    for good in ["mod b;", "pub(crate) mod b;", "/// It.\n    mod b;"] {
+        assert_eq!(undeclared(&tree(good)), [""; 0], "{good}");
+    }
+    for bad in ["", "// mod b;", "mod bb;", "use mod_b;"] {
+        let found = undeclared(&tree(bad));
+        assert_eq!(
+            found,
+            ["crates/c/src/a/b.rs: no file declares this module"],
+            "{bad}"
+        );
+    }
+}
