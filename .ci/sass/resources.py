@@ -16,7 +16,7 @@ from measure import ARCHITECTURES, tools
 
 # Most registers and bytes of stack of a thread, bytes of shared memory of a block: what is reached, with little to spare. A block of
 # the 512 threads that src/moe launches must fit on a multiprocessor, which has 65,536 registers.
-LIMITS = {"registers": 128, "stack": 864, "shared": 4096}
+LIMITS = {"registers": 128, "stack": 704, "shared": 4096}
 
 # Most bytes that a kernel stores to spill registers and loads back, together, in all its functions. Those that run where a peer is late
 # (the wait for a send buffer, looks at work in flight) are out of line, and save the registers of their callers.
