@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use test_support::fleet::{Hcas, Setup};
+use test_support::node::Node;
 use warpverbs::abi::{PEER_DIRECT, PeerEntry, RAIL_SHIFT, Status};
 use warpverbs::team::{Doorbell, Sharing, TeamError};
 
@@ -35,6 +36,17 @@ impl Pair<'_> {
         for &(rank, rail) in ports {
             self.fleet.hcas.of(rank)[rail].set_port(up);
         }
+    }
+
+    /// Opens the HCAs of these rails, of both ranks.
+    fn nodes(&self, rails: &[usize]) -> Vec<Node> {
+        let open = |rank| {
+            let hcas = self.fleet.hcas.of(rank);
+            rails
+                .iter()
+                .map(|rail| Node::open(&hcas[*rail], 1 << 16).unwrap())
+        };
+        [0, 1].into_iter().flat_map(open).collect()
     }
 
     /// Bytes that each HCA has sent, by rank and rail.
@@ -224,6 +236,7 @@ fn a_pair_that_goes_round_a_rail_has_stale_tickets_and_new_window_keys() {
     setup.team.log_depth = 12;
     let hcas = Hcas::new(&setup);
     let pair = Pair::new(&setup, &hcas);
+    let nodes = pair.nodes(&[1, 2]);
     // QP 1 posts more than one life of the others holds. Each kernel has a deadline of its own, which only a hang meets.
     for _ in 0..22 {
         let put = Put {
@@ -260,8 +273,13 @@ fn a_pair_that_goes_round_a_rail_has_stale_tickets_and_new_window_keys() {
             made.map(|one| one.join().unwrap())[0]
         })
     };
-    // Keys of two HCAs are the same number once in 256 windows.
-    let windows = [(); 4].map(|()| window());
+    // HCAs that have made as many keys make the same numbers. Before each window those of rails 1 and 2 make more keys than that of rail 0.
+    let windows = [(); 4].map(|()| {
+        nodes
+            .iter()
+            .for_each(|node| drop(node.window(4096).unwrap()));
+        window()
+    });
     let has_another_key = |rank: u32, of: usize| {
         let differs = |window: &u32| {
             let entries = pair.entries(rank, *window);
@@ -280,6 +298,7 @@ fn a_pair_that_goes_round_a_rail_has_stale_tickets_and_new_window_keys() {
     for rank in [0, 1] {
         assert!(has_another_key(rank, 1));
     }
+    drop(nodes);
     drop(pair);
     hcas.check();
 }
