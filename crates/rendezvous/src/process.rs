@@ -211,6 +211,7 @@ fn is_used(pid: u32) -> bool {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
+    use test_basics::limits::until;
 
     #[test]
     fn a_killed_process_has_ended_even_before_its_parent_waits_for_it() {
@@ -223,11 +224,7 @@ mod tests {
         let process = Process::of(child.id());
         assert!(!process.has_ended());
         child.kill().unwrap();
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(240);
-        while !process.has_ended() && std::time::Instant::now() < until {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        assert!(process.has_ended(), "a zombie");
+        until("the zombie has ended", || process.has_ended());
         child.wait().unwrap();
         assert!(process.has_ended(), "gone");
     }

@@ -2,7 +2,6 @@
 //! gave to others was starved.
 
 use std::fs;
-use std::path::Path;
 
 /// The places of idle, iowait and steal in the line `cpu` (manual page proc_stat(5)). Guest times stand in user time too.
 const IDLE: [usize; 2] = [3, 4];
@@ -15,7 +14,7 @@ pub(crate) struct CoreTimes([u64; FIELDS]);
 impl CoreTimes {
     /// Returns the times of now, or none where the system does not tell them.
     pub(crate) fn now() -> Option<Self> {
-        Self::read(&fs::read_to_string(Path::new("/proc/stat")).ok()?)
+        Self::read(&fs::read_to_string("/proc/stat").ok()?)
     }
 
     fn read(stat: &str) -> Option<Self> {

@@ -7,6 +7,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::patience::HANG;
+
 /// A directory for the trees of the HCAs and for what the programs print. It goes with the value.
 pub struct Scratch(PathBuf);
 
@@ -100,7 +102,7 @@ pub fn package_version(package: &str) -> Option<String> {
 }
 
 /// How long a program may run: it only ends a hang. A test may start several, one after the other.
-pub const LIMIT: Duration = Duration::from_secs(240);
+pub const LIMIT: Duration = HANG;
 
 /// A started program. Dropping it kills the program.
 pub struct Running {
