@@ -67,8 +67,6 @@ mod error;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod file;
-mod file_key;
-mod file_lease;
 mod lease;
 mod look;
 mod looks;

@@ -100,7 +100,7 @@ const READ: &[(&str, &str, &str)] = &[
     ("crates/rendezvous/src/etcd/messages.rs", "kind", COMPARED),
     ("crates/rendezvous/src/etcd/messages.rs", "message", SHOWN),
     ("crates/rendezvous/src/etcd/messages.rs", "token", COMPARED),
-    ("crates/rendezvous/src/file_lease.rs", "key", CHECKED),
+    ("crates/rendezvous/src/file/leases.rs", "key", CHECKED),
     ("crates/rendezvous/src/process.rs", "seen_from", COMPARED),
     ("src/engine/wire/messages.rs", "name", CHECKED),
     ("src/membership/stored/words.rs", "record", CHECKED),

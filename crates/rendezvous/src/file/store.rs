@@ -1,7 +1,4 @@
-//! A store for ranks that are processes of one machine, or of machines that share a file system with hard links.
-//!
-//! A key is a directory with its newest versions, see [`file_key`](super::file_key): a change is one link or was not made, and nothing is
-//! ever locked. So a process that is killed or stopped at any point has made its change or not, and blocks no other process.
+//! The store in a directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::call::clamped;
-use super::file_key::{HOME, Keys, Newest, Tries, check_exists, io_error};
-use super::file_lease::{LeaseRecord, Leases};
-use super::{
+use super::keys::{HOME, Keys, Newest, Tries, check_exists, io_error};
+use super::leases::{LeaseRecord, Leases};
+use crate::call::clamped;
+use crate::{
     Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, MAX_BOUND, Store, StoreError, check_key,
     check_look, check_ttl, check_value, trust,
 };
@@ -562,7 +559,7 @@ impl Store for FileStore {
     ) -> Result<KeyChange, StoreError> {
         let key = watch.key();
         check_key(key)?;
-        for left in super::Looks::within(timeout) {
+        for left in crate::Looks::within(timeout) {
             let newest = {
                 let tries = self.tries();
                 let mut looks = self.looks();

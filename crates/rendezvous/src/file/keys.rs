@@ -50,7 +50,7 @@
 //! was made. What a client looks up may be as old as its caches. But the server makes links and renames. It gives the list after a
 //! link, since the client itself has changed that directory. A number above n + 1 in the list counts as a closed path. So with
 //! caches no change is lost and none is made twice. A handle sees changes as late as its client's caches let it, and never goes
-//! back on a key. What [`Store`](super::Store) promises of two keys needs a mount with `actimeo=0,lookupcache=none`.
+//! back on a key. What [`Store`](crate::Store) promises of two keys needs a mount with `actimeo=0,lookupcache=none`.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -61,9 +61,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::process::Process;
-use super::{MAX_VALUE, StoreError, file_lease};
-use file_lease::LeaseRecord;
+use super::leases::{LeaseRecord, is_beat};
+use crate::process::Process;
+use crate::{MAX_VALUE, StoreError};
 
 /// The directory in which files are written before they get their name, and which holds beats.
 const SCRATCH: &str = ".new";
@@ -580,7 +580,7 @@ fn gone(error: &io::Error) -> bool {
 fn clear(scratch: &Path) {
     for name in names(scratch).unwrap_or_default() {
         let path = scratch.join(&name);
-        let is_left = if file_lease::is_beat(&name) {
+        let is_left = if is_beat(&name) {
             LeaseRecord::of_beat(&fs::read(&path).unwrap_or_default())
                 .is_some_and(|record| record.has_ended())
         } else {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::process::Process;
-use super::{LeaseId, check_key};
+use crate::process::Process;
+use crate::{LeaseId, check_key};
 
 /// What the names of beats begin with.
 const BEAT: &str = "beat-";
