@@ -5,9 +5,9 @@ use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{
+use crate::check::{check_key, check_look, check_ttl, check_value};
+use crate::{
     Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, Looks, MAX_BOUND, Store, StoreError,
-    check_key, check_look, check_ttl, check_value,
 };
 
 /// A map of text to text that all ranks reach, such as a c10d store of PyTorch. The map cannot list its keys, and no key in it ends by

@@ -1,11 +1,8 @@
-//! The longest time of a call, and what is known of its effect if it ends without a result.
+//! How long a call took, and what is known of its effect if it ended without a result.
 
 use std::time::{Duration, Instant};
 
 use super::StoreError;
-
-/// Longest bound of a call, and the bound of a handle for which the caller has asked for none.
-pub const MAX_BOUND: Duration = Duration::from_secs(5);
 
 /// What an error of a call that changes something says about the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,11 +84,6 @@ impl<T> Timed<T> {
             took: start.elapsed(),
         }
     }
-}
-
-/// Returns the bound of a handle for which the caller asks for `bound`.
-pub(crate) fn clamped(bound: Duration) -> Duration {
-    bound.min(MAX_BOUND)
 }
 
 #[cfg(test)]

@@ -2,9 +2,6 @@
 
 use super::StoreError;
 
-/// The most keys that one look names beside its prefix.
-pub const MAX_LOOK: usize = 64;
-
 /// A key as a look found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {

@@ -5,10 +5,8 @@ use std::ops::Bound;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{
-    Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, Store, StoreError, check_key, check_look,
-    check_ttl, check_value,
-};
+use crate::check::{check_key, check_look, check_ttl, check_value};
+use crate::{Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, Store, StoreError};
 
 /// Longest wait for any change: a change may have come between the caller's look and its wait, and a lease runs out without a wake.
 const WAIT: Duration = Duration::from_millis(20);

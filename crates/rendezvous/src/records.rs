@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{
+use crate::check::check_value;
+use crate::limits::MAX_RUN;
+use crate::{
     AroundStore, Changed, Entry, KeyChange, KeyWatch, MAX_VALUE, Store, StoreAnswer, StoreCall,
-    StoreError, check_value,
+    StoreError,
 };
 
 /// Version of what ranks write to a store. Ranks of different versions do not work together.
 pub const RECORD_VERSION: u32 = 3;
-/// The most bytes of a run id.
-const MAX_RUN: usize = 128;
 const MAGIC: &str = "warpverbs";
 
 /// A store whose values name version and run, `warpverbs 3 RUN` on a line before the value. A value of another run or version is refused

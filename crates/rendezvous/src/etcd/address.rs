@@ -4,7 +4,8 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
-use crate::{StoreError, check_key};
+use crate::StoreError;
+use crate::check::check_key;
 
 /// What the URLs of an etcd begin with.
 const PLAIN: &str = "etcd://";

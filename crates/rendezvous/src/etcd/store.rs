@@ -15,10 +15,10 @@ use super::messages::{
     Committed, Granted, KeyValue, Nothing, Operated, Range, Streamed, Watched, encoded,
 };
 use super::tls;
-use crate::call::clamped;
+use crate::check::{check_key, check_look, check_ttl, check_value};
+use crate::limits::clamped;
 use crate::{
-    Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, MAX_BOUND, Store, StoreError, check_key,
-    check_look, check_ttl, check_value, repeat,
+    Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, MAX_BOUND, Store, StoreError, repeat,
 };
 
 /// The key that holds the run that the prefix belongs to. No rank can write this key: names do not begin with a dot.

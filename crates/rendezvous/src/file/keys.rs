@@ -62,8 +62,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::leases::{LeaseRecord, is_beat};
-use crate::process::Process;
-use crate::{MAX_VALUE, StoreError};
+use crate::{MAX_VALUE, Process, StoreError};
 
 /// The directory in which files are written before they get their name, and which holds beats.
 const SCRATCH: &str = ".new";

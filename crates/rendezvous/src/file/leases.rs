@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::process::Process;
-use crate::{LeaseId, check_key};
+use crate::check::check_key;
+use crate::{LeaseId, Process};
 
 /// What the names of beats begin with.
 const BEAT: &str = "beat-";

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::keys::{HOME, Keys, Newest, Tries, check_exists, io_error};
 use super::leases::{LeaseRecord, Leases};
-use crate::call::clamped;
+use crate::check::{check_key, check_look, check_ttl, check_value};
+use crate::limits::clamped;
 use crate::{
-    Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, MAX_BOUND, Store, StoreError, check_key,
-    check_look, check_ttl, check_value, trust,
+    Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, MAX_BOUND, Store, StoreError, trust,
 };
 
 /// The key that holds the run that the directory belongs to. No rank can write this key: names do not begin with a dot.
