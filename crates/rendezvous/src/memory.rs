@@ -373,7 +373,7 @@ impl Store for MemoryStore {
         timeout: Duration,
     ) -> Result<KeyChange, StoreError> {
         check_key(watch.key())?;
-        if !std::mem::replace(&mut watch.stands, true) {
+        if !watch.stands() {
             watch.asks();
         }
         let key = watch.key();
@@ -398,7 +398,7 @@ impl Store for MemoryStore {
         };
         map.unwatch(key);
         drop(map);
-        watch.stands = found != KeyChange::Nothing;
+        watch.set_stands(found != KeyChange::Nothing);
         Ok(found)
     }
 }

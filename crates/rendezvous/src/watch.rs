@@ -17,15 +17,18 @@ pub enum KeyChange {
     Unknown,
 }
 
+/// The lines of an answer of an etcd that goes on.
+#[cfg(feature = "etcd")]
+pub(crate) type Lines = Box<dyn Iterator<Item = io::Result<String>> + Send>;
+
 /// What a thread that waits for one key keeps from one [`next_change`](super::Store::next_change) to the next.
 pub struct KeyWatch {
     key: String,
     requests: u64,
-    /// The lines of an answer of an etcd that goes on.
+    /// Lines that the next wait reads on.
     #[cfg(feature = "etcd")]
-    pub(crate) lines: Option<Box<dyn Iterator<Item = io::Result<String>> + Send>>,
-    /// True if the watch stands.
-    pub(crate) stands: bool,
+    lines: Option<Lines>,
+    stands: bool,
 }
 
 impl KeyWatch {
@@ -56,6 +59,28 @@ impl KeyWatch {
     /// Counts one request to the store.
     pub(crate) fn asks(&mut self) {
         self.requests += 1;
+    }
+
+    /// Returns whether the watch stands: its store tells it of changes without being asked again.
+    pub(crate) fn stands(&self) -> bool {
+        self.stands
+    }
+
+    /// Notes whether the watch stands.
+    pub(crate) fn set_stands(&mut self, stands: bool) {
+        self.stands = stands;
+    }
+
+    /// Takes the lines that the last wait has kept.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn take_lines(&mut self) -> Option<Lines> {
+        self.lines.take()
+    }
+
+    /// Keeps `lines` for the next wait.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn keep_lines(&mut self, lines: Lines) {
+        self.lines = Some(lines);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The store in an etcd.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, BufRead, BufReader};
+use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use super::messages::{
 use super::tls;
 use crate::check::{check_key, check_look, check_ttl, check_value};
 use crate::limits::clamped;
+use crate::watch::Lines;
 use crate::{
     Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, MAX_BOUND, Store, StoreError, repeat,
 };
@@ -432,11 +433,11 @@ impl Store for EtcdStore {
         check_key(watch.key())?;
         self.changes.check()?;
         let start = Instant::now();
-        let mut lines = match watch.lines.take() {
+        let mut lines = match watch.take_lines() {
             Some(lines) => lines,
             None => {
                 watch.asks();
-                watch.stands = false;
+                watch.set_stands(false);
                 self.open_watch(watch.key(), since, timeout)?
             }
         };
@@ -449,7 +450,7 @@ impl Store for EtcdStore {
             let line = match line {
                 Ok(line) => line,
                 // A standing watch ends after its time, or because a member is gone. The next request shows which.
-                Err(_) if watch.stands => return Ok(KeyChange::Nothing),
+                Err(_) if watch.stands() => return Ok(KeyChange::Nothing),
                 Err(error) => return Err(broken(error.to_string())),
             };
             let line: Streamed<Watched> =
@@ -470,10 +471,12 @@ impl Store for EtcdStore {
                 self.client.forget_token();
                 return Err(broken(watched.cancel_reason));
             }
-            watch.stands |= watched.created;
+            if watched.created {
+                watch.set_stands(true);
+            }
             let newest = watched.events.into_iter().next_back();
             if let Some(event) = newest.filter(|event| event.kv.mod_revision > since) {
-                watch.lines = Some(lines);
+                watch.keep_lines(lines);
                 let key = watch.key().to_owned();
                 return Ok(match event.kind.as_str() {
                     "" | "PUT" => KeyChange::Set(entry(key, event.kv)),
@@ -487,12 +490,7 @@ impl Store for EtcdStore {
 
 impl EtcdStore {
     /// Returns the lines of a watch of `key` from the revision after `since` on, for as long as `timeout`.
-    fn open_watch(
-        &self,
-        key: &str,
-        since: u64,
-        timeout: Duration,
-    ) -> Result<Box<dyn Iterator<Item = io::Result<String>> + Send>, StoreError> {
+    fn open_watch(&self, key: &str, since: u64, timeout: Duration) -> Result<Lines, StoreError> {
         let from = since.saturating_add(1).to_string();
         let request = json!({"create_request": {"key": self.key(key), "start_revision": from}});
         let opened = self
