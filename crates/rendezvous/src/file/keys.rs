@@ -54,24 +54,17 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
-use super::leases::{LeaseRecord, is_beat};
-use crate::{MAX_VALUE, Process, StoreError};
+use super::disk::{check_exists, gone, io_error, is_there, names, rename_if_there};
+use super::scratch::{Scratch, ScratchFiles, is_name};
+use super::tries::Tries;
+use crate::{MAX_VALUE, StoreError};
 
-/// The directory in which files are written before they get their name, and which holds beats.
-const SCRATCH: &str = ".new";
-/// The ending of a scratch file whose change was made.
-const DONE: &str = ".done";
 /// The ending of a key's home, after the last name of the key.
 pub(super) const HOME: &str = "@";
-/// The most bytes of the name of a scratch file.
-const MAX_SCRATCH: usize = 128;
 /// Bits of a version's number that count the changes of one room; the bits above them are random for each room.
 const VERSIONS: u32 = 32;
 /// The random bits of a room's number.
@@ -85,15 +78,11 @@ const MAX_VERSION: u64 = MAX_VALUE as u64 + 4096;
 #[derive(Debug)]
 pub(super) struct Keys {
     directory: PathBuf,
-    /// The prefix of this handle's scratch files. No other handle has it.
-    own: String,
-    written: AtomicU64,
+    scratch: ScratchFiles,
     /// The newest version that this handle has found, by key.
     seen: Mutex<HashMap<String, u64>>,
     /// A function that returns the number of a new room.
     first: fn() -> u64,
-    /// True if the scratch directory was gone and this handle has made it again.
-    restored: AtomicBool,
     #[cfg(test)]
     steps: tests::Steps,
 }
@@ -108,38 +97,9 @@ pub(super) struct Newest {
     /// True if there is a version.
     pub(super) exists: bool,
     /// The number of the room, if the key has one.
-    room: Option<u64>,
+    pub(super) room: Option<u64>,
     /// The scratch file as which the version was written.
-    scratch: String,
-}
-
-/// The tries of one call. They end with the bound of the call.
-#[derive(Debug)]
-pub(super) struct Tries {
-    start: Instant,
-    bound: Duration,
-}
-
-impl Tries {
-    pub(super) fn within(bound: Duration) -> Self {
-        Self {
-            start: Instant::now(),
-            bound,
-        }
-    }
-
-    /// Returns an error unless the bound leaves time for another try, of `key`.
-    pub(super) fn again(&self, key: &str) -> Result<(), StoreError> {
-        let waited = self.start.elapsed();
-        if waited < self.bound {
-            Ok(())
-        } else {
-            Err(StoreError::Late {
-                key: key.to_owned(),
-                waited,
-            })
-        }
-    }
+    pub(super) scratch: String,
 }
 
 impl Newest {
@@ -152,16 +112,11 @@ impl Newest {
 impl Keys {
     /// Opens the keys of `directory`, which exists.
     pub(super) fn open(directory: &Path) -> Result<Self, StoreError> {
-        let scratch = directory.join(SCRATCH);
-        fs::create_dir_all(&scratch).map_err(io_error(&scratch))?;
-        clear(&scratch);
         Ok(Self {
             directory: directory.to_owned(),
-            own: format!("{}-{:016x}", Process::this().tag(), fastrand::u64(..)),
-            written: AtomicU64::new(0),
+            scratch: ScratchFiles::open(directory)?,
             seen: Mutex::default(),
             first: || fastrand::u64(1..1 << LIVES) << VERSIONS,
-            restored: AtomicBool::new(false),
             #[cfg(test)]
             steps: tests::Steps::default(),
         })
@@ -171,9 +126,9 @@ impl Keys {
         &self.directory
     }
 
-    /// Returns the path of a beat.
-    pub(super) fn beat(&self, name: &str) -> PathBuf {
-        self.directory.join(SCRATCH).join(name)
+    /// Returns the scratch files of this handle.
+    pub(super) fn scratch(&self) -> &ScratchFiles {
+        &self.scratch
     }
 
     pub(super) fn home(&self, key: &str) -> PathBuf {
@@ -266,7 +221,9 @@ impl Keys {
             let before = newest.version - 1;
             let _ = fs::remove_file(room.join(before.to_string()));
         }
-        let scratch = self.write(|name| [name.as_bytes(), b"\n", content].concat())?;
+        let scratch = self
+            .scratch
+            .write(|name| [name.as_bytes(), b"\n", content].concat())?;
         let made = self.link(&scratch, &room, newest.version + 1)?;
         if made {
             self.note(key, newest.version + 1);
@@ -286,12 +243,8 @@ impl Keys {
                 Err(error) if gone(&error) || error.kind() == ErrorKind::AlreadyExists => continue,
                 made => made.map_err(io_error(parent))?,
             }
-            let (_, scratch) = self.scratch();
-            if !self.directory.join(SCRATCH).is_dir() {
-                self.restored.store(true, Ordering::Relaxed);
-            }
-            let room = scratch.join((self.first)().to_string());
-            fs::create_dir_all(&room).map_err(io_error(&room))?;
+            let room = (self.first)().to_string();
+            let scratch = self.scratch.make_directory(&room)?;
             self.step();
             let Err(error) = fs::rename(&scratch, &home) else {
                 return Ok(());
@@ -312,12 +265,11 @@ impl Keys {
     pub(super) fn end(&self, key: &str, newest: &Newest) -> Result<(), StoreError> {
         let home = self.home(key);
         if let Some(room) = newest.room {
-            let written = self.directory.join(SCRATCH).join(&newest.scratch);
             if !newest.scratch.is_empty() {
                 self.step();
-                rename_if_there(&written, &done(&written))?;
+                self.scratch.show_done(&newest.scratch)?;
             }
-            let (_, scratch) = self.scratch();
+            let (_, scratch) = self.scratch.new_name();
             self.step();
             rename_if_there(&home.join(room.to_string()), &scratch)?;
             // A late link may put a file into the room meanwhile. What is left then is removed after this process has ended.
@@ -334,19 +286,13 @@ impl Keys {
         Ok(())
     }
 
-    /// Returns whether the scratch directory was gone since the last call of this function. Then the directory has lost its contents.
-    pub(super) fn take_restored(&self) -> bool {
-        self.restored.swap(false, Ordering::Relaxed)
-    }
-
     /// Renames the room to the newest version. Before that it shows the version's writer that the change was made.
     fn settle(&self, home: &Path, newest: &Newest) -> Result<(), StoreError> {
         let Some(room) = newest.room.filter(|room| *room != newest.version) else {
             return Ok(());
         };
-        let written = self.directory.join(SCRATCH).join(&newest.scratch);
         self.step();
-        rename_if_there(&written, &done(&written))?;
+        self.scratch.show_done(&newest.scratch)?;
         let [from, to] = [room, newest.version].map(|number| home.join(number.to_string()));
         self.step();
         rename_if_there(&from, &to)
@@ -356,7 +302,7 @@ impl Keys {
     fn link(&self, scratch: &Scratch, room: &Path, number: u64) -> Result<bool, StoreError> {
         let path = room.join(number.to_string());
         self.step();
-        let linked = match fs::hard_link(&scratch.path, &path) {
+        let linked = match scratch.link(&path) {
             Ok(()) => true,
             Err(error) if gone(&error) || error.kind() == ErrorKind::AlreadyExists => {
                 scratch.has_links()
@@ -368,7 +314,7 @@ impl Keys {
             return Ok(true);
         }
         self.step();
-        is_there(&done(&scratch.path))
+        scratch.is_done()
     }
 
     /// Returns whether the room of this path exists and `number` is its newest version. Removes the strays in the room.
@@ -384,40 +330,6 @@ impl Keys {
             let _ = fs::remove_file(room.join(stray.to_string()));
         }
         Ok(numbers().max() == Some(number))
-    }
-
-    /// Writes a scratch file with the bytes that `bytes` makes of its name.
-    pub(super) fn write(&self, bytes: impl FnOnce(&str) -> Vec<u8>) -> Result<Scratch, StoreError> {
-        let (name, path) = self.scratch();
-        let bytes = bytes(&name);
-        let made = File::create_new(&path).or_else(|error| {
-            // The directory was removed and exists again.
-            if !gone(&error) || !self.directory.is_dir() {
-                return Err(error);
-            }
-            fs::create_dir_all(self.directory.join(SCRATCH))?;
-            self.restored.store(true, Ordering::Relaxed);
-            File::create_new(&path)
-        });
-        let mut file = made.map_err(|error| match check_exists(&self.directory) {
-            Ok(()) => io_error(&path)(error),
-            Err(missing) => missing,
-        })?;
-        let scratch = Scratch {
-            path,
-            is_gone: false,
-        };
-        let written = file.write_all(&bytes);
-        written.map_err(io_error(&scratch.path))?;
-        Ok(scratch)
-    }
-
-    /// Returns a name that no other file has, and its path.
-    fn scratch(&self) -> (String, PathBuf) {
-        let number = self.written.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{}-{number}", self.own);
-        let path = self.directory.join(SCRATCH).join(&name);
-        (name, path)
     }
 
     fn note(&self, key: &str, version: u64) {
@@ -445,63 +357,9 @@ impl Keys {
     }
 }
 
-/// A scratch file. It is removed when this is dropped.
-#[derive(Debug)]
-pub(super) struct Scratch {
-    path: PathBuf,
-    is_gone: bool,
-}
-
-impl Scratch {
-    /// Renames the file to `path`, and replaces a file of that name.
-    pub(super) fn replace(mut self, path: &Path) -> Result<(), StoreError> {
-        fs::rename(&self.path, path).map_err(io_error(path))?;
-        self.is_gone = true;
-        Ok(())
-    }
-
-    /// Returns whether a link to the file was made, although the system says that it was not.
-    fn has_links(&self) -> bool {
-        fs::metadata(&self.path).is_ok_and(|data| data.nlink() > 1)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Other processes rename the file from its name to `.done`, and never back.
-        if !self.is_gone && fs::remove_file(&self.path).is_err() {
-            let _ = fs::remove_file(done(&self.path));
-        }
-    }
-}
-
-fn done(scratch: &Path) -> PathBuf {
-    let mut path = scratch.as_os_str().to_owned();
-    path.push(DONE);
-    path.into()
-}
-
-/// Returns the names in a directory.
-fn names(directory: &Path) -> io::Result<Vec<String>> {
-    let names = fs::read_dir(directory)?
-        .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
-    names.collect()
-}
-
 /// Returns whether a room begins with this number: it holds no version of this number.
 fn is_first(number: u64) -> bool {
     number.trailing_zeros() >= VERSIONS
-}
-
-/// Refuses a directory that does not exist.
-pub(super) fn check_exists(directory: &Path) -> Result<(), StoreError> {
-    if directory.is_dir() {
-        Ok(())
-    } else {
-        Err(StoreError::Missing {
-            directory: directory.to_owned(),
-        })
-    }
 }
 
 /// Returns the number that is the name of a room or version, if larger numbers can follow it.
@@ -542,58 +400,13 @@ fn split(key: &str, mut bytes: Vec<u8>) -> Result<(String, Vec<u8>), StoreError>
     let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
         return Err(garbage);
     };
-    let is_name = |byte: &u8| byte.is_ascii_hexdigit() || *byte == b'-';
     let name = &bytes[..end];
-    if name.is_empty() || name.len() > MAX_SCRATCH || !name.iter().all(is_name) {
+    if !is_name(name) {
         return Err(garbage);
     }
     let name = String::from_utf8_lossy(name).into_owned();
     bytes.drain(..=end);
     Ok((name, bytes))
-}
-
-fn is_there(path: &Path) -> Result<bool, StoreError> {
-    match fs::symlink_metadata(path) {
-        Ok(_) => Ok(true),
-        Err(error) if gone(&error) => Ok(false),
-        Err(error) => Err(io_error(path)(error)),
-    }
-}
-
-fn rename_if_there(from: &Path, to: &Path) -> Result<(), StoreError> {
-    match fs::rename(from, to) {
-        Err(error) if !gone(&error) => Err(io_error(from)(error)),
-        _ => Ok(()),
-    }
-}
-
-/// Returns whether the error means that the path does not exist, or no longer exists.
-fn gone(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::NotFound | ErrorKind::StaleNetworkFileHandle
-    )
-}
-
-/// Removes the files in the scratch directory that belong to ended processes of this machine.
-fn clear(scratch: &Path) {
-    for name in names(scratch).unwrap_or_default() {
-        let path = scratch.join(&name);
-        let is_left = if is_beat(&name) {
-            LeaseRecord::of_beat(&fs::read(&path).unwrap_or_default())
-                .is_some_and(|record| record.has_ended())
-        } else {
-            Process::of_tag(&name).is_some_and(|process| process.has_ended())
-        };
-        if is_left {
-            let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
-        }
-    }
-}
-
-pub(super) fn io_error(path: &Path) -> impl FnOnce(io::Error) -> StoreError {
-    let path = path.to_owned();
-    |source| StoreError::Io { path, source }
 }
 
 #[cfg(test)]

@@ -1,18 +1,22 @@
 //! The store in a directory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::keys::{HOME, Keys, Newest, Tries, check_exists, io_error};
+use super::content::Content;
+use super::disk::{check_exists, io_error};
+use super::keys::{HOME, Keys, Newest};
 use super::leases::{LeaseRecord, Leases};
+use super::revisions::{Looked, Revisions};
+use super::tries::Tries;
 use crate::check::{check_key, check_look, check_ttl, check_value};
 use crate::limits::clamped;
 use crate::{
-    Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, MAX_BOUND, Store, StoreError, trust,
+    Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, Looks, MAX_BOUND, Store, StoreError, trust,
 };
 
 /// The key that holds the run that the directory belongs to. No rank can write this key: names do not begin with a dot.
@@ -34,70 +38,7 @@ struct Place {
     keys: Keys,
     run: String,
     leases: Leases,
-    looks: Mutex<Looks>,
-}
-
-/// What looks have found. The revisions number it in the order in which it was found.
-#[derive(Debug, Default)]
-struct Looks {
-    /// The number of changes that were new to a look.
-    revision: u64,
-    keys: BTreeMap<String, Looked>,
-}
-
-/// What the last look found of a key.
-#[derive(Debug)]
-struct Looked {
-    /// The number of the key's newest change, and of the change that set the key when it was not set.
-    version: u64,
-    created_version: u64,
-    /// True if the key was set.
-    set: bool,
-    /// The revision of the look that first found the key so.
-    revision: u64,
-    /// The revision of the look that first found the change that set the key.
-    created: u64,
-}
-
-impl Looks {
-    fn next(&mut self) -> u64 {
-        self.revision += 1;
-        self.revision
-    }
-
-    /// Notes what a look has found of `key`. Returns the revisions of its newest change and of its creation, or zeros if it was never set.
-    fn note(&mut self, key: &str, found: &Found, set: bool) -> (u64, u64) {
-        let before = self.keys.get(key);
-        if before.is_none() && !set {
-            return (0, 0);
-        }
-        let same = |looked: &&Looked| looked.version == found.version && looked.set == set;
-        if let Some(looked) = before.filter(same) {
-            return (looked.revision, looked.created);
-        }
-        let created = before
-            .filter(|looked| looked.created_version == found.created)
-            .map(|looked| looked.created);
-        let revision = self.next();
-        let looked = Looked {
-            version: found.version,
-            created_version: found.created,
-            set,
-            revision,
-            created: created.unwrap_or(revision),
-        };
-        let result = (revision, looked.created);
-        self.keys.insert(key.to_owned(), looked);
-        result
-    }
-}
-
-/// The content that a change gave the key.
-#[derive(Debug)]
-enum Content {
-    Value(Vec<u8>),
-    Leased(LeaseRecord, Vec<u8>),
-    Removed,
+    revisions: Mutex<Revisions>,
 }
 
 /// A key as a call has found it.
@@ -130,7 +71,7 @@ impl FileStore {
             keys: Keys::open(directory)?,
             run: run_id.to_owned(),
             leases: Leases::default(),
-            looks: Mutex::default(),
+            revisions: Mutex::default(),
         };
         let store = Self {
             place: Arc::new(place),
@@ -191,7 +132,7 @@ impl FileStore {
     ) -> Result<bool, StoreError> {
         let changed = self.change_once(key, tries, change)?;
         // If the directory was removed and exists again, it still belongs to this run.
-        if self.place.keys.take_restored() {
+        if self.place.keys.scratch().take_restored() {
             self.claim()?;
         }
         Ok(changed)
@@ -259,18 +200,23 @@ impl FileStore {
     /// Looks at `key` and notes its version. Returns None if it is not set.
     fn look(
         &self,
-        looks: &mut Looks,
+        revisions: &mut Revisions,
         key: &str,
         tries: &Tries,
     ) -> Result<Option<Entry>, StoreError> {
         let found = self.find(key, tries)?;
         let value = self.value(&found.content);
-        let (revision, created) = looks.note(key, &found, value.is_some());
+        let looked = Looked {
+            version: found.version,
+            created: found.created,
+            set: value.is_some(),
+        };
+        let revisions = revisions.note(key, looked);
         Ok(value.map(|value| Entry {
             key: key.to_owned(),
             value: value.to_vec(),
-            revision,
-            created,
+            revision: revisions.newest,
+            created: revisions.created,
         }))
     }
 
@@ -357,12 +303,12 @@ impl FileStore {
     }
 
     fn beat_file(&self, record: &LeaseRecord) -> PathBuf {
-        self.place.keys.beat(&record.beat_name())
+        self.place.keys.scratch().path(&record.beat_name())
     }
 
-    fn looks(&self) -> MutexGuard<'_, Looks> {
-        let looks = self.place.looks.lock();
-        looks.unwrap_or_else(PoisonError::into_inner)
+    fn revisions(&self) -> MutexGuard<'_, Revisions> {
+        let revisions = self.place.revisions.lock();
+        revisions.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -401,13 +347,13 @@ impl Store for FileStore {
         let tries = self.tries();
         // The lock is held over the whole look, with the listing of keys. So the revision of the look is after all that it finds and before
         // what other threads find later. A key that is set after the listing has no revision of this look.
-        let mut looks = self.looks();
+        let mut revisions = self.revisions();
         if let Some(below) = below {
             self.keys_below(below, &mut wanted)?;
         }
         let (mut entries, mut unreadable) = (Vec::new(), Vec::new());
         for key in &wanted {
-            match self.look(&mut looks, key, &tries) {
+            match self.look(&mut revisions, key, &tries) {
                 Ok(Some(entry)) if entry.revision > since => entries.push(entry),
                 Ok(_) => {}
                 Err(error @ (StoreError::NotARecord { .. } | StoreError::TooLong { .. })) => {
@@ -419,7 +365,7 @@ impl Store for FileStore {
         Ok(Changed {
             entries,
             unreadable,
-            revision: looks.revision,
+            revision: revisions.newest(),
         })
     }
 
@@ -428,11 +374,11 @@ impl Store for FileStore {
         let mut keys = BTreeSet::new();
         let tries = self.tries();
         // The lock is held over the listing of keys too, as in a look.
-        let mut looks = self.looks();
+        let mut revisions = self.revisions();
         self.keys_below(key, &mut keys)?;
         let (mut set, mut newest_created) = (0, 0);
         for key in &keys {
-            match self.look(&mut looks, key, &tries) {
+            match self.look(&mut revisions, key, &tries) {
                 Ok(Some(entry)) => {
                     set += 1;
                     newest_created = newest_created.max(entry.created);
@@ -446,7 +392,7 @@ impl Store for FileStore {
         Ok(Count {
             keys: set,
             newest_created,
-            revision: looks.revision,
+            revision: revisions.newest(),
         })
     }
 
@@ -559,12 +505,12 @@ impl Store for FileStore {
     ) -> Result<KeyChange, StoreError> {
         let key = watch.key();
         check_key(key)?;
-        for left in crate::Looks::within(timeout) {
+        for left in Looks::within(timeout) {
             let newest = {
                 let tries = self.tries();
-                let mut looks = self.looks();
-                self.look(&mut looks, key, &tries)?;
-                looks.keys.get(key).map_or(0, |looked| looked.revision)
+                let mut revisions = self.revisions();
+                self.look(&mut revisions, key, &tries)?;
+                revisions.of(key)
             };
             if newest > since {
                 return Ok(KeyChange::Unknown);
@@ -583,7 +529,7 @@ impl FileStore {
     /// Writes a beat, which shows readers that the holder lives.
     fn beat(&self, record: &LeaseRecord) -> Result<(), StoreError> {
         let beat = self.place.leases.next_beat(record);
-        let scratch = self.place.keys.write(|_| beat)?;
+        let scratch = self.place.keys.scratch().write(|_| beat)?;
         scratch.replace(&self.beat_file(record))
     }
 }
@@ -592,47 +538,5 @@ impl Found {
     /// Returns whether the room has ended: no version comes after a removal.
     fn is_over(&self) -> bool {
         self.newest.exists && matches!(self.content, Content::Removed)
-    }
-}
-
-impl Content {
-    /// Returns a line with the kind of the content and the change that has created the key, and after it the value.
-    fn bytes(&self, created: u64) -> Vec<u8> {
-        match self {
-            Self::Value(value) => [format!("value {created}\n").as_bytes(), value].concat(),
-            Self::Leased(record, value) => {
-                let line = format!("lease {created} {}\n", record.line());
-                [line.as_bytes(), value].concat()
-            }
-            Self::Removed => b"removed\n".to_vec(),
-        }
-    }
-
-    fn parse(key: &str, mut bytes: Vec<u8>) -> Result<(u64, Self), StoreError> {
-        let garbage = || StoreError::NotARecord {
-            key: key.to_owned(),
-            bytes: bytes.len(),
-        };
-        let end = bytes.iter().position(|&byte| byte == b'\n');
-        let end = end.ok_or_else(garbage)?;
-        let line = String::from_utf8_lossy(&bytes[..end]).into_owned();
-        if line == "removed" {
-            return Ok((0, Self::Removed));
-        }
-        let (kind, rest) = line.split_once(' ').ok_or_else(garbage)?;
-        let (created, record) = rest.split_once(' ').unwrap_or((rest, ""));
-        let created = created.parse().map_err(|_| garbage())?;
-        let record = match (kind, record) {
-            ("value", "") => None,
-            ("lease", record) => Some(LeaseRecord::parse(record).ok_or_else(garbage)?),
-            _ => return Err(garbage()),
-        };
-        bytes.drain(..=end);
-        check_value(key, &bytes)?;
-        let content = match record {
-            None => Self::Value(bytes),
-            Some(record) => Self::Leased(record, bytes),
-        };
-        Ok((created, content))
     }
 }

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
+use super::super::scratch::{MAX_SCRATCH, SCRATCH};
 use super::*;
+use crate::Process;
 
 const KEY: &str = "folder/key";
 const LONG: Duration = Duration::from_secs(100);
@@ -94,6 +97,12 @@ impl Keys {
             .collect();
         numbers.sort_unstable();
         numbers
+    }
+
+    /// Returns what the names of this handle's scratch files begin with.
+    fn own(&self) -> String {
+        let (name, _) = self.scratch.new_name();
+        name.rsplit_once('-').unwrap().0.to_owned()
     }
 
     fn scratch_files(&self) -> Vec<String> {
@@ -264,7 +273,7 @@ fn a_link_that_reaches_a_room_of_later_is_no_change_and_is_not_read() {
     for later in 3..6 {
         let (_directory, one, other) = changed(2);
         let others = Arc::clone(&other);
-        let own = one.own.clone();
+        let own = one.own();
         let (tell, told) = channel();
         one.before_step(LINK, move || {
             others.changes(later);
@@ -333,7 +342,7 @@ fn a_link_whose_answer_was_lost_is_a_change() {
     for meanwhile in 0..4 {
         let (_directory, one, other) = changed(2);
         let others = Arc::clone(&other);
-        let own = one.own.clone();
+        let own = one.own();
         one.before_step(LINK, move || {
             link_late(&others, &own, 3);
             others.changes(meanwhile);
