@@ -43,10 +43,11 @@ const STEP: usize = 50;
 const MOST_ARROWS: usize = 40;
 
 /// The crates with walls.
-fn crates(sources: &[Source]) -> [Crate<'_>; 5] {
+fn crates(sources: &[Source]) -> [Crate<'_>; 6] {
     [
         Crate::read("warpverbs", "src", sources),
         Crate::read("softhca", "crates/softhca/src", sources),
+        Crate::read("rendezvous", "crates/rendezvous/src", sources),
         Crate::read("warpverbs_cli", "crates/cli/src", sources),
         Crate::read("warpverbs_demo", "crates/demo/src", sources),
         Crate::read("warpverbs_bench", "crates/bench/src", sources),

@@ -76,6 +76,7 @@ fn an_arrow_up_that_is_planted_into_any_table_of_the_tree_is_caught() {
         ("planted", "src", &planted),
         ("warpverbs", "src", &tree),
         ("softhca", "crates/softhca/src", &tree),
+        ("rendezvous", "crates/rendezvous/src", &tree),
         ("warpverbs_cli", "crates/cli/src", &tree),
         ("warpverbs_demo", "crates/demo/src", &tree),
         ("warpverbs_bench", "crates/bench/src", &tree),
