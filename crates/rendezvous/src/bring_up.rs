@@ -138,9 +138,12 @@ impl BringUpStore {
         while let Some(key) = next.pop() {
             let names = map.get(&names_key(&key));
             for name in names_of(names.map_err(|error| self.failed(error))?.as_deref()) {
-                let below = |name: &str| match key.is_empty() {
-                    true => name.to_owned(),
-                    false => format!("{key}/{name}"),
+                let below = |name: &str| {
+                    if key.is_empty() {
+                        name.to_owned()
+                    } else {
+                        format!("{key}/{name}")
+                    }
                 };
                 match name.strip_suffix('/') {
                     Some(name) => next.push(below(name)),

@@ -187,12 +187,15 @@ impl Map {
     }
 }
 
-fn entry((key, kept): (&String, &Kept)) -> Entry {
-    Entry {
-        key: key.clone(),
-        value: kept.value.clone(),
-        revision: kept.revision,
-        created: kept.created,
+impl Kept {
+    /// Returns this value of `key` as an entry of a look.
+    fn entry(&self, key: &str) -> Entry {
+        Entry {
+            key: key.to_owned(),
+            value: self.value.clone(),
+            revision: self.revision,
+            created: self.created,
+        }
     }
 }
 
@@ -269,13 +272,13 @@ impl Store for MemoryStore {
             .iter()
             .filter_map(|&key| map.values.get_key_value(key))
             .filter(|(_, kept)| kept.revision > since)
-            .map(entry);
+            .map(|(key, kept)| kept.entry(key));
         let prefix = below.map(|key| format!("{key}/"));
         let prefixed = prefix
             .iter()
             .flat_map(|prefix| map.later(since).filter(move |key| key.starts_with(prefix)))
             .filter_map(|key| map.values.get_key_value(key))
-            .map(entry);
+            .map(|(key, kept)| kept.entry(key));
         let mut entries: Vec<Entry> = named.chain(prefixed).collect();
         entries.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         entries.dedup_by(|a, b| a.key == b.key);
@@ -382,10 +385,10 @@ impl Store for MemoryStore {
         let changed = map.watch(key);
         let found = loop {
             map.end_leases(Instant::now());
-            let newest = map.values.get_key_value(key);
+            let newest = map.values.get(key);
             let left = timeout.saturating_sub(start.elapsed());
             match newest {
-                Some(newest) if newest.1.revision > since => break KeyChange::Set(entry(newest)),
+                Some(newest) if newest.revision > since => break KeyChange::Set(newest.entry(key)),
                 None if map.removed > since => break KeyChange::Unknown,
                 _ if left.is_zero() => break KeyChange::Nothing,
                 _ => {}

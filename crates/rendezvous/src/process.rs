@@ -170,9 +170,8 @@ fn judge(
         )
     };
     // A missing file may belong to a hidden process.
-    let missing = |is_used: bool| match is_used {
-        true => Seen::Unknown,
-        false => Seen::Ended,
+    let missing = |is_used: bool| {
+        if is_used { Seen::Unknown } else { Seen::Ended }
     };
     let stat = match stat {
         Ok(stat) => stat,
