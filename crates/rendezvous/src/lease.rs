@@ -11,7 +11,6 @@ use crate::thread::OwnThread;
 ///
 /// [`Lease::is_held`] is false for good once the store says that the lease is lost, or that another holder has the key. It is false as well
 /// when the store has not answered for a whole time to live. It is true again if the store then answers that the lease was never lost.
-/// never lost.
 #[derive(Debug)]
 pub struct Lease {
     shared: Arc<Shared>,
