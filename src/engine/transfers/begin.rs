@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Transfers;
 use super::copiers::{self, By};
 use super::place::{Body, Way};
 use super::prepared::{How, Moves, Prepared};
 use super::queue::Task;
+use super::transfers::Transfers;
 use crate::engine::error::{EngineError, Side};
 use crate::engine::ids::TransferId;
 use crate::engine::ledger::account::Outcome;
@@ -26,7 +26,7 @@ impl Transfers {
         moves: Moves,
         counts: bool,
     ) -> Result<Arc<Prepared>, EngineError> {
-        let mut plan = Plan::new(self.cut, self.gather)?;
+        let mut plan = self.new_plan()?;
         moves.plan_into(&mut plan, &tables, counts)?;
         let reaches_gpu = check_remote(&plan, &tables.remote)?;
         // Each post chooses again, since the peer's regions may change.
@@ -103,13 +103,13 @@ impl Transfers {
         how: How,
         fill: impl FnOnce(&mut Body, &Tables) -> Result<(), EngineError>,
     ) -> Result<TransferId, EngineError> {
-        let id = self.ends.take_slot()?;
+        let id = self.ends().take_slot()?;
         let place = self.place(id);
         let mut body = place.write();
         if let Err(error) = fill(&mut body, &way.tables).and_then(|()| enter(&mut body, &way)) {
             body.id = None;
             drop(body);
-            self.ends.give_slot_back(id)?;
+            self.ends().give_slot_back(id)?;
             return Err(error);
         }
         let link = Arc::clone(&way.link);
@@ -127,10 +127,10 @@ impl Transfers {
         let (near, is_for_nic) = (body.near, body.is_for_nic());
         place.reset(total);
         drop(body);
-        self.ends.begin(total);
+        self.ends().begin(total);
         link.load().begin(is_for_nic);
         if total == 0 {
-            self.ends.conclude(place, id, Outcome::Done, Fence::Whole);
+            self.ends().conclude(place, id, Outcome::Done, Fence::Whole);
             return Ok(id);
         }
         let near = match near {
@@ -144,7 +144,7 @@ impl Transfers {
         } else {
             link.load().workers()
         };
-        self.queues.give_new(task, &link, workers);
+        self.queues().give_new(task, &link, workers);
         Ok(id)
     }
 }

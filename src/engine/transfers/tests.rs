@@ -1,14 +1,23 @@
 //! Tests of where a slice that has failed may go, by pairings and dead rails.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use super::*;
+use super::{How, Lost, Moves, Options, Room, Sizes, Transfers};
+use crate::engine::ids::TransferId;
 use crate::engine::kind::Kind;
+use crate::engine::ledger::account::{Close, Outcome};
+use crate::engine::ledger::cut::Cut;
 use crate::engine::ledger::plan::Operation;
+use crate::engine::ledger::slots::Status;
 use crate::engine::limits::MOST_QPS;
 use crate::engine::memory::table::one_region_each;
-use crate::engine::route::crossing::RailCounts;
+use crate::engine::route::crossing::{Crossing, RailCounts};
+use crate::engine::route::fences::Fence;
+use crate::engine::route::flow::WaitsFor;
+use crate::engine::route::link::Link;
 use crate::engine::route::rails::RailKeys;
+use crate::provider::{Cause, Chain, Tag};
 
 /// A slot, and the lanes on which its slices fail.
 struct Rig {
