@@ -1,16 +1,14 @@
 //! The threads of all workers.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::Worker;
 use super::held::Held;
 use super::inbox::{Inbox, Pace};
+use super::worker::Worker;
 use crate::config::CpuList;
 use crate::engine::lock::lock;
 use crate::engine::places::cpus;
 use crate::engine::transfers::Transfers;
-use crate::engine::transfers::queue::Item;
 use crate::error::{OwnThread, ThreadPanicked};
 use crate::provider::{Provider, ProviderError};
 
@@ -49,12 +47,7 @@ impl<P: Provider> Pool<P> {
         let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
         let panicked = Arc::new(OnceLock::new());
         for (number, Seat { reaper, cpus }) in (0..).zip(seats) {
-            let inbox = Arc::new(Inbox {
-                number,
-                queue: Arc::clone(transfers.queues().of(number)),
-                lanes: Mutex::default(),
-                stops: AtomicBool::new(false),
-            });
+            let inbox = Arc::new(Inbox::new(number, transfers.queues().of(number)));
             let mut worker = Worker::<P>::new(transfers, &inbox, reaper, pace);
             let name = format!("wv-engine-{number}");
             let (own_name, told) = (name.clone(), Arc::clone(&panicked));
@@ -63,7 +56,7 @@ impl<P: Provider> Pool<P> {
                 if let Err(panic) = ThreadPanicked::catch(&own_name, || worker.run()) {
                     tracing::error!("{panic}");
                     let _ = told.set(panic.clone());
-                    worker.end_of_panic(number, &panic);
+                    worker.end_of_panic(&panic);
                 }
             };
             threads.push(OwnThread::spawn(&name, body, |_| {})?);
@@ -83,22 +76,22 @@ impl<P: Provider> Pool<P> {
 
     /// Gives a lane of a link to a worker.
     pub(in crate::engine) fn add(&self, worker: u32, lane: Held<P::Lane>) {
-        let inbox = &self.inboxes[worker as usize];
-        lock(&inbox.lanes).push(lane);
-        inbox.queue.push(Item::Look);
+        self.inboxes[worker as usize].give(lane);
     }
 }
 
 impl<P: Provider> Workers for Pool<P> {
     fn wakes(&self) -> u64 {
-        let wakes = self.inboxes.iter().map(|inbox| inbox.queue.wake().wakes());
+        let wakes = self
+            .inboxes
+            .iter()
+            .map(|inbox| inbox.queue().wake().wakes());
         wakes.sum()
     }
 
     fn stop(&self) {
         for inbox in &self.inboxes {
-            inbox.stops.store(true, Ordering::SeqCst);
-            inbox.queue.push(Item::Look);
+            inbox.stop();
         }
         for thread in std::mem::take(&mut *lock(&self.threads)) {
             thread.join();
