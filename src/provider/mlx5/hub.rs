@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use super::reaper::Consumers;
+use super::consumers::Consumers;
 use super::stock::Stock;
 use crate::provider::{Completion, HostMemory, ProviderError, Wake, Watched};
 
