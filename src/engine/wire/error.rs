@@ -6,7 +6,7 @@ use std::time::Duration;
 use rendezvous::printable;
 
 use crate::engine::error::{Distrust, HostError};
-use crate::engine::wire::frames::{CLEAR, MOST_BYTES, SEALED, VERSION};
+use crate::engine::wire::form::{CLEAR, MOST_BYTES, SEALED, VERSION};
 use crate::engine::wire::notices::NoticeError;
 
 /// Why a frame could not be sent or received.

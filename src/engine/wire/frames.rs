@@ -1,36 +1,13 @@
-//! The frames of a connection: a head with a version and a length, and a body.
-//!
-//! ```text
-//! "WVEN"  version u16 LE  kind u16 LE  length u32 LE  length bytes
-//! ```
-//!
-//! Kind 1 is a message as JSON, kind 2 a notice. Between engines with a key, frames of kind 3 agree on the encryption first
-//! (`seal`). Then kinds 1 and 2 go encrypted, inside frames of kind 4.
+//! The frames of a connection: how they are written, what may come when, and the bytes that have come.
 
 use crate::engine::error::Distrust;
 use crate::engine::wire::error::WireError;
+use crate::engine::wire::form::{
+    CLEAR, HEAD, MAGIC, MOST_BYTES, MOST_HELLO, NOISE, NOTICE, SEALED, VERSION, most_of,
+};
 
-/// The first bytes of a frame.
-const MAGIC: [u8; 4] = *b"WVEN";
-/// The version of heads and messages.
-pub(in crate::engine) const VERSION: u16 = 7;
-/// The kind of a frame that carries a message as JSON.
-pub(in crate::engine) const CLEAR: u16 = 1;
-/// The kind of a frame that carries a notice.
-pub(in crate::engine) const NOTICE: u16 = 2;
-/// The kind of a frame that carries a message of a handshake of Noise.
-pub(in crate::engine) const NOISE: u16 = 3;
-/// The kind of a frame that carries part of the stream of other frames, encrypted.
-pub(in crate::engine) const SEALED: u16 = 4;
-pub(in crate::engine) const HEAD: usize = 12;
-/// The most bytes of a message.
-pub(in crate::engine) const MOST_BYTES: u32 = 1 << 20;
-/// The most bytes that Noise makes at once.
-pub(in crate::engine) const MOST_NOISE: u16 = u16::MAX;
 /// The bytes of two of the longest frames.
 const MOST_COME: usize = 2 * (HEAD + MOST_BYTES as usize);
-/// The most bytes of a message of a handshake, which anyone may send. The hello of an engine has less than half of that.
-pub(in crate::engine) const MOST_HELLO: u32 = 1 << 15;
 /// The most bytes of a message of a handshake of Noise.
 const MOST_SHAKE: u32 = 128;
 
@@ -86,13 +63,6 @@ pub(in crate::engine) fn put(kind: u16, body: &[u8], into: &mut Vec<u8>) -> Resu
 pub(in crate::engine) fn prologue() -> [u8; 6] {
     let ([m, a, g, c], [v0, v1]) = (MAGIC, VERSION.to_le_bytes());
     [m, a, g, c, v0, v1]
-}
-
-const fn most_of(kind: u16) -> u32 {
-    match kind {
-        NOISE | SEALED => MOST_NOISE as u32,
-        _ => MOST_BYTES,
-    }
 }
 
 /// Returns the kind and the end of the frame at the beginning of `bytes`. Returns None if its head has not come completely.

@@ -15,7 +15,8 @@ use crate::deadline::Looks;
 use crate::engine::error::Distrust;
 use crate::engine::wire::ends::Nonce;
 use crate::engine::wire::error::WireError;
-use crate::engine::wire::frames::{CLEAR, Frames, NOISE, NOTICE, SEALED, Stage, put};
+use crate::engine::wire::form::{CLEAR, NOISE, NOTICE, SEALED};
+use crate::engine::wire::frames::{Frames, Stage, put};
 use crate::engine::wire::notices::Record;
 use crate::engine::wire::seal::{Role, Seal};
 use crate::engine::wire::streams::Stream;
@@ -431,7 +432,7 @@ mod tests {
     use test_basics::limits::{HANG, until};
 
     use super::*;
-    use crate::engine::wire::frames::{MOST_BYTES, MOST_HELLO, VERSION};
+    use crate::engine::wire::form::{MOST_BYTES, MOST_HELLO, VERSION};
 
     fn pair() -> [TcpStream; 2] {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();

@@ -5,7 +5,8 @@ use snow::{HandshakeState, TransportState};
 
 use crate::engine::error::Distrust;
 use crate::engine::wire::error::WireError;
-use crate::engine::wire::frames::{HEAD, MOST_NOISE, SEALED, head, put};
+use crate::engine::wire::form::{HEAD, MOST_NOISE, SEALED};
+use crate::engine::wire::frames::{head, put};
 
 /// The bytes of the tag of a record.
 pub(in crate::engine) const TAG: usize = 16;

@@ -10,7 +10,8 @@ use snow::{Builder, HandshakeState};
 use crate::config::EngineKey;
 use crate::engine::error::Distrust;
 use crate::engine::wire::error::WireError;
-use crate::engine::wire::frames::{NOISE, Stage, prologue};
+use crate::engine::wire::form::NOISE;
+use crate::engine::wire::frames::{Stage, prologue};
 use crate::engine::wire::messages::Wire;
 use crate::engine::wire::seal::{Role, Seal, TAG};
 
@@ -101,7 +102,8 @@ mod tests {
 
     use super::*;
     use crate::engine::limits::MOST_NOTICE_BYTES;
-    use crate::engine::wire::frames::{Frames, HEAD, MOST_NOISE, SEALED, head, put};
+    use crate::engine::wire::form::{HEAD, MOST_NOISE, NOTICE, SEALED};
+    use crate::engine::wire::frames::{Frames, head, put};
     use crate::engine::wire::messages::Message;
     use crate::engine::wire::notices::Record;
     use crate::engine::wire::seal::MOST_PLAIN;
@@ -183,12 +185,7 @@ mod tests {
                 bytes: vec![b'x'; length].into(),
             };
             let (mut plain, mut sent) = (Vec::new(), Vec::new());
-            put(
-                crate::engine::wire::frames::NOTICE,
-                &record.to_bytes(),
-                &mut plain,
-            )
-            .unwrap();
+            put(NOTICE, &record.to_bytes(), &mut plain).unwrap();
             to.seal(&plain, &mut sent).unwrap();
             let mut at = 0;
             while let Some((kind, end)) = head(&sent[at..]).unwrap() {
