@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::MemHeap;
+use super::block::Block;
+use super::heap::MemHeap;
 
 impl MemHeap {
     /// Returns a line of figures, then a line for each live block and each free extent: first byte, last byte, length.
@@ -20,11 +21,11 @@ impl MemHeap {
             stats.largest_free,
             stats.fragmentation_percent(),
         );
-        let live = self.live.iter().map(|range| (range, "live"));
-        let free = self.free.iter().map(|range| (range, "free"));
+        let live = self.blocks().map(|range| (range, "live"));
+        let free = self.free_extents().map(|range| (range, "free"));
         let mut ranges: Vec<_> = live.chain(free).collect();
-        ranges.sort_unstable();
-        for ((offset, bytes), state) in ranges {
+        ranges.sort_unstable_by_key(|(range, _)| range.offset);
+        for (Block { offset, bytes }, state) in ranges {
             let last = offset + (bytes - 1);
             // Writing to a String does not fail.
             let _ = writeln!(map, "{offset:#012x}..={last:#012x} {bytes:>14} {state}");
