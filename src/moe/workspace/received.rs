@@ -1,7 +1,7 @@
 //! The rows that a dispatch brought, read from its outputs in either layout, and the experts run on them.
 
-use super::EncodedRow;
 use super::buffers::{Buffer, Buffers};
+use super::encoded::EncodedRow;
 use crate::moe::{Moe, MoeError, RankRow, RowLayout, Source, bf16};
 
 /// One row of a local expert.
