@@ -208,7 +208,7 @@ fn a_rank_of_which_nothing_is_heard_delays_a_drop_and_does_not_stop_it() {
 
 /// Cuts the paths between these pairs of slots, or mends them.
 pub(super) fn cut(world: &World, pairs: &[(u32, u32)], cut: bool) {
-    let mut down = lock(&world.wire.links_down);
+    let mut down = lock(&world.wire.paths_down);
     for pair in pairs {
         if cut {
             down.insert(*pair)
@@ -261,7 +261,7 @@ fn one_link_that_fails_parts_two_and_they_are_united_when_it_is_back() {
     for (parted, partings, unions) in counted(&world) {
         assert_eq!((parted, unions), (0, partings), "each parting has its end");
     }
-    world.check("one link");
+    world.check("one path");
 }
 
 /// Cuts all paths for `time`. If the QPs do not `survive`, they carry nothing after that either.

@@ -183,14 +183,14 @@ fn a_newcomer_that_one_member_does_not_reach_comes_in_parted_from_it() {
     world.until_whole(3, "begin");
     drop(world.kill(3));
     world.until_whole(3, "without it");
-    lock(&world.wire.links_down).insert((1, 3));
+    lock(&world.wire.paths_down).insert((1, 3));
     world.join(3).unwrap();
     let parted = |rank: &Rank| {
         let view = rank.group().view();
         view.is_some_and(|view| view.members.contains_key(3) && view.parted == [(1, 3)])
     };
     until(&world, "it comes in parted from one", parted);
-    lock(&world.wire.links_down).clear();
+    lock(&world.wire.paths_down).clear();
     world.until_whole(3, "united");
     world.check("parted");
 }
@@ -202,7 +202,7 @@ fn a_newcomer_that_reaches_too_few_waits_and_comes_in_later() {
     drop(world.kill(3));
     world.until_whole(3, "without it");
     let epoch = world.whole_view().unwrap();
-    lock(&world.wire.links_down).extend([(0, 3), (1, 3)]);
+    lock(&world.wire.paths_down).extend([(0, 3), (1, 3)]);
     world.join(3).unwrap();
     let newcomer = world.ranks.remove(&3).unwrap();
     let start = Instant::now();
@@ -220,7 +220,7 @@ fn a_newcomer_that_reaches_too_few_waits_and_comes_in_later() {
     world.until_whole(20, "while it waits");
     assert_eq!(world.whole_view(), Some(epoch));
     assert_eq!(newcomer.group().state(), GroupState::Joining);
-    lock(&world.wire.links_down).clear();
+    lock(&world.wire.paths_down).clear();
     world.ranks.insert(3, newcomer);
     world.until_whole(3, "with it");
     world.check("a newcomer that waits");

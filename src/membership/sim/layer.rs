@@ -211,8 +211,8 @@ impl FakeLayer {
         loop {
             // Clocks go on while the rank stands still. So the call looks once more after that, and then its deadline may have passed.
             self.stand_still();
-            let link = self.wire.link(self.own, from);
-            let there = link.map(|link| (from, link.generation));
+            let qps = self.wire.qps(self.own, from);
+            let there = qps.map(|qps| (from, qps.generation));
             if let Some(there) = there
                 && lock(&self.wire.sent).contains(&(there, number, self.own.0))
                 && self.wire.carries(there, self.own)
@@ -235,7 +235,7 @@ impl FakeLayer {
                 waited += now - last;
             }
             last = now;
-            let failed = link.is_none_or(|link| !link.up);
+            let failed = qps.is_none_or(|qps| !qps.up);
             let known = lock(&self.suspected).contains(&from);
             if failed
                 || known

@@ -26,39 +26,40 @@ pub(in crate::membership) const DEADLINE: Duration = Duration::from_millis(400);
 /// Pause between two looks of a thread that waits.
 pub(in crate::membership) const LOOK: Duration = Duration::from_micros(300);
 
-/// One direction of QPs between two generations.
+/// The QPs of one generation to another.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::membership) struct Link {
+pub(in crate::membership) struct FakeQps {
+    /// The generation of the peer.
     pub(in crate::membership) generation: u32,
     pub(in crate::membership) up: bool,
-    open: bool,
+    pub(in crate::membership) open: bool,
     /// How often either end has made the QPs anew.
-    life: u64,
+    pub(in crate::membership) life: u64,
 }
 
 /// The QPs of all ranks. The QPs of founders are up from the beginning, and have an entry only when that has changed.
 #[derive(Debug, Default)]
-struct Links {
+struct QpTable {
     founders: Slots,
-    made: BTreeMap<(RankGeneration, u32), Link>,
+    made: BTreeMap<(RankGeneration, u32), FakeQps>,
 }
 
-impl Links {
-    fn get(&self, from: RankGeneration, to: u32) -> Option<Link> {
+impl QpTable {
+    fn get(&self, from: RankGeneration, to: u32) -> Option<FakeQps> {
         let made = self.made.get(&(from, to)).copied();
         made.or_else(|| self.founded(from, to))
     }
 
-    fn get_mut(&mut self, from: RankGeneration, to: u32) -> Option<&mut Link> {
-        if let Some(link) = self.get(from, to) {
-            self.made.entry((from, to)).or_insert(link);
+    fn get_mut(&mut self, from: RankGeneration, to: u32) -> Option<&mut FakeQps> {
+        if let Some(qps) = self.get(from, to) {
+            self.made.entry((from, to)).or_insert(qps);
         }
         self.made.get_mut(&(from, to))
     }
 
     /// Returns the generation in the slot `to` with which the QPs of `from` are, or were, connected, or 0 if there is none.
     fn newest(&self, from: RankGeneration, to: u32) -> u32 {
-        let made = self.get(from, to).map_or(0, |link| link.generation);
+        let made = self.get(from, to).map_or(0, |qps| qps.generation);
         let there = self.get((to, made), from.0);
         if there.is_some_and(|there| there.generation == from.1) {
             made
@@ -67,10 +68,10 @@ impl Links {
         }
     }
 
-    fn founded(&self, from: RankGeneration, to: u32) -> Option<Link> {
+    fn founded(&self, from: RankGeneration, to: u32) -> Option<FakeQps> {
         let founds = |slot| self.founders.contains(slot);
         let up = from.1 == 1 && from.0 != to && founds(from.0) && founds(to);
-        up.then_some(Link {
+        up.then_some(FakeQps {
             generation: 1,
             up: true,
             open: true,
@@ -82,7 +83,7 @@ impl Links {
 /// What lies between the ranks: QPs, paths, words and alarms.
 #[derive(Debug, Default)]
 pub(in crate::membership) struct Wire {
-    links: Mutex<Links>,
+    qps: Mutex<QpTable>,
     /// The number of events that ranks see without their HCA.
     rung: Mutex<u64>,
     bell: Condvar,
@@ -95,7 +96,7 @@ pub(in crate::membership) struct Wire {
     /// Slots whose words arrive and are not counted as heard.
     pub(in crate::membership) uncounted: Mutex<BTreeSet<u32>>,
     /// Pairs of slots, the lower first, between which nothing arrives.
-    pub(in crate::membership) links_down: Mutex<BTreeSet<(u32, u32)>>,
+    pub(in crate::membership) paths_down: Mutex<BTreeSet<(u32, u32)>>,
     /// The words that were sent. Each entry has sender, call and receiving slot.
     pub(in crate::membership) sent: Mutex<BTreeSet<(RankGeneration, u32, u32)>>,
     /// Call numbers after which all ranks go on with another number, as if they had made all calls between the two.
@@ -118,8 +119,8 @@ pub(in crate::membership) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Wire {
-    pub(in crate::membership) fn link(&self, from: RankGeneration, to: u32) -> Option<Link> {
-        lock(&self.links).get(from, to)
+    pub(in crate::membership) fn qps(&self, from: RankGeneration, to: u32) -> Option<FakeQps> {
+        lock(&self.qps).get(from, to)
     }
 
     /// Wakes the threads that watch for trouble.
@@ -130,11 +131,11 @@ impl Wire {
 
     /// Returns whether what `from` posts to `to` arrives.
     pub(in crate::membership) fn carries(&self, from: RankGeneration, to: RankGeneration) -> bool {
-        let here = self.link(from, to.0);
-        let there = self.link(to, from.0);
-        let sends = here.is_some_and(|link| link.up && link.open && link.generation == to.1);
-        let takes = there.is_some_and(|link| link.up && link.generation == from.1);
-        let same_life = here.map(|link| link.life) == there.map(|link| link.life);
+        let here = self.qps(from, to.0);
+        let there = self.qps(to, from.0);
+        let sends = here.is_some_and(|qps| qps.up && qps.open && qps.generation == to.1);
+        let takes = there.is_some_and(|qps| qps.up && qps.generation == from.1);
+        let same_life = here.map(|qps| qps.life) == there.map(|qps| qps.life);
         sends && takes && same_life && self.has_path(from, to)
     }
 
@@ -142,7 +143,7 @@ impl Wire {
     fn has_path(&self, a: RankGeneration, b: RankGeneration) -> bool {
         let pair = (a.0.min(b.0), a.0.max(b.0));
         let cut = lock(&self.cut);
-        !cut.contains(&a) && !cut.contains(&b) && !lock(&self.links_down).contains(&pair)
+        !cut.contains(&a) && !cut.contains(&b) && !lock(&self.paths_down).contains(&pair)
     }
 }
 
@@ -221,15 +222,15 @@ impl Transport for FakeTransport {
 
     fn fail_peer(&self, peer: u32) -> Result<(), TeamError> {
         std::thread::sleep(*lock(&self.wire.fence_time));
-        if let Some(link) = lock(&self.wire.links).get_mut(self.own, peer) {
-            (link.up, link.open) = (false, false);
-            link.life += 1;
+        if let Some(qps) = lock(&self.wire.qps).get_mut(self.own, peer) {
+            (qps.up, qps.open) = (false, false);
+            qps.life += 1;
         }
         Ok(())
     }
 
     fn newest(&self, peer: u32) -> u32 {
-        lock(&self.wire.links).newest(self.own, peer)
+        lock(&self.wire.qps).newest(self.own, peer)
     }
 
     fn patience(&self) -> Duration {
@@ -244,35 +245,35 @@ impl Transport for FakeTransport {
             let limit = "a QP, which could not be made";
             return Err(TeamError::limit("peer", peer, limit));
         }
-        let mut links = lock(&self.wire.links);
-        let (link, newest) = (links.get(self.own, peer), links.newest(self.own, peer));
-        match link {
-            Some(link) if link.generation == generation && link.up => {}
+        let mut table = lock(&self.wire.qps);
+        let (qps, newest) = (table.get(self.own, peer), table.newest(self.own, peer));
+        match qps {
+            Some(qps) if qps.generation == generation && qps.up => {}
             // This end has given up the QPs that it had not proven, and makes them anew.
-            Some(link) if link.generation == generation && newest == generation => {
-                drop(links);
+            Some(qps) if qps.generation == generation && newest == generation => {
+                drop(table);
                 return Ok(if self.reunite_peer(peer, generation)? {
                     Meeting::Proven
                 } else {
                     Meeting::Unproven
                 });
             }
-            Some(link) if newest > generation || link.generation == generation => {
+            Some(qps) if newest > generation || qps.generation == generation => {
                 return Err(TeamError::limit("generation", generation, "newer"));
             }
             _ => {
                 assert!(!self.layer.needs(peer), "QPs to {peer} are reset in use");
-                let link = Link {
+                let qps = FakeQps {
                     generation,
                     up: true,
                     open: false,
                     life: 0,
                 };
-                links.made.insert((self.own, peer), link);
+                table.made.insert((self.own, peer), qps);
             }
         }
-        let there = links.get((peer, generation), self.own.0);
-        drop(links);
+        let there = table.get((peer, generation), self.own.0);
+        drop(table);
         let has_come = there.is_some_and(|there| there.generation == self.own.1);
         Ok(match has_come {
             false => Meeting::Absent,
@@ -286,17 +287,17 @@ impl Transport for FakeTransport {
             (self.own, (peer, generation)),
             ((peer, generation), self.own),
         ];
-        let links = lock(&self.wire.links);
-        ends.map(|(from, to)| match links.get(from, to.0) {
-            Some(link) if link.generation == to.1 => "it has made QPs".to_owned(),
+        let table = lock(&self.wire.qps);
+        ends.map(|(from, to)| match table.get(from, to.0) {
+            Some(qps) if qps.generation == to.1 => "it has made QPs".to_owned(),
             _ => "it has made no QPs".to_owned(),
         })
     }
 
     fn open_peer(&self, peer: u32) -> Result<(), TeamError> {
-        if let Some(link) = lock(&self.wire.links).get_mut(self.own, peer) {
-            assert!(link.up, "a peer in error is opened");
-            link.open = true;
+        if let Some(qps) = lock(&self.wire.qps).get_mut(self.own, peer) {
+            assert!(qps.up, "a peer in error is opened");
+            qps.open = true;
         }
         Ok(())
     }
@@ -315,10 +316,10 @@ impl Transport for FakeTransport {
     }
 
     fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
-        let mut links = lock(&self.wire.links);
-        let there = links.get((peer, generation), self.own.0);
+        let mut table = lock(&self.wire.qps);
+        let there = table.get((peer, generation), self.own.0);
         let there = there.filter(|there| there.generation == self.own.1);
-        let Some(here) = links.get_mut(self.own, peer) else {
+        let Some(here) = table.get_mut(self.own, peer) else {
             return Err(TeamError::NotConnected { peer });
         };
         if here.generation != generation {
@@ -330,7 +331,7 @@ impl Transport for FakeTransport {
             (here.up, here.life) = (true, here.life.max(newest));
         }
         let life = here.life;
-        drop(links);
+        drop(table);
         let both = there.is_some_and(|there| there.up && there.life == life);
         Ok(both && self.wire.has_path(self.own, (peer, generation)))
     }
@@ -368,9 +369,9 @@ impl Transport for FakeTransport {
 impl FakeTransport {
     /// Returns whether nothing that this rank posts arrives at `peer`. QPs that the host has ended itself do not count as failed.
     fn finds_failed(&self, peer: u32) -> bool {
-        let link = self.wire.link(self.own, peer);
-        let used = link.filter(|link| link.open && link.up);
-        used.is_some_and(|link| !self.wire.carries(self.own, (peer, link.generation)))
+        let qps = self.wire.qps(self.own, peer);
+        let used = qps.filter(|qps| qps.open && qps.up);
+        used.is_some_and(|qps| !self.wire.carries(self.own, (peer, qps.generation)))
     }
 }
 
@@ -381,7 +382,7 @@ pub(in crate::membership) fn founder(
 ) -> (Arc<dyn Transport>, Arc<dyn Layer>) {
     let (wire, own) = (Arc::<Wire>::default(), (0, 1));
     let founders: Slots = (0..ranks).collect();
-    lock(&wire.links).founders = founders.clone();
+    lock(&wire.qps).founders = founders.clone();
     let layer = Arc::new(FakeLayer::new(
         Arc::clone(&wire),
         own,
@@ -493,7 +494,7 @@ impl World {
             ranks: BTreeMap::new(),
             config,
         };
-        lock(&world.wire.links).founders = founders.clone();
+        lock(&world.wire.qps).founders = founders.clone();
         for slot in founders.iter() {
             let generation = next_generation(world.store.as_ref(), slot)?;
             assert_eq!(generation, 1, "the store is new");
@@ -602,8 +603,8 @@ impl World {
     #[cfg(test)]
     pub(in crate::membership) fn fail_qps(&self, a: u32, b: u32) {
         let own = self.ranks[&a].own;
-        if let Some(link) = lock(&self.wire.links).get_mut(own, b) {
-            link.life += 1;
+        if let Some(qps) = lock(&self.wire.qps).get_mut(own, b) {
+            qps.life += 1;
         }
     }
 
