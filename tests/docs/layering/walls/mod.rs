@@ -1,4 +1,4 @@
-//! Walls inside the modules, as tables of numbers that may only fall, and the rooms of folders.
+//! Walls inside the modules, as tables of numbers that may only fall, the rooms of folders, and their faces.
 //!
 //! An arrow leads from a file to another one that defines what its code names, by `use` or by a path; names that come through
 //! `pub use` are followed (`arrows`). A `mod` line is no arrow, and methods are no names. Code under `cfg(test)` is left out, and
@@ -10,6 +10,7 @@ mod body;
 mod circles;
 mod code;
 mod compare;
+mod faces;
 mod functions;
 mod limits;
 mod modules;

@@ -2,8 +2,8 @@
 //! describes the table to its writers.
 
 use super::arrows::Arrow;
-use super::code::Code;
-use super::modules::{Crate, File};
+use super::faces::items;
+use super::modules::Crate;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -188,32 +188,4 @@ impl<'a> Folder<'a> {
         });
         against.collect()
     }
-}
-
-/// Returns what a face has beside documentation, `mod name;` and `pub use`.
-fn items(file: &File) -> Vec<String> {
-    let code: &Code = &file.code;
-    let mut found = Vec::new();
-    let mut at = 0;
-    while at < code.len() {
-        if let Some(end) = code.attribute_end(at) {
-            at = end;
-            continue;
-        }
-        let word = code.visibility_end(at);
-        let end = code.item_end(at);
-        let is_module = code.word(word) == "mod" && code.word(word + 2) == ";";
-        let is_offer = code.word(word) == "use" && word > at;
-        if !is_module && !is_offer {
-            let words: Vec<&str> = (word..end.min(word + 3)).map(|at| code.word(at)).collect();
-            found.push(format!(
-                "{}:{}: a face has documentation, `mod name;` and `pub use` only, and here is `{} ..`",
-                file.path,
-                code.line(at),
-                words.join(" ")
-            ));
-        }
-        at = end.max(at + 1);
-    }
-    found
 }

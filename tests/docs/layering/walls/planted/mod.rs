@@ -2,6 +2,7 @@
 
 mod arrows;
 mod counts;
+mod faces;
 mod rooms;
 mod tree;
 
