@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use rendezvous::{MemoryStore, Store};
 
-use super::{LONG, PATIENT, full, world_of};
+use super::worlds::{LONG, PATIENT, full, world_of};
 use crate::membership::layer::Layer;
-use crate::membership::sim::{Asked, Counted, World, WorldConfig};
+use crate::membership::sim::{Asked, Counted, Rank, World, WorldConfig};
 use crate::membership::{GroupConfig, GroupEventKind};
 
 const TTL: Duration = Duration::from_secs(2);
@@ -224,7 +224,7 @@ impl World {
         let start = Instant::now();
         while !self.is_whole(0) {
             let stories = || {
-                let stories: Vec<String> = self.ranks.values().map(super::Rank::story).collect();
+                let stories: Vec<String> = self.ranks.values().map(Rank::story).collect();
                 stories.join("\n")
             };
             assert!(start.elapsed() < LONG, "{what}: {}", stories());

@@ -8,10 +8,10 @@ use std::time::Instant;
 use rendezvous::MemoryStore;
 
 use super::held::{CONFIG, TTL, all_pairs, cut, world_over};
-use super::{LONG, Rank};
+use super::worlds::LONG;
 use crate::membership::GroupState;
 use crate::membership::layer::Layer;
-use crate::membership::sim::{World, lock};
+use crate::membership::sim::{Rank, World, lock};
 
 /// Makes `slots` of a group of `ranks` ill, waits until the others go on without them, makes them well, and waits until they are back.
 fn goes_and_comes_back(

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use rendezvous::{MemoryStore, Store};
 
-use super::{LONG, PATIENT, full, world_of};
+use super::worlds::{LONG, PATIENT, full, world_of};
 use crate::membership::layer::Layer;
-use crate::membership::sim::{LOOK, World, lock};
+use crate::membership::sim::{LOOK, Rank, World, lock};
 use crate::membership::{GroupConfig, GroupEventKind, GroupState, read_group};
 
 /// Time to live of a lease. A dead rank whose end no process sees is gone after two and a half of these.
@@ -30,13 +30,13 @@ pub(super) fn world_over(store: Arc<dyn Store>, slots: u32, founders: u32) -> Wo
 
 impl World {
     fn epochs(&self) -> Vec<u32> {
-        let view = |rank: &super::Rank| rank.group().view().map_or(0, |view| view.epoch);
+        let view = |rank: &Rank| rank.group().view().map_or(0, |view| view.epoch);
         self.ranks.values().map(view).collect()
     }
 
     /// Returns how many calls each rank has made.
     fn calls(&self) -> Vec<usize> {
-        let calls = |rank: &super::Rank| lock(&rank.layer.done).len();
+        let calls = |rank: &Rank| lock(&rank.layer.done).len();
         self.ranks.values().map(calls).collect()
     }
 
@@ -74,7 +74,7 @@ impl World {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        let stories: Vec<String> = self.ranks.values().map(super::Rank::story).collect();
+        let stories: Vec<String> = self.ranks.values().map(Rank::story).collect();
         assert!(
             self.epochs().iter().all(|epoch| *epoch == 1),
             "{what}: the view has changed\n{}",
@@ -229,7 +229,7 @@ fn one_link_that_fails_parts_two_and_they_are_united_when_it_is_back() {
     cut(&world, &[(1, 2)], true);
     let start = Instant::now();
     let parted = |world: &World| {
-        let view = |rank: &super::Rank| rank.group().view().map(|view| view.parted);
+        let view = |rank: &Rank| rank.group().view().map(|view| view.parted);
         world
             .ranks
             .values()
@@ -247,7 +247,7 @@ fn one_link_that_fails_parts_two_and_they_are_united_when_it_is_back() {
         assert_eq!(rank.group().view().unwrap().members.len(), 4);
     }
     let counted = |world: &World| {
-        let of = |rank: &super::Rank| {
+        let of = |rank: &Rank| {
             let of = rank.group().counters();
             (of.parted, of.partings, of.unions)
         };
@@ -470,7 +470,7 @@ fn a_rank_that_is_behind_by_several_views_stays() {
         let before = lock(&world.ranks[&1].layer.done).len();
         drop(world.kill(dead));
         let start = Instant::now();
-        let without = |rank: &super::Rank| {
+        let without = |rank: &Rank| {
             let view = rank.group().view();
             view.is_some_and(|view| !view.members.contains_key(dead))
         };
@@ -489,7 +489,7 @@ fn a_rank_that_is_behind_by_several_views_stays() {
 }
 
 /// Returns the ranks to which `rank` has ended its QPs since its events were last read, with one list for each turn.
-fn fences(rank: &super::Rank) -> Vec<Vec<u32>> {
+fn fences(rank: &Rank) -> Vec<Vec<u32>> {
     let events = rank.group().events();
     let fenced = events.into_iter().filter_map(|event| match event.what {
         GroupEventKind::Fenced { ranks } => Some(ranks),

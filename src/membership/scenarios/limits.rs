@@ -8,10 +8,10 @@ use rendezvous::{FileStore, MemoryStore, Process};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::held::{TTL, world_over};
-use super::{LONG, PATIENT};
+use super::worlds::{LONG, PATIENT};
 use crate::error::ThreadRefused;
 use crate::membership::pidfd::{PidFd, Watched};
-use crate::membership::sim::{World, WorldConfig, lock};
+use crate::membership::sim::{Rank, World, WorldConfig, lock};
 use crate::membership::{Cause, GroupError, GroupEvent, GroupEventKind, GroupState};
 
 /// The variable by which a test's child process knows the role that it has to take.
@@ -70,7 +70,7 @@ fn a_rank_that_gets_no_thread_to_connect_says_so_and_comes_in_later() {
 fn a_rank_in_peace_has_no_thread_that_connects() {
     let mut world = world_over(Arc::new(MemoryStore::new()), 4, 3);
     let connects = |world: &World| {
-        let groups = world.ranks.values().map(super::Rank::group);
+        let groups = world.ranks.values().map(Rank::group);
         groups.filter(|group| group.shared.lock().connects).count()
     };
     let until_none = |world: &World, what: &str| {

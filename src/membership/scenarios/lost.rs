@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use membership_rules::slots::Slots;
 use rendezvous::{FileStore, MemoryStore, Store};
 
-use super::{LONG, PATIENT, Rank, world_of};
-use crate::membership::sim::{World, lock};
+use super::worlds::{LONG, PATIENT, world_of};
+use crate::membership::sim::{Rank, World, lock};
 use crate::membership::{GroupConfig, GroupEventKind, GroupState, next_generation};
 
 const TTL: Duration = Duration::from_secs(1);

@@ -8,9 +8,9 @@ use membership_rules::record::Record;
 use membership_rules::slots::Slots;
 use rendezvous::MemoryStore;
 
-use super::{LONG, PATIENT, lock, memory, world_of};
+use super::worlds::{LONG, PATIENT, memory, world_of};
 use crate::membership::event::Cause;
-use crate::membership::sim::{Rank, World};
+use crate::membership::sim::{Rank, World, lock};
 use crate::membership::stored::{member_key, parse_record};
 use crate::membership::{
     GroupConfig, GroupEvent, GroupEventKind, GroupState, next_generation, read_group,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rendezvous::{Lease, MAX_BOUND, MemoryStore, Store};
 
-use super::{LONG, memory};
+use super::worlds::{LONG, memory};
 use crate::membership::sim::{CutStore, lock};
 use crate::membership::{GroupError, GroupEventKind, GroupState};
 use crate::team::StoreError;

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{LONG, memory};
+use super::worlds::{LONG, memory};
 use crate::membership::{Group, GroupState};
 
 fn serves_with(group: &Group, members: &[u32]) -> bool {

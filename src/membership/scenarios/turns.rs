@@ -8,7 +8,7 @@ use membership_rules::members::Members;
 use membership_rules::record::Record;
 use rendezvous::{MAX_BOUND, MemoryStore, Process, Store};
 
-use super::PATIENT;
+use super::worlds::PATIENT;
 use crate::membership::GroupConfig;
 use crate::membership::driver::Driver;
 use crate::membership::group_store::GroupStore;
