@@ -30,7 +30,7 @@ struct Causes {
 pub(super) enum Added {
     /// Nothing: the cause stood already, or the slot has no member.
     Nothing,
-    /// The cause stands again, and was reported since the rank was trusted last.
+    /// The cause stands again. It has been reported already, and the rank has not been trusted since.
     Again,
     /// The cause stands now and is to be reported.
     New,

@@ -11,7 +11,7 @@ fn advice(call: &str, memory: Option<MemoryKind>, reason: Reason) -> String {
     remedy.to_string()
 }
 
-/// Returns the reasons that a row names; of one for all, one that no row names.
+/// Returns the reasons that a row names. A row for all reasons names none: for it, returns a reason that no row names.
 fn reasons_of(reasons: Reasons) -> Vec<Reason> {
     fn each<T: Copy>(of: &[T], other: T, as_reason: fn(T) -> Reason) -> Vec<Reason> {
         let of = if of.is_empty() { &[other] } else { of };

@@ -105,7 +105,7 @@ pub(super) fn look(nic: &Nic, gpu: GpuSelector) -> Look {
     outcomes.told()
 }
 
-/// What the ways have come to, in words.
+/// Which ways have carried bytes and which have not, in words.
 #[derive(Default)]
 struct Outcomes {
     good: Vec<String>,

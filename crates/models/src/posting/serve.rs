@@ -16,7 +16,7 @@ const _: () = assert!(DOORBELL_INDEX as usize == Word::DOORBELL_INDEX);
 const _: () = assert!(RECORD as usize == Word::RECORD);
 const _: () = assert!(DOORBELL as usize == Word::DOORBELL);
 
-/// How many rounds beyond the budget a holder that does not count them gets before it is caught.
+/// A mutant does not count the rounds of a holder. The model reports it after this many rounds beyond the budget.
 const UNCOUNTED: i32 = 6;
 
 impl Step<'_> {

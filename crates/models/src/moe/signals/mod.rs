@@ -2,7 +2,7 @@
 //!
 //! Each (sender, receiver, kind, set) has one FIFO (the QP) and one payload slot. It has one signal in the receiver's memory: data word
 //! (call, count), credits, calls not sent. Messages are delivered in order inside a FIFO and in any order between FIFOs. The rules are A1
-//! to A12, of A11 only the part without buffers (`buffers` has that of buffers). Module `turn` has one function for each phase. Calls count
+//! to A12. Of A11 it has the part without buffers; the model `buffers` has the rest. Module `turn` has one function for each phase. Calls count
 //! from 1, and 0 means no call, as in the kernels.
 
 mod configuration;
