@@ -1,6 +1,6 @@
 //! The configuration of an HCA.
 
-use crate::device::checker::CheckConfig;
+use crate::device::check::CheckConfig;
 use crate::device::executor::execution::Execution;
 use crate::device::faults::FaultSpec;
 use crate::device::memory::pending_writes::{Adversary, DataOrder};

@@ -30,12 +30,12 @@
 //! config.rs names.rs objects/  how an HCA is made;
 //!                        how callers name what it has made; queue pairs, completion queues, doorbell pages, SRQs
 //! memory/                registered memory, and the keys that give it
-//! checker/ counts.rs error.rs event.rs executor/ faults/ limits.rs table.rs  misuse that silicon would not report;
+//! check/ counts.rs error.rs event.rs executor/ faults/ limits.rs table.rs  misuse that silicon would not report;
 //!                        what a device counts; why calls fail; events; the tables of an
 //!                        executor; faults to come; what the device can hold; the table that numbers objects
 //! ```
 
-pub(crate) mod checker;
+pub(crate) mod check;
 mod command;
 pub(crate) mod config;
 mod context;
@@ -54,7 +54,7 @@ pub(crate) mod state;
 pub(crate) mod table;
 pub(crate) mod world;
 
-pub use checker::{CheckConfig, CheckConfigError, Finding};
+pub use check::{CheckConfig, CheckConfigError, Finding};
 pub use command::syndrome;
 pub use config::{EventSupport, HcaConfig};
 pub use context::Context;

@@ -1,6 +1,6 @@
 //! The local memory of WQEs: segments are looked up by lkey, anew at each use.
 
-use crate::device::checker::Finding;
+use crate::device::check::Finding;
 use crate::device::memory::keys::{Access, KeyError, KeyUser};
 use crate::device::memory::{Region, regions};
 use crate::device::objects::work::{InlineBytes, Local, Piece, Segment};

@@ -1,7 +1,7 @@
 //! The owner's handle of an HCA.
 
 use super::carrier::{CarrierError, open_carrier};
-use crate::device::checker::Finding;
+use crate::device::check::Finding;
 use crate::device::config::HcaConfig;
 use crate::device::counts::{Counters, ObjectCounts, PortCounters};
 use crate::device::faults::TimedFault;

@@ -1,7 +1,7 @@
 //! The state of a queue pair: rings, counters, path.
 
 use super::work::{Current, Segment, Work};
-use crate::device::checker::scrutiny::Scrutiny;
+use crate::device::check::scrutiny::Scrutiny;
 use crate::device::memory::Region;
 use crate::device::memory::keys::KeyUser;
 use crate::transport::Service;

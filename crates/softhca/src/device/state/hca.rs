@@ -1,7 +1,7 @@
 //! The state of one HCA: contexts, objects, counters and faults.
 
-use crate::device::checker::Checker;
-use crate::device::checker::flight::Flight;
+use crate::device::check::Checker;
+use crate::device::check::flight::Flight;
 use crate::device::counts::{Counters, ObjectCounts};
 use crate::device::executor::execution::Execution;
 use crate::device::faults::{Faults, Strike, ends_something};

@@ -3,7 +3,7 @@
 // UNSAFETY: one word of host memory that the executor raises.
 #![expect(unsafe_code, reason = "reads a word by its address")]
 
-use crate::device::checker::Finding;
+use crate::device::check::Finding;
 use crate::device::executor::execution::Execution;
 use crate::device::external::{HcaControl, HcaCq, HcaCqProgress, HcaKey, HcaQp, HcaQpProgress};
 use crate::device::memory::keys::{Backing, MemoryKey};

@@ -9,7 +9,7 @@ pub(crate) mod flush;
 use super::intake::scrutiny;
 use super::send::overlap;
 use crate::device::Event;
-use crate::device::checker::Finding;
+use crate::device::check::Finding;
 use crate::device::faults::EntryFate;
 use crate::device::objects::cq::Overrun;
 use crate::device::objects::qp::Receiving;

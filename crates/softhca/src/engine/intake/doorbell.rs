@@ -2,7 +2,7 @@
 
 use super::scrutiny;
 use crate::device::Execution;
-use crate::device::checker::Finding;
+use crate::device::check::Finding;
 use crate::device::objects::qp::Qp;
 use crate::device::objects::qp_state;
 use crate::device::objects::watch::Look;

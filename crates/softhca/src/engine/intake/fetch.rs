@@ -1,7 +1,7 @@
 //! Copies send WQEs out of their ring, and checks that they are what the doorbell promised.
 
 use super::scrutiny;
-use crate::device::checker::Finding;
+use crate::device::check::Finding;
 use crate::device::memory::Region;
 use crate::device::state::HcaState;
 use mlx5_prm::cqe::Syndrome;

@@ -5,7 +5,7 @@
 //! doorbell of the block comes. Software may write a slot again only once the completion of its WQE, or of a later WQE, has been written.
 //! The sums are compared before that.
 
-use crate::device::checker::Finding;
+use crate::device::check::Finding;
 use crate::device::memory::Region;
 use crate::device::objects::qp::Qp;
 use crate::device::state::HcaState;

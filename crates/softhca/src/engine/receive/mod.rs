@@ -11,7 +11,7 @@ mod srq;
 
 use super::{completion, local};
 use crate::device::Event;
-use crate::device::checker::Finding;
+use crate::device::check::Finding;
 use crate::device::memory::keys::KeyUser;
 use crate::device::objects::qp::{Receiving, segments};
 use crate::device::objects::qp_state;

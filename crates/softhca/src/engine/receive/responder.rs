@@ -2,7 +2,7 @@
 
 use super::atomics;
 use crate::device::Event;
-use crate::device::checker::Finding;
+use crate::device::check::Finding;
 use crate::device::memory::keys::{Access, KeyError, KeyUser};
 use crate::device::memory::umr::{self, UmrError};
 use crate::device::memory::{Region, regions};

@@ -1,7 +1,7 @@
 //! Receive WQEs of shared receive queues. The SRQ is the one that the QP was made with, or the one that an XRC packet names.
 
 use crate::device::Event;
-use crate::device::checker::Finding;
+use crate::device::check::Finding;
 use crate::device::memory::keys::KeyUser;
 use crate::device::objects::qp::{Qp, Receiving};
 use crate::device::objects::srq::TakeError;

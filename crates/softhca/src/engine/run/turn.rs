@@ -211,7 +211,7 @@ fn poll_wire(fabric: &mut Fabric, number: usize, report: &mut Report) {
                 let number = slot.state.identity.index;
                 slot.state
                     .checker
-                    .note(crate::device::checker::Finding::Socket, number, || {
+                    .note(crate::device::check::Finding::Socket, number, || {
                         format!("its carrier failed: {error}")
                     });
             }

@@ -1,7 +1,7 @@
 //! Datagrams between QPs of one process, and the checks of a QP that receives a datagram from there or from the wire. Between QPs of one
 //! process a datagram is over once it is sent, whether or not its peer takes it.
 
-use crate::device::checker::Finding;
+use crate::device::check::Finding;
 use crate::device::objects::qp_state;
 use crate::device::objects::work::Current;
 use crate::device::state::{Fabric, HcaState};

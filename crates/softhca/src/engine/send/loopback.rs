@@ -5,7 +5,7 @@
 //! wire would. For a peer without a receive WQE it tries again as often as the QP's attributes say.
 
 use super::pending;
-use crate::device::checker::Finding;
+use crate::device::check::Finding;
 use crate::device::memory::keys::Access;
 use crate::device::memory::{Region, regions};
 use crate::device::objects::work::{Current, Local};

@@ -16,7 +16,7 @@ use super::intake::decode::Sender;
 use super::intake::fetch::Fetched;
 use super::intake::{decode, fetch};
 use crate::device::Event;
-use crate::device::checker::Finding;
+use crate::device::check::Finding;
 use crate::device::objects::path;
 use crate::device::objects::qp::{Doomed, Route};
 use crate::device::objects::work::{Current, Local, Work};

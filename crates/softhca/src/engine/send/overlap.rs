@@ -2,8 +2,8 @@
 //! and change the same bytes, the bytes of either may remain. This module looks for that if
 //! [`CheckConfig::overlap`](crate::device::CheckConfig) is set.
 
-use crate::device::checker::Finding;
-use crate::device::checker::flight::Flight;
+use crate::device::check::Finding;
+use crate::device::check::flight::Flight;
 use crate::device::state::HcaState;
 use crate::transport::{Operation, OperationKind};
 

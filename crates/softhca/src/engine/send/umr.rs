@@ -3,7 +3,7 @@
 //! A UMR WQE begins when all operations before it on its QP are over, and is over before the next begins. Operations after it
 //! see the new key, and those before it have used the old one.
 
-use crate::device::checker::Finding;
+use crate::device::check::Finding;
 use crate::device::limits;
 use crate::device::memory::keys::KeyUser;
 use crate::device::memory::translation::{ENTRY_BYTES, RawEntry};

@@ -2,12 +2,12 @@
 
 mod config;
 mod ended;
+mod finding;
 pub(crate) mod flight;
-mod kinds;
 pub(crate) mod scrutiny;
 
 pub use config::{CheckConfig, CheckConfigError};
-pub use kinds::Finding;
+pub use finding::Finding;
 
 use std::collections::{BTreeMap, HashMap};
 
