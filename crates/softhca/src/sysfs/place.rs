@@ -5,7 +5,8 @@ use private_dir::standard_parent;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub(super) static EXISTS: AtomicBool = AtomicBool::new(false);
+/// True once this process, or the process it was forked from, has made a tree.
+static EXISTS: AtomicBool = AtomicBool::new(false);
 
 /// Returns a new path for a tree of this process, without creating anything.
 pub(crate) fn new_tree_path() -> PathBuf {
@@ -19,4 +20,9 @@ pub(crate) fn new_tree_path() -> PathBuf {
 /// Returns whether this process, or the process it was forked from, has a tree.
 pub(crate) fn tree_exists() -> bool {
     EXISTS.load(Ordering::Acquire)
+}
+
+/// Notes that this process has made its tree.
+pub(super) fn note_tree() {
+    EXISTS.store(true, Ordering::Release);
 }
