@@ -5,6 +5,8 @@ pub(crate) const LOG_CQS: u32 = 15;
 pub(crate) const LOG_KEYS: u32 = 16;
 /// log2 of the number of entries of an indirect key's list.
 pub(crate) const LOG_KEY_LIST: u32 = 16;
+/// The most indirect keys between a segment and its memory.
+pub(crate) const KEY_DEPTH: u32 = 4;
 pub(crate) const LOG_PDS: u32 = 15;
 pub(crate) const LOG_UMEMS: u32 = 16;
 pub(crate) const CONTEXTS: usize = 1024;

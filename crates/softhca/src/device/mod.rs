@@ -68,9 +68,8 @@ pub use faults::{
 };
 pub use hca::{CarrierError, Hca, HcaError, ReplayError, Simulation, Step, counters, device_names};
 pub(crate) use hca::{described, identity, port_counters, set_faults_of_all};
-pub use memory::keys::Access;
 pub(crate) use memory::null::NULL_KEY;
 pub use memory::pending_writes::{Adversary, DataOrder, UnknownAdversary, UnknownOrder};
-pub use memory::{MemoryObserver, observe_memory};
+pub use memory::{Access, MemoryObserver, observe_memory};
 pub use names::{DevxObject, MrChange, MrKeys, UarPage};
 pub use objects::xrcd::XrcFile;

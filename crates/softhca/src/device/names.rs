@@ -1,6 +1,6 @@
 //! The numbers by which callers name the objects that a device has made for them.
 
-use crate::device::memory::keys::Access;
+use crate::device::memory::Access;
 
 /// The keys of a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

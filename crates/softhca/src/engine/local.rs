@@ -1,8 +1,8 @@
 //! The local memory of WQEs: segments are looked up by lkey, anew at each use.
 
 use crate::device::check::Finding;
-use crate::device::memory::keys::{Access, KeyError, KeyUser};
-use crate::device::memory::{Region, regions};
+use crate::device::memory::keys::KeyUser;
+use crate::device::memory::{Access, KeyError, Region, regions};
 use crate::device::objects::work::{InlineBytes, Local, Piece, Segment};
 use crate::device::state::HcaState;
 use crate::transport::Failure;

@@ -4,7 +4,6 @@ use super::syndrome;
 use crate::address::ROCE_PORT;
 use crate::device::command::call::{Call, Outcome, Refusal};
 use crate::device::limits;
-use crate::device::memory::keys::MAX_DEPTH;
 use crate::device::memory::pending_writes::DataOrder;
 use crate::link::Link;
 use mlx5_prm::cmd::Status;
@@ -86,7 +85,7 @@ pub(in super::super) fn general(link: Link, order: DataOrder) -> CmdHcaCap {
         .with_log_max_mkey(limits::LOG_KEYS)
         .with_fixed_buffer_size(1)
         .with_log_max_klm_list_size(limits::LOG_KEY_LIST)
-        .with_max_indirection(MAX_DEPTH)
+        .with_max_indirection(limits::KEY_DEPTH)
         .with_umr_ptr_rlkey(1)
         .with_umr_fence(UMR_NEEDS_NO_FENCE)
         .with_imaicl(1)

@@ -4,7 +4,8 @@
 use super::syndrome;
 use crate::device::command::call::{Call, Outcome, Refusal, umem_part};
 use crate::device::limits;
-use crate::device::memory::keys::{Access, Backing, Kind, MemoryKey, access_of};
+use crate::device::memory::Access;
+use crate::device::memory::keys::{Backing, Kind, MemoryKey};
 use crate::device::memory::translation::{ENTRY_BYTES, Mode, RawEntry, Translation};
 use crate::device::names::DevxObject;
 use crate::device::state::HcaState;
@@ -60,7 +61,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
         iova: mkc.start_addr(),
         bytes: mkc.len(),
         backing,
-        access: access_of(&mkc),
+        access: Access::of_context(&mkc),
         mapping: None,
     };
     let index = hca.keys.insert(key).ok_or(Refusal::FULL)?;

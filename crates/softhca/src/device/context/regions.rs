@@ -2,7 +2,8 @@
 
 use super::refuse::own;
 use crate::device::error::DeviceError;
-use crate::device::memory::keys::{Access, Backing, Kind, MemoryKey};
+use crate::device::memory::Access;
+use crate::device::memory::keys::{Backing, Kind, MemoryKey};
 use crate::device::memory::mapping::Backed;
 use crate::device::names::{MrChange, MrKeys};
 use crate::device::state::HcaState;

@@ -1,89 +1,11 @@
 //! Memory keys: the memory that a key gives, and the rights of each user of the key.
 
-use super::Region;
 use super::mapping::Mapping;
+use super::{Access, KeyError, Region};
+use crate::device::limits;
 use crate::device::memory::null::{self, NULL_KEY};
 use crate::device::memory::translation::Translation;
 use crate::device::table::Table;
-use mlx5_prm::mkey::Mkc;
-use std::fmt;
-
-/// Rights: those that a key has, or those that an access needs. The low bits are those of `enum ibv_access_flags`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Access(pub u32);
-
-impl Access {
-    /// The device may write (receives, results of READs and of atomics).
-    pub const LOCAL_WRITE: Self = Self(1);
-    /// Peers may write.
-    pub const REMOTE_WRITE: Self = Self(2);
-    /// Peers may read.
-    pub const REMOTE_READ: Self = Self(4);
-    /// Peers may do atomics.
-    pub const REMOTE_ATOMIC: Self = Self(8);
-    /// Memory windows may be bound to the key.
-    pub const MW_BIND: Self = Self(0x10);
-    /// A flag that is no right: bytes written by the key may overtake earlier bytes.
-    pub const RELAXED_ORDERING: Self = Self(1 << 20);
-    /// The device may read. Every region that the kernel's call registers has this right. A key made by command has it if its context says
-    /// so.
-    pub(crate) const LOCAL_READ: Self = Self(1 << 31);
-
-    /// Returns whether these rights include every right of `other`.
-    #[must_use]
-    pub const fn covers(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Returns these rights and those of `other`.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Returns whether the pages must be writable. The rule is that of the kernel: any of these rights needs that.
-    pub(crate) fn writes(self) -> bool {
-        let writes = Self::LOCAL_WRITE
-            .with(Self::REMOTE_WRITE)
-            .with(Self::REMOTE_ATOMIC)
-            .with(Self::MW_BIND);
-        self.0 & writes.0 != 0
-    }
-
-    /// Returns what the keys behind an indirect key must allow for this access. For them only rights of the device itself count.
-    fn behind(self) -> Self {
-        let writes = Self::LOCAL_WRITE
-            .with(Self::REMOTE_WRITE)
-            .with(Self::REMOTE_ATOMIC);
-        if self.0 & writes.0 == 0 {
-            Self::LOCAL_READ
-        } else {
-            Self::LOCAL_WRITE
-        }
-    }
-
-    /// Returns what the regions behind a window with these rights must allow.
-    pub(in crate::device) fn behind_window(self) -> Self {
-        let writes = Self::REMOTE_WRITE.with(Self::REMOTE_ATOMIC);
-        if self.0 & writes.0 == 0 {
-            Self::LOCAL_READ
-        } else {
-            Self::LOCAL_WRITE
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::LOCAL_WRITE => "local write",
-            Self::REMOTE_WRITE => "remote write",
-            Self::REMOTE_READ => "remote read",
-            Self::REMOTE_ATOMIC => "remote atomic",
-            Self::LOCAL_READ => "local read",
-            Self::MW_BIND => "binding windows as an",
-            _ => "several kinds of",
-        }
-    }
-}
 
 /// A memory key. lkey and rkey are the same number: index in the upper 24 bits, a changing byte below.
 #[derive(Debug)]
@@ -137,37 +59,6 @@ pub(crate) struct KeyUser {
     pub(crate) qpn: u32,
 }
 
-/// The reason why a key does not allow an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KeyError {
-    NoKey,
-    /// The low byte of the number is not, or no longer, that of the key with its index.
-    Stale {
-        now: u32,
-    },
-    OtherDomain {
-        own: u32,
-        key: u32,
-    },
-    Right(Access),
-    Outside {
-        start: u64,
-        bytes: u64,
-    },
-    Free,
-    OtherQp {
-        own: u32,
-        key: u32,
-    },
-    ListEnds {
-        offset: u64,
-    },
-    TooDeep,
-}
-
-/// The most indirect keys between a segment and its memory.
-pub(crate) const MAX_DEPTH: u32 = 4;
-
 /// Appends to `out` the memory of `bytes` bytes at `va` of `key`, if `user` may access it as `need` says.
 ///
 /// # Errors
@@ -199,7 +90,7 @@ pub(crate) fn resolve(
                 bytes,
                 need: need.behind(),
             };
-            resolve_list(keys, list, user, span, MAX_DEPTH, out)
+            resolve_list(keys, list, user, span, limits::KEY_DEPTH, out)
         }
     }
 }
@@ -309,36 +200,6 @@ impl MemoryKey {
     }
 }
 
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stale { now } => write!(f, "no such key, only {now:#x}"),
-            Self::NoKey => write!(f, "no such key"),
-            Self::OtherDomain { own, key } => {
-                write!(
-                    f,
-                    "the key is of domain {key:#x} and the QP of domain {own:#x}"
-                )
-            }
-            Self::Right(need) => write!(f, "the key does not allow {} access", need.name()),
-            Self::Outside { start, bytes } => {
-                write!(f, "the key covers {bytes:#x} bytes at {start:#x}")
-            }
-            Self::Free => write!(f, "the key is not bound to memory, or was invalidated"),
-            Self::OtherQp { own, key } => {
-                write!(f, "the key belongs to QP {key:#x} and not to QP {own:#x}")
-            }
-            Self::ListEnds { offset } => {
-                write!(f, "the key's list of pieces ends before offset {offset:#x}")
-            }
-            Self::TooDeep => write!(
-                f,
-                "more than {MAX_DEPTH} indirect keys lie behind one another"
-            ),
-        }
-    }
-}
-
 /// A UMEM: memory for queues, doorbell records and keys made by command.
 #[derive(Debug)]
 pub(crate) struct Umem {
@@ -347,22 +208,6 @@ pub(crate) struct Umem {
     /// The mapping that the memory lies in, if the device made it.
     #[expect(dead_code, reason = "ends with the UMEM")]
     pub(crate) mapping: Option<Mapping>,
-}
-
-/// Returns the rights that the context of a key gives.
-pub(crate) fn access_of(mkc: &Mkc) -> Access {
-    let rights = [
-        (mkc.lr(), Access::LOCAL_READ),
-        (mkc.lw(), Access::LOCAL_WRITE),
-        (mkc.rr(), Access::REMOTE_READ),
-        (mkc.rw(), Access::REMOTE_WRITE),
-        (mkc.a(), Access::REMOTE_ATOMIC),
-        (mkc.relaxed_ordering_write(), Access::RELAXED_ORDERING),
-    ];
-    rights
-        .into_iter()
-        .filter(|(bit, _)| *bit != 0)
-        .fold(Access::default(), |all, (_, right)| all.with(right))
 }
 
 #[cfg(test)]

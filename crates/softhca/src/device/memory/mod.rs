@@ -4,6 +4,8 @@
 //! [`mapping`] looks at the pages behind it. [`pending_writes`] decides when bytes of peers reach memory: at once, or as late and in as odd
 //! an order as the device may place them.
 
+mod access;
+mod error;
 pub(crate) mod keys;
 pub(crate) mod mapping;
 pub(crate) mod null;
@@ -14,6 +16,8 @@ pub(crate) mod regions;
 pub(crate) mod translation;
 pub(crate) mod umr;
 
+pub use access::Access;
+pub(crate) use error::KeyError;
 pub use observer::{MemoryObserver, observe_memory};
 pub(crate) use region::Region;
 #[cfg(test)]

@@ -6,8 +6,7 @@
 // UNSAFETY: regions over memory that is leaked on purpose.
 #![expect(unsafe_code, reason = "memory that stands for none")]
 
-use crate::device::memory::Region;
-use crate::device::memory::keys::{Access, KeyError};
+use crate::device::memory::{Access, KeyError, Region};
 use std::sync::LazyLock;
 
 /// The number of the null key. Its index is below those of all tables of keys.

@@ -4,10 +4,9 @@
 //! A window is an indirect key of one piece, and binding it is a UMR WQE. This module checks that the region behind the window allows
 //! windows. Hardware leaves that check to the library.
 
-use crate::device::memory::keys::{
-    self, Access, Backing, KeyError, KeyUser, Kind, MemoryKey, access_of,
-};
+use crate::device::memory::keys::{self, Backing, KeyUser, Kind, MemoryKey};
 use crate::device::memory::translation::{ListError, Mode, RawEntry, Translation};
+use crate::device::memory::{Access, KeyError};
 use crate::device::table::Table;
 use mlx5_prm::mkey::Mkc;
 use mlx5_prm::umr::UmrCtrlSeg;
@@ -157,7 +156,7 @@ fn of_qp(key: &MemoryKey, user: KeyUser) -> Result<(), UmrError> {
 
 /// Returns the rights that the key has after the change.
 fn rights(before: Access, change: &Change) -> Access {
-    let new = access_of(&change.mkc);
+    let new = Access::of_context(&change.mkc);
     let bits = [
         (UmrCtrlSeg::MASK_LOCAL_READ, Access::LOCAL_READ),
         (UmrCtrlSeg::MASK_LOCAL_WRITE, Access::LOCAL_WRITE),

@@ -3,9 +3,9 @@
 use super::atomics;
 use crate::device::Event;
 use crate::device::check::Finding;
-use crate::device::memory::keys::{Access, KeyError, KeyUser};
+use crate::device::memory::keys::KeyUser;
 use crate::device::memory::umr::{self, UmrError};
-use crate::device::memory::{Region, regions};
+use crate::device::memory::{Access, KeyError, Region, regions};
 use crate::device::objects::qp::Qp;
 use crate::device::objects::work::Work;
 use crate::device::objects::{path, qp_state};

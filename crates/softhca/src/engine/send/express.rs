@@ -7,8 +7,8 @@
 
 use super::loopback::{self, End};
 use super::pending;
-use crate::device::memory::Region;
-use crate::device::memory::keys::{self, Access, KeyUser, MemoryKey};
+use crate::device::memory::keys::{self, KeyUser, MemoryKey};
+use crate::device::memory::{Access, Region};
 use crate::device::objects::arming::Notice;
 use crate::device::objects::cq::{Cq, Overrun};
 use crate::device::objects::path;

@@ -6,8 +6,7 @@
 
 use super::pending;
 use crate::device::check::Finding;
-use crate::device::memory::keys::Access;
-use crate::device::memory::{Region, regions};
+use crate::device::memory::{Access, Region, regions};
 use crate::device::objects::work::{Current, Local};
 use crate::device::objects::{path, qp_state};
 use crate::device::state::{Fabric, HcaState};
