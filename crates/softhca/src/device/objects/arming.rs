@@ -7,7 +7,7 @@
 //!
 //! Source: PRM "Completion Queue Doorbell"; `mlx5_arm_cq` in rdma-core.
 
-use super::cq::Cq;
+use mlx5_prm::cq::Cqc;
 use mlx5_prm::doorbell::cq_record;
 
 /// Bit of the arm word: only solicited entries and errors raise the event.
@@ -47,11 +47,92 @@ pub(crate) enum Notice {
 }
 
 impl Arming {
+    /// An arm word with bits that no arm word of software has.
+    pub(super) const NO_ARMING: u32 = u32::MAX;
+
     /// Returns the state of a new CQ. Its present arm word does not count as an arming.
     pub(crate) fn new(word: u32) -> Self {
         Self {
             seen: word,
             ..Self::default()
+        }
+    }
+
+    /// Takes the arm word as it is after a store to the UAR page. `named`: the store names this CQ. Returns whether the word is an arming.
+    ///
+    /// A word counts once. If the word is unchanged, the store belongs to a word that was already seen.
+    pub(super) fn take(&mut self, word: u32, named: bool) -> bool {
+        if word == self.seen && (self.used || !named) {
+            return false;
+        }
+        self.seen = word;
+        self.used = true;
+        let (consumed, notified) = (word & cq_record::INDEX_MASK, self.notified);
+        self.wish = Some(Wish {
+            solicited_only: word & SOLICITED_ONLY != 0,
+            from: if ahead(notified, consumed) > 0 {
+                notified
+            } else {
+                consumed
+            },
+        });
+        self.due_ns = None;
+        true
+    }
+
+    /// Notes that the entry before index `end` is a solicited one.
+    pub(super) fn solicited(&mut self, end: u32) {
+        self.solicited_end = Some(end);
+    }
+
+    /// Returns whether to raise the event now. That is so if an entry has come and moderation, as context `cqc` has it, does not want to
+    /// wait for more. `end`: the index after the last entry.
+    pub(super) fn judge(&mut self, end: u32, cqc: &Cqc, now_ns: u64) -> Notice {
+        let Some(wish) = self.wish else {
+            return Notice::Nothing;
+        };
+        let waiting = ahead(end, wish.from);
+        let counts = if wish.solicited_only {
+            let solicited = self.solicited_end.unwrap_or(wish.from);
+            ahead(solicited, wish.from) > 0
+        } else {
+            waiting > 0
+        };
+        if !counts {
+            return Notice::Nothing;
+        }
+        let (wanted, period) = (cqc.cq_max_count(), cqc.cq_period());
+        let enough = match (wanted, period) {
+            (0, 0) => true,
+            (0, _) => false,
+            (wanted, _) => waiting >= wanted,
+        };
+        let over = self.due_ns.is_some_and(|due| due <= now_ns);
+        if enough || over {
+            self.notified = end & cq_record::INDEX_MASK;
+            self.wish = None;
+            self.due_ns = None;
+            return Notice::Now;
+        }
+        if period == 0 || self.due_ns.is_some() {
+            return Notice::Nothing;
+        }
+        let due = now_ns + u64::from(period) * 1000;
+        self.due_ns = Some(due);
+        Notice::At(due)
+    }
+
+    /// Returns the index after the last entry for which an event was raised.
+    pub(super) fn notified(&self) -> u32 {
+        self.notified
+    }
+
+    /// Returns `st` of a CQ context: 6 armed for solicited entries, 9 armed, 10 fired.
+    pub(super) fn state(&self) -> u32 {
+        match self.wish {
+            None => 10,
+            Some(wish) if wish.solicited_only => 6,
+            Some(_) => 9,
         }
     }
 
@@ -71,104 +152,10 @@ fn ahead(to: u32, from: u32) -> u32 {
     }
 }
 
-impl Cq {
-    /// Makes armings that were stored before this not count. It stores an arm word that software never writes, so every arm word of
-    /// software differs from it.
-    pub(crate) fn disarm(&mut self) {
-        /// A word with bits that no arm word of software has.
-        const NO_ARMING: u32 = u32::MAX;
-        self.record
-            .store_release(cq_record::ARM, NO_ARMING.to_be_bytes());
-        self.arming = Arming::new(NO_ARMING);
-    }
-
-    /// Looks at the arm word after a store to the UAR page. `named`: the store names this CQ.
-    ///
-    /// A word counts once. If the word is unchanged, the store belongs to a word that was already seen.
-    pub(crate) fn look_at_arm_word(&mut self, named: bool, now_ns: u64) -> Notice {
-        let word = self.record.load_be32(cq_record::ARM);
-        if word == self.arming.seen && (self.arming.used || !named) {
-            return Notice::Nothing;
-        }
-        self.arming.seen = word;
-        self.arming.used = true;
-        let (consumed, notified) = (word & cq_record::INDEX_MASK, self.arming.notified);
-        self.arming.wish = Some(Wish {
-            solicited_only: word & SOLICITED_ONLY != 0,
-            from: if ahead(notified, consumed) > 0 {
-                notified
-            } else {
-                consumed
-            },
-        });
-        self.arming.due_ns = None;
-        self.judge(now_ns)
-    }
-
-    /// Notes that an entry has been written.
-    pub(crate) fn entry_written(&mut self, solicited: bool, now_ns: u64) -> Notice {
-        if solicited {
-            self.arming.solicited_end = Some(self.producer);
-        }
-        self.judge(now_ns)
-    }
-
-    /// Returns whether to raise the event now. That is so if an entry has come and moderation does not want to wait for more.
-    pub(crate) fn judge(&mut self, now_ns: u64) -> Notice {
-        let Some(wish) = self.arming.wish else {
-            return Notice::Nothing;
-        };
-        let waiting = ahead(self.producer, wish.from);
-        let counts = if wish.solicited_only {
-            let end = self.arming.solicited_end.unwrap_or(wish.from);
-            ahead(end, wish.from) > 0
-        } else {
-            waiting > 0
-        };
-        if !counts {
-            return Notice::Nothing;
-        }
-        let (wanted, period) = (self.cqc.cq_max_count(), self.cqc.cq_period());
-        let enough = match (wanted, period) {
-            (0, 0) => true,
-            (0, _) => false,
-            (wanted, _) => waiting >= wanted,
-        };
-        let over = self.arming.due_ns.is_some_and(|due| due <= now_ns);
-        if enough || over {
-            self.arming.notified = self.producer & cq_record::INDEX_MASK;
-            self.arming.wish = None;
-            self.arming.due_ns = None;
-            return Notice::Now;
-        }
-        if period == 0 || self.arming.due_ns.is_some() {
-            return Notice::Nothing;
-        }
-        let due = now_ns + u64::from(period) * 1000;
-        self.arming.due_ns = Some(due);
-        Notice::At(due)
-    }
-
-    /// Returns `last_notified_index` of the context.
-    pub(crate) fn last_notified(&self) -> u32 {
-        self.arming.notified
-    }
-
-    /// Returns `st` of the context: 6 armed for solicited entries, 9 armed, 10 fired.
-    pub(crate) fn arm_state(&self) -> u32 {
-        match self.arming.wish {
-            None => 10,
-            Some(wish) if wish.solicited_only => 6,
-            Some(_) => 9,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::objects::cq::tests_cq;
-    use mlx5_prm::cq::Cqc;
+    use crate::device::objects::cq::{Cq, tests_cq};
 
     fn arm(cq: &mut Cq, word: u32) -> Notice {
         cq.record.store_release(cq_record::ARM, word.to_be_bytes());
@@ -209,7 +196,7 @@ mod tests {
             Notice::Now,
             "the third raised no event"
         );
-        assert_eq!(cq.last_notified(), 3);
+        assert_eq!(cq.arming.notified(), 3);
     }
 
     #[test]
@@ -246,10 +233,10 @@ mod tests {
         let mut memory = Vec::new();
         let mut cq = queue(&mut memory);
         arm(&mut cq, SOLICITED_ONLY);
-        assert_eq!(cq.arm_state(), 6);
+        assert_eq!(cq.arming.state(), 6);
         assert_eq!(entry(&mut cq, false, 0), Notice::Nothing);
         assert_eq!(entry(&mut cq, true, 0), Notice::Now);
-        assert_eq!(cq.arm_state(), 10);
+        assert_eq!(cq.arming.state(), 10);
         entry(&mut cq, false, 0);
         let word = 1 << 28 | SOLICITED_ONLY;
         assert_eq!(

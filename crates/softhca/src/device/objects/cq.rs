@@ -1,6 +1,6 @@
 //! A completion queue: a ring of entries in registered memory that the device writes.
 
-use super::arming::Arming;
+use super::arming::{Arming, Notice};
 use crate::device::memory::Region;
 use mlx5_prm::cq::Cqc;
 use mlx5_prm::cqe::CqeOpcode;
@@ -113,14 +113,45 @@ impl Cq {
         self.producer & cq_record::INDEX_MASK
     }
 
+    /// Makes armings that were stored before this not count. It stores an arm word that software never writes, so every arm word of
+    /// software differs from it.
+    pub(crate) fn disarm(&mut self) {
+        self.record
+            .store_release(cq_record::ARM, Arming::NO_ARMING.to_be_bytes());
+        self.arming = Arming::new(Arming::NO_ARMING);
+    }
+
+    /// Looks at the arm word after a store to the UAR page. `named`: the store names this CQ.
+    pub(crate) fn look_at_arm_word(&mut self, named: bool, now_ns: u64) -> Notice {
+        let word = self.record.load_be32(cq_record::ARM);
+        if self.arming.take(word, named) {
+            self.judge(now_ns)
+        } else {
+            Notice::Nothing
+        }
+    }
+
+    /// Notes that an entry has been written.
+    pub(crate) fn entry_written(&mut self, solicited: bool, now_ns: u64) -> Notice {
+        if solicited {
+            self.arming.solicited(self.producer);
+        }
+        self.judge(now_ns)
+    }
+
+    /// Returns whether to raise the event now.
+    pub(crate) fn judge(&mut self, now_ns: u64) -> Notice {
+        self.arming.judge(self.producer, &self.cqc, now_ns)
+    }
+
     /// Returns the context as `QUERY_CQ` shows it.
     pub(crate) fn queried(&self) -> Cqc {
         let consumer = self.record.load_be32(cq_record::CONSUMER_INDEX) & cq_record::INDEX_MASK;
         self.cqc
             .with_producer_counter(self.produced())
             .with_consumer_counter(consumer)
-            .with_st(self.arm_state())
-            .with_last_notified_index(self.last_notified())
+            .with_st(self.arming.state())
+            .with_last_notified_index(self.arming.notified())
     }
 }
 
