@@ -16,8 +16,8 @@ pub(crate) struct Fabric {
     /// The HCAs by number: the N of mlx5_N. A removed HCA leaves its place empty.
     pub(crate) hcas: Vec<Option<Slot>>,
     pub(crate) clock: Clock,
-    /// The tables of the executor of external HCAs.
-    pub(crate) external: Tables,
+    /// The tables of the executor of external HCAs, while one is attached.
+    pub(super) external: Option<Tables>,
     /// The engine, as commands call it.
     pub(crate) engine: &'static dyn Engine,
 }
@@ -44,7 +44,7 @@ impl Fabric {
         Self {
             hcas: Vec::new(),
             clock,
-            external: Tables::new(),
+            external: None,
             engine,
         }
     }
