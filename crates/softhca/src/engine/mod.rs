@@ -32,13 +32,13 @@
 //! 2. `run::turn::run_ready` gives each QP in line a turn of its own, `send::turn`, for a limited number of WQEs or about a MiB.
 //! 3. `send::turn` first offers the posted WQEs to `send::express::run`, the fast path. The WQEs that the fast path does not take
 //!    go on with step 4, one by one.
-//! 4. `send::begin` makes the WQE an operation. `intake::fetch::fetch` copies it out of its ring, and checks its index, QP number
+//! 4. `send::begin::begin` makes the WQE an operation. `intake::fetch::fetch` copies it out of its ring, and checks its index, QP number
 //!    and length. `intake::decode::decode` says what it asks for. A NOP or a UMR is over with that.
-//! 5. `send::way` chooses how the operation gets to its peer:
+//! 5. `send::turn::way` chooses how the operation gets to its peer:
 //!    - To an HCA of this process, `send::loopback::step` carries it out: `find_peer` finds the other end and compares sequence
 //!      numbers. `local::resolve_data` finds the local memory, `HcaState::grant_remote` (`receive::responder`) that of the
 //!      peer by its rkey. Then bytes are copied from the one to the other. A SEND takes a receive WQE by `receive::begin`.
-//!    - To other HCAs, `send::submit` hands it to the wire. `run::turn::poll_wire` lets the wire send and receive. At the
+//!    - To other HCAs, `send::turn::submit` hands it to the wire. `run::turn::poll_wire` lets the wire send and receive. At the
 //!      peer the wire calls the same functions of `receive`, through [`crate::transport::Device`], and here `Device::complete`
 //!      when the peer has acknowledged.
 //! 6. On either way `completion::complete_send` or `fail_send` ends the WQE, and `Cq::push` writes its entry if software wants

@@ -5,8 +5,7 @@ use crate::device::state::{Fabric, HcaState};
 use crate::device::{Event, Execution};
 use crate::engine::completion::{self, arming};
 use crate::engine::intake::{doorbell, scrutiny};
-use crate::engine::send::loopback::End;
-use crate::engine::send::{self, TurnOutcome};
+use crate::engine::send::{self, End, TurnOutcome};
 use std::sync::Arc;
 
 /// The number of WQEs that a QP may run before the next QP has its turn.

@@ -7,7 +7,8 @@ use crate::device::objects::work::Current;
 use crate::device::state::{Fabric, HcaState};
 use crate::engine::local;
 use crate::engine::receive::grh;
-use crate::engine::send::loopback::{End, Step};
+use crate::engine::send::End;
+use crate::engine::send::loopback::Step;
 use crate::envelope::Addresses;
 use crate::link::Link;
 use crate::transport::{

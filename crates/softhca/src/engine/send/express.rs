@@ -5,8 +5,7 @@
 //! their keys or their queue meanwhile. If a WQE is of another kind or would fail, this module leaves it untouched, and the slow path
 //! begins with it anew. So this module has no errors, and all its effects are effects that the slow path has too.
 
-use super::loopback::{self, End};
-use super::pending;
+use super::{End, loopback, pending};
 use crate::device::memory::keys::{self, KeyUser, MemoryKey};
 use crate::device::memory::{Access, Region};
 use crate::device::objects::arming::Notice;

@@ -4,7 +4,7 @@
 //! bring-up that got them wrong fails here too. For a peer that would not answer (not ready, missing, asleep) the HCA waits as long as the
 //! wire would. For a peer without a receive WQE it tries again as often as the QP's attributes say.
 
-use super::pending;
+use super::{End, pending};
 use crate::device::check::Finding;
 use crate::device::memory::{Access, Region, regions};
 use crate::device::objects::work::{Current, Local};
@@ -35,13 +35,6 @@ pub(in crate::engine) enum Step {
     Again,
     /// The operation cannot go on before this time.
     Wait(u64),
-}
-
-/// One end of a connection: HCA number and QP number.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct End {
-    pub(in crate::engine) hca: usize,
-    pub(in crate::engine) qpn: u32,
 }
 
 /// Carries operation `current` of QP `own` a step further.

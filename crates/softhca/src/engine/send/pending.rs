@@ -1,6 +1,6 @@
 //! Calls by which operations inside the process use the [pending writes](crate::device::memory::pending_writes) of the peer.
 
-use super::loopback::End;
+use super::End;
 use crate::device::memory::{Region, regions};
 use crate::device::objects::qp::Route;
 use crate::device::objects::work::Current;
