@@ -37,7 +37,7 @@
 //! 5. `send::turn::way` chooses how the operation gets to its peer:
 //!    - To an HCA of this process, `send::loopback::step` carries it out: `find_peer` finds the other end and compares sequence
 //!      numbers. `local::resolve_data` finds the local memory, `HcaState::grant_remote` (`receive::responder`) that of the
-//!      peer by its rkey. Then bytes are copied from the one to the other. A SEND takes a receive WQE by `receive::begin`.
+//!      peer by its rkey. Then bytes are copied from the one to the other. A SEND takes a receive WQE by `receive::message::begin`.
 //!    - To other HCAs, `send::turn::submit` hands it to the wire. `run::turn::poll_wire` lets the wire send and receive. At the
 //!      peer the wire calls the same functions of `receive`, through [`crate::transport::Device`], and here `Device::complete`
 //!      when the peer has acknowledged.

@@ -1,6 +1,6 @@
 //! The HCA as the wire sees it, and as an HCA of the same process does: memory, receive WQEs, completions.
 
-use super::atomics;
+use super::{atomics, message};
 use crate::device::Event;
 use crate::device::check::Finding;
 use crate::device::memory::keys::KeyUser;
@@ -12,7 +12,7 @@ use crate::device::objects::{path, qp_state};
 use crate::device::state::HcaState;
 use crate::engine::intake::decode;
 use crate::engine::send::datagram;
-use crate::engine::{completion, local, receive};
+use crate::engine::{completion, local};
 use crate::envelope::Destination;
 use crate::transport::{Datagram, Device, Failure, NakCode, ReceiveError, Received, RemoteAccess};
 use crate::wire::headers::AtomicEth;
@@ -39,7 +39,7 @@ impl HcaState {
         need: Access,
         out: &mut Vec<Region>,
     ) -> Result<(), NakCode> {
-        receive::established(self, qpn);
+        message::established(self, qpn);
         let qp = self.qps.get(qpn).ok_or(NakCode::REMOTE_OPERATIONAL_ERROR)?;
         let (right, name) = match need {
             Access::REMOTE_WRITE => (qp.qpc.rwe(), "writes"),
@@ -269,16 +269,16 @@ impl Device for HcaState {
     }
 
     fn receive_begin(&mut self, qpn: u32, srqn: Option<u32>) -> Result<(), ReceiveError> {
-        receive::begin(self, qpn, srqn)
+        message::begin(self, qpn, srqn)
     }
 
     fn receive_bytes(&mut self, qpn: u32, offset: u64, data: &[u8]) -> Result<(), NakCode> {
-        receive::bytes(self, qpn, offset, data)
+        message::bytes(self, qpn, offset, data)
     }
 
     fn receive_done(&mut self, qpn: u32, received: &Received) -> Result<(), NakCode> {
         self.pending_writes.force(qpn);
-        receive::done(self, qpn, received)
+        message::done(self, qpn, received)
     }
 
     fn answering(&mut self, qpn: u32) {

@@ -1,12 +1,12 @@
 //! Receive WQEs of shared receive queues. The SRQ is the one that the QP was made with, or the one that an XRC packet names.
 
+use super::refusal::{BROKEN, INVALID};
 use crate::device::Event;
 use crate::device::check::Finding;
 use crate::device::memory::keys::KeyUser;
 use crate::device::objects::qp::{Qp, Receiving};
 use crate::device::objects::srq::TakeError;
 use crate::device::state::HcaState;
-use crate::engine::receive::{BROKEN, INVALID};
 use crate::transport::ReceiveError;
 
 /// Takes the next WQE of SRQ `srqn` for a message to QP `qpn`.
