@@ -3,10 +3,11 @@
 mod rules;
 mod services;
 
+use super::answers::MAX_JOBS;
 use super::*;
-use crate::wire::headers::{AtomicEth, AtomicOp};
+use crate::wire::headers::{Aeth, AtomicEth, AtomicOp, Reth};
 use crate::wire::icrc::Flow;
-use crate::wire::packet::{MAX_OVERHEAD_BYTES, SendEnd, WriteEnd, seal};
+use crate::wire::packet::{Head, MAX_OVERHEAD_BYTES, ReadPart, SendEnd, WriteEnd, seal};
 use crate::wire::testing::{RKEY, TestDevice};
 use proptest::prelude::*;
 use std::net::Ipv4Addr;
@@ -377,6 +378,6 @@ proptest! {
             }
             answers = 0;
         }
-        prop_assert!(bench.responder.jobs.len() <= 2 * MAX_JOBS);
+        prop_assert!(bench.responder.answers.len() <= 2 * MAX_JOBS);
     }
 }

@@ -1,6 +1,6 @@
-//! Carries out the request packet that is next in order.
+//! Carries out the request packets of a QP, each when it is the next in order.
 
-use super::{Job, Progress, REPLAYS, Responder, packets_of};
+use super::answers::{Answers, packets_of};
 use crate::transport::{Device, NakCode, ReceiveError, Received, RemoteAccess, SendWith};
 use crate::wire::headers::{AtomicEth, Reth};
 use crate::wire::packet::{Body, Packet, SendEnd, Transport, WriteEnd};
@@ -33,23 +33,89 @@ const MAX_MESSAGE_BYTES: u32 = 1 << 31;
 
 const INVALID: Refusal = Refusal::Nak(NakCode::INVALID_REQUEST);
 
-impl Responder {
-    /// Carries out the expected packet. Returns how many PSNs it takes.
+/// What a QP has carried out of the message that it is receiving.
+#[derive(Debug)]
+pub(super) struct Execution {
+    progress: Progress,
+    /// Payload bytes per packet.
+    mtu: u32,
+    /// Most READ requests and atomics that the peer may have under way at once.
+    max_read_atomic: u32,
+}
+
+/// The message of several packets that is being received.
+#[derive(Clone, Copy, Debug)]
+enum Progress {
+    None,
+    Write {
+        va: u64,
+        rkey: u32,
+        left: u32,
+        bytes: u32,
+    },
+    Send {
+        offset: u64,
+    },
+}
+
+impl Execution {
+    /// Returns the execution of a QP that has received nothing.
+    pub(super) fn new(mtu: u32, max_read_atomic: u32) -> Self {
+        Self {
+            progress: Progress::None,
+            mtu,
+            max_read_atomic,
+        }
+    }
+
+    /// Returns whether no message is being received.
+    pub(super) fn is_between_messages(&self) -> bool {
+        matches!(self.progress, Progress::None)
+    }
+
+    /// Gives up the message that is being received.
+    pub(super) fn break_off(&mut self) {
+        self.progress = Progress::None;
+    }
+
+    /// Carries out the expected packet, and queues the answer of a READ or an atomic. Returns how many PSNs the packet takes.
+    ///
+    /// # Errors
+    ///
+    /// The packet is not carried out, for the reason returned.
     pub(super) fn execute<D: Device>(
         &mut self,
         qpn: u32,
         packet: &Packet<'_>,
+        answers: &mut Answers,
         device: &mut D,
     ) -> Result<u32, Refusal> {
         match packet.body {
-            Body::Write { start, end } => self.write(qpn, start, end, packet, device),
-            Body::Send { starts, end } => self.send(qpn, starts, end, packet, device),
-            Body::ReadRequest(reth) => self.read(qpn, &reth, packet.head.psn, device),
-            Body::Atomic(atomic) => self.atomic(qpn, &atomic, packet.head.psn, device),
+            Body::Write { start, end } => {
+                self.write(qpn, start, end, packet, device)?;
+                if end.is_some() {
+                    self.message_done(answers);
+                }
+                Ok(1)
+            }
+            Body::Send { starts, end } => {
+                self.send(qpn, starts, end, packet, device)?;
+                if end.is_some() {
+                    self.message_done(answers);
+                }
+                Ok(1)
+            }
+            Body::ReadRequest(reth) => self.read(qpn, reth, packet.head.psn, answers, device),
+            Body::Atomic(atomic) => self.atomic(qpn, &atomic, packet.head.psn, answers, device),
             Body::Acknowledge(_) | Body::ReadResponse(_) | Body::AtomicAcknowledge { .. } => {
                 Err(INVALID)
             }
         }
+    }
+
+    fn message_done(&mut self, answers: &mut Answers) {
+        self.progress = Progress::None;
+        answers.message_done();
     }
 
     fn write<D: Device>(
@@ -59,7 +125,7 @@ impl Responder {
         end: Option<WriteEnd>,
         packet: &Packet<'_>,
         device: &mut D,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<(), Refusal> {
         let (va, rkey, left, message_bytes) = match (start, self.progress) {
             (Some(reth), Progress::None) => {
                 if reth.bytes > MAX_MESSAGE_BYTES {
@@ -118,10 +184,7 @@ impl Responder {
                 },
             )?;
         }
-        if end.is_some() {
-            self.message_done();
-        }
-        Ok(1)
+        Ok(())
     }
 
     fn send<D: Device>(
@@ -131,7 +194,7 @@ impl Responder {
         end: Option<SendEnd>,
         packet: &Packet<'_>,
         device: &mut D,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<(), Refusal> {
         let bytes = self.payload_bytes(packet, end.is_some())?;
         let offset = match (starts, self.progress) {
             (true, Progress::None) => {
@@ -164,34 +227,28 @@ impl Responder {
                     source: None,
                 },
             )?;
-            self.message_done();
         }
-        Ok(1)
+        Ok(())
     }
 
     fn read<D: Device>(
         &mut self,
         qpn: u32,
-        reth: &Reth,
+        reth: Reth,
         psn: Psn,
+        answers: &mut Answers,
         device: &mut D,
     ) -> Result<u32, Refusal> {
         if reth.bytes > MAX_MESSAGE_BYTES {
             return Err(INVALID);
         }
-        self.resource_for_answer()?;
+        self.need_answer(answers)?;
         if reth.bytes > 0 {
             device.check_remote(qpn, RemoteAccess::Read, reth.rkey, reth.va, reth.bytes)?;
         }
-        self.message_done();
-        self.jobs.push_back(Job::Read {
-            psn,
-            reth: *reth,
-            sent: 0,
-            msn: self.msn,
-            again: false,
-        });
-        Ok(packets_of(reth.bytes, self.config.mtu))
+        self.message_done(answers);
+        answers.read(psn, reth);
+        Ok(packets_of(reth.bytes, self.mtu))
     }
 
     fn atomic<D: Device>(
@@ -199,40 +256,28 @@ impl Responder {
         qpn: u32,
         atomic: &AtomicEth,
         psn: Psn,
+        answers: &mut Answers,
         device: &mut D,
     ) -> Result<u32, Refusal> {
-        self.resource_for_answer()?;
+        self.need_answer(answers)?;
         let original = device.remote_atomic(qpn, atomic)?;
-        self.message_done();
-        if self.replays.len() == REPLAYS {
-            self.replays.pop_front();
-        }
-        self.replays.push_back((psn, original));
-        self.jobs.push_back(Job::Atomic {
-            psn,
-            original,
-            msn: self.msn,
-            again: false,
-        });
+        self.message_done(answers);
+        answers.atomic(psn, original);
         Ok(1)
     }
 
     /// Checks that a READ or atomic may begin: no message is unfinished, and a resource for its answer is free.
-    fn resource_for_answer(&self) -> Result<(), Refusal> {
-        if !matches!(self.progress, Progress::None) {
+    fn need_answer(&self, answers: &Answers) -> Result<(), Refusal> {
+        if !self.is_between_messages() {
             return Err(INVALID);
         }
-        self.room_for_answer()?;
+        if !answers.has_room() {
+            return Err(Refusal::Busy);
+        }
         // A job that has been answered has left the list, though its answer may get lost and the requester may ask again. So if a requester
         // keeps to the limit, no more jobs than that ever wait.
-        let waiting = |job: &&Job| {
-            matches!(
-                job,
-                Job::Read { again: false, .. } | Job::Atomic { again: false, .. }
-            )
-        };
-        let limit = usize::try_from(self.config.max_read_atomic).unwrap_or(usize::MAX);
-        if self.jobs.iter().filter(waiting).count() < limit {
+        let limit = usize::try_from(self.max_read_atomic).unwrap_or(usize::MAX);
+        if answers.requests() < limit {
             Ok(())
         } else {
             Err(INVALID)
@@ -243,9 +288,9 @@ impl Responder {
     fn payload_bytes(&self, packet: &Packet<'_>, ends: bool) -> Result<u32, Refusal> {
         let bytes = u32::try_from(packet.payload.len()).map_err(|_| INVALID)?;
         let fits = if ends {
-            bytes <= self.config.mtu
+            bytes <= self.mtu
         } else {
-            bytes == self.config.mtu
+            bytes == self.mtu
         };
         fits.then_some(bytes).ok_or(INVALID)
     }
