@@ -4,6 +4,7 @@
 //! `emit` writes whole headers, with reserved bits 0; `parse` ignores reserved bits.
 
 mod atomic;
+mod fields;
 
 pub use crate::transport::{AtomicEth, AtomicOp, NakCode};
 pub use atomic::MaskedAtomicEth;
@@ -12,6 +13,7 @@ use super::opcode::BthOpcode;
 use super::psn::Psn;
 use crate::envelope::Envelope;
 use crate::partition::PkeyTable;
+use fields::{be32, be64};
 
 /// Base transport header: the first 12 bytes of every packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,14 +260,6 @@ pub const fn rnr_delay_ns(code: u8) -> u64 {
         1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
     ];
     HUNDREDTHS_OF_MS[(code & 0x1f) as usize] as u64 * 10_000
-}
-
-fn be64(bytes: &[u8], at: usize) -> u64 {
-    u64::from(be32(bytes, at)) << 32 | u64::from(be32(bytes, at + 4))
-}
-
-fn be32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The header of 40 bytes that a GRH and IPv6 share. They differ only in the value of its field for the next header.
 
-use super::{FrameError, split};
+use super::error::FrameError;
 use std::net::Ipv6Addr;
 
 /// Length of the header.
@@ -31,7 +31,9 @@ pub(super) struct Parsed<'a> {
 }
 
 pub(super) fn parse(packet: &[u8]) -> Result<Parsed<'_>, FrameError> {
-    let (header, rest) = split::<BYTES>(packet)?;
+    let (header, rest) = packet
+        .split_first_chunk::<BYTES>()
+        .ok_or(FrameError::Short)?;
     if header[0] >> 4 != VERSION >> 4 {
         return Err(FrameError::Shape);
     }

@@ -1,6 +1,6 @@
 //! Headers of atomics: the standard headers, and the form of masked atomics between softhcas.
 
-use super::{be32, be64};
+use super::fields::{be32, be64};
 use crate::transport::{AtomicEth, AtomicOp};
 use crate::wire::opcode::BthOpcode;
 
@@ -92,7 +92,6 @@ impl AtomicEth {
 /// `va 8 | rkey 4 | operand bytes 1 | zero 3 | swap or add 8 | compare 8 | swap mask or boundary 8 | compare mask 8`. A fetch and add
 /// leaves `compare` and `compare mask` zero. The answer is an ordinary ATOMIC ACKNOWLEDGE. If the operand has 4 bytes, its original value
 /// stands in the low 32 bits.
-/// original value stands in its low 32 bits.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskedAtomicEth;
 
