@@ -7,12 +7,7 @@ use super::{circles, faces, functions, rooms, slices};
 use std::collections::BTreeMap;
 
 /// The largest circle of files of a crate, and of each of its modules.
-const CIRCLES: Limits = &[
-    ("crates/softhca/src", 2),
-    ("crates/softhca/src/device", 2),
-    ("crates/softhca/src/engine", 2),
-    ("crates/softhca/src/wire", 2),
-];
+const CIRCLES: Limits = &[];
 
 /// Types whose own `impl` stands in more than two files, with the number of the files.
 const SLICED_TYPES: Limits = &[];
@@ -30,13 +25,7 @@ const LONG_FUNCTIONS: Limits = &[("src/membership", 4)];
 const MANY_ARGUMENTS: Limits = &[];
 
 /// Items of a `mod.rs` beside `mod name;` and `pub use`.
-const FACES: Limits = &[
-    ("crates/softhca/src/device/checker", 4),
-    ("crates/softhca/src/engine/completion", 34),
-    ("crates/softhca/src/engine/receive", 21),
-    ("crates/softhca/src/engine/send", 38),
-    ("crates/softhca/src/sysfs", 23),
-];
+const FACES: Limits = &[];
 
 /// Folders of more than 12 files whose module has no table of rooms.
 const WITHOUT_ROOMS: &[&str] = &[];
