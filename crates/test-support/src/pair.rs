@@ -20,7 +20,9 @@ use crate::device::read;
 use crate::external;
 use crate::hca::hca_with;
 use crate::node::{Node, PSNS, connect_with_retry};
-use crate::words::MAX_THREADS;
+
+/// The most threads of a launch.
+pub(crate) const MAX_THREADS: usize = 2048;
 
 /// How two ranks are set up.
 #[derive(Clone, Debug)]

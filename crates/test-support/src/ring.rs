@@ -19,7 +19,8 @@ use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, Launch};
 use crate::device::read;
 use crate::kernels::open;
 use crate::nic::{Behaviour, Nic, Queue};
-use crate::words::{DEADLINE_NS, MAX_THREADS, word, wrong_words};
+use crate::pair::MAX_THREADS;
+use crate::words::{DEADLINE_NS, word, wrong_words};
 
 /// The number of the QP.
 pub const QPN: u32 = 0x00_1234;

@@ -9,9 +9,6 @@ use warpverbs::verbs::QpConfig;
 use crate::device::launch;
 use crate::pair::{Pair, Setup};
 
-/// The most threads of a launch.
-pub(crate) const MAX_THREADS: usize = 2048;
-
 /// The deadline of the calls of a kernel, ns.
 pub(crate) const DEADLINE_NS: u64 = 60_000_000_000;
 

@@ -2,7 +2,7 @@
 
 use warpverbs::moe::MoeConfig;
 
-use super::Traffic;
+use super::traffic::Traffic;
 
 /// The shape of the layer.
 pub const SHAPE: MoeConfig = MoeConfig::BF16
