@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::BuildError;
+use super::error::BuildError;
 
 /// Compiles `source`, unless the object of an earlier build is current.
 pub(super) fn object(
