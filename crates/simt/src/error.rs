@@ -1,31 +1,8 @@
 //! The errors of a launch. Every error of a kernel names the block, warp, lane and operation concerned.
 
-use std::fmt;
 use std::time::Duration;
 
-use crate::config::Dim3;
-
-/// The place of a CUDA thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ThreadId {
-    /// The block in the grid.
-    pub block: Dim3,
-    /// The number of the warp in the block.
-    pub warp: u32,
-    /// The number of the lane in the warp, 0..32.
-    pub lane: u32,
-}
-
-impl fmt::Display for ThreadId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Dim3 { x, y, z } = self.block;
-        write!(
-            f,
-            "block ({x},{y},{z}) warp {} lane {}",
-            self.warp, self.lane
-        )
-    }
-}
+use crate::coordinates::{Dim3, ThreadId};
 
 /// Why a launch did not end well. After an error, the CUDA threads that had not ended are abandoned where they were: no destructor of an
 /// object on their stacks runs.

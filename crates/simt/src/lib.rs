@@ -47,6 +47,7 @@ pub mod build;
 pub mod check;
 mod config;
 mod converge;
+mod coordinates;
 mod error;
 mod grid;
 mod hooks;
@@ -63,7 +64,8 @@ mod thread;
 mod warp;
 mod worker;
 
-pub use config::{Dim3, LaunchConfig};
-pub use error::{LaunchError, ThreadId};
+pub use config::LaunchConfig;
+pub use coordinates::{Dim3, ThreadId};
+pub use error::LaunchError;
 pub use idle::{set_kick_hook, set_wake_word};
 pub use launch::{Entry, Kernel, LaunchStats, launch};

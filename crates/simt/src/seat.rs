@@ -9,8 +9,9 @@
 use std::cell::{Cell, UnsafeCell};
 use std::ptr;
 
-use crate::config::{Dim3, Shape, WARP_LANES};
-use crate::error::{LaunchError, ThreadId};
+use crate::config::{Shape, WARP_LANES};
+use crate::coordinates::{Dim3, ThreadId};
+use crate::error::LaunchError;
 use crate::launch::Call;
 use crate::op::Op;
 use crate::stack::SlabStack;

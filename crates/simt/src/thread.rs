@@ -13,8 +13,8 @@ use std::ptr;
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-use crate::config::Dim3;
-use crate::error::{LaunchError, ThreadId};
+use crate::coordinates::{Dim3, ThreadId};
+use crate::error::LaunchError;
 use crate::launch::Call;
 use crate::stack::SlabStack;
 use crate::warp::Warp;

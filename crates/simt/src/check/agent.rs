@@ -8,8 +8,7 @@
 use std::sync::Arc;
 
 use super::clock::Clock;
-use crate::config::Dim3;
-use crate::error::ThreadId;
+use crate::coordinates::{Dim3, ThreadId};
 
 /// The scope of a fence or an atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,8 +15,7 @@ use super::lock::Locked;
 use super::omit::Omission;
 use super::report::{self, Finding};
 use super::state::State;
-use crate::config::Dim3;
-use crate::error::ThreadId;
+use crate::coordinates::{Dim3, ThreadId};
 use crate::thread::{Thread, current};
 
 static STATE: Locked<State> = Locked::new();

@@ -9,8 +9,7 @@ use super::l1::L1;
 use super::omit::{Omission, Omissions};
 use super::report::{Finding, Findings, Side};
 use super::shadow::{Cell, Granule, Shadow, Word, granules};
-use crate::config::Dim3;
-use crate::error::ThreadId;
+use crate::coordinates::{Dim3, ThreadId};
 
 /// The threads of each slot, and from which epoch on each of them had it.
 pub(super) type History = [Vec<(u32, Arc<Identity>)>];
