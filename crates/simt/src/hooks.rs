@@ -8,6 +8,9 @@
     reason = "no_mangle exports; a register address and a C string come from the kernel"
 )]
 
+#[cfg(feature = "tsan")]
+mod order;
+
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicU64, Ordering::Release};
 
@@ -94,7 +97,9 @@ unsafe extern "C-unwind" fn simt_mmio_store64(register: *mut u64, value: u64) {
         }
     }
     #[cfg(feature = "tsan")]
-    crate::check::on_doorbell();
+    if let Some(slot) = current().and_then(Thread::slot) {
+        crate::check::doorbell(slot);
+    }
     // SAFETY: mapped and aligned by this function's contract. An atomic, since a software device reads it meanwhile; Release
     // pairs with that read, so that the device sees all writes before the doorbell.
     unsafe { AtomicU64::from_ptr(register) }.store(value, Release);

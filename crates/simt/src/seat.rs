@@ -225,7 +225,10 @@ impl Seat {
             _ => 0,
         });
         #[cfg(feature = "tsan")]
-        crate::check::meet_block(&self.threads);
+        {
+            let slots: Vec<u32> = self.threads.iter().filter_map(Thread::slot).collect();
+            crate::check::meet_block(&slots);
+        }
         for warp in &self.warps {
             warp.worker().unblock(warp, warp.at_barrier.replace(0));
         }

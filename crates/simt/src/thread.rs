@@ -173,8 +173,7 @@ impl Thread {
     #[cfg(feature = "tsan")]
     pub(crate) fn begin_checked(&self) {
         let (launch, shape) = self.warp().worker().launch();
-        let block = self.ctx.get().block;
-        let slot = crate::check::begin_thread(shape.name, self.id(), launch, shape.device, block);
+        let slot = crate::check::begin_thread(shape.name, self.id(), launch, shape.device);
         self.slot.set(slot);
     }
 

@@ -243,11 +243,15 @@ impl Warp {
         self.meetings.set(end);
         op.combine(mask, &self.lane_data);
         #[cfg(feature = "tsan")]
-        crate::check::meet_warp(
-            crate::op::lanes_of(mask).map(|lane| self.thread(lane.try_into().unwrap_or(0))),
-            op == Op::SYNC_WARP,
-        );
+        crate::check::meet_warp(&self.slots(mask), op == Op::SYNC_WARP);
         self.worker().unblock(self, mask & !last);
+    }
+
+    /// Returns the numbers that the threads of these lanes have for the checker.
+    #[cfg(feature = "tsan")]
+    fn slots(&self, lanes: u32) -> Vec<u32> {
+        let lanes = crate::op::lanes_of(lanes).map(|lane| lane.try_into().unwrap_or(0));
+        lanes.filter_map(|lane| self.thread(lane).slot()).collect()
     }
 
     /// Returns the meeting of this mask and operation with `come.arrived` added, and its index. Refuses a meeting that can never take

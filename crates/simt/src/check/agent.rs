@@ -7,37 +7,9 @@
 
 use std::sync::Arc;
 
+use super::access::Scope;
 use super::clock::Clock;
 use crate::coordinates::{Dim3, ThreadId};
-
-/// The scope of a fence or an atomic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Scope {
-    Block,
-    Gpu,
-    System,
-}
-
-impl Scope {
-    pub(super) const ALL: [Self; 3] = [Self::Block, Self::Gpu, Self::System];
-
-    pub(super) fn from_number(number: u32) -> Self {
-        match number {
-            0 => Self::Block,
-            1 => Self::Gpu,
-            _ => Self::System,
-        }
-    }
-
-    /// Returns the name of the scope in PTX.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Block => ".cta",
-            Self::Gpu => ".gpu",
-            Self::System => ".sys",
-        }
-    }
-}
 
 /// The place where a thread runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

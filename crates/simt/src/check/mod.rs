@@ -23,17 +23,25 @@
 //! `take_findings` has reported are printed when the process ends, which then exits with status 66.
 
 #[cfg(feature = "tsan")]
+mod access;
+#[cfg(feature = "tsan")]
 mod agent;
 #[cfg(feature = "tsan")]
 mod clock;
 #[cfg(feature = "tsan")]
-mod device;
+mod entries;
 #[cfg(feature = "tsan")]
-mod hooks;
+mod finding;
 #[cfg(feature = "tsan")]
 mod l1;
 #[cfg(feature = "tsan")]
+mod lines;
+#[cfg(feature = "tsan")]
 mod lock;
+#[cfg(not(feature = "tsan"))]
+mod off;
+#[cfg(feature = "tsan")]
+mod omission;
 #[cfg(feature = "tsan")]
 mod omit;
 #[cfg(feature = "tsan")]
@@ -44,24 +52,19 @@ mod shadow;
 mod state;
 
 #[cfg(feature = "tsan")]
-use hooks::report_at_exit;
+pub(crate) use access::{Access, Fence, Scope};
 #[cfg(feature = "tsan")]
-pub(crate) use hooks::{
-    arrive_at_grid, begin_launch, begin_thread, end_launch, end_thread, forget, leave_grid,
-    meet_block, meet_warp, on_doorbell,
+pub use entries::{ENABLED, device_access, map_host_memory, take_findings, unmap_memory};
+#[cfg(feature = "tsan")]
+pub(crate) use entries::{
+    arrive_at_grid, atomic, begin_launch, begin_thread, doorbell, end_launch, end_thread, fence,
+    forget, leave_grid, lock, meet_block, meet_warp, plain, unlock,
 };
 #[cfg(feature = "tsan")]
-pub use hooks::{device_access, map_host_memory, take_findings, unmap_memory};
-#[cfg(feature = "tsan")]
-pub use omit::{Omission, Omitted, omit};
-#[cfg(feature = "tsan")]
-pub use report::{Finding, Kind};
-
-/// True if this build has the checker.
-pub const ENABLED: bool = cfg!(feature = "tsan");
-
-/// Builds without the checker have these functions too. There they do nothing.
-#[cfg(not(feature = "tsan"))]
-mod off;
+pub use finding::{Finding, Kind};
 #[cfg(not(feature = "tsan"))]
 pub use off::*;
+#[cfg(feature = "tsan")]
+pub use omission::Omission;
+#[cfg(feature = "tsan")]
+pub use omit::{Omitted, omit};

@@ -1,5 +1,8 @@
 //! A build without the checker: its functions do nothing.
 
+/// True if this build has the checker.
+pub const ENABLED: bool = false;
+
 /// Notes nothing of an access of a device.
 pub extern "C" fn device_access(_addr: u64, _bytes: u64, _writes: bool) {}
 

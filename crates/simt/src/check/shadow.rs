@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use super::agent::{Published, Scope};
+use super::access::Scope;
+use super::agent::Published;
 
 /// The number of accesses that are kept per granule. The oldest is dropped first. So a defect may be missed, but never invented.
 const CELLS: usize = 24;

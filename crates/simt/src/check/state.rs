@@ -1,44 +1,48 @@
 //! The state of the checker. Every access of kernels and devices is checked here, one at a time.
 
+mod device;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::agent::{Agent, DEVICE, Identity, Observed, Place, Scope};
+use super::access::{Access, Fence, Scope};
+use super::agent::{Agent, DEVICE, Identity, Observed, Place};
 use super::clock::Clock;
+use super::finding::Finding;
 use super::l1::L1;
-use super::omit::{Omission, Omissions};
-use super::report::{Finding, Findings, Side};
+use super::omission::{Omission, Omissions};
+use super::report::{Between, Findings, Side};
 use super::shadow::{Cell, Granule, Shadow, Word, granules};
 use crate::coordinates::{Dim3, ThreadId};
 
 /// The threads of each slot, and from which epoch on each of them had it.
-pub(super) type History = [Vec<(u32, Arc<Identity>)>];
+type History = [Vec<(u32, Arc<Identity>)>];
 
 /// The checker's knowledge of all that kernels and devices have done.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    pub(super) agents: Vec<Option<Agent>>,
+    agents: Vec<Option<Agent>>,
     /// The threads of each slot, and from which epoch on each of them had it.
-    pub(super) history: Vec<Vec<(u32, Arc<Identity>)>>,
+    history: Vec<Vec<(u32, Arc<Identity>)>>,
     last_epoch: Vec<u32>,
     free: Vec<u32>,
     running: HashMap<u64, Running>,
     /// The accesses of ended launches and of all devices. The next launch starts with the knowledge of them.
     host: Clock,
     /// What doorbells have published to the devices, for device memory and for host memory.
-    pub(super) told: [Clock; 2],
-    pub(super) device_epoch: u32,
-    pub(super) told_shared: Option<Arc<Clock>>,
-    pub(super) shadow: Shadow,
+    told: [Clock; 2],
+    device_epoch: u32,
+    told_shared: Option<Arc<Clock>>,
+    shadow: Shadow,
     l1: HashMap<(u64, Dim3), L1>,
     /// The ranges of host-mapped memory as kernels address it: start and end.
-    pub(super) host_mapped: BTreeMap<u64, u64>,
+    host_mapped: BTreeMap<u64, u64>,
     /// As `host_mapped`, as the host and its devices address it, where that differs: start, and end with the start for kernels.
-    pub(super) host_views: BTreeMap<u64, (u64, u64)>,
-    pub(super) versions: u64,
+    host_views: BTreeMap<u64, (u64, u64)>,
+    versions: u64,
     launches: u64,
-    pub(super) findings: Findings,
-    pub(super) omissions: Omissions,
+    findings: Findings,
+    omissions: Omissions,
 }
 
 /// The number of slots from which on slots of ended threads are used again within one launch.
@@ -143,24 +147,46 @@ impl State {
         }
     }
 
+    /// Returns whether there are findings that no caller has taken.
+    pub(super) fn has_findings(&self) -> bool {
+        !self.findings.is_empty()
+    }
+
+    /// Takes the findings about one launch, or all.
+    pub(super) fn take_findings(&mut self, launch: Option<u64>) -> Vec<Finding> {
+        self.findings.take(launch)
+    }
+
+    pub(super) fn omissions(&mut self) -> &mut Omissions {
+        &mut self.omissions
+    }
+
+    /// Returns whether the kernel of the thread in `slot`, which has this operation, is to be treated as if it lacked it.
+    pub(super) fn lacks(&mut self, slot: u32, what: Omission) -> bool {
+        let Some(agent) = &self.agents[slot as usize] else {
+            return false;
+        };
+        self.omissions.apply(agent.identity.kernel, what)
+    }
+
     /// Checks a plain access of a thread.
-    pub(super) fn plain(
-        &mut self,
-        slot: u32,
-        addr: u64,
-        bytes: u64,
-        writes: bool,
-        constant: bool,
-        pc: u64,
-    ) {
-        self.check_view(slot, addr, bytes, writes, pc);
-        for (granule, mask) in granules(addr, bytes) {
-            self.access(slot, granule, mask, !writes, writes, None, constant, pc);
+    pub(super) fn plain(&mut self, access: &Access) {
+        self.check_view(access);
+        for (granule, mask) in granules(access.addr, access.bytes) {
+            self.access(access, granule, mask);
         }
     }
 
     /// Passes a weak load or a store of a thread through the L1 of its block.
-    pub(super) fn through_l1(&mut self, slot: u32, addr: u64, bytes: u64, writes: bool, pc: u64) {
+    pub(super) fn through_l1(&mut self, access: &Access) {
+        let Access {
+            slot,
+            addr,
+            bytes,
+            writes,
+            pc,
+            ..
+        } = *access;
         let Some(agent) = &self.agents[slot as usize] else {
             return;
         };
@@ -171,43 +197,33 @@ impl State {
         } else if let Some(loaded_at) = l1.load(addr, bytes, pc) {
             let side = Side::of(&agent.identity, addr, bytes, false, pc);
             self.findings
-                .add(Finding::stale(&side, loaded_at), place.launch, (pc, 0));
+                .add(Finding::stale(&side, loaded_at), place.launch, [pc, 0]);
         }
     }
 
     /// Checks an atomic access of a thread.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one access, as the compiler passes it"
-    )]
-    pub(super) fn atomic(
-        &mut self,
-        slot: u32,
-        addr: u64,
-        bytes: u64,
-        loads: bool,
-        stores: bool,
-        scope: Scope,
-        pc: u64,
-    ) {
-        self.check_view(slot, addr, bytes, stores, pc);
+    pub(super) fn atomic(&mut self, access: &Access) {
+        let Access {
+            slot, addr, bytes, ..
+        } = *access;
+        self.check_view(access);
         let device_scope = self.device_scope(addr);
         for (granule, mask) in granules(addr, bytes) {
-            self.access(slot, granule, mask, loads, stores, Some(scope), false, pc);
+            self.access(access, granule, mask);
             let Some(entry) = self.shadow.get_mut(&granule) else {
                 continue;
             };
             let Some(agent) = &mut self.agents[slot as usize] else {
                 continue;
             };
-            if loads {
+            if access.reads {
                 for half in Granule::halves(mask) {
                     if let Some(word) = &entry.words[half] {
                         agent.learn(word.version, &word.published, device_scope);
                     }
                 }
             }
-            if stores {
+            if access.writes {
                 self.versions += 1;
                 let word = Arc::new(Word {
                     version: self.versions,
@@ -218,7 +234,7 @@ impl State {
                 }
             }
         }
-        if stores {
+        if access.writes {
             let Some(agent) = &self.agents[slot as usize] else {
                 return;
             };
@@ -234,23 +250,30 @@ impl State {
     }
 
     /// Reports a thread that uses the host's address of host-mapped memory, which kernels reach at another address.
-    fn check_view(&mut self, slot: u32, addr: u64, bytes: u64, writes: bool, pc: u64) {
-        let Some(mapped_at) = self.of_host_view(addr) else {
+    fn check_view(&mut self, access: &Access) {
+        let Some(mapped_at) = self.of_host_view(access.addr) else {
             return;
         };
-        if let Some(agent) = &self.agents[slot as usize] {
+        if let Some(agent) = &self.agents[access.slot as usize] {
+            let Access {
+                addr,
+                bytes,
+                writes,
+                pc,
+                ..
+            } = *access;
             let side = Side::of(&agent.identity, addr, bytes, writes, pc);
             let finding = Finding::host_address(&side, mapped_at);
             self.findings
-                .add(finding, agent.identity.place.launch, (pc, 0));
+                .add(finding, agent.identity.place.launch, [pc, 0]);
         }
     }
 
     /// Notes a fence that the kernel has, by itself or with an atomic.
-    pub(super) fn fence(&mut self, slot: u32, acquire: bool, release: bool, scope: Scope) {
-        let acquire = acquire && !self.lacks(slot, Omission::Acquire);
-        let release = release && !self.lacks(slot, Omission::Release);
-        self.order(slot, acquire, release, scope);
+    pub(super) fn fence(&mut self, slot: u32, fence: Fence) {
+        let acquire = fence.acquire && !self.lacks(slot, Omission::Acquire);
+        let release = fence.release && !self.lacks(slot, Omission::Release);
+        self.order(slot, acquire, release, fence.scope);
     }
 
     fn order(&mut self, slot: u32, acquire: bool, release: bool, scope: Scope) {
@@ -264,21 +287,15 @@ impl State {
         }
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one access, as the compiler passes it"
-    )]
-    fn access(
-        &mut self,
-        slot: u32,
-        granule: u64,
-        mask: u8,
-        reads: bool,
-        writes: bool,
-        strong: Option<Scope>,
-        constant: bool,
-        pc: u64,
-    ) {
+    /// Checks the part of an access that lies in one granule. `mask` has a bit for each of its bytes.
+    fn access(&mut self, access: &Access, granule: u64, mask: u8) {
+        let Access {
+            slot,
+            writes,
+            strong,
+            pc,
+            ..
+        } = *access;
         let addr = granule << 3;
         let device_scope = self.device_scope(addr);
         let entry = self.shadow.entry(granule).or_default();
@@ -295,10 +312,10 @@ impl State {
                 let first = u64::from((old.mask & mask).trailing_zeros());
                 Side::of(&agent.identity, addr + first, bytes, writes, pc)
             };
-            if constant && may_change(&self.history, old, me.launch) {
+            if access.constant && may_change(&self.history, old, me.launch) {
                 let other = other_side(&self.history, addr, old);
                 let finding = Finding::constant(&side(), &other);
-                self.findings.add(finding, me.launch, (pc, old.pc));
+                self.findings.add(finding, me.launch, [pc, old.pc]);
                 continue;
             }
             let apart = match other_place(&self.history, old) {
@@ -309,16 +326,22 @@ impl State {
             if reach.is_some_and(|reach| reach >= apart) {
                 continue;
             }
-            let ordered = if reads {
+            let ordered = if access.reads {
                 agent.relies_on(old.slot, old.epoch)
             } else {
                 agent.comes_after(old.slot, old.epoch)
             };
             if !ordered {
                 let other = other_side(&self.history, addr, old);
-                let writer = self.agents[old.slot as usize].as_ref();
-                let finding = Finding::unordered(&side(), &other, agent, old, writer, apart, reach);
-                self.findings.add(finding, me.launch, (pc, old.pc));
+                let between = Between {
+                    old,
+                    writer: self.agents[old.slot as usize].as_ref(),
+                    reader: agent,
+                    apart,
+                    reach,
+                };
+                let finding = Finding::unordered(&side(), &other, &between);
+                self.findings.add(finding, me.launch, [pc, old.pc]);
             }
         }
         let cell = Cell {
@@ -416,11 +439,11 @@ fn may_change(history: &History, old: &Cell, launch: u64) -> bool {
 }
 
 /// Returns where the thread of the other access runs. `None` for a device.
-pub(super) fn other_place(history: &History, cell: &Cell) -> Option<Place> {
+fn other_place(history: &History, cell: &Cell) -> Option<Place> {
     identity(history, cell).map(|who| who.place)
 }
 
-pub(super) fn other_side(history: &History, granule: u64, cell: &Cell) -> Side {
+fn other_side(history: &History, granule: u64, cell: &Cell) -> Side {
     let addr = granule + u64::from(cell.mask.trailing_zeros());
     let bytes = u64::from(cell.mask.count_ones());
     match identity(history, cell) {

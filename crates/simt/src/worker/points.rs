@@ -127,11 +127,15 @@ impl Worker {
         #[cfg(feature = "tsan")]
         let generation = self.launch.grid.generation();
         #[cfg(feature = "tsan")]
-        crate::check::arrive_at_grid(me, generation);
+        if let Some(slot) = me.slot() {
+            crate::check::arrive_at_grid(slot, generation);
+        }
         self.judge(self.launch.grid.arrive());
         me.suspend();
         #[cfg(feature = "tsan")]
-        crate::check::leave_grid(me, generation);
+        if let Some(slot) = me.slot() {
+            crate::check::leave_grid(slot, generation);
+        }
     }
 
     /// Fails the launch if its grid can never meet again.

@@ -5,21 +5,23 @@
 
 use std::sync::Arc;
 
-use super::agent::{Agent, DEVICE, Published, Scope};
-use super::clock::Clock;
-use super::report::{Finding, Findings, Side};
-use super::shadow::{Cell, Granule, Word, granules};
-use super::state::{History, State, other_place, other_side};
+use super::{History, State, other_place, other_side};
+use crate::check::access::Scope;
+use crate::check::agent::{Agent, DEVICE, Published};
+use crate::check::clock::Clock;
+use crate::check::finding::Finding;
+use crate::check::report::Side;
+use crate::check::shadow::{Cell, Granule, Word, granules};
 
 impl State {
-    pub(super) fn map_host(&mut self, addr: u64, host: u64, bytes: u64) {
+    pub(in crate::check) fn map_host(&mut self, addr: u64, host: u64, bytes: u64) {
         self.host_mapped.insert(addr, addr + bytes);
         if host != addr {
             self.host_views.insert(host, (host + bytes, addr));
         }
     }
 
-    pub(super) fn unmap(&mut self, addr: u64, bytes: u64) {
+    pub(in crate::check) fn unmap(&mut self, addr: u64, bytes: u64) {
         let gone = addr..addr + bytes;
         self.host_mapped.retain(|start, _| !gone.contains(start));
         self.host_views
@@ -48,7 +50,7 @@ impl State {
     }
 
     /// Notes a store to a device's register: the device now knows what was fenced before.
-    pub(super) fn doorbell(&mut self, slot: u32) {
+    pub(in crate::check) fn doorbell(&mut self, slot: u32) {
         self.tell(slot, &[Scope::Gpu, Scope::System]);
     }
 
@@ -66,7 +68,7 @@ impl State {
     }
 
     /// Checks an access of a device, which addresses memory as the host does. The device reports the access before it makes it.
-    pub(super) fn device(&mut self, addr: u64, bytes: u64, writes: bool) {
+    pub(in crate::check) fn device(&mut self, addr: u64, bytes: u64, writes: bool) {
         let addr = self.of_host_view(addr).unwrap_or(addr);
         self.device_epoch += 1;
         let epoch = self.device_epoch;
@@ -103,16 +105,11 @@ impl State {
                 let conflict = old.slot != DEVICE && old.mask & mask != 0 && (old.writes || writes);
                 let strong = old.strong.is_some_and(|reach| reach >= scope);
                 if conflict && !strong && !self.told[told].knows(old.slot, old.epoch) {
-                    let at = granule << 3;
-                    report_device(
-                        &mut self.findings,
-                        &self.history,
-                        &self.agents,
-                        at,
-                        writes,
-                        scope,
-                        old,
-                    );
+                    let agents = &self.agents;
+                    let finding = untold(&self.history, agents, granule << 3, writes, scope, old);
+                    let place = other_place(&self.history, old);
+                    let launch = place.map_or(0, |place| place.launch);
+                    self.findings.add(finding, launch, [0, old.pc]);
                 }
             }
             let told = &self.told[told];
@@ -154,27 +151,21 @@ fn tell_by(published: &Published, told: &mut [Clock; 2]) -> bool {
     changed
 }
 
-/// Reports that a device touches what a thread touched before, and no doorbell has published that.
-fn report_device(
-    findings: &mut Findings,
+/// Returns the finding that a device touches what a thread touched before, and no doorbell has published that.
+fn untold(
     history: &History,
     agents: &[Option<Agent>],
     addr: u64,
     writes: bool,
     scope: Scope,
     old: &Cell,
-) {
+) -> Finding {
     let device = Side::device(
         addr + u64::from(old.mask.trailing_zeros()),
         u64::from(old.mask.count_ones()),
         writes,
     );
     let other = other_side(history, addr, old);
-    let launch = other_place(history, old).map_or(0, |place| place.launch);
     let writer = agents[old.slot as usize].as_ref();
-    findings.add(
-        Finding::untold(&device, &other, writer, old, scope),
-        launch,
-        (0, old.pc),
-    );
+    Finding::untold(&device, &other, writer, old, scope)
 }
