@@ -1,4 +1,4 @@
-//! Sleeps of workers whose threads all poll, and the two words by which a software device in this process takes part.
+//! Sleeps on words, and the two words by which a software device in this process takes part.
 //!
 //! The device increments the wake word after each completion and each incoming write, and wakes the futex. A worker that found nothing
 //! sleeps on that word, for a bounded time. Most of what it waits for comes from devices of other processes, or from memory whose changes
@@ -7,7 +7,7 @@
 //! rustix would make the system calls here safe. But build scripts depend on this crate too, so rustix would be compiled a second time, for
 //! 4 s of one core before the first kernel, to save four blocks. Mappings of stacks stay calls of libc, which AddressSanitizer sees.
 
-// UNSAFETY: the futex and prctl system calls, and a kick hook that is a C function.
+// UNSAFETY: the futex system call, and a kick hook that is a C function.
 #![expect(
     unsafe_code,
     reason = "system calls, and a function pointer kept in an atomic"
@@ -17,8 +17,6 @@ use std::mem::transmute;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Release};
 use std::time::Duration;
-
-use crate::launch::Launch;
 
 /// The wake word of a process without a device: workers of a launch still wake each other on it.
 static NO_DEVICE: AtomicU32 = AtomicU32::new(0);
@@ -81,80 +79,4 @@ pub(crate) fn wake_all(word: &AtomicU32) {
             i32::MAX,
         )
     };
-}
-
-/// The number of rounds in which all threads poll in vain before the first sleep.
-const SPIN_ROUNDS: u32 = 4;
-/// The longest sleep. Sleeps double from 1 µs up to it.
-const LONGEST_SLEEP: Duration = Duration::from_micros(200);
-
-/// The sleeps of a worker in the time in which all its threads poll.
-pub(crate) struct Sleeper {
-    word: &'static AtomicU32,
-    /// The value of the wake word before the threads looked last.
-    seen_word: u32,
-    /// The progress of the other workers by then.
-    seen_others: u64,
-    sleeps: u64,
-    timer: Option<SharpTimer>,
-}
-
-impl Sleeper {
-    pub(crate) fn new() -> Self {
-        let word = wake_word();
-        Self {
-            word,
-            seen_word: word.load(Acquire),
-            seen_others: 0,
-            sleeps: 0,
-            timer: None,
-        }
-    }
-
-    /// Ends round number `round` ≥ 1 in a row in which all threads polled in vain. Returns at once in the first rounds, later after a
-    /// sleep. Returns true if something happened outside this worker that a poll may see: the caller counts rounds from the start again.
-    pub(crate) fn rest(&mut self, launch: &Launch, worker: u32, round: u32) -> bool {
-        if round > SPIN_ROUNDS && self.word.load(Acquire) == self.seen_word {
-            self.timer.get_or_insert_with(SharpTimer::new);
-            let doubled = Duration::from_micros(1 << (round - SPIN_ROUNDS - 1).min(8));
-            self.sleeps += 1;
-            launch.sleep(self.word, self.seen_word, doubled.min(LONGEST_SLEEP));
-        }
-        let now = (self.word.load(Acquire), launch.others_progress(worker));
-        let before = (self.seen_word, self.seen_others);
-        (self.seen_word, self.seen_others) = now;
-        now != before
-    }
-
-    pub(crate) fn sleeps(&self) -> u64 {
-        self.sleeps
-    }
-}
-
-/// A setting that lets sleeps of this OS thread end on time (Linux adds 50 µs by default). The old setting is restored when this is
-/// dropped.
-struct SharpTimer {
-    old_slack_ns: libc::c_ulong,
-}
-
-impl SharpTimer {
-    fn new() -> Self {
-        // SAFETY: both calls only concern the timer slack of the calling thread.
-        let old = unsafe {
-            let old = libc::prctl(libc::PR_GET_TIMERSLACK);
-            libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
-            old
-        };
-        // 0 means "the default of this thread", which is right if the first call has failed.
-        Self {
-            old_slack_ns: libc::c_ulong::try_from(old).unwrap_or(0),
-        }
-    }
-}
-
-impl Drop for SharpTimer {
-    fn drop(&mut self) {
-        // SAFETY: as in `new`.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, self.old_slack_ns) };
-    }
 }

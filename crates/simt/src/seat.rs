@@ -12,7 +12,7 @@ use std::ptr;
 use crate::config::{Shape, WARP_LANES};
 use crate::coordinates::{Dim3, ThreadId};
 use crate::error::LaunchError;
-use crate::launch::Call;
+use crate::kernel::Call;
 use crate::op::Op;
 use crate::stack::SlabStack;
 use crate::thread::{Ctx, Thread};

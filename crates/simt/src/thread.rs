@@ -15,7 +15,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use crate::coordinates::{Dim3, ThreadId};
 use crate::error::LaunchError;
-use crate::launch::Call;
+use crate::kernel::Call;
 use crate::stack::SlabStack;
 use crate::warp::Warp;
 use crate::worker::Worker;
@@ -71,6 +71,11 @@ pub(crate) fn current<'a>() -> Option<&'a Thread> {
     // SAFETY: null, or set by `Thread::resume` to the context of a thread. The context is the thread's first field and stays in
     // its seat until the launch ends. Only code running on that thread's coroutine can get here.
     unsafe { current_ctx().cast::<Thread>().as_ref() }
+}
+
+/// Returns whether this OS thread runs a CUDA thread now.
+pub(crate) fn is_inside() -> bool {
+    !current_ctx().is_null()
 }
 
 /// Returns the value of `simt_cur_tls`.

@@ -23,10 +23,11 @@ use std::time::Duration;
 
 use crate::config::{Shape, WARP_LANES};
 use crate::error::LaunchError;
-use crate::idle::Sleeper;
-use crate::launch::{Launch, LaunchStats};
 use crate::schedule::Schedule;
 use crate::seats::Seats;
+use crate::shared::Launch;
+use crate::sleeper::Sleeper;
+use crate::stats::LaunchStats;
 use crate::thread::{CurrentSlot, Thread};
 use crate::warp::Warp;
 
@@ -100,7 +101,7 @@ impl Drop for ClearOnDrop {
 impl Worker {
     /// Returns worker number `index` of a launch, on the calling OS thread.
     pub(crate) fn new(launch: &Arc<Launch>, index: u32) -> Self {
-        let shape = launch.shape;
+        let shape = *launch.shape();
         Self {
             launch: Arc::clone(launch),
             index,
@@ -134,18 +135,21 @@ impl Worker {
 
     /// Returns whether lanes wait for each other after divergent parts.
     pub(crate) fn reconverges(&self) -> bool {
-        self.launch.shape.reconverge
+        self.launch.shape().reconverge
     }
 
     /// Returns the number and the shape of the launch.
     #[cfg(feature = "tsan")]
     pub(crate) fn launch(&self) -> (u64, &Shape) {
-        (self.launch.number, &self.launch.shape)
+        (self.launch.number(), self.launch.shape())
     }
 
     /// Returns whether the launch's kernels may store to a register at `addr`.
     pub(crate) fn has_register(&self, addr: u64) -> bool {
-        self.launch.shape.registers.is_none_or(|known| known(addr))
+        self.launch
+            .shape()
+            .registers
+            .is_none_or(|known| known(addr))
     }
 
     /// Runs this worker's blocks to their end, or until the launch fails.
@@ -176,7 +180,7 @@ impl Worker {
 
     fn schedule(&self) -> Result<(), LaunchError> {
         let mut sleeper = Sleeper::new();
-        let mut grid = self.launch.grid.generation();
+        let mut grid = self.launch.grid().generation();
         while !self.stop.get() {
             while self.wants_more_blocks() && self.seat_next()? {}
             match self.pick() {
@@ -199,8 +203,8 @@ impl Worker {
             if turns.is_multiple_of(TURNS_PER_BLOCK) {
                 self.seat_next()?;
             }
-            if self.at_grid.get() > 0 && self.launch.grid.generation() != grid {
-                grid = self.launch.grid.generation();
+            if self.at_grid.get() > 0 && self.launch.grid().generation() != grid {
+                grid = self.launch.grid().generation();
                 self.at_grid.set(0);
                 self.seats.for_each_taken(|seat| {
                     seat.warps()
@@ -214,7 +218,7 @@ impl Worker {
 
     /// Returns whether one more block is to be seated at once: random orders mix the threads of many blocks.
     fn wants_more_blocks(&self) -> bool {
-        let threads = self.seated.get() * u64::from(self.launch.shape.threads);
+        let threads = self.seated.get() * u64::from(self.launch.shape().threads);
         self.schedule.is_random() && threads < MIXED_THREADS
     }
 
@@ -225,7 +229,7 @@ impl Worker {
             workers,
             threads,
             ..
-        } = self.launch.shape;
+        } = *self.launch.shape();
         let next = self.next_block.get();
         if next >= u64::from(blocks) {
             return Ok(false);
@@ -233,7 +237,7 @@ impl Worker {
         let left = (u64::from(blocks) - next).div_ceil(u64::from(workers));
         let seat = self.seats.take(self, left)?;
         let block = u32::try_from(next).unwrap_or(u32::MAX);
-        seat.start(block, self.launch.call, || self.schedule.loads());
+        seat.start(block, self.launch.call(), || self.schedule.loads());
         self.next_block.set(next + u64::from(workers));
         self.seated.set(self.seated.get() + 1);
         self.live.set(self.live.get() + u64::from(threads));
@@ -342,8 +346,8 @@ impl Worker {
             self.seated.set(self.seated.get() - 1);
             self.seats.put_back(seat);
         }
-        if self.launch.shape.cooperative {
-            self.judge(self.launch.grid.exit());
+        if self.launch.shape().cooperative {
+            self.judge(self.launch.grid().exit());
         }
     }
 
@@ -355,7 +359,7 @@ impl Worker {
                 report: self.seats.report(),
             });
         }
-        self.launch.grid.wait(grid, GRID_WAIT);
+        self.launch.grid().wait(grid, GRID_WAIT);
         self.look_around()
     }
 

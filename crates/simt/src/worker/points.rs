@@ -112,7 +112,7 @@ impl Worker {
 
     /// Lets the calling thread wait at the barrier of the grid until all threads of the grid have come.
     pub(crate) fn grid_sync(&self, me: &Thread) {
-        if !self.launch.shape.cooperative {
+        if !self.launch.shape().cooperative {
             let (thread, message) = (
                 me.id(),
                 "simt_grid_sync in a launch that is not cooperative".to_owned(),
@@ -125,12 +125,12 @@ impl Worker {
         self.at_grid.set(self.at_grid.get() + 1);
         self.block(me);
         #[cfg(feature = "tsan")]
-        let generation = self.launch.grid.generation();
+        let generation = self.launch.grid().generation();
         #[cfg(feature = "tsan")]
         if let Some(slot) = me.slot() {
             crate::check::arrive_at_grid(slot, generation);
         }
-        self.judge(self.launch.grid.arrive());
+        self.judge(self.launch.grid().arrive());
         me.suspend();
         #[cfg(feature = "tsan")]
         if let Some(slot) = me.slot() {
