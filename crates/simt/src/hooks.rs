@@ -17,40 +17,40 @@ use std::sync::atomic::{AtomicU64, Ordering::Release};
 use crate::error::LaunchError;
 use crate::idle;
 use crate::op::Op;
-use crate::thread::{Thread, current};
+use crate::seat::{SeatedThread, current};
 
 #[unsafe(no_mangle)]
 extern "C-unwind" fn simt_yield_slow() {
     if let Some(me) = current() {
-        me.warp().worker().yield_now(me);
+        me.warp().yield_now(me);
     }
 }
 
 #[unsafe(no_mangle)]
 extern "C-unwind" fn simt_progress() {
     if let Some(me) = current() {
-        me.warp().worker().progress();
+        me.warp().turns().progress();
     }
 }
 
 #[unsafe(no_mangle)]
 extern "C-unwind" fn simt_poll() {
     if let Some(me) = current() {
-        me.warp().worker().poll(me);
+        me.warp().poll(me);
     }
 }
 
 #[unsafe(no_mangle)]
 extern "C-unwind" fn simt_count_fence() {
     if let Some(me) = current() {
-        me.warp().worker().count_fence();
+        me.warp().turns().count_fence();
     }
 }
 
 #[unsafe(no_mangle)]
 extern "C-unwind" fn simt_count_loads(loads: u32) {
     if let Some(me) = current() {
-        me.warp().worker().count_loads(loads);
+        me.warp().turns().count_loads(loads);
     }
 }
 
@@ -91,13 +91,14 @@ extern "C-unwind" fn simt_now_ns() -> u64 {
 unsafe extern "C-unwind" fn simt_mmio_store64(register: *mut u64, value: u64) {
     if let Some(me) = current() {
         let addr = register.expose_provenance() as u64;
-        if !me.warp().worker().has_register(addr) {
+        if !me.warp().turns().has_register(addr) {
             let thread = me.id();
-            me.fail(move |_| LaunchError::Register { thread, addr });
+            me.warp()
+                .fail(me, move || LaunchError::Register { thread, addr });
         }
     }
     #[cfg(feature = "tsan")]
-    if let Some(slot) = current().and_then(Thread::slot) {
+    if let Some(slot) = current().and_then(SeatedThread::slot) {
         crate::check::doorbell(slot);
     }
     // SAFETY: mapped and aligned by this function's contract. An atomic, since a software device reads it meanwhile; Release
@@ -124,13 +125,14 @@ unsafe extern "C-unwind" fn simt_fail(message: *const c_char) -> ! {
         outside(&message)
     };
     let thread = me.id();
-    me.fail(move |_| LaunchError::Panic { thread, message })
+    me.warp()
+        .fail(me, move || LaunchError::Panic { thread, message })
 }
 
 #[unsafe(no_mangle)]
 extern "C-unwind" fn simt_grid_sync() {
     let me = inside("simt_grid_sync");
-    me.warp().worker().grid_sync(me);
+    me.warp().grid_sync(me);
 }
 
 #[unsafe(no_mangle)]
@@ -146,7 +148,7 @@ extern "C-unwind" fn simt_block_op(op: u32, value: u32) -> u32 {
 }
 
 #[inline]
-fn inside<'a>(what: &str) -> &'a Thread {
+fn inside<'a>(what: &str) -> &'a SeatedThread {
     match current() {
         Some(thread) => thread,
         None => outside(what),

@@ -65,6 +65,7 @@ mod sleeper;
 mod stack;
 mod stats;
 mod thread;
+mod turns;
 mod warp;
 mod worker;
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::seat::Seat;
-use crate::warp::{Meeting, Warp};
+use crate::seat::{Seat, SeatedWarp};
+use crate::warp::Meeting;
 
 /// The most lines of a report. Further lines are only counted.
 const LINES: usize = 24;
@@ -24,14 +24,14 @@ pub(crate) fn describe<'a>(seats: impl Iterator<Item = &'a Seat>) -> String {
     text
 }
 
-fn describe_warp(seat: &Seat, warp: &Warp) -> Vec<String> {
-    let place = seat.thread_id(warp.index, 0);
+fn describe_warp(seat: &Seat, warp: &SeatedWarp) -> Vec<String> {
+    let place = seat.thread_id(warp.index(), 0);
     let place = format!(
         "block ({},{},{}) warp {}",
         place.block.x, place.block.y, place.block.z, place.warp
     );
     let mut lines = Vec::new();
-    let mut waiting = warp.at_barrier.get() | warp.at_grid.get();
+    let mut waiting = warp.at_barrier() | warp.at_grid();
     for Meeting { op, mask, arrived } in warp.meetings() {
         waiting |= arrived;
         let missing = whereabouts(warp, mask & !arrived);
@@ -40,18 +40,18 @@ fn describe_warp(seat: &Seat, warp: &Warp) -> Vec<String> {
             op.name()
         ));
     }
-    if warp.at_barrier.get() != 0 {
-        let (lanes, name) = (warp.at_barrier.get(), seat.barrier_name());
+    if warp.at_barrier() != 0 {
+        let (lanes, name) = (warp.at_barrier(), seat.barrier_name());
         lines.push(format!(
             "{place}: lanes {lanes:#010x} wait in {name}, where {} of {} are",
             seat.arrived(),
             seat.live()
         ));
     }
-    if warp.at_grid.get() != 0 {
+    if warp.at_grid() != 0 {
         lines.push(format!(
             "{place}: lanes {:#010x} wait in simt_grid_sync",
-            warp.at_grid.get()
+            warp.at_grid()
         ));
     }
     let parts = warp.parts();
@@ -68,7 +68,7 @@ fn describe_warp(seat: &Seat, warp: &Warp) -> Vec<String> {
             "{place}: lanes {lanes:#010x} wait behind a divergent part for lanes {missing:#010x}"
         ));
     }
-    let running = warp.alive.get() & !waiting;
+    let running = warp.alive() & !waiting;
     if running != 0 {
         lines.push(format!("{place}: lanes {running:#010x} run or poll"));
     }
@@ -76,13 +76,10 @@ fn describe_warp(seat: &Seat, warp: &Warp) -> Vec<String> {
 }
 
 /// Returns where the lanes are that have not come to a meeting.
-fn whereabouts(warp: &Warp, missing: u32) -> String {
+fn whereabouts(warp: &SeatedWarp, missing: u32) -> String {
     let mut groups = vec![
-        (
-            warp.at_barrier.get(),
-            "at a barrier of the block".to_owned(),
-        ),
-        (warp.at_grid.get(), "at a barrier of the grid".to_owned()),
+        (warp.at_barrier(), "at a barrier of the block".to_owned()),
+        (warp.at_grid(), "at a barrier of the grid".to_owned()),
     ];
     for Meeting { op, mask, arrived } in warp.meetings() {
         groups.push((arrived, format!("in {} with mask {mask:#010x}", op.name())));

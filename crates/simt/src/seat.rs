@@ -1,12 +1,14 @@
 //! A seat: what one resident block needs (threads, warps, stacks, shared memory). After its block has ended, the next block takes it.
 
-// UNSAFETY: warps and threads of a seat point at each other and at it; the shared memory is written by kernels.
+// UNSAFETY: warps and threads of a seat point at each other and at it; kernels run as its threads, and write the shared memory.
 #![expect(
     unsafe_code,
     reason = "the end of the shared memory is read back after kernels wrote near it"
 )]
 
+use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use crate::config::{Shape, WARP_LANES};
@@ -15,9 +17,9 @@ use crate::error::LaunchError;
 use crate::kernel::Call;
 use crate::op::Op;
 use crate::stack::SlabStack;
-use crate::thread::{Ctx, Thread};
+use crate::thread::{self, Ctx, Thread};
+use crate::turns::Turns;
 use crate::warp::Warp;
-use crate::worker::Worker;
 
 /// 128 bytes of shared memory, the alignment that kernels may rely on.
 #[repr(C, align(128))]
@@ -29,6 +31,17 @@ const STATIC_LINES: usize = 32;
 
 /// The bytes that shared memory holds when a block starts, and that lie after its end.
 const FRESH: Line = Line([0xa5; 128]);
+
+/// A warp of a seat, and a thread of such a warp. No others are made.
+pub(crate) type SeatedWarp = Warp<Seat>;
+pub(crate) type SeatedThread = Thread<SeatedWarp>;
+
+/// Returns the CUDA thread that this OS thread runs now.
+#[inline(always)]
+pub(crate) fn current<'a>() -> Option<&'a SeatedThread> {
+    // SAFETY: only seats make threads, and theirs have this type.
+    unsafe { thread::current() }
+}
 
 /// The room for one block.
 pub(crate) struct Seat {
@@ -42,8 +55,8 @@ pub(crate) struct Seat {
     barrier: Cell<Op>,
     /// The result of the last barrier. No thread can complete the next barrier before all have read it.
     result: Cell<u32>,
-    warps: Box<[Warp]>,
-    threads: Box<[Thread]>,
+    warps: Box<[SeatedWarp]>,
+    threads: Box<[SeatedThread]>,
     stacks: Box<[SlabStack]>,
     /// The static shared memory, then the dynamic. The unused tail and a whole line after it stay `FRESH`.
     shared: Box<[UnsafeCell<Line>]>,
@@ -92,14 +105,14 @@ impl Seat {
         }
     }
 
-    /// Makes threads, warps, seat and worker known to each other. It is called once, when the seat has its final address.
-    pub(crate) fn set_owner(&self, worker: &Worker) {
+    /// Makes threads, warps, seat and the turns of the worker known to each other. It is called once, when the seat has its final address.
+    pub(crate) fn set_owner(&self, turns: &Turns<SeatedWarp>) {
         for (warp, threads) in self
             .warps
             .iter()
             .zip(self.threads.chunks(WARP_LANES as usize))
         {
-            warp.set_owner(worker, self, threads);
+            warp.set_owner(turns, self, threads);
             threads.iter().for_each(|thread| thread.set_warp(warp));
         }
     }
@@ -121,15 +134,14 @@ impl Seat {
         #[cfg(feature = "tsan")]
         crate::check::forget(self.shared_range().start, size_of_val(&*self.shared) as u64);
         for (thread, &stack) in self.threads.iter().zip(&self.stacks) {
-            thread.ctx.set(Ctx {
-                block: position,
-                shared,
-                ..thread.ctx.get()
-            });
+            thread.enter(position, shared);
             thread.set_credit(loads());
-            thread.start(stack, call);
+            thread.start(stack, move |me: &SeatedThread| run(me, call));
             #[cfg(feature = "tsan")]
-            thread.begin_checked();
+            {
+                let launch = thread.warp().turns().launch().number();
+                thread.begin_checked(self.shape.name, launch, self.shape.device);
+            }
         }
         for warp in &self.warps {
             warp.reset();
@@ -163,7 +175,7 @@ impl Seat {
         self.barrier.get().name()
     }
 
-    pub(crate) fn warps(&self) -> &[Warp] {
+    pub(crate) fn warps(&self) -> &[SeatedWarp] {
         &self.warps
     }
 
@@ -177,7 +189,7 @@ impl Seat {
 
     /// Lets the calling thread wait at the barrier of the block until all living threads have come. Returns the result of the barrier.
     #[inline(always)]
-    pub(crate) fn meet(&self, me: &Thread, op: Op, predicate: u32) -> u32 {
+    pub(crate) fn meet(&self, me: &SeatedThread, op: Op, predicate: u32) -> u32 {
         let warp = me.warp();
         if !op.is_block() || (self.arrived.get() > 0 && self.barrier.get() != op) {
             self.refuse(me, op);
@@ -185,21 +197,19 @@ impl Seat {
         self.barrier.set(op);
         self.arrived.set(self.arrived.get() + 1);
         self.yes.set(self.yes.get() + u32::from(predicate != 0));
-        warp.worker().count_meeting();
+        warp.turns().count_meeting();
         if self.arrived.get() == self.live.get() {
             self.open_barrier();
         } else {
-            warp.at_barrier.set(warp.at_barrier.get() | 1 << me.lane());
-            warp.worker().block(me);
-            me.suspend();
+            warp.wait_at_barrier(me);
         }
         self.result.get()
     }
 
     #[cold]
-    fn refuse(&self, me: &Thread, op: Op) -> ! {
+    fn refuse(&self, me: &SeatedThread, op: Op) -> ! {
         let (thread, arrived, barrier) = (me.id(), self.arrived.get(), self.barrier.get());
-        me.fail(move |_| {
+        me.warp().fail(me, move || {
             if !op.is_block() {
                 return LaunchError::Panic {
                     thread,
@@ -226,17 +236,16 @@ impl Seat {
         });
         #[cfg(feature = "tsan")]
         {
-            let slots: Vec<u32> = self.threads.iter().filter_map(Thread::slot).collect();
+            let slots = self.threads.iter().filter_map(SeatedThread::slot);
+            let slots: Vec<u32> = slots.collect();
             crate::check::meet_block(&slots);
         }
-        for warp in &self.warps {
-            warp.worker().unblock(warp, warp.at_barrier.replace(0));
-        }
+        self.warps.iter().for_each(SeatedWarp::leave_barrier);
     }
 
     /// Notes that the kernel of this thread has returned. An exited thread counts as arrived at every barrier of the block, as on the
     /// hardware. In a meeting of its warp it is missing.
-    pub(crate) fn exit(&self, thread: &Thread) -> Result<(), LaunchError> {
+    pub(crate) fn exit(&self, thread: &SeatedThread) -> Result<(), LaunchError> {
         let id = thread.id();
         if !self.stacks[(id.warp * WARP_LANES + id.lane) as usize].is_intact() {
             return Err(self.overflow(id));
@@ -293,5 +302,25 @@ impl Seat {
             }
         }
         damage
+    }
+}
+
+/// Runs the kernel as thread `me`. A panic of it ends the launch.
+fn run(me: &SeatedThread, call: Call) {
+    // SAFETY: the caller of `launch` answers for entry and arguments.
+    let kernel = || unsafe { call.run() };
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(kernel)) {
+        let (thread, message) = (me.id(), panic_text(&*panic));
+        drop(panic); // before the thread is abandoned
+        me.warp()
+            .fail(me, move || LaunchError::Panic { thread, message });
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (None, Some(text)) => text.clone(),
+        (None, None) => "a panic without a text".to_owned(),
     }
 }

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use crate::config::Shape;
 use crate::error::LaunchError;
 use crate::report;
-use crate::seat::Seat;
+use crate::seat::{Seat, SeatedWarp};
 use crate::stack::{Slab, SlabStack};
-use crate::worker::Worker;
+use crate::turns::Turns;
 
 /// All seats of a worker, and the slabs from which their stacks are cut.
 pub(crate) struct Seats {
@@ -38,12 +38,16 @@ impl Seats {
     }
 
     /// Returns a free seat. `wanted` is how many seats the worker may need from now on, with this one.
-    pub(crate) fn take(&self, worker: &Worker, wanted: u64) -> Result<Rc<Seat>, LaunchError> {
+    pub(crate) fn take(
+        &self,
+        turns: &Turns<SeatedWarp>,
+        wanted: u64,
+    ) -> Result<Rc<Seat>, LaunchError> {
         if let Some(seat) = self.free.borrow_mut().pop() {
             return Ok(seat);
         }
         let seat = Rc::new(Seat::new(self.shape, self.stacks(wanted)?));
-        seat.set_owner(worker);
+        seat.set_owner(turns);
         self.all.borrow_mut().push(Rc::clone(&seat));
         Ok(seat)
     }

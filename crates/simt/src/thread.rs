@@ -6,19 +6,13 @@
     reason = "the C++ side reads Ctx through a thread-local pointer; coroutines run foreign code"
 )]
 
-use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use crate::coordinates::{Dim3, ThreadId};
-use crate::error::LaunchError;
-use crate::kernel::Call;
 use crate::stack::SlabStack;
-use crate::warp::Warp;
-use crate::worker::Worker;
 
 /// The context that kernels see: `struct simt_ctx` in `include/simt/runtime.h`.
 #[repr(C)]
@@ -38,17 +32,18 @@ pub(crate) struct Ctx {
 
 const _: () = assert!(size_of::<Ctx>() == 64 && std::mem::offset_of!(Ctx, credit) == 52);
 
-/// One CUDA thread. All fields are cells: kernels reach them through raw pointers while the scheduler holds a reference.
+/// One CUDA thread. All fields are cells: kernels reach them through raw pointers while the scheduler holds a reference. `W` is the type of
+/// warps, which know their threads.
 #[repr(C, align(64))]
-pub(crate) struct Thread {
+pub(crate) struct Thread<W> {
     /// The context. It is the first field, so that a pointer to the context is a pointer to the thread.
-    pub(crate) ctx: Cell<Ctx>,
+    ctx: Cell<Ctx>,
     /// The warp of the thread. It lives as long as the thread, in the same seat.
-    warp: Cell<*const Warp>,
+    warp: Cell<*const W>,
     /// The yielder of the coroutine, once the coroutine has started.
     yielder: Cell<*const Yielder<(), ()>>,
     /// The number of schedule points passed since the last poll, saturating.
-    pub(crate) since_poll: Cell<u32>,
+    since_poll: Cell<u32>,
     /// About how far below `yielder` the stack ended when the thread switched away.
     depth: Cell<u32>,
     coroutine: UnsafeCell<Option<Coroutine<(), (), (), SlabStack>>>,
@@ -58,7 +53,7 @@ pub(crate) struct Thread {
 }
 
 #[cfg(not(any(feature = "tsan", feature = "asan")))]
-const _: () = assert!(size_of::<Thread>() == 128, "two cache lines");
+const _: () = assert!(size_of::<Thread<()>>() == 128, "two cache lines");
 
 unsafe extern "C" {
     /// Returns the address of this OS thread's `simt_cur_tls` (runtime/current.c).
@@ -66,11 +61,14 @@ unsafe extern "C" {
 }
 
 /// Returns the CUDA thread that this OS thread runs now.
+///
+/// # Safety
+/// Each CUDA thread that runs in this process is a `Thread<W>`.
 #[inline(always)]
-pub(crate) fn current<'a>() -> Option<&'a Thread> {
-    // SAFETY: null, or set by `Thread::resume` to the context of a thread. The context is the thread's first field and stays in
-    // its seat until the launch ends. Only code running on that thread's coroutine can get here.
-    unsafe { current_ctx().cast::<Thread>().as_ref() }
+pub(crate) unsafe fn current<'a, W: 'a>() -> Option<&'a Thread<W>> {
+    // SAFETY: null, or set by `Thread::resume` to the context of a thread, of this type by this function's contract. The context is
+    // the thread's first field and stays in its seat until the launch ends. Only code running on that thread's coroutine can get here.
+    unsafe { current_ctx().cast::<Thread<W>>().as_ref() }
 }
 
 /// Returns whether this OS thread runs a CUDA thread now.
@@ -119,7 +117,7 @@ impl CurrentSlot {
     }
 }
 
-impl Thread {
+impl<W> Thread<W> {
     pub(crate) fn new(ctx: Ctx) -> Self {
         Self {
             ctx: Cell::new(ctx),
@@ -134,12 +132,12 @@ impl Thread {
     }
 
     /// Ties the thread to its warp. It is called once, when the seat is built. Both stay where they are until the seat is dropped.
-    pub(crate) fn set_warp(&self, warp: &Warp) {
+    pub(crate) fn set_warp(&self, warp: &W) {
         self.warp.set(warp);
     }
 
     #[inline(always)]
-    pub(crate) fn warp(&self) -> &Warp {
+    pub(crate) fn warp(&self) -> &W {
         // SAFETY: set by `set_warp` to a warp of the same seat, which outlives `self`.
         unsafe { &*self.warp.get() }
     }
@@ -148,6 +146,15 @@ impl Thread {
     pub(crate) fn lane(&self) -> u32 {
         // SAFETY: reads a field of a cell that is not borrowed; a copy of the whole context would cost a cache line.
         u32::from(unsafe { (*self.ctx.as_ptr()).lane })
+    }
+
+    /// Takes the thread into the block at `block`, with this shared memory.
+    pub(crate) fn enter(&self, block: Dim3, shared: *mut u8) {
+        self.ctx.set(Ctx {
+            block,
+            shared,
+            ..self.ctx.get()
+        });
     }
 
     /// Lets the thread pass `loads` schedule points before one that switches.
@@ -174,11 +181,10 @@ impl Thread {
         Some(self.slot.get()).filter(|slot| *slot != 0)
     }
 
-    /// Reports to the checker that the thread of this context begins.
+    /// Reports to the checker that the thread of this context begins, in launch number `launch` of `kernel` on GPU number `device`.
     #[cfg(feature = "tsan")]
-    pub(crate) fn begin_checked(&self) {
-        let (launch, shape) = self.warp().worker().launch();
-        let slot = crate::check::begin_thread(shape.name, self.id(), launch, shape.device);
+    pub(crate) fn begin_checked(&self, kernel: &'static str, launch: u64, device: u32) {
+        let slot = crate::check::begin_thread(kernel, self.id(), launch, device);
         self.slot.set(slot);
     }
 
@@ -197,28 +203,36 @@ impl Thread {
         self.yielder.get().addr() as u64
     }
 
-    /// Returns whether `addr` is in the shared memory of the thread's block.
-    #[cfg(feature = "tsan")]
-    pub(crate) fn in_shared(&self, addr: u64) -> bool {
-        self.warp().seat().shared_range().contains(&addr)
-    }
-
-    /// Prepares the thread to run `call` from its start, on `stack`.
-    pub(crate) fn start(&self, stack: SlabStack, call: Call) {
+    /// Prepares the thread to run `kernel` from its start, on `stack`.
+    pub(crate) fn start(&self, stack: SlabStack, kernel: impl FnOnce(&Self) + 'static)
+    where
+        W: 'static,
+    {
         self.since_poll.set(0);
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
-            let Some(me) = current() else { return };
+            // SAFETY: this is the coroutine of a thread of this type, and `resume` has stored the thread that it runs.
+            let Some(me) = (unsafe { current::<W>() }) else {
+                return;
+            };
             me.yielder.set(yielder);
-            // SAFETY: the caller of `launch` answers for entry and arguments.
-            let kernel = || unsafe { call.run() };
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(kernel)) {
-                let (thread, message) = (me.id(), panic_text(&*panic));
-                drop(panic); // before the thread is abandoned
-                me.fail(move |_| LaunchError::Panic { thread, message });
-            }
+            kernel(me);
         });
         // SAFETY: the thread is not running (it has ended or never began), so no code looks at the cell.
         unsafe { *self.coroutine.get() = Some(coroutine) };
+    }
+
+    /// Notes a poll.
+    #[inline(always)]
+    pub(crate) fn polled(&self) {
+        self.since_poll.set(0);
+    }
+
+    /// Counts a schedule point that is no poll. Returns how many the thread has passed since its last poll.
+    #[inline(always)]
+    pub(crate) fn count_step(&self) -> u32 {
+        let steps = self.since_poll.get().saturating_add(1);
+        self.since_poll.set(steps);
+        steps
     }
 
     /// Runs the thread until its next switch. Returns true if its kernel has returned.
@@ -268,11 +282,9 @@ impl Thread {
         unsafe { (*self.yielder.get()).suspend(()) };
     }
 
-    /// Ends the launch with the error that `why` makes. `why` runs later and on the stack of the scheduler, since this stack may be short.
-    /// The thread switches away for good: unwinding could meet a `noexcept` frame and abort the process.
+    /// Switches away for good, since the launch has failed: unwinding could meet a `noexcept` frame and abort the process.
     #[cold]
-    pub(crate) fn fail(&self, why: impl FnOnce(&Worker) -> LaunchError + 'static) -> ! {
-        self.warp().worker().fail(why);
+    pub(crate) fn leave(&self) -> ! {
         loop {
             self.suspend();
         }
@@ -287,13 +299,5 @@ impl Thread {
             // frames below them hold plain values.
             unsafe { coroutine.force_reset() };
         }
-    }
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (None, Some(text)) => text.clone(),
-        (None, None) => "a panic without a text".to_owned(),
     }
 }

@@ -3,11 +3,13 @@
 //! A lane takes part in at most one meeting at a time. So the values that lanes bring and get are in arrays indexed by lane, which all
 //! meetings of the warp share. The last lane to come computes the results of all lanes.
 
-// UNSAFETY: points back to its worker and its lanes.
+// UNSAFETY: points back to its worker's turns, its seat and its lanes.
 #![expect(
     unsafe_code,
     reason = "threads, warps and worker point at each other; all live as long as the seat"
 )]
+
+mod points;
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
@@ -15,9 +17,8 @@ use std::ptr;
 use crate::converge::Parts;
 use crate::error::LaunchError;
 use crate::op::{Lanes, Op};
-use crate::seat::Seat;
 use crate::thread::Thread;
-use crate::worker::Worker;
+use crate::turns::Turns;
 
 /// A meeting: lanes of one mask that wait for each other.
 #[derive(Clone, Copy, Debug)]
@@ -28,31 +29,31 @@ pub(crate) struct Meeting {
     pub(crate) arrived: u32,
 }
 
-/// One warp of a seat. Bit masks have a bit for each of its lanes.
-pub(crate) struct Warp {
+/// One warp of a seat. Bit masks have a bit for each of its lanes. `S` is the type of seats, which know their warps.
+pub(crate) struct Warp<S> {
     /// The lanes that may run in this turn.
-    pub(crate) ready: Cell<u32>,
+    ready: Cell<u32>,
     /// The lanes that gave way (yield, poll) and may run in the next turn.
-    pub(crate) later: Cell<u32>,
+    later: Cell<u32>,
     /// The lanes that have not exited.
-    pub(crate) alive: Cell<u32>,
+    alive: Cell<u32>,
     /// The lanes at a barrier of the block.
-    pub(crate) at_barrier: Cell<u32>,
+    at_barrier: Cell<u32>,
     /// The lanes at a barrier of the grid.
-    pub(crate) at_grid: Cell<u32>,
+    at_grid: Cell<u32>,
     /// True if the worker's queue holds this warp.
-    pub(crate) queued: Cell<bool>,
+    queued: Cell<bool>,
     /// The lanes that polled in the worker's present quiet spell, if `marked_in` is the number of that spell.
     marks: Cell<u32>,
     marked_in: Cell<u64>,
     /// The lanes that exist: all 32 except in the last warp of a block.
-    pub(crate) lanes: u32,
+    lanes: u32,
     /// The index of the warp in the block.
-    pub(crate) index: u32,
-    worker: Cell<*const Worker>,
-    seat: Cell<*const Seat>,
+    index: u32,
+    turns: Cell<*const Turns<Self>>,
+    seat: Cell<*const S>,
     /// The thread of lane 0 in the seat's table of threads.
-    first: Cell<*const Thread>,
+    first: Cell<*const Thread<Self>>,
     meetings: Cell<usize>,
     pending: [Cell<Meeting>; 32],
     lane_data: Lanes,
@@ -60,7 +61,7 @@ pub(crate) struct Warp {
     parts: RefCell<Parts>,
 }
 
-impl Warp {
+impl<S> Warp<S> {
     pub(crate) fn new(index: u32, lanes: u32) -> Self {
         let nothing = Meeting {
             op: Op::SYNC_WARP,
@@ -78,7 +79,7 @@ impl Warp {
             marked_in: Cell::new(0),
             lanes,
             index,
-            worker: Cell::new(ptr::null()),
+            turns: Cell::new(ptr::null()),
             seat: Cell::new(ptr::null()),
             first: Cell::new(ptr::null()),
             meetings: Cell::new(0),
@@ -88,20 +89,20 @@ impl Warp {
         }
     }
 
-    /// Ties the warp to its worker, its seat and the threads of that seat. It is called once, when the seat is built.
-    pub(crate) fn set_owner(&self, worker: &Worker, seat: &Seat, threads: &[Thread]) {
+    /// Ties the warp to the turns of its worker, to its seat and to the threads of that seat. It is called once, when the seat is built.
+    pub(crate) fn set_owner(&self, turns: &Turns<Self>, seat: &S, threads: &[Thread<Self>]) {
         assert!(
             threads.len() == self.lanes.count_ones() as usize,
             "a thread per lane"
         );
-        self.worker.set(worker);
+        self.turns.set(turns);
         self.seat.set(seat);
         self.first.set(threads.as_ptr());
     }
 
     /// Returns the thread of a lane that exists.
     #[inline(always)]
-    pub(crate) fn thread(&self, lane: u32) -> &Thread {
+    pub(crate) fn thread(&self, lane: u32) -> &Thread<Self> {
         debug_assert!(
             self.lanes >> lane & 1 == 1,
             "lane {lane} of {:#x}",
@@ -112,15 +113,35 @@ impl Warp {
     }
 
     #[inline]
-    pub(crate) fn worker(&self) -> &Worker {
-        // SAFETY: set by `set_owner`; the worker owns the seat that owns this warp.
-        unsafe { &*self.worker.get() }
+    pub(crate) fn turns(&self) -> &Turns<Self> {
+        // SAFETY: set by `set_owner`; the worker owns these turns, and the seat that owns this warp.
+        unsafe { &*self.turns.get() }
     }
 
     #[inline]
-    pub(crate) fn seat(&self) -> &Seat {
+    pub(crate) fn seat(&self) -> &S {
         // SAFETY: set by `set_owner` to the boxed seat that owns this warp.
         unsafe { &*self.seat.get() }
+    }
+
+    /// Returns the index of the warp in the block.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Returns the lanes that have not exited.
+    pub(crate) fn alive(&self) -> u32 {
+        self.alive.get()
+    }
+
+    /// Returns the lanes at a barrier of the block.
+    pub(crate) fn at_barrier(&self) -> u32 {
+        self.at_barrier.get()
+    }
+
+    /// Returns the lanes at a barrier of the grid.
+    pub(crate) fn at_grid(&self) -> u32 {
+        self.at_grid.get()
     }
 
     /// Makes all lanes ready and alive, for the start of a block.
@@ -148,57 +169,6 @@ impl Warp {
         self.parts.borrow()
     }
 
-    /// Lets the calling lane enter the divergent part at `site`, with the lanes that come to it together.
-    pub(crate) fn diverge(&self, me: &Thread, site: usize) {
-        if !self.worker().reconverges() {
-            return;
-        }
-        let (alive, blocked) = (self.alive.get(), self.blocked());
-        let enter = self
-            .parts
-            .borrow_mut()
-            .comes(me.lane(), site, alive, blocked);
-        self.go_on(me, enter);
-    }
-
-    /// Lets the calling lane leave the divergent part that it entered last, with all lanes that entered with it.
-    pub(crate) fn reconverge(&self, me: &Thread) {
-        if !self.worker().reconverges() {
-            return;
-        }
-        let left = self.parts.borrow_mut().leaves(me.lane());
-        let Some(left) = left else {
-            let thread = me.id();
-            let message = "simt_reconverge without simt_diverge".to_owned();
-            me.fail(move |_| LaunchError::Panic { thread, message });
-        };
-        self.go_on(me, left);
-    }
-
-    /// Lets `lanes` go on. The calling lane waits unless it is among them.
-    fn go_on(&self, me: &Thread, lanes: u32) {
-        let bit = 1 << me.lane();
-        self.worker().unblock(self, lanes & !bit);
-        if lanes & bit == 0 {
-            self.worker().block(me);
-            me.suspend();
-        }
-    }
-
-    /// Notes that the calling lane has polled in vain: lanes in front of a part do not wait for it.
-    pub(crate) fn polls(&self, me: &Thread) {
-        let (alive, blocked) = (self.alive.get(), self.blocked());
-        let enter = self.parts.borrow_mut().polls(me.lane(), alive, blocked);
-        self.worker().unblock(self, enter);
-    }
-
-    /// Notes that the calling lane waits for others: lanes in front of a part do not wait for it.
-    pub(crate) fn waits(&self, me: &Thread) {
-        let (alive, blocked) = (self.alive.get(), self.blocked());
-        let enter = self.parts.borrow_mut().waits(me.lane(), alive, blocked);
-        self.worker().unblock(self, enter);
-    }
-
     /// Returns the meetings that wait for lanes.
     pub(crate) fn meetings(&self) -> impl Iterator<Item = Meeting> {
         self.pending[..self.meetings.get()].iter().map(Cell::get)
@@ -206,16 +176,22 @@ impl Warp {
 
     /// Lets the calling lane take part in the meeting (`op`, `mask`). Returns its result when all lanes of `mask` have come.
     #[inline(always)]
-    pub(crate) fn meet(&self, me: &Thread, op: Op, mask: u32, value: u64, source: u32) -> u64 {
+    pub(crate) fn meet(
+        &self,
+        me: &Thread<Self>,
+        op: Op,
+        mask: u32,
+        value: u64,
+        source: u32,
+    ) -> u64 {
         let lane = me.lane();
         let bit = 1 << lane;
-        let worker = self.worker();
         // A mask may name lanes that do not exist: code for full warps does so in a partial warp too.
         let mask = mask & self.lanes;
         if mask & bit == 0 || mask & !self.alive.get() != 0 || !op.is_warp() {
             self.refuse(me, op, mask);
         }
-        worker.count_meeting();
+        self.turns().count_meeting();
         self.lane_data.values[lane as usize].set(value);
         self.lane_data.sources[lane as usize].set(source);
         let (index, meeting) = self.join(
@@ -228,7 +204,7 @@ impl Warp {
         );
         if meeting.arrived != mask {
             self.pending[index].set(meeting);
-            worker.block(me);
+            self.block(me);
             me.suspend();
         } else {
             self.complete(index, op, mask, bit);
@@ -244,7 +220,7 @@ impl Warp {
         op.combine(mask, &self.lane_data);
         #[cfg(feature = "tsan")]
         crate::check::meet_warp(&self.slots(mask), op == Op::SYNC_WARP);
-        self.worker().unblock(self, mask & !last);
+        self.unblock(mask & !last);
     }
 
     /// Returns the numbers that the threads of these lanes have for the checker.
@@ -257,7 +233,7 @@ impl Warp {
     /// Returns the meeting of this mask and operation with `come.arrived` added, and its index. Refuses a meeting that can never take
     /// place.
     #[inline(always)]
-    fn join(&self, me: &Thread, come: Meeting) -> (usize, Meeting) {
+    fn join(&self, me: &Thread<Self>, come: Meeting) -> (usize, Meeting) {
         let bit = come.arrived;
         let count = self.meetings.get();
         let mut found = (count, come);
@@ -283,9 +259,9 @@ impl Warp {
     }
 
     #[cold]
-    fn mismatch(&self, me: &Thread, come: Meeting, there: Meeting) -> ! {
+    fn mismatch(&self, me: &Thread<Self>, come: Meeting, there: Meeting) -> ! {
         let (thread, operation) = (me.id(), come.op.name());
-        me.fail(move |_| {
+        self.fail(me, move || {
             let Meeting { op, mask, arrived } = there;
             let conflict = format!(
                 "lanes {arrived:#010x} wait in {} with mask {mask:#010x}",
@@ -301,10 +277,10 @@ impl Warp {
     }
 
     #[cold]
-    fn refuse(&self, me: &Thread, op: Op, mask: u32) -> ! {
+    fn refuse(&self, me: &Thread<Self>, op: Op, mask: u32) -> ! {
         let (thread, operation) = (me.id(), op.name());
         let (named, gone) = (mask & 1 << me.lane() != 0, mask & !self.alive.get());
-        me.fail(move |_| {
+        self.fail(me, move || {
             if !op.is_warp() {
                 LaunchError::Panic {
                     thread,
@@ -331,17 +307,17 @@ impl Warp {
     pub(crate) fn exit(&self, lane: u32) -> Result<(), LaunchError> {
         let bit = 1 << lane;
         self.alive.set(self.alive.get() & !bit);
-        if self.worker().reconverges() {
+        if self.turns().reconverges() {
             let (alive, blocked) = (self.alive.get(), self.blocked());
             let released = self.parts.borrow_mut().exits(lane, alive, blocked);
-            self.worker().unblock(self, released);
+            self.unblock(released);
         }
         let Some(Meeting { op, mask, arrived }) =
             self.meetings().find(|meeting| meeting.mask & bit != 0)
         else {
             return Ok(());
         };
-        let thread = self.seat().thread_id(self.index, lane);
+        let thread = self.thread(lane).id();
         let operation = op.name();
         let report = format!(
             "{thread} has exited, but lanes {arrived:#010x} wait for it in {operation} with mask {mask:#010x}"
@@ -349,9 +325,46 @@ impl Warp {
         Err(LaunchError::Deadlock { report })
     }
 
+    /// Puts the warp, which has something to run, into the queue, unless it is there or has its turn.
+    pub(crate) fn enqueue(&self) {
+        if !self.queued.replace(true) {
+            self.turns().enqueue(self);
+        }
+    }
+
+    /// Takes all lanes that may run in this turn.
+    #[inline]
+    pub(crate) fn take_ready(&self) -> u32 {
+        self.ready.replace(0)
+    }
+
+    /// Lets lanes that gave way run in this turn. Returns the lanes that may run.
+    #[inline]
+    pub(crate) fn gather(&self) -> u32 {
+        let ready = self.ready.get() | self.later.replace(0);
+        self.ready.set(ready);
+        ready
+    }
+
+    /// Takes one of the lanes that may run.
+    #[inline]
+    pub(crate) fn take(&self, lane: u32) {
+        self.ready.set(self.ready.get() & !(1 << lane));
+    }
+
+    /// Ends the turn of the warp. It gets another if it has something to run.
+    #[inline]
+    pub(crate) fn end_turn(&self) {
+        let ready = self.gather();
+        self.queued.set(false);
+        if ready != 0 {
+            self.enqueue();
+        }
+    }
+
     /// Marks a lane as polling in quiet spell `spell`. Returns false if it was marked already.
     #[inline]
-    pub(crate) fn mark(&self, lane: u32, spell: u64) -> bool {
+    fn mark(&self, lane: u32, spell: u64) -> bool {
         let marks = self.marked(spell);
         self.marks.set(marks | 1 << lane);
         self.marked_in.set(spell);
@@ -360,7 +373,7 @@ impl Warp {
 
     /// Removes the mark of a lane. Returns true if it had one.
     #[inline]
-    pub(crate) fn unmark(&self, lane: u32, spell: u64) -> bool {
+    fn unmark(&self, lane: u32, spell: u64) -> bool {
         let marks = self.marked(spell);
         self.marks.set(marks & !(1 << lane));
         self.marked_in.set(spell);

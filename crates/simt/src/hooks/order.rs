@@ -9,7 +9,7 @@
 use std::ffi::c_void;
 
 use crate::check::{self, Access, Fence, Scope};
-use crate::thread::{Thread, current};
+use crate::seat::{SeatedThread, current};
 
 /// The flags of a plain access, as in runtime/order.c.
 const WRITE: u32 = 1;
@@ -32,9 +32,9 @@ extern "C" fn simt_check_access(addr: *const c_void, bytes: u64, flags: u32, pc:
     let Some(slot) = me.slot() else { return };
     let addr = addr.expose_provenance() as u64;
     // Accesses to the thread's own stack, and to what the scheduler keeps of the thread, are not checked.
-    let own = std::ptr::from_ref::<Thread>(me).addr() as u64;
+    let own = std::ptr::from_ref::<SeatedThread>(me).addr() as u64;
     let on_stack = (frame..me.stack_root()).contains(&addr);
-    if on_stack || (own..own + size_of::<Thread>() as u64).contains(&addr) || bytes == 0 {
+    if on_stack || (own..own + size_of::<SeatedThread>() as u64).contains(&addr) || bytes == 0 {
         return;
     }
     let (writes, constant) = (flags & WRITE != 0, flags & NON_COHERENT != 0);
@@ -48,7 +48,8 @@ extern "C" fn simt_check_access(addr: *const c_void, bytes: u64, flags: u32, pc:
         constant,
         pc,
     };
-    check::plain(&access, !constant && !me.in_shared(addr));
+    let in_l1 = !constant && !me.warp().seat().shared_range().contains(&addr);
+    check::plain(&access, in_l1);
 }
 
 #[unsafe(no_mangle)]
@@ -71,7 +72,7 @@ extern "C" fn simt_check_atomic(
     scope: u32,
     pc: u64,
 ) {
-    let Some(slot) = current().and_then(Thread::slot) else {
+    let Some(slot) = current().and_then(SeatedThread::slot) else {
         return;
     };
     let (loads, stores) = (what & LOAD != 0, what & STORE != 0);
@@ -98,7 +99,7 @@ extern "C" fn simt_check_atomic(
 #[unsafe(no_mangle)]
 extern "C" fn simt_check_fence(what: u32, scope: u32) {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-    if let Some(slot) = current().and_then(Thread::slot) {
+    if let Some(slot) = current().and_then(SeatedThread::slot) {
         let fence = Fence {
             acquire: what & ACQUIRE != 0,
             release: what & RELEASE != 0,
