@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Release};
 
 use crate::error::LaunchError;
 use crate::idle;
-use crate::op::Op;
-use crate::seat::{SeatedThread, current};
+use crate::seats::seat::{SeatedThread, current};
+use crate::warp::op::Op;
 
 #[unsafe(no_mangle)]
 extern "C-unwind" fn simt_yield_slow() {

@@ -1,14 +1,16 @@
 //! The seats of a worker. A seat is made when a block needs one, and used again when its block has ended.
 
+mod report;
+pub(crate) mod seat;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::config::Shape;
 use crate::error::LaunchError;
-use crate::report;
-use crate::seat::{Seat, SeatedWarp};
-use crate::stack::{Slab, SlabStack};
+use crate::thread::stack::{Slab, SlabStack};
 use crate::turns::Turns;
+use seat::{Seat, SeatedWarp};
 
 /// All seats of a worker, and the slabs from which their stacks are cut.
 pub(crate) struct Seats {

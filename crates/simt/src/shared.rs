@@ -1,5 +1,7 @@
 //! What the workers of a launch share: the kernel, the barrier of the grid, the failure, and hints that a poll may succeed.
 
+pub(crate) mod grid;
+
 use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
@@ -8,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::config::Shape;
 use crate::error::LaunchError;
-use crate::grid::GridBarrier;
 use crate::idle;
 use crate::kernel::Call;
+use grid::GridBarrier;
 
 /// A counter on a cache line of its own.
 #[repr(align(128))]

@@ -6,13 +6,15 @@
     reason = "the C++ side reads Ctx through a thread-local pointer; coroutines run foreign code"
 )]
 
+pub(crate) mod stack;
+
 use std::cell::{Cell, UnsafeCell};
 use std::ptr;
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use crate::coordinates::{Dim3, ThreadId};
-use crate::stack::SlabStack;
+use stack::SlabStack;
 
 /// The context that kernels see: `struct simt_ctx` in `include/simt/runtime.h`.
 #[repr(C)]

@@ -8,15 +8,17 @@
 // UNSAFETY: the queue holds pointers to warps.
 #![expect(unsafe_code, reason = "warps stand in a queue of their worker")]
 
+mod schedule;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::error::LaunchError;
-use crate::grid::Outcome;
-use crate::schedule::Schedule;
 use crate::shared::Launch;
+use crate::shared::grid::Outcome;
 use crate::stats::LaunchStats;
+use schedule::Schedule;
 
 /// The turns of one worker.
 pub(crate) struct Turns<W> {

@@ -9,16 +9,18 @@
     reason = "threads, warps and worker point at each other; all live as long as the seat"
 )]
 
+mod converge;
+pub(crate) mod op;
 mod points;
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
 
-use crate::converge::Parts;
 use crate::error::LaunchError;
-use crate::op::{Lanes, Op};
 use crate::thread::Thread;
 use crate::turns::Turns;
+use converge::Parts;
+use op::{Lanes, Op};
 
 /// A meeting: lanes of one mask that wait for each other.
 #[derive(Clone, Copy, Debug)]
@@ -226,7 +228,7 @@ impl<S> Warp<S> {
     /// Returns the numbers that the threads of these lanes have for the checker.
     #[cfg(feature = "tsan")]
     fn slots(&self, lanes: u32) -> Vec<u32> {
-        let lanes = crate::op::lanes_of(lanes).map(|lane| lane.try_into().unwrap_or(0));
+        let lanes = op::lanes_of(lanes).map(|lane| lane.try_into().unwrap_or(0));
         lanes.filter_map(|lane| self.thread(lane).slot()).collect()
     }
 

@@ -10,19 +10,21 @@
 //!
 //! When all runnable threads of the worker have polled in vain since a thread last did something, the worker sleeps.
 
+mod sleeper;
+
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{Shape, WARP_LANES};
 use crate::error::LaunchError;
-use crate::seat::{SeatedThread, SeatedWarp};
 use crate::seats::Seats;
+use crate::seats::seat::{SeatedThread, SeatedWarp};
 use crate::shared::Launch;
-use crate::sleeper::Sleeper;
 use crate::stats::LaunchStats;
 use crate::thread::CurrentSlot;
 use crate::turns::{Failure, Turns};
+use sleeper::Sleeper;
 
 /// The number of passes over the ready lanes of a warp in one turn.
 const PASSES: u32 = 64;

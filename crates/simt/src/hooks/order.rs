@@ -9,7 +9,7 @@
 use std::ffi::c_void;
 
 use crate::check::{self, Access, Fence, Scope};
-use crate::seat::{SeatedThread, current};
+use crate::seats::seat::{SeatedThread, current};
 
 /// The flags of a plain access, as in runtime/order.c.
 const WRITE: u32 = 1;

@@ -15,11 +15,11 @@ use crate::config::{Shape, WARP_LANES};
 use crate::coordinates::{Dim3, ThreadId};
 use crate::error::LaunchError;
 use crate::kernel::Call;
-use crate::op::Op;
-use crate::stack::SlabStack;
+use crate::thread::stack::SlabStack;
 use crate::thread::{self, Ctx, Thread};
 use crate::turns::Turns;
 use crate::warp::Warp;
+use crate::warp::op::Op;
 
 /// 128 bytes of shared memory, the alignment that kernels may rely on.
 #[repr(C, align(128))]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::seat::{Seat, SeatedWarp};
+use super::seat::{Seat, SeatedWarp};
 use crate::warp::Meeting;
 
 /// The most lines of a report. Further lines are only counted.

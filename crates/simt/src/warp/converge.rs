@@ -14,7 +14,7 @@
 //! - Parts nest. Only marked parts wait: the compiler may add places that no kernel has marked, and leave out some. For the
 //!   posting protocol `./x sass` compares the marks with the compiler's places.
 
-use crate::op::lanes_of;
+use super::op::lanes_of;
 
 /// The lanes that have entered a part together.
 #[derive(Clone, Copy, Debug, Default)]
