@@ -40,6 +40,24 @@
 //! [`build`] compiles `.cu` files from a build script and lists the kernels that `SIMT_EXPORT` names. This crate's own build script
 //! and every dependant's need a C++ compiler and nothing else. The module is no feature: Cargo would build everything that uses
 //! this crate once with it and once without.
+//!
+//! # Rooms
+//!
+//! Each floor may name those below it, and none above or beside it. A CUDA thread that runs finds its warp, seat and turns by pointers
+//! whose types are parameters, so that `thread.rs` does not name `warp.rs`.
+//!
+//! ```text
+//! launch.rs hooks.rs   the call that runs a grid; the functions that compiled kernels call
+//! worker.rs            the scheduler of one OS thread, and its sleeps
+//! seats.rs             rooms for blocks, and reports of what their threads do
+//! warp.rs              one warp: its meetings, divergent parts and schedule points
+//! thread.rs turns.rs   one CUDA thread on its stack; which warps of a worker wait for a turn
+//! shared.rs            what the workers of a launch share, with the barrier of the grid
+//! config.rs kernel.rs stats.rs idle.rs   the configuration, the kernel and the counts of a launch; sleeps on words
+//! error.rs build/ poison.rs   why a launch failed; build scripts; memory that kernels must not touch
+//! check/               the checker of the order of memory accesses
+//! coordinates.rs       sizes and positions in a grid
+//! ```
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 

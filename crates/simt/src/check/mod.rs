@@ -21,6 +21,20 @@
 //!
 //! A launch with findings ends in `LaunchError::Findings`. Findings that no launch and no
 //! `take_findings` has reported are printed when the process ends, which then exits with status 66.
+//!
+//! # Rooms
+//!
+//! Each floor may name those below it, and none above or beside it.
+//!
+//! ```text
+//! omit.rs          operations that a test lets the checker treat as missing
+//! entries.rs       what the scheduler, compiled code and devices tell the checker
+//! state.rs         all that kernels and devices have done; each access is checked here
+//! report.rs lines.rs l1.rs   findings in words; their lines of the source; the L1 of a block
+//! shadow.rs        the last accesses to each 8 bytes
+//! agent.rs         what one thread has done, seen and published
+//! access.rs clock.rs finding.rs omission.rs lock.rs off.rs   plain data; the lock; a build without the checker
+//! ```
 
 #[cfg(feature = "tsan")]
 mod access;
