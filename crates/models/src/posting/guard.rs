@@ -1,107 +1,109 @@
 //! The guard of a peer. It is counted before `closed` is read, dropped after a fence, and refreshed by kernels that run on.
 
 use super::configuration::Op;
+use super::modes;
 use super::property::Mutant;
 use super::state::{At, Thread, Word, bit};
-use super::thread::{Step, first};
+use super::step::Step;
 
-impl Step<'_> {
-    pub(crate) fn begin(&mut self) {
-        if self.configuration.warps && self.is_ahead_of_its_warp() {
-            return;
+pub(crate) fn begin(step: &mut Step<'_>) {
+    if step.configuration.warps && modes::is_ahead_of_its_warp(step) {
+        return;
+    }
+    let op = step.op;
+    let life = step.word(Word::LIFE);
+    let begins = |thread: &mut Thread| {
+        let before = *thread;
+        start(thread, op);
+        thread.life = life;
+        if before.bits & bit::REFRESHED != 0 {
+            thread.life = before.life;
+            thread.bits |= bit::REFRESHED;
         }
-        let op = self.op;
-        let life = self.word(Word::LIFE);
-        let begins = |thread: &mut Thread| {
-            let before = *thread;
-            start(thread, op);
-            thread.life = life;
-            if before.bits & bit::REFRESHED != 0 {
-                thread.life = before.life;
-                thread.bits |= bit::REFRESHED;
-            }
+    };
+    if !step.configuration.guard {
+        step.goto(first(op), |thread| {
+            begins(thread);
+            thread.life = 0;
+        });
+    } else if step.word(Word::CLOSED) != 0 {
+        // The thread was not let in. The caller tries again later.
+    } else if step.is(Mutant::ClosedReadBeforeCount) {
+        step.goto(At::GuardCountLate, begins);
+    } else {
+        step.goto_with(At::GuardCheck, &[step.add(Word::READERS, 1)], begins);
+    }
+}
+
+pub(crate) fn guard_check(step: &mut Step<'_>) {
+    if step.word(Word::CLOSED) != 0 {
+        let thread = step.thread.cleared(At::Idle);
+        step.finish(&[step.add(Word::READERS, -1)], thread);
+    } else if step.op.flags.stale {
+        let ticket = step.op.blocks;
+        step.goto(At::Stale, |thread| thread.ticket = ticket);
+    } else {
+        let life = if step.has(bit::REFRESHED) {
+            step.thread.life
+        } else {
+            step.word(Word::LIFE)
         };
-        if !self.configuration.guard {
-            self.goto(first(op), |thread| {
-                begins(thread);
-                thread.life = 0;
-            });
-        } else if self.word(Word::CLOSED) != 0 {
-            // The thread was not let in. The caller tries again later.
-        } else if self.is(Mutant::ClosedReadBeforeCount) {
-            self.goto(At::GuardCountLate, begins);
-        } else {
-            self.goto_with(At::GuardCheck, &[self.add(Word::READERS, 1)], begins);
-        }
+        step.goto(first(step.op), |thread| thread.life = life);
     }
+}
 
-    pub(crate) fn guard_check(&mut self) {
-        if self.word(Word::CLOSED) != 0 {
-            let thread = self.thread.cleared(At::Idle);
-            self.finish(&[self.add(Word::READERS, -1)], thread);
-        } else if self.op.flags.stale {
-            let ticket = self.op.blocks;
-            self.goto(At::Stale, |thread| thread.ticket = ticket);
-        } else {
-            let life = if self.has(bit::REFRESHED) {
-                self.thread.life
-            } else {
-                self.word(Word::LIFE)
-            };
-            self.goto(first(self.op), |thread| thread.life = life);
-        }
+pub(crate) fn guard_drop(step: &mut Step<'_>) {
+    if !modes::fenced(step) && !step.is(Mutant::GuardDroppedWithoutFence) {
+        return;
     }
-
-    pub(crate) fn guard_drop(&mut self) {
-        if !self.fenced() && !self.is(Mutant::GuardDroppedWithoutFence) {
-            return;
-        }
-        let mut thread = self.thread.cleared(At::Idle);
-        thread.done += 1;
-        if !self.fenced() {
-            thread.life = self.thread.life;
-        }
-        self.finish(&[self.add(Word::READERS, -1)], thread);
+    let mut thread = step.thread.cleared(At::Idle);
+    thread.done += 1;
+    if !modes::fenced(step) {
+        thread.life = step.thread.life;
     }
+    step.finish(&[step.add(Word::READERS, -1)], thread);
+}
 
-    // ---- kernels that run on ----
-
-    /// Between two operations a kernel that runs on reads `closed`. If it is set, the kernel drops the guard and takes it again, and reads
-    /// again what it had read under the guard.
-    pub(crate) fn refresh(&mut self) {
-        let c = self.configuration;
-        let ops = c.programs[usize::from(self.thread.program)].len();
-        let last = usize::from(self.thread.done) + 1 == ops;
-        if last {
-            self.goto(At::GuardDrop, |_| ());
-        } else if self.word(Word::CLOSED) != 0 {
-            self.goto(At::RefreshDrop, |_| ());
-        } else {
-            self.goto(At::Held, |thread| thread.done += 1);
-        }
+/// Between two operations a kernel that runs on reads `closed`. If it is set, the kernel drops the guard and takes it again, and reads
+/// again what it had read under the guard.
+pub(crate) fn refresh(step: &mut Step<'_>) {
+    let c = step.configuration;
+    let ops = c.programs[usize::from(step.thread.program)].len();
+    let last = usize::from(step.thread.done) + 1 == ops;
+    if last {
+        step.goto(At::GuardDrop, |_| ());
+    } else if step.word(Word::CLOSED) != 0 {
+        step.goto(At::RefreshDrop, |_| ());
+    } else {
+        step.goto(At::Held, |thread| thread.done += 1);
     }
+}
 
-    pub(crate) fn refresh_drop(&mut self) {
-        if !self.fenced() && !self.is(Mutant::RefreshWithoutFence) {
-            return;
-        }
-        let mut thread = self.thread.cleared(At::Idle);
-        thread.done += 1;
-        if !self.fenced() {
-            thread.life = self.thread.life;
-        }
-        if self.is(Mutant::RefreshKeepsLife) {
-            thread.life = self.thread.life;
-            thread.bits = bit::REFRESHED;
-        }
-        self.finish(&[self.add(Word::READERS, -1)], thread);
+pub(crate) fn refresh_drop(step: &mut Step<'_>) {
+    if !modes::fenced(step) && !step.is(Mutant::RefreshWithoutFence) {
+        return;
     }
+    let mut thread = step.thread.cleared(At::Idle);
+    thread.done += 1;
+    if !modes::fenced(step) {
+        thread.life = step.thread.life;
+    }
+    if step.is(Mutant::RefreshKeepsLife) {
+        thread.life = step.thread.life;
+        thread.bits = bit::REFRESHED;
+    }
+    step.finish(&[step.add(Word::READERS, -1)], thread);
+}
 
-    /// Begins the next operation under the same guard.
-    pub(crate) fn held(&mut self) {
-        let op = self.op;
-        self.goto(first(op), |thread| start(thread, op));
-    }
+/// Begins the next operation under the same guard.
+pub(crate) fn held(step: &mut Step<'_>) {
+    let op = step.op;
+    step.goto(first(op), |thread| start(thread, op));
+}
+
+/// Returns the place at which an operation begins once the guard is taken.
+fn first(op: Op) -> At {
+    if op.flags.flush { At::Flush } else { At::Admit }
 }
 
 fn start(thread: &mut Thread, op: Op) {

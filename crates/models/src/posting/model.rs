@@ -1,42 +1,12 @@
 //! Posting as a model: its first state, the threads that may move, and what must hold in a state without a next step.
 
-use std::fmt;
-
-use super::Violation;
 use super::configuration::{Admission, Configuration, Recovery};
-use super::device::RECOVERED;
-use super::property::Property;
+use super::device::{self, RECOVERED};
+use super::moves::Move;
+use super::property::{Property, Violation};
 use super::state::{At, State, Thread, Word, parked};
+use super::thread;
 use crate::explore::{Codec, Model, broken};
-
-/// The mover of a step. Threads have the numbers that they had before the step, because states keep threads sorted.
-#[derive(Clone, Copy, Debug)]
-pub enum Move {
-    /// The NIC takes this step.
-    Nic(&'static str),
-    /// The host takes this step.
-    Host(&'static str),
-    /// A thread goes on from here.
-    Thread(usize, At),
-    /// A store of a thread to this word becomes visible.
-    Store(usize, u8),
-    /// A lane of a thread's warp writes its WQE.
-    Lane(usize, i32),
-}
-
-impl fmt::Display for Move {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nic(does) => write!(f, "the NIC {does}"),
-            Self::Host(does) => write!(f, "the host {does}"),
-            Self::Thread(number, at) => write!(f, "thread {number} at {at:?}"),
-            Self::Store(number, word) => {
-                write!(f, "a store of thread {number} to word {word} is visible")
-            }
-            Self::Lane(number, lane) => write!(f, "lane {lane} of thread {number} writes"),
-        }
-    }
-}
 
 impl Model for Configuration {
     type State = State;
@@ -77,12 +47,12 @@ impl Model for Configuration {
                 emit(step, next);
             }
         };
-        self.around(state, emit)?;
+        device::around(self, state, emit)?;
         let threads = state.threads();
         for number in 0..threads.len() {
             // A thread that equals the one before has the same successors, so it is left out.
             if number == 0 || threads[number] != threads[number - 1] {
-                self.thread_steps(state, number, emit)?;
+                thread::steps(self, state, number, emit)?;
             }
         }
         Ok(())

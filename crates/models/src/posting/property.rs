@@ -151,3 +151,6 @@ pub enum Expect {
     /// This property breaks first.
     Breaks(Property),
 }
+
+/// A state that breaks a property.
+pub(crate) type Violation = crate::explore::Broken<Property>;

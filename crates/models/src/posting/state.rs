@@ -59,6 +59,20 @@ impl Word {
     const COUNT: usize = Self::FLAGS + 2 * DEPTH + MODE_WORDS;
 }
 
+/// The indices of words that threads store to, as the store buffer names them.
+pub(crate) mod stored {
+    use super::Word;
+
+    pub(crate) const CONS: u8 = 2;
+    pub(crate) const DOORBELL_INDEX: u8 = 3;
+    pub(crate) const RECORD: u8 = 8;
+    pub(crate) const DOORBELL: u8 = 9;
+    const _: () = assert!(CONS as usize == Word::CONS);
+    const _: () = assert!(DOORBELL_INDEX as usize == Word::DOORBELL_INDEX);
+    const _: () = assert!(RECORD as usize == Word::RECORD);
+    const _: () = assert!(DOORBELL as usize == Word::DOORBELL);
+}
+
 /// All shared words.
 pub(crate) type Words = [i32; Word::COUNT];
 
