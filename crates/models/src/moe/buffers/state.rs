@@ -151,20 +151,19 @@ impl Peer {
     }
 }
 
-impl Buffers {
-    pub(super) fn code_state(&self, state: &mut State, codec: &mut impl Codec) {
-        codec.byte(&mut state.set, 1);
-        codec.byte(&mut state.moments, 2);
-        codec.byte(&mut state.ends, 2);
-        codec.byte(&mut state.suspicions, 2);
-        codec.flag(&mut state.fresh);
-        state.open.code(codec, |open, codec| {
-            codec.byte(&mut open.buffer, 3);
-            codec.flag(&mut open.empty);
-            codec.flag(&mut open.spoiled);
-        });
-        for peer in &mut state.peers[..=self.sick] {
-            peer.code(codec);
-        }
+/// Codes a state of `model`.
+pub(super) fn code(model: &Buffers, state: &mut State, codec: &mut impl Codec) {
+    codec.byte(&mut state.set, 1);
+    codec.byte(&mut state.moments, 2);
+    codec.byte(&mut state.ends, 2);
+    codec.byte(&mut state.suspicions, 2);
+    codec.flag(&mut state.fresh);
+    state.open.code(codec, |open, codec| {
+        codec.byte(&mut open.buffer, 3);
+        codec.flag(&mut open.empty);
+        codec.flag(&mut open.spoiled);
+    });
+    for peer in &mut state.peers[..=model.sick] {
+        peer.code(codec);
     }
 }

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::configuration::{Buffers, Link};
-use super::state::{Peer, Qp, State};
+use super::peer;
+use super::state::{self, Peer, Qp, State};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 
@@ -47,7 +48,7 @@ impl Model for Buffers {
             ..Peer::default()
         };
         State {
-            peers: [peer; super::state::PEERS],
+            peers: [peer; state::PEERS],
             moments: self.moments,
             ends: self.ends,
             suspicions: self.suspicions,
@@ -56,7 +57,7 @@ impl Model for Buffers {
     }
 
     fn code(&self, state: &mut State, codec: &mut impl Codec) {
-        self.code_state(state, codec);
+        state::code(self, state, codec);
     }
 
     fn steps(&self, state: &State, emit: &mut impl FnMut(Step, State)) -> Result<(), Broken> {
@@ -72,7 +73,7 @@ impl Model for Buffers {
                 next.peers[place] = peer;
                 next
             };
-            self.peer(place, peer, &mut |what, peer| {
+            peer::steps(self, place, peer, &mut |what, peer| {
                 emit(step(what, None), with(peer));
             })?;
             let may_fail = peer.failures > 0 && (state.moments > 0 || state.fresh);

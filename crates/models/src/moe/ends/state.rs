@@ -79,24 +79,23 @@ impl State {
     }
 }
 
-impl Ends {
-    pub(super) fn code_state(&self, state: &mut State, codec: &mut impl Codec) {
-        for call in &mut state.calls[..usize::from(self.calls)] {
-            let mut stage = call.stage as u8;
-            codec.byte(&mut stage, 3);
-            call.stage = STAGES[usize::from(stage)];
-            codec.flag(&mut call.abandoned);
-            codec.byte(&mut call.view, 3);
-        }
-        codec.byte(&mut state.started, 3);
-        codec.byte(&mut state.running, 3);
-        codec.byte(&mut state.finished, 3);
-        for number in state.released.iter_mut().chain(&mut state.ended) {
-            codec.byte(number, 3);
-        }
-        for view in &mut state.views {
-            codec.byte(&mut view.serial, 3);
-            codec.byte(&mut view.first, 4);
-        }
+/// Codes a state of `model`.
+pub(super) fn code(model: &Ends, state: &mut State, codec: &mut impl Codec) {
+    for call in &mut state.calls[..usize::from(model.calls)] {
+        let mut stage = call.stage as u8;
+        codec.byte(&mut stage, 3);
+        call.stage = STAGES[usize::from(stage)];
+        codec.flag(&mut call.abandoned);
+        codec.byte(&mut call.view, 3);
+    }
+    codec.byte(&mut state.started, 3);
+    codec.byte(&mut state.running, 3);
+    codec.byte(&mut state.finished, 3);
+    for number in state.released.iter_mut().chain(&mut state.ended) {
+        codec.byte(number, 3);
+    }
+    for view in &mut state.views {
+        codec.byte(&mut view.serial, 3);
+        codec.byte(&mut view.first, 4);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::configuration::{Ends, Mutant};
-use super::state::{SETS, Stage, State, View};
+use super::state::{self, SETS, Stage, State, View};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 
@@ -42,7 +42,7 @@ impl Model for Ends {
     }
 
     fn code(&self, state: &mut State, codec: &mut impl Codec) {
-        self.code_state(state, codec);
+        state::code(self, state, codec);
     }
 
     fn steps(&self, state: &State, emit: &mut impl FnMut(Step, State)) -> Result<(), Broken> {

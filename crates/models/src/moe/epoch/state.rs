@@ -102,62 +102,61 @@ pub struct State {
     pub(super) aborts: u8,
 }
 
-impl Epoch {
-    pub(super) fn code_state(&self, state: &mut State, codec: &mut impl Codec) {
-        for rank in &mut state.ranks[..self.ranks] {
-            self.code_rank(rank, codec);
-        }
-        let record = &mut state.record;
-        codec.byte(&mut record.proposal, 6);
-        for field in [
-            &mut record.epoch,
-            &mut record.mask,
-            &mut record.first,
-            &mut record.proposed,
-        ] {
-            codec.byte(field, 3);
-        }
-        for promises in &mut state.promises {
-            for promise in &mut promises[..self.ranks] {
-                codec.byte(promise, 3);
-            }
-        }
-        for left in [&mut state.deaths, &mut state.suspicions, &mut state.aborts] {
-            codec.byte(left, 2);
+/// Codes a state of `model`.
+pub(super) fn code(model: &Epoch, state: &mut State, codec: &mut impl Codec) {
+    for rank in &mut state.ranks[..model.ranks] {
+        code_rank(model, rank, codec);
+    }
+    let record = &mut state.record;
+    codec.byte(&mut record.proposal, 6);
+    for field in [
+        &mut record.epoch,
+        &mut record.mask,
+        &mut record.first,
+        &mut record.proposed,
+    ] {
+        codec.byte(field, 3);
+    }
+    for promises in &mut state.promises {
+        for promise in &mut promises[..model.ranks] {
+            codec.byte(promise, 3);
         }
     }
+    for left in [&mut state.deaths, &mut state.suspicions, &mut state.aborts] {
+        codec.byte(left, 2);
+    }
+}
 
-    fn code_rank(&self, rank: &mut Rank, codec: &mut impl Codec) {
-        const PROMISE: [Promise; 3] = [Promise::Idle, Promise::Closed, Promise::Read];
-        const DEVICE: [Device; 3] = [Device::Idle, Device::Started, Device::MayRun];
-        let (mut promise, mut device) = (rank.promise as u8, rank.device as u8);
-        codec.flag(&mut rank.alive);
-        codec.byte(&mut promise, 2);
-        codec.byte(&mut device, 2);
-        rank.promise = PROMISE[usize::from(promise)];
-        rank.device = DEVICE[usize::from(device)];
-        codec.byte(&mut rank.proposal, 6);
-        codec.byte(&mut rank.limit, 4);
-        codec.byte(&mut rank.aborted, 5);
-        for field in [
-            &mut rank.promised,
-            &mut rank.epoch,
-            &mut rank.fenced,
-            &mut rank.started,
-            &mut rank.next,
-            &mut rank.invocation,
-        ] {
+fn code_rank(model: &Epoch, rank: &mut Rank, codec: &mut impl Codec) {
+    const PROMISE: [Promise; 3] = [Promise::Idle, Promise::Closed, Promise::Read];
+    const DEVICE: [Device; 3] = [Device::Idle, Device::Started, Device::MayRun];
+    let (mut promise, mut device) = (rank.promise as u8, rank.device as u8);
+    codec.flag(&mut rank.alive);
+    codec.byte(&mut promise, 2);
+    codec.byte(&mut device, 2);
+    rank.promise = PROMISE[usize::from(promise)];
+    rank.device = DEVICE[usize::from(device)];
+    codec.byte(&mut rank.proposal, 6);
+    codec.byte(&mut rank.limit, 4);
+    codec.byte(&mut rank.aborted, 5);
+    for field in [
+        &mut rank.promised,
+        &mut rank.epoch,
+        &mut rank.fenced,
+        &mut rank.started,
+        &mut rank.next,
+        &mut rank.invocation,
+    ] {
+        codec.byte(field, 3);
+    }
+    for view in &mut rank.views {
+        for field in [&mut view.first, &mut view.epoch, &mut view.mask] {
             codec.byte(field, 3);
         }
-        for view in &mut rank.views {
-            for field in [&mut view.first, &mut view.epoch, &mut view.mask] {
-                codec.byte(field, 3);
-            }
-        }
-        for used in &mut rank.used[..usize::from(self.calls)] {
-            for field in [&mut used.epoch, &mut used.mask, &mut used.invocation] {
-                codec.byte(field, 3);
-            }
+    }
+    for used in &mut rank.used[..usize::from(model.calls)] {
+        for field in [&mut used.epoch, &mut used.mask, &mut used.invocation] {
+            codec.byte(field, 3);
         }
     }
 }

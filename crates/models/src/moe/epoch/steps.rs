@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::configuration::{Epoch, Mutant};
-use super::state::{Device, OPEN, Promise, Rank, Record, State, Used, View};
+use super::state::{self, Device, OPEN, Promise, Rank, Record, State, Used, View};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 
@@ -65,7 +65,7 @@ impl Model for Epoch {
     }
 
     fn code(&self, state: &mut State, codec: &mut impl Codec) {
-        self.code_state(state, codec);
+        state::code(self, state, codec);
     }
 
     fn steps(&self, state: &State, emit: &mut impl FnMut(Step, State)) -> Result<(), Broken> {

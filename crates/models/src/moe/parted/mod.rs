@@ -16,8 +16,10 @@
 mod configuration;
 mod device;
 mod host;
+mod moves;
 mod network;
 mod numbers;
+mod program;
 mod state;
 mod steps;
 

@@ -213,6 +213,33 @@ pub struct State {
     pub(super) aborts: u8,
 }
 
+impl State {
+    pub(super) fn reset(&mut self, me: usize) {
+        let end = &mut self.ends[me];
+        end.qp = Qp::Fresh;
+        end.own += 1;
+        end.connected = false;
+    }
+
+    /// Returns whether end `me` takes packets of the other end's present life.
+    pub(super) fn is_joined(&self, me: usize) -> bool {
+        let (end, other) = (&self.ends[me], &self.ends[1 - me]);
+        end.qp == Qp::Rts && end.other == other.own && other.qp == Qp::Rts
+    }
+
+    /// Returns whether the sender still has the life that posted the message.
+    pub(super) fn is_of(&self, from: usize, message: &Message) -> bool {
+        let end = &self.ends[from];
+        end.qp == Qp::Rts && end.own == message.from && end.other == message.to
+    }
+
+    /// Returns whether the receiver may still come to the life for which the message is.
+    pub(super) fn comes(&self, to: usize, message: &Message) -> bool {
+        let end = &self.ends[to];
+        end.qp == Qp::Fresh && end.own == message.to
+    }
+}
+
 /// Codes one bit for a value that is missing, which is the default.
 fn some<T: Default + PartialEq, C: Codec>(
     value: &mut T,
@@ -330,36 +357,35 @@ impl Message {
     }
 }
 
-impl Parted {
-    pub(super) fn code_state(&self, state: &mut State, codec: &mut impl Codec) {
-        for end in &mut state.ends {
-            end.code(codec);
+/// Codes a state of `model`.
+pub(super) fn code(model: &Parted, state: &mut State, codec: &mut impl Codec) {
+    for end in &mut state.ends {
+        end.code(codec);
+    }
+    if model.third {
+        codec.byte(&mut state.third.at, 5);
+        codec.flag(&mut state.third.held);
+        codec.byte(&mut state.third.limit, 4);
+        codec.flag(&mut state.third.promised);
+    }
+    for fifo in state.fifos.as_flattened_mut() {
+        codec.byte(&mut fifo.len, 4);
+        for message in &mut fifo.messages[..usize::from(fifo.len)] {
+            message.code(codec);
         }
-        if self.third {
-            codec.byte(&mut state.third.at, 5);
-            codec.flag(&mut state.third.held);
-            codec.byte(&mut state.third.limit, 4);
-            codec.flag(&mut state.third.promised);
-        }
-        for fifo in state.fifos.as_flattened_mut() {
-            codec.byte(&mut fifo.len, 4);
-            for message in &mut fifo.messages[..usize::from(fifo.len)] {
-                message.code(codec);
-            }
-        }
-        code_view(&mut state.record, codec);
-        let mut change = state.change as u8;
-        codec.byte(&mut change, 2);
-        state.change = CHANGES[usize::from(change)];
-        codec.flag(&mut state.disturbed);
-        codec.byte(&mut state.leapt, 4);
-        for count in [
-            &mut state.breaks,
-            &mut state.retries,
-            &mut state.timeouts,
-            &mut state.aborts,
-        ] {
-            codec.byte(count, 3);
-        }
+    }
+    code_view(&mut state.record, codec);
+    let mut change = state.change as u8;
+    codec.byte(&mut change, 2);
+    state.change = CHANGES[usize::from(change)];
+    codec.flag(&mut state.disturbed);
+    codec.byte(&mut state.leapt, 4);
+    for count in [
+        &mut state.breaks,
+        &mut state.retries,
+        &mut state.timeouts,
+        &mut state.aborts,
+    ] {
+        codec.byte(count, 3);
     }
 }

@@ -276,4 +276,17 @@ impl Signals {
             Some(_) => ((16 + last - first) % 16) / 2,
         }
     }
+
+    /// Returns the number of FIFOs for each (sender, receiver, kind, set).
+    pub(super) fn lanes(&self) -> usize {
+        1 + usize::from(self.overtakes || self.has(Mutant::QpRotates))
+    }
+
+    pub(super) fn fifo(&self, sender: usize, peer: usize, index: usize, lane: usize) -> usize {
+        ((sender * (self.ranks - 1) + peer) * 4 + index) * self.lanes() + lane
+    }
+
+    pub(super) fn fifos(&self) -> usize {
+        self.ranks * (self.ranks - 1) * 4 * self.lanes()
+    }
 }

@@ -6,6 +6,7 @@
 //! from 1, and 0 means no call, as in the kernels.
 
 mod configuration;
+mod moves;
 pub mod pattern;
 mod state;
 mod steps;

@@ -1,6 +1,6 @@
 //! What the model remembers: ranks with what peers wrote into their memory, and messages on their way.
 
-use super::configuration::{Mutant, Signals};
+use super::configuration::Signals;
 pub(super) use super::pattern::{COMBINE, DISPATCH};
 use crate::explore::Codec;
 
@@ -158,73 +158,51 @@ pub struct State {
     pub(super) masks: u8,
 }
 
-impl Signals {
-    /// Returns whether packets of rank `from` arrive at rank `to`.
-    pub(super) fn carries(&self, state: &State, from: usize, to: usize) -> bool {
-        let Some(cut) = self.cut().filter(|_| state.cut) else {
-            return true;
-        };
-        !((from == 0 && cut.from) || (to == 0 && cut.to))
+/// Codes a state of `signals`.
+pub(super) fn code(signals: &Signals, state: &mut State, codec: &mut impl Codec) {
+    let call = if signals.wraps_from.is_some() { 4 } else { 3 };
+    let bits = u32::from(signals.calls) + 1;
+    if signals.cut().is_some() {
+        codec.flag(&mut state.cut);
+        codec.flag(&mut state.was_cut);
     }
-
-    /// Returns the number of FIFOs for each (sender, receiver, kind, set).
-    pub(super) fn lanes(&self) -> usize {
-        1 + usize::from(self.overtakes || self.has(Mutant::QpRotates))
-    }
-
-    pub(super) fn fifo(&self, sender: usize, peer: usize, index: usize, lane: usize) -> usize {
-        ((sender * (self.ranks - 1) + peer) * 4 + index) * self.lanes() + lane
-    }
-
-    pub(super) fn fifos(&self) -> usize {
-        self.ranks * (self.ranks - 1) * 4 * self.lanes()
-    }
-
-    pub(super) fn code_state(&self, state: &mut State, codec: &mut impl Codec) {
-        let call = if self.wraps_from.is_some() { 4 } else { 3 };
-        let bits = u32::from(self.calls) + 1;
-        if self.cut().is_some() {
-            codec.flag(&mut state.cut);
-            codec.flag(&mut state.was_cut);
+    codec.byte(&mut state.timeouts, 2);
+    codec.byte(&mut state.aborts, 2);
+    codec.byte(&mut state.refusals, 2);
+    codec.byte(&mut state.masks, 2);
+    for rank in &mut state.ranks[..signals.ranks] {
+        codec.byte(&mut rank.at, 5);
+        codec.byte(&mut rank.done, 2);
+        codec.byte(&mut rank.aborted, bits);
+        codec.byte(&mut rank.refused, bits);
+        if signals.paces {
+            codec.flag(&mut rank.paced);
+            codec.byte(&mut rank.held, 2);
+            codec.byte(&mut rank.ahead, 2);
         }
-        codec.byte(&mut state.timeouts, 2);
-        codec.byte(&mut state.aborts, 2);
-        codec.byte(&mut state.refusals, 2);
-        codec.byte(&mut state.masks, 2);
-        for rank in &mut state.ranks[..self.ranks] {
-            codec.byte(&mut rank.at, 5);
-            codec.byte(&mut rank.done, 2);
-            codec.byte(&mut rank.aborted, bits);
-            codec.byte(&mut rank.refused, bits);
-            if self.paces {
-                codec.flag(&mut rank.paced);
-                codec.byte(&mut rank.held, 2);
-                codec.byte(&mut rank.ahead, 2);
+        for closed in &mut rank.released {
+            codec.byte(closed, call);
+        }
+        for peer in &mut rank.peers[..signals.ranks - 1] {
+            code_peer(peer, codec, call, bits);
+            if signals.carried {
+                peer.flight.iter_mut().for_each(|flight| codec.flag(flight));
+                codec.flag(&mut peer.vain);
             }
-            for closed in &mut rank.released {
-                codec.byte(closed, call);
-            }
-            for peer in &mut rank.peers[..self.ranks - 1] {
-                code_peer(peer, codec, call, bits);
-                if self.carried {
-                    peer.flight.iter_mut().for_each(|flight| codec.flag(flight));
-                    codec.flag(&mut peer.vain);
-                }
-                if self.tells_calls() {
-                    for word in &mut peer.alive {
-                        codec.byte(word, call);
-                    }
+            if signals.tells_calls() {
+                for word in &mut peer.alive {
+                    codec.byte(word, call);
                 }
             }
         }
-        let fifos = self.fifos();
-        for fifo in &mut state.fifos[..fifos] {
-            codec.byte(&mut fifo.len, 4);
-            for message in &mut fifo.messages[..usize::from(fifo.len)] {
-                code_message(message, codec, call);
-                if self.tells_calls() {
-                    codec.byte(&mut message.alive, call);
-                }
+    }
+    let fifos = signals.fifos();
+    for fifo in &mut state.fifos[..fifos] {
+        codec.byte(&mut fifo.len, 4);
+        for message in &mut fifo.messages[..usize::from(fifo.len)] {
+            code_message(message, codec, call);
+            if signals.tells_calls() {
+                codec.byte(&mut message.alive, call);
             }
         }
     }

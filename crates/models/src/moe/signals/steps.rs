@@ -1,48 +1,11 @@
 //! The steps of a state: messages are delivered, ranks go on, deadlines pass.
 
-use std::fmt;
-
 use super::configuration::{Clock, Mutant, Signals, Skips};
-use super::state::{COMBINE, DISPATCH, DataWord, Message, MessageKind, Rank, Run, State};
+use super::moves::{Needs, Step, Steps};
+use super::state::{self, COMBINE, DISPATCH, DataWord, Message, MessageKind, Rank, Run, State};
 use super::turn::RankStep;
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
-
-/// The name of a step.
-#[derive(Clone, Copy, Debug)]
-pub struct Step {
-    pub(super) what: &'static str,
-    pub(super) rank: usize,
-    pub(super) peer: usize,
-    pub(super) kind: usize,
-    pub(super) call: u8,
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = ["dispatch", "combine"][self.kind];
-        let Self {
-            what,
-            rank,
-            peer,
-            call,
-            ..
-        } = self;
-        write!(f, "rank {rank}: {what} {kind} {call}, peer {peer}")
-    }
-}
-
-/// What must happen before a step.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Needs {
-    Nothing,
-    /// A deadline must pass, because of which the rank gives up on this rank.
-    Deadline(usize),
-    /// The deadline must pass of a call that awaits no member. It counts against no rank.
-    OwnDeadline,
-}
-
-pub(super) type Steps = Vec<(Needs, Step, State)>;
 
 impl Model for Signals {
     type State = State;
@@ -68,7 +31,7 @@ impl Model for Signals {
     }
 
     fn code(&self, state: &mut State, codec: &mut impl Codec) {
-        self.code_state(state, codec);
+        state::code(self, state, codec);
     }
 
     fn steps(&self, state: &State, emit: &mut impl FnMut(Step, State)) -> Result<(), Broken> {
@@ -163,6 +126,14 @@ impl Model for Signals {
 }
 
 impl Signals {
+    /// Returns whether packets of rank `from` arrive at rank `to`.
+    pub(super) fn carries(&self, state: &State, from: usize, to: usize) -> bool {
+        let Some(cut) = self.cut().filter(|_| state.cut) else {
+            return true;
+        };
+        !((from == 0 && cut.from) || (to == 0 && cut.to))
+    }
+
     pub(super) fn peer_of(&self, rank: usize, place: usize) -> usize {
         (rank + 1 + place) % self.ranks
     }

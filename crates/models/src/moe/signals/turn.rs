@@ -1,9 +1,9 @@
 //! The steps of one rank in its present phase.
 
 use super::configuration::{Mutant, Signals};
+use super::moves::{Needs, Step, Steps};
 use super::pattern::Phase;
 use super::state::{COMBINE, DISPATCH, Message, MessageKind, Peer, Rank, State};
-use super::steps::{Needs, Step, Steps};
 use crate::explore::broken;
 use crate::moe::{Broken, Property};
 

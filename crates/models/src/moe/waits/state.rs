@@ -53,27 +53,26 @@ pub struct State {
     pub(super) held: u8,
 }
 
-impl Waits {
-    pub(super) fn code_state(&self, state: &mut State, codec: &mut impl Codec) {
-        let mut stage = state.stage as u8;
-        codec.byte(&mut stage, 2);
-        state.stage = STAGES[usize::from(stage)];
-        codec.byte(&mut state.at, 2);
-        codec.flag(&mut state.last);
-        codec.flag(&mut state.newcomer);
-        for tick in [
-            &mut state.now,
-            &mut state.since,
-            &mut state.beat,
-            &mut state.heard,
-            &mut state.held,
-        ] {
-            codec.byte(tick, 4);
-        }
-        for thing in &mut state.things[..self.kinds.len()] {
-            codec.flag(&mut thing.come);
-            codec.byte(&mut thing.taken, 2);
-            codec.flag(&mut thing.in_time);
-        }
+/// Codes a state of `model`.
+pub(super) fn code(model: &Waits, state: &mut State, codec: &mut impl Codec) {
+    let mut stage = state.stage as u8;
+    codec.byte(&mut stage, 2);
+    state.stage = STAGES[usize::from(stage)];
+    codec.byte(&mut state.at, 2);
+    codec.flag(&mut state.last);
+    codec.flag(&mut state.newcomer);
+    for tick in [
+        &mut state.now,
+        &mut state.since,
+        &mut state.beat,
+        &mut state.heard,
+        &mut state.held,
+    ] {
+        codec.byte(tick, 4);
+    }
+    for thing in &mut state.things[..model.kinds.len()] {
+        codec.flag(&mut thing.come);
+        codec.byte(&mut thing.taken, 2);
+        codec.flag(&mut thing.in_time);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::configuration::{HELD_DEADLINES, Kind, Mutant, QUARTER, Waits};
-use super::state::{Stage, State};
+use super::state::{self, Stage, State};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
 
@@ -35,7 +35,7 @@ impl Model for Waits {
     }
 
     fn code(&self, state: &mut State, codec: &mut impl Codec) {
-        self.code_state(state, codec);
+        state::code(self, state, codec);
     }
 
     fn steps(&self, state: &State, emit: &mut impl FnMut(Step, State)) -> Result<(), Broken> {
