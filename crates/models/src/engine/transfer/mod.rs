@@ -15,6 +15,7 @@
 mod configurations;
 mod control;
 mod hca;
+mod moves;
 mod property;
 mod state;
 mod steps;
@@ -22,6 +23,6 @@ mod user;
 mod worker;
 
 pub use configurations::{Transfer, configurations, harmless, larger, mutants};
+pub use moves::Step;
 pub use property::{Mutant, Property};
 pub use state::State;
-pub use steps::Step;

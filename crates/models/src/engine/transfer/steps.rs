@@ -1,37 +1,13 @@
 //! All steps of the model, and what must hold in a state without a next step.
 
-use std::fmt;
-
 use super::configurations::Transfer;
+use super::moves::Step;
 use super::property::{Broken, Property};
 use super::state::{Notice, State};
+use super::{control, hca, user, worker};
 use crate::engine::MOST_STATES;
 use crate::engine::account::{Account, Outcome};
 use crate::explore::{Codec, Model, broken};
-
-/// The name of a step, with its subject, as `worker 0 posts`.
-#[derive(Clone, Copy, Debug)]
-pub struct Step {
-    whose: &'static str,
-    number: usize,
-    what: &'static str,
-}
-
-impl Step {
-    pub(super) fn new(whose: &'static str, number: usize, what: &'static str) -> Self {
-        Self {
-            whose,
-            number,
-            what,
-        }
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.whose, self.number, self.what)
-    }
-}
 
 impl<A: Account> Model for Transfer<A> {
     type State = State<A>;
@@ -54,14 +30,14 @@ impl<A: Account> Model for Transfer<A> {
                 emit(step, next);
             }
         };
-        self.slices_move(state, emit)?;
-        self.qps_move(state, emit);
-        self.peer_moves(state, emit);
-        self.control_moves(state, emit)?;
+        hca::slices_move(self, state, emit)?;
+        hca::qps_move(self, state, emit);
+        hca::peer_moves(self, state, emit);
+        control::steps(self, state, emit)?;
         for worker in 0..usize::from(self.workers) {
-            self.worker_moves(state, worker, emit)?;
+            worker::steps(self, state, worker, emit)?;
         }
-        self.user_moves(state, emit)
+        user::steps(self, state, emit)
     }
 
     fn at_rest(&self, state: &State<A>) -> Result<(), Broken> {
