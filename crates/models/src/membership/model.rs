@@ -1,4 +1,4 @@
-//! The model of a configuration: where it begins, its steps, and what is checked in every cycle.
+//! The model of a configuration: its parameters, and where it begins.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,11 +9,10 @@ use membership_rules::look::{Limit, Own, Row};
 use membership_rules::record::Record;
 use membership_rules::slots::Slots;
 
-use super::code::Coder;
 use super::configuration::Config;
 use super::left_out::{LeftOut, Rule};
 use super::state::{LEASE, Life, Rank, State, Ticks, World};
-use crate::explore::{self, Broken, Codec, Edge, broken};
+use crate::explore::{Broken, Edge, broken};
 
 pub(super) type Violation = Broken<&'static str>;
 
@@ -109,7 +108,8 @@ impl Model {
         }
     }
 
-    fn start(&self) -> State {
+    /// Returns the state in which all founders serve.
+    pub(super) fn start(&self) -> State {
         let founders = 0..self.config.ranks;
         let rank = |slot| {
             let mut rank = self.blank(slot);
@@ -157,7 +157,7 @@ impl Model {
     }
 
     /// Renumbers views and proposals, so that numbers stay small. Only their order counts.
-    fn renumber(&self, state: &mut State) {
+    pub(super) fn renumber(&self, state: &mut State) {
         let (number, epoch) = (state.record.number, state.record.epoch);
         for rank in &mut state.ranks {
             let own = &mut rank.own;
@@ -175,67 +175,6 @@ impl Model {
         state.record.number = 2;
         if self.config.calls == 0 {
             state.record.epoch = 2;
-        }
-    }
-}
-
-impl explore::Model for Model {
-    type State = State;
-    type Step = Label;
-    type Property = &'static str;
-
-    const MOST_STATES: usize = 4_000_000;
-
-    fn first(&self) -> State {
-        self.start()
-    }
-
-    fn code(&self, state: &mut State, codec: &mut impl Codec) {
-        Coder {
-            slots: self.slots,
-            codec,
-        }
-        .state(state);
-    }
-
-    fn steps(&self, state: &State, emit: &mut impl FnMut(Label, State)) -> Result<(), Violation> {
-        let mut emit = |label: Label, mut next: State| {
-            self.renumber(&mut next);
-            if next != *state {
-                emit(label, next);
-            }
-        };
-        self.ranks_step(state, &mut emit)?;
-        self.disturb(state, &mut emit);
-        Ok(())
-    }
-
-    fn at_rest(&self, _: &State) -> Result<(), Violation> {
-        Ok(())
-    }
-
-    fn once(&self) -> Option<Violation> {
-        Some(Broken {
-            property: "A3",
-            text: "proposals without end".to_owned(),
-        })
-    }
-
-    fn edge(&self, step: &Label) -> Edge {
-        step.edge
-    }
-
-    fn on_cycle(&self, state: &State) -> Result<(), Violation> {
-        if self.is_calm(state) && !self.is_good(state) {
-            return broken("A1", "undisturbed, and not in one view for ever".to_owned());
-        }
-        if self.lingers(state) {
-            broken(
-                "A5",
-                "one who is disturbed for good stays a member".to_owned(),
-            )
-        } else {
-            Ok(())
         }
     }
 }
