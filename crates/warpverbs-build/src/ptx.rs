@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::stamp::{self, Unreadable};
-use crate::{BuildError, Files};
+use crate::error::BuildError;
+use crate::files::Files;
+use crate::stamp;
 
 /// The folder of PTX, below that of the set.
 const FOLDER: &str = "ptx";
@@ -125,12 +126,6 @@ fn difference<'a>(old: &'a str, new: &'a str) -> Option<&'a str> {
     let changed = new.iter().find(|line| !old.contains(line));
     let line = changed.or_else(|| old.iter().find(|line| !new.contains(line)))?;
     Some(line.split_once(' ').map_or(line, |(_, name)| name))
-}
-
-impl From<Unreadable> for BuildError {
-    fn from(Unreadable { path, source }: Unreadable) -> Self {
-        Self::File { path, source }
-    }
 }
 
 /// `90` and `sm_90/bench/post.ptx`.
