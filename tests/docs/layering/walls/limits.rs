@@ -38,9 +38,11 @@ const STEP: usize = 50;
 const MOST_ARROWS: usize = 40;
 
 /// The crates with walls.
-fn crates(sources: &[Source]) -> [Crate<'_>; 6] {
+fn crates(sources: &[Source]) -> [Crate<'_>; 8] {
     [
         Crate::read("warpverbs", "src", sources),
+        Crate::read("models", "crates/models/src", sources),
+        Crate::read("simt", "crates/simt/src", sources),
         Crate::read("softhca", "crates/softhca/src", sources),
         Crate::read("rendezvous", "crates/rendezvous/src", sources),
         Crate::read("warpverbs_cli", "crates/cli/src", sources),
