@@ -33,8 +33,8 @@
 //! - how the pace of the store stretches bounds.
 //!
 //! Module `steps` has the steps of the model of a configuration, `state` what it remembers, and `world` time and disturbances. `turn` has
-//! what a rank does, `check` the properties, and `left_out` the rules that may be left out. Configurations are in `tests/`. The numbers of epochs
-//! (without calls) and of proposals are kept small, because only their order counts.
+//! what a rank does, `check` the properties, and `left_out` the rules that may be left out. Configurations are in `tests/`. The numbers
+//! of epochs (without calls) and of proposals are kept small, because only their order counts.
 //!
 //! Two smaller models stand by themselves: [`successors`] has two processes that take one place, and [`anew`] a store that has lost the
 //! record.

@@ -10,9 +10,9 @@
 //! include!(concat!(env!("OUT_DIR"), "/simt_kernels.rs"));
 //! ```
 //!
-//! Sources are compiled with `-x c++ -std=c++20 -O2 -fno-strict-aliasing -fexceptions -ffp-contract=off -g1`, whatever the profile. The compiler
-//! is that of the `cc` crate: `$CXX`, else `c++`. `SIMT_DEBUG_PACKAGE` names a file that is compiled for a debugger. A kernel is listed when its source says `SIMT_EXPORT(name)` or
-//! `WV_EXPORT(name)`.
+//! Sources are compiled with `-x c++ -std=c++20 -O2 -fno-strict-aliasing -fexceptions -ffp-contract=off -g1`, whatever the profile. The
+//! compiler is that of the `cc` crate: `$CXX`, else `c++`. `SIMT_DEBUG_PACKAGE` names a file that is compiled for a debugger. A kernel is
+//! listed when its source says `SIMT_EXPORT(name)` or `WV_EXPORT(name)`.
 
 mod compiler;
 mod error;
