@@ -38,7 +38,7 @@ use crate::error::OwnThread;
 use crate::fabric::open_named;
 use crate::gpu::Gpu;
 use crate::provider::mlx5::RailShape;
-use crate::provider::{AnyMemory, Host, ProviderError, Wake};
+use crate::provider::{AnyMemory, Host, HostRail, ProviderError, Wake};
 use crate::verbs::Context;
 
 /// A host engine: regions, peers and transfers of one process, on one HCA or several.
@@ -343,7 +343,7 @@ impl Engine {
     #[must_use]
     pub fn devices(&self) -> Vec<&str> {
         let rails = self.inner.core.rails.all().iter();
-        rails.map(|rail| &*rail.context().info().name).collect()
+        rails.map(HostRail::device).collect()
     }
 
     /// Returns what each rail has done.
@@ -355,10 +355,9 @@ impl Engine {
         let status = all.map(|(nth, rail)| {
             let rest = rails.rest(nth, |rest, now| (rest.state(now), rest.begun()));
             let (state, rests) = rest.unwrap_or_default();
-            let context = rail.context();
             RailStatus {
-                device: context.info().name.clone(),
-                port: context.port().number,
+                device: rail.device().to_owned(),
+                port: rail.port(),
                 state,
                 rests,
                 slices: transfers.queues().by_nic(rails.workers_of(nth)),

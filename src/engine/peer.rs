@@ -25,8 +25,8 @@ use crate::engine::route::local::PeerPath;
 use crate::engine::route::rails::{GrantedRange, RailKeys};
 use crate::engine::transfers::{How, Moves, Options, Prepared};
 use crate::engine::wire::messages::Hello;
+use crate::provider::HostKey;
 use crate::provider::local::ShownRegion;
-use crate::verbs::RangeKey;
 
 /// A connection to another engine. It lasts until [`Peer::close`], the end of either engine, or the failure of its last QP.
 /// Programs may drop its handles.
@@ -319,7 +319,7 @@ impl Peer {
         let rails = &self.inner.core.rails;
         let made = rails.keys(&range, rights.access(), place.tag);
         let made = made.inspect_err(|_| keys.not_made(place.number))?;
-        let rkeys: RailKeys = made.iter().map(RangeKey::rkey).collect();
+        let rkeys: RailKeys = made.iter().map(HostKey::rkey).collect();
         let near = region.keys.near();
         let rkeys = rkeys.with_near(near).with_gpu(region.keys.is_of_gpu());
         let grant = Grant {
@@ -346,7 +346,7 @@ impl Peer {
     }
 
     /// Returns the key of a grant of memory at `place`. A peer that copies within the machine finds it on the board too.
-    fn key(&self, made: Vec<RangeKey>, grant: &Grant, place: u64) -> PeerKey {
+    fn key(&self, made: Vec<HostKey>, grant: &Grant, place: u64) -> PeerKey {
         let allows = |right: Rights| grant.rights.number() & right.number() != 0;
         let shown = ShownRegion {
             address: grant.address,

@@ -21,7 +21,7 @@ pub(crate) use error::{FabricError, every};
 pub(crate) use identity::{Identity, LiveTeam, Reach, RegisteredWindow, teams_on};
 pub(crate) use offered::{Offered, memory_on};
 pub(crate) use patience::{longest, patience};
-pub(crate) use port::{PortRecord, mtu_of};
+pub(crate) use port::{PortRecord, Unfit, mtu_of};
 pub(crate) use psn::{PSN_BITS, any_psn, far_from, first_psn};
 pub(crate) use rail::{Rail, RailConfig};
 pub(crate) use ways::{Allowed, Ways};

@@ -6,7 +6,8 @@
 //!
 //! The provider `mlx5` posts to QPs of an HCA, which are made by DevX, with the segments of mlx5-prm. `sink` has no HCA: its WQEs complete
 //! once they are rung for, which shows what the rest of an engine costs. `local` copies between the memory of this process and that of a
-//! peer on this machine. `host` has both such copies and QPs. `memory` is host memory that HCAs of this process and of peers read and
+//! peer on this machine. `host` has all that an engine needs of its NICs, whichever provider drives them. `rc` has what the two ends of an RC
+//! connection tell each other. `memory` is host memory that HCAs of this process and of peers read and
 //! write, and `gpu_memory` is such memory of a GPU. `files` knows which host memory may lose pages because its file is truncated.
 
 mod chain;
@@ -18,6 +19,7 @@ pub(crate) mod local;
 mod memory;
 pub(crate) mod mlx5;
 mod queue;
+pub(crate) mod rc;
 pub(crate) mod sink;
 mod wake;
 
@@ -25,7 +27,10 @@ pub use chain::{Chain, LocalRange, Tag, Verb, Work};
 pub use error::ProviderError;
 pub use file_memory::Mappings;
 pub use gpu_memory::{AnyMemory, GpuMemory};
-pub(crate) use host::{Host, HostLane};
+pub(crate) use host::{
+    Host, HostKey, HostLane, HostOffer, HostPair, HostPort, HostRail, HostReaper, HostRegistration,
+    HostTerms,
+};
 pub use memory::HostMemory;
 pub use queue::{Cause, Completed, Completion, Lane, Posted, Provider, Reaper, Stop, WorkerLanes};
 pub use wake::Wake;

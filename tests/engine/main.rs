@@ -50,3 +50,4 @@ mod strangers;
 mod transfers;
 mod unix;
 mod waits;
+mod wire;

@@ -143,7 +143,12 @@ pub(crate) fn device(config: HcaConfig) -> (Hca, Arc<Context>) {
 /// Connects two ends, each of which knows the region of the other.
 pub(crate) fn connect(a: &Side, b: &Side) -> [Peer; 2] {
     let address = listens(&b.engine);
-    let to_b = a.engine.connect(&address.to_string()).unwrap();
+    connect_by(&address.to_string(), a, b)
+}
+
+/// Connects two ends, each of which knows the region of the other. The second listens, and the first reaches it at `address`.
+pub(crate) fn connect_by(address: &str, a: &Side, b: &Side) -> [Peer; 2] {
+    let to_b = a.engine.connect(address).unwrap();
     let to_a = b.engine.accept(HANG).expect("it has connected");
     let import = |peer: &Peer, end: &Side| {
         let descriptor = end.engine.descriptor(end.region).unwrap();

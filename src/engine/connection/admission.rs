@@ -27,10 +27,8 @@ use crate::engine::wire::shake::{Purpose, shake};
 use crate::engine::wire::streams::Stream;
 use crate::engine::worker::Held;
 use crate::error::OwnThread;
-use crate::fabric::PortRecord;
 use crate::provider::local::{LocalLane, MOST_COPIERS};
-use crate::provider::mlx5::Mlx5Lane;
-use crate::provider::{HostLane, ProviderError, Wake, Watched};
+use crate::provider::{HostLane, HostPort, ProviderError, Wake, Watched};
 
 /// The most turns with small transfers that a QP has for each turn of the QP with the slowest port.
 const MOST_TURNS: u32 = 16;
@@ -269,7 +267,7 @@ fn may_enter(core: &Core, peers: &mut Peers, hello: &Hello) -> Result<(), String
 /// Returns the speed of the port by which each lane leaves.
 fn speeds(core: &Core, crossings: &[Crossing]) -> Vec<u32> {
     let ports = &core.hello.ports;
-    let speed = |it: &Crossing| ports.get(it.own).map_or(0, PortRecord::speed);
+    let speed = |it: &Crossing| ports.get(it.own).map_or(0, HostPort::speed);
     crossings.iter().map(speed).collect()
 }
 
@@ -302,15 +300,14 @@ impl NewLanes {
     /// Returns the lanes of the QPs, and after them the lanes that copy to a peer of this machine.
     fn new(
         core: &Core,
-        qps: Vec<Option<Mlx5Lane>>,
+        qps: Vec<Option<HostLane>>,
         crossings: &[Crossing],
         way: Option<&LocalWay>,
     ) -> Self {
         let owners = crossings.iter().enumerate();
         let owners = owners.map(|(lane, crossing)| core.rails.worker_of(lane, crossing.own));
         let mut owners: Vec<u32> = owners.collect();
-        let lanes = qps.into_iter().map(|lane| lane.map(HostLane::Mlx5));
-        let mut lanes: Vec<Option<HostLane>> = lanes.collect();
+        let mut lanes = qps;
         if let Some(way) = way {
             for (copier, worker) in (0..core.rails.workers()).enumerate().take(MOST_COPIERS) {
                 let lane = LocalLane::new(&way.reach, copier);

@@ -16,10 +16,7 @@ use crate::engine::wire::ends::{BothEnds, Nonce};
 use crate::engine::wire::error::{WireError, failed};
 use crate::engine::wire::messages::{Greeting, Hello, Message, Wire};
 use crate::engine::wire::seal::Role;
-use crate::fabric::{PortRecord, any_psn, patience};
-use crate::provider::ProviderError;
-use crate::provider::mlx5::{Mlx5Lane, Offer, Pair};
-use crate::verbs::{PathAttr, SendAttr};
+use crate::provider::{HostLane, HostOffer, HostPair, HostTerms, ProviderError};
 
 /// The most messages that one end sends.
 const STEPS: usize = 5;
@@ -28,23 +25,14 @@ const STEPS: usize = 5;
 #[derive(Debug)]
 pub(in crate::engine) struct Connected {
     pub(in crate::engine) peer: Hello,
-    pub(in crate::engine) pairs: Vec<Pair>,
+    pub(in crate::engine) pairs: Vec<HostPair>,
     /// The lanes by QP. A QP that failed before it could send has no lane; both ends reset its pair, as after any other failure.
-    pub(in crate::engine) lanes: Vec<Option<Mlx5Lane>>,
+    pub(in crate::engine) lanes: Vec<Option<HostLane>>,
     /// The settings of each lane's QP.
-    pub(in crate::engine) terms: Vec<Terms>,
+    pub(in crate::engine) terms: Vec<HostTerms>,
     pub(in crate::engine) own_qps: OwnQps,
     pub(in crate::engine) crossings: Vec<Crossing>,
     pub(in crate::engine) local: LocalEnd,
-}
-
-/// The settings of a QP of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct Terms {
-    pub(in crate::engine) path: PathAttr,
-    pub(in crate::engine) send: SendAttr,
-    /// The most bytes of a WRITE that its WQE carries inline.
-    pub(in crate::engine) inline: u32,
 }
 
 /// One end of a handshake.
@@ -71,17 +59,16 @@ struct Hellos {
 
 impl Connected {
     /// Lets the next QP send. A QP that has failed already gets no lane.
-    fn send_by(&mut self, pair: Pair) -> Result<(), HostError> {
+    fn send_by(&mut self, pair: HostPair) -> Result<(), HostError> {
         let terms = self.terms[self.pairs.len()];
-        let (pair, lane) = match pair.send(&terms.send) {
+        let (pair, lane) = match pair.send(&terms) {
             Ok(sends) => sends,
             // The other end sends already, and this QP has refused its first request.
             Err((pair, _)) if pair.has_failed() => (pair, None),
             Err((_, error)) => return Err(error.into()),
         };
         self.pairs.push(pair);
-        let inline = terms.inline;
-        self.lanes.push(lane.map(|lane| lane.with_inline(inline)));
+        self.lanes.push(lane);
         Ok(())
     }
 }
@@ -109,25 +96,25 @@ impl Handshake<'_> {
         for (number, crossing) in (0..).zip(&crossings) {
             let rail = &self.rails.all()[crossing.own];
             let worker = self.rails.place_of(number as usize);
-            pairs.push(rail.pair(worker, number, any_psn())?);
+            pairs.push(rail.pair(worker, number)?);
         }
-        let offers: Vec<Offer> = pairs.iter().filter_map(Pair::offer).collect();
+        let offers: Vec<HostOffer> = pairs.iter().filter_map(HostPair::offer).collect();
         let lanes = offers
             .iter()
             .zip(&crossings)
             .map(|(offer, crossing)| OwnLane {
-                qpn: offer.qpn,
-                port: own.ports[crossing.own],
-                theirs: peer.ports[crossing.theirs],
+                offer: offer.clone(),
+                port: own.ports[crossing.own].clone(),
+                theirs: peer.ports[crossing.theirs].clone(),
             });
         let own_qps = OwnQps::new(lanes);
         self.tell(wire, &Message::Offers(offers))?;
         let theirs = self.hear_offers(wire, pairs.len(), &own_qps)?;
         let terms = crossings.iter().map(|it| self.terms(&peer, *it));
-        let terms: Vec<Terms> = terms.collect();
-        let received = pairs.into_iter().zip(&terms).zip(theirs);
-        let pairs = received.map(|((pair, terms), theirs)| pair.receive(&terms.path, theirs));
-        let pairs: Vec<Pair> = pairs.collect::<Result<_, _>>()?;
+        let terms: Vec<HostTerms> = terms.collect();
+        let received = pairs.into_iter().zip(&terms).zip(&theirs);
+        let pairs = received.map(|((pair, terms), theirs)| pair.receive(terms, theirs));
+        let pairs: Vec<HostPair> = pairs.collect::<Result<_, _>>()?;
         self.tell(wire, &Message::Ready)?;
         if self.hear(wire)? != Message::Ready {
             return Err(self.refused("it is not ready to receive"));
@@ -175,7 +162,7 @@ impl Handshake<'_> {
         wire: &mut Wire,
         qps: usize,
         own: &OwnQps,
-    ) -> Result<Vec<Offer>, HostError> {
+    ) -> Result<Vec<HostOffer>, HostError> {
         let Message::Offers(theirs) = self.hear(wire)? else {
             return Err(self.refused("it has not offered its QPs"));
         };
@@ -249,21 +236,12 @@ impl Handshake<'_> {
     }
 
     /// Returns the settings of the QP of a lane with this crossing, for rails that both ends have.
-    fn terms(&self, peer: &Hello, crossing: Crossing) -> Terms {
-        let context = self.rails.all()[crossing.own].context();
+    fn terms(&self, peer: &Hello, crossing: Crossing) -> HostTerms {
         let [own, theirs] = [
             &self.hello.ports[crossing.own],
             &peer.ports[crossing.theirs],
         ];
-        let class = context.traffic_class(self.config.path.traffic_class).value;
-        let path = own.path(theirs, &self.config.path, class, 0);
-        let soft = context.info().is_soft();
-        let reads = own.reads_with(theirs);
-        Terms {
-            path,
-            send: patience(&self.config.path, soft).with_log_peer_reads(Some(reads)),
-            inline: self.config.inline,
-        }
+        self.rails.all()[crossing.own].terms(own, theirs, self.config)
     }
 
     /// Checks the hello of the peer. Returns the crossing of each QP that the connection has.
@@ -385,7 +363,7 @@ pub(in crate::engine) fn hello(
     incarnation: u64,
 ) -> Result<Hello, HostError> {
     let rails = rails.all().iter();
-    let ports = rails.map(|rail| PortRecord::of(rail.context(), &config.path));
+    let ports = rails.map(|rail| rail.described(&config.path));
     Ok(Hello {
         name: config.name.clone(),
         incarnation,

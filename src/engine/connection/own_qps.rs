@@ -1,40 +1,40 @@
-//! The QPs of this end of a connection, and a check of offers that name one of them. A stranger that sends back what this engine offers has
-//! no QP of its own.
+//! The queues of this end of a connection, and a check of offers that name one of them. A stranger that sends back what this engine offers
+//! has no queue of its own.
 
-use crate::fabric::PortRecord;
-use crate::provider::mlx5::Offer;
+use crate::provider::{HostOffer, HostPort};
 
-/// The QPs of this end, by lane.
+/// The queues of this end, by lane.
 #[derive(Clone, Debug, Default)]
 pub(in crate::engine) struct OwnQps(Vec<OwnLane>);
 
 /// One lane of a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::engine) struct OwnLane {
-    /// The number of this end's QP.
-    pub(in crate::engine) qpn: u32,
-    pub(in crate::engine) port: PortRecord,
+    /// What this end has offered.
+    pub(in crate::engine) offer: HostOffer,
+    pub(in crate::engine) port: HostPort,
     /// The port of the other end.
-    pub(in crate::engine) theirs: PortRecord,
+    pub(in crate::engine) theirs: HostPort,
 }
 
-/// An offer that names a QP of this end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it offers QP {0:#x}, which is this engine's own")]
-pub(in crate::engine) struct OwnQp(u32);
+/// An offer that names a queue of this end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it offers {0}, which is this engine's own")]
+pub(in crate::engine) struct OwnQp(HostOffer);
 
 impl OwnQps {
     pub(in crate::engine) fn new(lanes: impl Iterator<Item = OwnLane>) -> Self {
         Self(lanes.collect())
     }
 
-    /// Refuses a QP of the other end that this lane may not have.
-    pub(in crate::engine) fn check(&self, lane: usize, offer: &Offer) -> Result<(), OwnQp> {
-        let port = self.0.get(lane).map(|lane| lane.theirs);
-        let is_it =
-            |own: &OwnLane| own.qpn == offer.qpn && port.is_some_and(|port| port.is_at(&own.port));
+    /// Refuses a queue of the other end that this lane may not have.
+    pub(in crate::engine) fn check(&self, lane: usize, offer: &HostOffer) -> Result<(), OwnQp> {
+        let Some(at) = self.0.get(lane).map(|lane| &lane.theirs) else {
+            return Ok(());
+        };
+        let is_it = |own: &OwnLane| own.offer.is_of(&own.port, offer, at);
         if self.0.iter().any(is_it) {
-            Err(OwnQp(offer.qpn))
+            Err(OwnQp(offer.clone()))
         } else {
             Ok(())
         }

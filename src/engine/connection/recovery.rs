@@ -16,7 +16,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::engine::connection::handshake::Terms;
 use crate::engine::connection::own_qps::{OwnQp, OwnQps};
 use crate::engine::route::crossing::Crossing;
 use crate::engine::route::link::Link;
@@ -28,9 +27,7 @@ use crate::engine::wire::messages::{Message, Wire};
 use crate::engine::wire::notices::NoticeError;
 use crate::engine::worker::{Held, Pool};
 use crate::gpu::GpuError;
-use crate::provider::mlx5::{Offer, Pair};
-use crate::provider::{Host, HostLane};
-use crate::verbs::{Qp, Reset, VerbsError};
+use crate::provider::{Host, HostOffer, HostPair, HostTerms, ProviderError};
 
 /// Longest rest of a rail, in milliseconds, that the other end may announce.
 const MOST_REST_MS: u64 = 60_000;
@@ -41,7 +38,7 @@ pub(in crate::engine) enum RecoveryError {
     #[error(transparent)]
     Wire(#[from] WireError),
     #[error("a QP that has failed is not used again: {0}")]
-    Verbs(#[from] VerbsError),
+    Provider(#[from] ProviderError),
     #[error("a QP that has failed is not used again within {0:?}")]
     Late(Duration),
     #[error(transparent)]
@@ -61,15 +58,15 @@ pub(in crate::engine) enum RecoveryError {
 #[derive(Debug)]
 enum Stage {
     /// Slices go by it.
-    Up(Pair),
+    Up(HostPair),
     /// It is in the error state, until its lane is dry.
-    Failed(Pair),
+    Failed(HostPair),
     /// It is reset, and in Init with a new number for its first packet.
-    Reset(Pair),
+    Reset(HostPair),
     /// Both ends are reset. The rail may rest before the pair is connected again.
-    Fenced(Pair),
+    Fenced(HostPair),
     /// It receives packets.
-    Ready(Pair),
+    Ready(HostPair),
     /// A step has failed.
     Lost,
 }
@@ -78,7 +75,7 @@ enum Stage {
 struct OnePair {
     stage: Stage,
     /// What the other end has said of the next life of its QP.
-    theirs: Option<Offer>,
+    theirs: Option<HostOffer>,
     is_theirs_ready: bool,
     /// The time by which the pair must be up again.
     end: Option<Instant>,
@@ -100,7 +97,7 @@ pub(in crate::engine) struct Ends<'a> {
 pub(in crate::engine) struct Pairs {
     pairs: Vec<OnePair>,
     /// The settings of each lane's QP.
-    terms: Vec<Terms>,
+    terms: Vec<HostTerms>,
     own: OwnQps,
     /// Longest time from a failure until a pair is used again.
     most: Duration,
@@ -113,8 +110,8 @@ type Rests = HashMap<Fault, Rest>;
 
 impl Pairs {
     pub(in crate::engine) fn new(
-        pairs: Vec<Pair>,
-        terms: Vec<Terms>,
+        pairs: Vec<HostPair>,
+        terms: Vec<HostTerms>,
         own: OwnQps,
         most: Duration,
     ) -> Self {
@@ -172,7 +169,7 @@ impl Pairs {
                 pair.end = pair.end.max(until);
             }
             message => {
-                let expected = match (is_up, pair.theirs) {
+                let expected = match (is_up, &pair.theirs) {
                     (true, _) => "LaneFailed",
                     (false, None) => "LaneReset",
                     (false, Some(_)) => "LaneReady, or a rest of at most a minute",
@@ -209,7 +206,7 @@ impl Pairs {
         let number = lane as u64;
         let pair = &mut self.pairs[lane];
         let stage = std::mem::replace(&mut pair.stage, Stage::Lost);
-        let (next, is_taken) = match (stage, pair.theirs) {
+        let (next, is_taken) = match (stage, pair.theirs.clone()) {
             (Stage::Up(qp), _) if !ends.link.lanes().is_open(lane) => {
                 qp.end()?;
                 tracing::info!("no slice takes it until both ends have reset it");
@@ -219,14 +216,10 @@ impl Pairs {
                 (Stage::Failed(qp), true)
             }
             (Stage::Failed(qp), _) if !ends.link.fences().is_held(lane) => {
-                let psn = qp.next_psn()?;
-                let qp = Pair::new(reset(qp)?, psn)?;
-                let offer = qp.offer().unwrap_or(Offer {
-                    qpn: 0,
-                    psn,
-                    ece: 0,
-                });
-                ends.wire.send(&Message::LaneReset(number, offer))?;
+                let qp = qp.renew()?;
+                if let Some(offer) = qp.offer() {
+                    ends.wire.send(&Message::LaneReset(number, offer))?;
+                }
                 (Stage::Reset(qp), true)
             }
             (Stage::Reset(qp), Some(_)) => {
@@ -243,7 +236,7 @@ impl Pairs {
                 (Stage::Fenced(qp), false)
             }
             (Stage::Fenced(qp), Some(theirs)) => {
-                let qp = qp.receive(&self.terms[lane].path, theirs)?;
+                let qp = qp.receive(&self.terms[lane], &theirs)?;
                 ends.wire.send(&Message::LaneReady(number))?;
                 (Stage::Ready(qp), true)
             }
@@ -291,7 +284,7 @@ impl Pairs {
                 is_reset = false;
                 continue;
             };
-            if let Err(error) = reset(pair) {
+            if let Err(error) = pair.reset() {
                 tracing::error!("a QP to {peer} is not reset: {error}");
                 is_reset = false;
             }
@@ -301,14 +294,18 @@ impl Pairs {
 }
 
 /// Lets the QP of a lane send, and gives the lane to its worker. Returns the next stage of the pair.
-fn go_up(qp: Pair, terms: &Terms, lane: usize, ends: &mut Ends) -> Result<Stage, RecoveryError> {
-    match qp.send(&terms.send) {
+fn go_up(
+    qp: HostPair,
+    terms: &HostTerms,
+    lane: usize,
+    ends: &mut Ends,
+) -> Result<Stage, RecoveryError> {
+    match qp.send(terms) {
         Ok((qp, queue)) => {
             if let Some(queue) = queue {
-                let queue = queue.with_inline(terms.inline);
                 let life = ends.link.open_lane(lane);
                 let worker = ends.link.fences().worker_of(lane);
-                let held = Held::new(ends.link, lane, life, HostLane::Mlx5(queue));
+                let held = Held::new(ends.link, lane, life, queue);
                 ends.pool.add(worker, held);
                 // Others may have transfers that wait for a lane.
                 ends.transfers.queues().look();
@@ -377,12 +374,4 @@ fn may_connect(
         pair.end = now.checked_add(left + most);
     }
     Ok(false)
-}
-
-/// Resets a QP whose lane is dropped.
-fn reset(pair: Pair) -> Result<Qp<Reset>, VerbsError> {
-    pair.reset().map_err(|(_, error)| {
-        let lane = || VerbsError::argument("lanes of a QP that is reset", 1, "0".to_owned());
-        error.unwrap_or_else(lane)
-    })
 }

@@ -9,28 +9,17 @@
 //! `models::engine::keys` has these rules.
 
 use std::collections::HashMap;
-
-use crate::engine::error::HostError;
-
-impl From<EndError> for HostError {
-    fn from(error: EndError) -> Self {
-        match error {
-            EndError::Engine(error) => error.into(),
-            EndError::Verbs(error) => error.into(),
-        }
-    }
-}
-
 #[cfg(test)]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::engine::error::EngineError;
+use crate::engine::error::{EngineError, HostError};
 use crate::engine::memory::regions::Users;
 use crate::engine::route::link::Link;
 use crate::provider::local::{Board, COPYING, ShownRegion, Unshown};
-use crate::verbs::{RangeKey, VerbsError};
+use crate::provider::{HostKey, ProviderError};
+use crate::verbs::VerbsError;
 
 /// The first address that names a byte of a grant. Memory of programs lies below.
 const FIRST_ADDRESS: u64 = 1 << 62;
@@ -48,17 +37,17 @@ const TRIES: u32 = 3;
 /// A key at the HCA.
 pub(in crate::engine) trait Key {
     /// Ends the key, so that no request begins by it any more. After a failure it can be called again.
-    fn destroy(&mut self) -> Result<(), VerbsError>;
+    fn destroy(&mut self) -> Result<(), ProviderError>;
 
     /// Waits until no request and no copy by these keys goes on. They are destroyed already. An error is about all of them.
-    fn leave(keys: &mut [&mut Self]) -> Result<(), VerbsError>;
+    fn leave(keys: &mut [&mut Self]) -> Result<(), ProviderError>;
 }
 
 /// A key of each HCA, which peers of this machine may use for copies, too.
 #[derive(Debug)]
 pub(in crate::engine) struct PeerKey {
     /// The keys of the rails that were not ended yet.
-    keys: Vec<RangeKey>,
+    keys: Vec<HostKey>,
     /// The place on the board for peers of this machine. `is_marked`: no copy begins any more.
     shown: Option<(Arc<Board>, usize)>,
     is_marked: bool,
@@ -69,7 +58,7 @@ pub(in crate::engine) struct PeerKey {
 impl PeerKey {
     /// Makes the key of a grant, of keys of each HCA. It is shown on this board, if there is one.
     pub(in crate::engine) fn new(
-        keys: Vec<RangeKey>,
+        keys: Vec<HostKey>,
         board: Option<&Arc<Board>>,
         region: &ShownRegion,
     ) -> Self {
@@ -89,7 +78,7 @@ impl PeerKey {
 }
 
 impl Key for PeerKey {
-    fn destroy(&mut self) -> Result<(), VerbsError> {
+    fn destroy(&mut self) -> Result<(), ProviderError> {
         if let Some((board, place)) = &self.shown
             && !std::mem::replace(&mut self.is_marked, true)
         {
@@ -104,12 +93,18 @@ impl Key for PeerKey {
 
     // This is not part of `destroy`. So a peer of this machine that stands still does not keep the HCA's keys alive, and a thread waits
     // once for all keys.
-    fn leave(keys: &mut [&mut Self]) -> Result<(), VerbsError> {
+    fn leave(keys: &mut [&mut Self]) -> Result<(), ProviderError> {
         let shown = keys.iter().filter_map(|key| key.shown.as_ref());
         let (boards, places): (Vec<_>, Vec<_>) = shown.cloned().unzip();
         // An engine has one board.
         if let Some(board) = boards.first() {
-            let busy = |threads| VerbsError::argument("threads of a peer that copy", threads, "0");
+            let busy = |threads| {
+                ProviderError::from(VerbsError::argument(
+                    "threads of a peer that copy",
+                    threads,
+                    "0",
+                ))
+            };
             board.leave(&places, COPYING).map_err(busy)?;
         }
         keys.iter_mut().for_each(|key| key.shown = None);
@@ -443,12 +438,12 @@ impl<K: Key> Keys<K> {
     pub(in crate::engine) fn end_in_tries(&self, number: u64) -> Result<(), EndError> {
         for _ in 1..TRIES {
             match self.end(number) {
-                Err(EndError::Verbs(error)) => tracing::warn!("grant {number}: {error}"),
+                Err(EndError::Provider(error)) => tracing::warn!("grant {number}: {error}"),
                 ended => return ended,
             }
         }
         let ended = self.end(number);
-        if let Err(EndError::Verbs(_)) = ended {
+        if let Err(EndError::Provider(_)) = ended {
             let ends = self.clock.now().checked_add(AGAIN);
             if let Some(entry) = self.state().entries.get_mut(&number) {
                 (entry.is_orphan, entry.ends) = (true, ends);
@@ -474,7 +469,16 @@ pub(in crate::engine) enum EndError {
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(transparent)]
-    Verbs(#[from] VerbsError),
+    Provider(#[from] ProviderError),
+}
+
+impl From<EndError> for HostError {
+    fn from(error: EndError) -> Self {
+        match error {
+            EndError::Engine(error) => error.into(),
+            EndError::Provider(error) => error.into(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -500,23 +504,23 @@ mod tests {
     }
 
     impl Key for Fake {
-        fn destroy(&mut self) -> Result<(), VerbsError> {
+        fn destroy(&mut self) -> Result<(), ProviderError> {
             if let Some((begun, go)) = &self.gate {
                 begun.send(()).unwrap();
                 go.recv().unwrap();
             }
             if self.failures > 0 {
                 self.failures -= 1;
-                return Err(VerbsError::argument("key", 1, "0"));
+                return Err(VerbsError::argument("key", 1, "0").into());
             }
             self.is_destroyed = true;
             Ok(())
         }
 
-        fn leave(keys: &mut [&mut Self]) -> Result<(), VerbsError> {
+        fn leave(keys: &mut [&mut Self]) -> Result<(), ProviderError> {
             keys[0].waits.fetch_add(1, Ordering::SeqCst);
             if keys[0].copies.load(Ordering::SeqCst) {
-                return Err(VerbsError::argument("threads", 1, "0"));
+                return Err(VerbsError::argument("threads", 1, "0").into());
             }
             for key in keys {
                 assert!(key.is_destroyed);
@@ -638,7 +642,7 @@ mod tests {
         };
         assert!(rig.keys.made(place.number, key, Some(HOUR)));
         let refused = rig.keys.end(place.number).unwrap_err();
-        assert!(matches!(refused, EndError::Verbs(_)), "{refused}");
+        assert!(matches!(refused, EndError::Provider(_)), "{refused}");
         rig.keys.clock.advance(HOUR);
         let again = rig.keys.expire(1).expect("it is tried again");
         assert!(again <= AGAIN, "{again:?}");

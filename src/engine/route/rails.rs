@@ -13,9 +13,9 @@ use crate::engine::error::{EngineError, HostError};
 use crate::engine::ledger::tally::SliceCounts;
 use crate::engine::limits::MOST_RAILS;
 use crate::engine::route::rest::{RailState, Rest};
-use crate::provider::mlx5::{Mlx5Rail, Mlx5Reaper, RailShape, Registration};
-use crate::provider::{AnyMemory, ProviderError};
-use crate::verbs::{Access, Context, KeyRange, RangeKey, VerbsError};
+use crate::provider::mlx5::RailShape;
+use crate::provider::{AnyMemory, HostKey, HostRail, HostReaper, HostRegistration, ProviderError};
+use crate::verbs::{Access, Context, KeyRange};
 
 /// The keys of one range of memory, by rail of the engine that has the memory. The key of a rail that the engine lacks is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct RailStatus {
 /// The NICs of an engine.
 #[derive(Debug)]
 pub(in crate::engine) struct Rails {
-    rails: Vec<Mlx5Rail>,
+    rails: Vec<HostRail>,
     /// The number of workers of each rail.
     workers: u32,
     rests: Mutex<Vec<Rest>>,
@@ -56,7 +56,7 @@ pub(in crate::engine) struct Rails {
 #[derive(Debug)]
 pub(in crate::engine) struct Registrations {
     /// The registrations by rail. Those that are gone are missing; the last rail loses its own first.
-    registrations: Vec<Registration>,
+    registrations: Vec<HostRegistration>,
     keys: [RailKeys; 2],
 }
 
@@ -73,7 +73,7 @@ pub(in crate::engine) struct GrantedRange {
 /// Why memory is still registered.
 #[derive(Debug)]
 pub(in crate::engine) struct Kept {
-    pub(in crate::engine) error: VerbsError,
+    pub(in crate::engine) error: ProviderError,
     /// True if every rail still has its registration.
     pub(in crate::engine) is_whole: bool,
 }
@@ -156,7 +156,7 @@ impl Rails {
             }
         }
         let rails = contexts.iter();
-        let rails = rails.map(|context| Mlx5Rail::new(context, shape));
+        let rails = rails.map(|context| HostRail::on_mlx5(context, shape));
         Ok(Self {
             rails: rails.collect::<Result<_, _>>()?,
             workers: shape.workers,
@@ -173,18 +173,18 @@ impl Rails {
         }
     }
 
-    pub(in crate::engine) fn all(&self) -> &[Mlx5Rail] {
+    pub(in crate::engine) fn all(&self) -> &[HostRail] {
         &self.rails
     }
 
     /// Returns the name of the device of a rail.
     pub(in crate::engine) fn name(&self, rail: usize) -> Option<String> {
         let rail = self.rails.get(rail)?;
-        Some(rail.context().info().name.clone())
+        Some(rail.device().to_owned())
     }
 
     /// Returns the reapers of all workers, by worker.
-    pub(in crate::engine) fn reapers(&self) -> Vec<Mlx5Reaper> {
+    pub(in crate::engine) fn reapers(&self) -> Vec<HostReaper> {
         let rails = self.rails.iter();
         let all =
             rails.flat_map(|rail| (0..self.workers as usize).filter_map(|nth| rail.reaper(nth)));
@@ -221,7 +221,7 @@ impl Rails {
     ) -> Result<Registrations, ProviderError> {
         let all = self.rails.iter().map(|rail| rail.register(memory));
         let registrations = all.collect::<Result<Vec<_>, _>>()?;
-        let keys = [Registration::lkey, Registration::rkey];
+        let keys = [HostRegistration::lkey, HostRegistration::rkey];
         let near = self.near(memory);
         let keys = keys.map(|key| {
             let keys: RailKeys = registrations.iter().map(key).collect();
@@ -236,10 +236,9 @@ impl Rails {
     /// Refuses a region of more bytes than some rail takes.
     pub(in crate::engine) fn check_bytes(&self, bytes: u64) -> Result<(), EngineError> {
         for rail in &self.rails {
-            let context = rail.context();
-            let most = context.caps().max_mr_size();
+            let most = rail.most_registered();
             if bytes > most {
-                let device = context.name().to_owned();
+                let device = rail.device().to_owned();
                 return Err(EngineError::RegionBytes {
                     bytes,
                     most,
@@ -253,7 +252,7 @@ impl Rails {
     /// Returns a bit for each rail on the NUMA node of the memory. A rail has no bit if either node is unknown.
     fn near(&self, memory: &AnyMemory) -> u8 {
         let nodes = self.rails.iter();
-        let nodes = nodes.map(|rail| rail.context().info().numa_node());
+        let nodes = nodes.map(HostRail::numa_node);
         near(memory.numa_node(), nodes)
     }
 
@@ -263,7 +262,7 @@ impl Rails {
         range: &GrantedRange,
         access: Access,
         tag: u8,
-    ) -> Result<Vec<RangeKey>, VerbsError> {
+    ) -> Result<Vec<HostKey>, ProviderError> {
         let keys = self.rails.iter().enumerate().map(|(nth, rail)| {
             let range = KeyRange {
                 lkey: range.lkeys.of(nth),
@@ -299,7 +298,7 @@ impl Registrations {
 
     /// Returns how each rail has registered the memory, and which ways it refused.
     pub(in crate::engine) fn ways(&self) -> Vec<String> {
-        let ways = self.registrations.iter().map(|it| it.export().to_string());
+        let ways = self.registrations.iter().map(HostRegistration::way);
         ways.collect()
     }
 

@@ -20,9 +20,8 @@ use crate::engine::wire::frames::{Frames, Stage, put};
 use crate::engine::wire::notices::Record;
 use crate::engine::wire::seal::{Role, Seal};
 use crate::engine::wire::streams::Stream;
-use crate::fabric::PortRecord;
 use crate::provider::local::{LocalOffer, Place, Vouch};
-use crate::provider::mlx5::Offer;
+use crate::provider::{HostOffer, HostPort};
 
 /// The description that an engine gives of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +32,7 @@ pub(in crate::engine) struct Hello {
     /// The life of the engine. No other life has this number.
     pub(in crate::engine) incarnation: u64,
     /// The ports of the engine, by rail.
-    pub(in crate::engine) ports: Vec<PortRecord>,
+    pub(in crate::engine) ports: Vec<HostPort>,
     /// The number of QPs that the engine wants.
     pub(in crate::engine) qps: u64,
     /// The bytes of notices that the engine keeps for a peer's program.
@@ -78,13 +77,13 @@ pub(in crate::engine) enum Message {
     /// no seat is left.
     Seat(Option<Place>),
     /// The QPs of this end, in Init.
-    Offers(Vec<Offer>),
+    Offers(Vec<HostOffer>),
     /// The QPs of this end receive packets.
     Ready,
     /// The QP of this lane has failed at this end. Both ends reset their QPs.
     LaneFailed(u64),
     /// The QP of this lane is reset at this end, and is in Init with this number for its first packet.
-    LaneReset(u64, Offer),
+    LaneReset(u64, HostOffer),
     /// The QP of this lane is not connected for this number of milliseconds, since its rail at this end rests.
     LaneRests(u64, u64),
     /// The QP of this lane receives packets again at this end.
@@ -433,6 +432,7 @@ mod tests {
 
     use super::*;
     use crate::engine::wire::form::{MOST_BYTES, MOST_HELLO, VERSION};
+    use crate::provider::rc::RcOffer;
 
     fn pair() -> [TcpStream; 2] {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -548,11 +548,11 @@ mod tests {
 
     /// Returns one message of each kind, and a notice of each length that matters.
     fn messages() -> Vec<Message> {
-        let offer = Offer {
+        let offer = HostOffer::Rc(RcOffer {
             qpn: 1,
             psn: 2,
             ece: 3,
-        };
+        });
         let notice = |length| {
             Message::Notice(Record {
                 number: 9,
@@ -561,7 +561,7 @@ mod tests {
             })
         };
         vec![
-            Message::Offers(vec![offer; 8]),
+            Message::Offers(vec![offer.clone(); 8]),
             Message::Ready,
             Message::LaneFailed(1),
             Message::LaneReset(2, offer),

@@ -28,7 +28,7 @@ mod wqe;
 
 pub use bare::{BareLanes, BareWrite};
 pub use lane::Mlx5Lane;
-pub(crate) use pair::{Offer, Pair};
+pub(crate) use pair::Pair;
 pub use provider::Mlx5;
 pub(crate) use rail::{Mlx5Rail, Registration};
 pub use reaper::Mlx5Reaper;

@@ -4,19 +4,8 @@ use std::sync::Arc;
 
 use super::lane::Mlx5Lane;
 use crate::fabric::far_from;
+use crate::provider::rc::RcOffer;
 use crate::verbs::{Init, PathAttr, Qp, QpState, Reset, Rtr, Rts, SendAttr, VerbsError};
-
-/// What one end tells the other of its QP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Offer {
-    /// The number of the QP.
-    pub(crate) qpn: u32,
-    /// The number of the first packet that the QP sends.
-    pub(crate) psn: u32,
-    /// The options of enhanced connection establishment that the QP has.
-    pub(crate) ece: u32,
-}
 
 /// A QP of a connection, by its state.
 #[derive(Debug)]
@@ -34,9 +23,9 @@ impl Pair {
     }
 
     /// Returns the numbers that the other end needs. Returns None for a QP that is connected.
-    pub(crate) fn offer(&self) -> Option<Offer> {
+    pub(crate) fn offer(&self) -> Option<RcOffer> {
         match self {
-            Self::Init(qp, psn) => Some(Offer {
+            Self::Init(qp, psn) => Some(RcOffer {
                 qpn: qp.qpn(),
                 psn: *psn,
                 ece: qp.ece(),
@@ -46,7 +35,7 @@ impl Pair {
     }
 
     /// Makes the QP ready to receive what the peer's QP sends.
-    pub(crate) fn receive(self, path: &PathAttr, theirs: Offer) -> Result<Self, VerbsError> {
+    pub(crate) fn receive(self, path: &PathAttr, theirs: RcOffer) -> Result<Self, VerbsError> {
         let path = path.with_remote_qpn(theirs.qpn);
         let path = path.with_psn(theirs.psn).with_ece(theirs.ece);
         match self {
@@ -97,6 +86,14 @@ impl Pair {
             Self::Rtr(qp, _) => qp.to_error(),
             Self::Init(..) => Ok(()),
         }
+    }
+
+    /// Resets the QP, whose lane is dropped: no packet of its life lands or is sent any more.
+    pub(crate) fn into_reset(self) -> Result<Qp<Reset>, VerbsError> {
+        self.reset().map_err(|(_, error)| {
+            let lane = || VerbsError::argument("lanes of a QP that is reset", 1, "0".to_owned());
+            error.unwrap_or_else(lane)
+        })
     }
 
     /// Resets the QP: no packet of its life lands or is sent any more. The QP is returned as it was if its lane is not dropped yet, or the

@@ -1,24 +1,15 @@
-//! The provider of an engine on an HCA: QPs of the HCA, and copies for peers of this machine.
+//! A lane of an engine: a queue of a NIC, or copies for a peer of this machine.
 
 use std::ops::Range;
 
-use super::local::LocalLane;
-use super::mlx5::{Mlx5Lane, Mlx5Reaper};
-use super::{Cause, Chain, Completion, Lane, Posted, Provider, Tag};
+use crate::provider::local::LocalLane;
+use crate::provider::mlx5::Mlx5Lane;
+use crate::provider::{Cause, Chain, Completion, Lane, Posted, Tag};
 
-/// The provider of an engine on an HCA.
-#[derive(Debug)]
-pub(crate) enum Host {}
-
-impl Provider for Host {
-    type Lane = HostLane;
-    type Reaper = Mlx5Reaper;
-}
-
-/// A lane of either kind. The reaper sees only the QPs: copies complete in their own lanes.
+/// A lane of any kind. The reaper sees only those of NICs: copies complete in their own lanes.
 #[derive(Debug)]
 pub(crate) enum HostLane {
-    /// A QP of the HCA.
+    /// A QP of an mlx5 HCA.
     Mlx5(Mlx5Lane),
     /// Copies for a peer of this machine.
     Local(Box<LocalLane>),

@@ -1,0 +1,20 @@
+//! What an engine has of its NICs, whichever provider drives them. Each type is an enum over the providers, as [`HostLane`] is. An engine
+//! names none of the providers itself.
+//!
+//! A [`HostRail`] is one NIC, of which a peer knows the [`HostPort`]. It makes a [`HostPair`] for each lane of a connection, and a [`HostReaper`] for each of its workers. The pair
+//! makes the [`HostOffer`] that the other end needs, and the [`HostLane`] that a worker posts to. The rail registers memory as a
+//! [`HostRegistration`], and makes a [`HostKey`] for each grant.
+
+mod lane;
+mod memory;
+mod offer;
+mod pair;
+mod rail;
+mod reaper;
+
+pub(crate) use lane::HostLane;
+pub(crate) use memory::{HostKey, HostRegistration};
+pub(crate) use offer::{HostOffer, HostPort};
+pub(crate) use pair::{HostPair, HostTerms};
+pub(crate) use rail::HostRail;
+pub(crate) use reaper::{Host, HostReaper};

@@ -1,0 +1,93 @@
+//! This side's end of the pair of queues of one lane, through all states of its life.
+
+use super::lane::HostLane;
+use super::offer::HostOffer;
+use crate::provider::ProviderError;
+use crate::provider::mlx5::Pair;
+use crate::provider::rc::RcTerms;
+
+/// The settings of the queue of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HostTerms {
+    /// Those of a QP of type RC.
+    Rc(RcTerms),
+}
+
+/// A queue of a connection, by its state.
+#[derive(Debug)]
+pub(crate) enum HostPair {
+    /// A QP of an mlx5 HCA.
+    Mlx5(Pair),
+}
+
+impl HostPair {
+    /// Returns what the other end needs. Returns None for a queue that is connected.
+    pub(crate) fn offer(&self) -> Option<HostOffer> {
+        match self {
+            Self::Mlx5(pair) => pair.offer().map(HostOffer::Rc),
+        }
+    }
+
+    /// Makes the queue ready to receive what the peer's queue sends.
+    pub(crate) fn receive(
+        self,
+        terms: &HostTerms,
+        theirs: &HostOffer,
+    ) -> Result<Self, ProviderError> {
+        match (self, terms, theirs) {
+            (Self::Mlx5(pair), HostTerms::Rc(terms), HostOffer::Rc(theirs)) => {
+                Ok(Self::Mlx5(pair.receive(&terms.path, *theirs)?))
+            }
+        }
+    }
+
+    /// Makes the queue ready to send, by the lane that is returned. If the NIC refuses, the pair is returned as it was.
+    pub(crate) fn send(
+        self,
+        terms: &HostTerms,
+    ) -> Result<(Self, Option<HostLane>), (Self, ProviderError)> {
+        match (self, terms) {
+            (Self::Mlx5(pair), HostTerms::Rc(terms)) => match pair.send(&terms.send) {
+                Ok((pair, lane)) => {
+                    let lane = lane.map(|lane| HostLane::Mlx5(lane.with_inline(terms.inline)));
+                    Ok((Self::Mlx5(pair), lane))
+                }
+                Err((pair, error)) => Err((Self::Mlx5(pair), error.into())),
+            },
+        }
+    }
+
+    /// Returns whether the NIC has failed the queue.
+    pub(crate) fn has_failed(&self) -> bool {
+        match self {
+            Self::Mlx5(pair) => pair.has_failed(),
+        }
+    }
+
+    /// Lets all WQEs that the lane has posted complete, in error if they are not done.
+    pub(crate) fn end(&self) -> Result<(), ProviderError> {
+        match self {
+            Self::Mlx5(pair) => Ok(pair.end()?),
+        }
+    }
+
+    /// Begins the next life of a queue whose lane is dropped: no packet of this life lands or is sent any more, and the pair has an offer.
+    pub(crate) fn renew(self) -> Result<Self, ProviderError> {
+        match self {
+            Self::Mlx5(pair) => {
+                let psn = pair.next_psn()?;
+                Ok(Self::Mlx5(Pair::new(pair.into_reset()?, psn)?))
+            }
+        }
+    }
+
+    /// Ends the queue, whose lane is dropped: no packet of its life lands or is sent any more.
+    pub(crate) fn reset(self) -> Result<(), ProviderError> {
+        match self {
+            Self::Mlx5(pair) => {
+                pair.into_reset()?;
+                Ok(())
+            }
+        }
+    }
+}
