@@ -22,6 +22,8 @@ const BYTES: u64 = 4096;
 const RECORD: &str = include_str!("../data/engine/wire-7.jsonl");
 /// The ends of a connection.
 const ENDS: [&str; 2] = ["connects", "accepts"];
+/// The messages with which each end begins: hello, offers, ready, and the number of the first notice that it waits for.
+const GREETING: usize = 4;
 /// The bytes of a frame's head.
 const HEAD: usize = 12;
 /// The kind of a frame that carries a notice.
@@ -152,15 +154,11 @@ fn engines_speak_as_those_of_the_record_did() {
 
 /// Says what an end of the record has said in its handshake, and hears as many messages of an engine. Returns these.
 fn play(mut stream: TcpStream, end: &str) -> Vec<Said> {
-    let said = record();
-    let of = |end: &str| {
-        let own = said.iter().filter(|said| said.by == end);
-        // Hello, offers, ready, and the number of the first notice that it waits for.
-        own.take(4).map(|said| said.message.to_string())
-    };
     let other = ENDS.iter().find(|it| **it != end).unwrap();
     let mut heard = Vec::new();
-    for (says, _) in of(end).zip(of(other)) {
+    let own = record().into_iter().filter(|said| said.by == end);
+    for Said { message: says, .. } in own.take(GREETING) {
+        let says = says.to_string();
         let says = if says.starts_with("{\"offers\"") {
             // The engine under test may have this number itself.
             other_qps(&says)

@@ -102,6 +102,14 @@ impl HostRail {
         }
     }
 
+    /// Returns the bytes of memory that queues are made in.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Mlx5(rail) => rail.bytes(),
+        }
+    }
+
     fn context(&self) -> &Arc<Context> {
         match self {
             Self::Mlx5(rail) => rail.context(),
