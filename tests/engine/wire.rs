@@ -133,9 +133,11 @@ fn shape(message: &Value) -> Value {
     }
 }
 
-/// Returns the shapes of what one end has said. A message that is only a name keeps it.
+/// Returns the shapes of what one end has said. A message that is only a name keeps it. How often an end says what its program has taken
+/// is up to the clock, so that is left out.
 fn shapes(all: &[Said], end: &str) -> Vec<Value> {
     let own = all.iter().filter(|said| said.by == end);
+    let own = own.filter(|said| said.message.get("taken").is_none());
     let shapes = own.map(|said| match &said.message {
         name @ Value::String(_) => name.clone(),
         other => shape(other),
