@@ -87,7 +87,7 @@ fn conversation() -> Vec<Said> {
             let tell = tell.clone();
             thread::spawn(move || pass_on(by, from, to, &tell))
         });
-        ways.map(|way| way.join().unwrap());
+        ways.into_iter().for_each(|way| way.join().unwrap());
     });
     let [to_b, to_a] = connect_by(&address, &a, &b);
     let moves = |expected: Outcome, remote: u64| {

@@ -46,8 +46,8 @@ const FIGURES: &[(&str, &[Source])] = &[
     (
         "engine",
         &[
-            Source::Bench("bench p2p --provider sink"),
-            Source::Bench("bench p2p --provider softhca"),
+            Source::Bench("bench p2p --device sink"),
+            Source::Bench("bench p2p --device softhca"),
             Source::Bench("bench p2p --path local"),
             Source::Bench("bench p2p --pattern kv"),
             Source::Bench("bench p2p --pattern weights"),

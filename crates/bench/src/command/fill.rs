@@ -19,10 +19,10 @@ pub struct FillArgs {
     /// Poster of the WRITEs: a host engine
     #[arg(long, value_enum, default_value_t = Poster::Host)]
     poster: Poster,
-    /// Where the engines are: on software HCAs of this process, or on the devices that WARPVERBS_DEVICE names [default: softhca; nic
+    /// Where the engines are: on software HCAs of this process, or on the devices that WARPVERBS_DEVICE names [default: softhca; configured
     /// with --serve and --to]
     #[arg(long, value_enum)]
-    provider: Option<Provider>,
+    device: Option<Devices>,
     #[command(flatten)]
     serve: ServeArgs,
     /// Fill the memory of the process that serves at this address
@@ -71,18 +71,18 @@ enum Poster {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Provider {
+enum Devices {
     Softhca,
-    Nic,
+    Configured,
 }
 
 /// Runs `wv bench fill`.
 pub(super) fn run(args: &FillArgs) -> ExitCode {
-    let provider = match args.provider() {
-        Ok(provider) => provider,
+    let device = match args.device() {
+        Ok(device) => device,
         Err(error) => return refuse(&error),
     };
-    let options = options(args, provider);
+    let options = options(args, device);
     if let Some(code) = args
         .serve
         .run((args.memory.here(), options.bytes), |config| config)
@@ -92,35 +92,36 @@ pub(super) fn run(args: &FillArgs) -> ExitCode {
     if let Err(error) = options.check() {
         return refuse(&error);
     }
-    if provider == Provider::Softhca && !args.inside {
+    if device == Devices::Softhca && !args.inside {
         return match inside::start(2 * args.rails) {
             Ok(code) => code,
             Err(error) => refuse(&error),
         };
     }
-    finish(measured(args, provider, &options), args.json.as_deref())
+    finish(measured(args, device, &options), args.json.as_deref())
 }
 
 impl FillArgs {
-    fn provider(&self) -> Result<Provider, BenchError> {
+    fn device(&self) -> Result<Devices, BenchError> {
         let is_apart = self.serve.is_wanted() || self.to.is_some();
-        match (self.provider, is_apart) {
-            (Some(Provider::Softhca), true) => Err(BenchError::Option {
-                what: "--provider",
+        match (self.device, is_apart) {
+            (Some(Devices::Softhca), true) => Err(BenchError::Option {
+                what: "--device",
                 value: "softhca".to_owned(),
-                limit: "nic with --serve and --to, which may run under `wv sim --ip`".to_owned(),
+                limit: "configured with --serve and --to, which may run under `wv sim --ip`"
+                    .to_owned(),
             }),
-            (Some(provider), _) => Ok(provider),
-            (None, true) => Ok(Provider::Nic),
-            (None, false) => Ok(Provider::Softhca),
+            (Some(device), _) => Ok(device),
+            (None, true) => Ok(Devices::Configured),
+            (None, false) => Ok(Devices::Softhca),
         }
     }
 }
 
-fn options(args: &FillArgs, provider: Provider) -> FillOptions {
-    let (bytes, pages, repeats) = match provider {
-        Provider::Softhca => (1 << 26, 250, 20),
-        Provider::Nic => (1 << 30, 1000, 500),
+fn options(args: &FillArgs, device: Devices) -> FillOptions {
+    let (bytes, pages, repeats) = match device {
+        Devices::Softhca => (1 << 26, 250, 20),
+        Devices::Configured => (1 << 30, 1000, 500),
     };
     FillOptions {
         bytes: args.bytes.unwrap_or(bytes),
@@ -135,7 +136,7 @@ fn options(args: &FillArgs, provider: Provider) -> FillOptions {
 
 fn measured(
     args: &FillArgs,
-    provider: Provider,
+    device: Devices,
     options: &FillOptions,
 ) -> Result<FillReport, BenchError> {
     let tell = |line: &str| output::say(format_args!("{line}"));
@@ -143,8 +144,8 @@ fn measured(
         let devices = named_devices()?;
         return measure_to((&devices, args.memory.here()), place, options, tell);
     }
-    let contexts = match provider {
-        Provider::Softhca => {
+    let contexts = match device {
+        Devices::Softhca => {
             let devices = inside::devices()?;
             let rails = args.rails as usize;
             if devices.len() != 2 * rails {
@@ -158,7 +159,7 @@ fn measured(
             let to = from.split_off(rails);
             [from, to]
         }
-        Provider::Nic => [named_devices()?, named_devices()?],
+        Devices::Configured => [named_devices()?, named_devices()?],
     };
     if let Some(fault) = &args.fault {
         let fault = (fault.as_str(), own_faults::set);

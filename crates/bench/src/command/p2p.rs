@@ -20,16 +20,16 @@ use warpverbs_cli::number;
 /// Options of `wv bench p2p`.
 #[derive(Args, Debug)]
 pub struct P2pArgs {
-    /// Provider: sink, which completes slices and moves no bytes, or software HCAs
-    #[arg(long, value_enum, default_value_t = Provider::Sink)]
-    provider: Provider,
+    /// Lanes of the engine: sink, which completes slices and moves no bytes, or software HCAs
+    #[arg(long, value_enum, default_value_t = Devices::Sink)]
+    device: Devices,
     /// Measure the local path: copies to another process of this machine, mapped, by the kernel and by a GPU (--gpu). Beside them: memcpy, a
     /// bare loop of the kernel's calls
     #[arg(long, value_enum)]
     path: Option<Path>,
     /// Measure what programs move, on software HCAs: scattered pages, tensors for several peers, or large blocks. Every byte of every
     /// peer is compared
-    #[arg(long, value_enum, conflicts_with_all = ["path", "provider"])]
+    #[arg(long, value_enum, conflicts_with_all = ["path", "device"])]
     pattern: Option<Pattern>,
     /// Move it to the processes that serve at these addresses, from the devices that WARPVERBS_DEVICE names
     #[arg(
@@ -105,7 +105,7 @@ impl Pattern {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Provider {
+enum Devices {
     Sink,
     Softhca,
 }
@@ -123,7 +123,7 @@ pub(super) fn run(args: &P2pArgs) -> ExitCode {
     if let (Some(pattern), false) = (args.pattern, args.to.is_empty()) {
         return finish(measure_to(args, pattern), args.json.as_deref());
     }
-    let is_soft = args.provider == Provider::Softhca;
+    let is_soft = args.device == Devices::Softhca;
     if (is_soft || args.path.is_some() || args.pattern.is_some()) && !args.inside {
         let peers = args.pattern.map_or(1, |pattern| args.peers(pattern));
         return match inside::start(1 + peers) {
@@ -154,15 +154,15 @@ impl P2pArgs {
 
     /// Refuses memory of a GPU where nothing moves it.
     fn check_memory(&self) -> Result<(), BenchError> {
-        match (self.pattern, self.path, self.provider) {
+        match (self.pattern, self.path, self.device) {
             (Some(_), ..) => Ok(()),
             (None, Some(Path::Local), _) => self
                 .memory
                 .refuse_peers("as --gpu with --path local, whose two ends have memory of one GPU"),
-            (None, None, Provider::Sink) => self.memory.refuse(
-                "none with --provider sink, which moves no bytes; a --pattern moves memory of a GPU",
+            (None, None, Devices::Sink) => self.memory.refuse(
+                "none with --device sink, which moves no bytes; a --pattern moves memory of a GPU",
             ),
-            (None, None, Provider::Softhca) => self
+            (None, None, Devices::Softhca) => self
                 .memory
                 .refuse("none without --pattern, which moves memory of a GPU"),
         }
@@ -237,9 +237,9 @@ fn measure(args: &P2pArgs) -> Result<P2pReport, BenchError> {
         slice: config.slice,
         rounds: args.rounds,
     };
-    match args.provider {
-        Provider::Sink => measure_sink(&options),
-        Provider::Softhca => {
+    match args.device {
+        Devices::Sink => measure_sink(&options),
+        Devices::Softhca => {
             let devices = inside::devices()?;
             let [a, b] = devices.as_slice() else {
                 return Err(BenchError::Wrong {

@@ -18,8 +18,8 @@ use warpverbs_cli::number;
 #[derive(Args, Debug)]
 pub struct RegionsArgs {
     /// What registers: a software HCA of this process, or the first device that WARPVERBS_DEVICE names
-    #[arg(long, value_enum, default_value_t = Provider::Softhca)]
-    provider: Provider,
+    #[arg(long, value_enum, default_value_t = Devices::Softhca)]
+    device: Devices,
     /// Memory that is registered: none (the host's), the number of a GPU, auto, or simt and simt-dmabuf, which stand for a GPU with
     /// memory of the process
     #[arg(long, value_name = "GPU", default_value_t)]
@@ -45,14 +45,14 @@ pub struct RegionsArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Provider {
+enum Devices {
     Softhca,
-    Nic,
+    Configured,
 }
 
 /// Runs `wv bench regions`.
 pub(super) fn run(args: &RegionsArgs) -> ExitCode {
-    if args.provider == Provider::Softhca && !args.inside {
+    if args.device == Devices::Softhca && !args.inside {
         return match inside::start(1) {
             Ok(code) => code,
             Err(error) => refuse(&error),
@@ -72,12 +72,12 @@ fn measured(args: &RegionsArgs) -> Result<RegionReport, BenchError> {
         case: "devices".to_owned(),
         detail: "none is listed".to_owned(),
     };
-    let context = match args.provider {
-        Provider::Softhca => {
+    let context = match args.device {
+        Devices::Softhca => {
             let name = inside::devices()?.into_iter().next().ok_or_else(none)?;
             Context::open(&DeviceSelector::Name(name))?
         }
-        Provider::Nic => named_devices()?.into_iter().next().ok_or_else(none)?,
+        Devices::Configured => named_devices()?.into_iter().next().ok_or_else(none)?,
     };
     measure(&context, args.gpu, &options)
 }

@@ -193,8 +193,8 @@ fn pages_go_from_memory_of_a_gpu_to_that_of_another_process() {
 fn ends_of_two_processes_take_no_software_hcas_of_their_own() {
     for (options, reason) in [
         (
-            &["--to", "127.0.0.1:1", "--provider", "softhca"][..],
-            "--provider is softhca; it must be nic",
+            &["--to", "127.0.0.1:1", "--device", "softhca"][..],
+            "--device is softhca; it must be configured",
         ),
         (
             &["--serve", "127.0.0.1:0", "--to", "127.0.0.1:1"],

@@ -21,7 +21,7 @@ fn both_providers_report_every_pattern_with_the_setting_of_the_run() {
     for (provider, moves) in [("sink", false), ("softhca", true)] {
         let json = directory.path().join(provider);
         let path = json.to_str().unwrap();
-        let output = bench(&["--provider", provider, "--rounds", "2", "--json", path]);
+        let output = bench(&["--device", provider, "--rounds", "2", "--json", path]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{said}");
         let text = String::from_utf8_lossy(&output.stdout);
@@ -209,14 +209,14 @@ fn memory_of_a_gpu_is_refused_where_nothing_moves_it() {
     for (options, reason) in [
         (
             "--gpu=simt",
-            "--gpu is simt; it must be none with --provider sink, which moves no bytes",
+            "--gpu is simt; it must be none with --device sink, which moves no bytes",
         ),
         (
-            "--provider=sink --gpu=0",
-            "--gpu is 0; it must be none with --provider sink",
+            "--device=sink --gpu=0",
+            "--gpu is 0; it must be none with --device sink",
         ),
         (
-            "--provider=softhca --gpu=simt",
+            "--device=softhca --gpu=simt",
             "--gpu is simt; it must be none without --pattern",
         ),
         (

@@ -62,7 +62,7 @@ fn the_tensors_of_a_buffer_have_one_registration_and_others_one_each() {
 #[test]
 fn regions_are_registered_on_the_device_that_the_variable_names() {
     let directory = tempfile::tempdir().unwrap();
-    let small = ["--regions=10", "--rounds=1", "--provider=nic"];
+    let small = ["--regions=10", "--rounds=1", "--device=configured"];
     let run = |device: &str| {
         let mut bench = machine(directory.path(), &["regions"], &small);
         bench.env("WARPVERBS_DEVICE", device).output().unwrap()
