@@ -95,10 +95,19 @@ fn watch(fleet: &mut Fleet<'_>, options: &DemoOptions, limit: Duration) -> Resul
             None if is_late => {
                 return Err(DemoError::Timeout {
                     seconds: limit.as_secs(),
-                    progress: format!("ranks {:?} are done", fleet.finished.keys()),
+                    progress: progress(fleet),
                 });
             }
             _ => {}
         }
+    }
+}
+
+/// Returns which ranks are done, in words.
+fn progress(fleet: &Fleet<'_>) -> String {
+    if fleet.finished.is_empty() {
+        "no rank is done".to_owned()
+    } else {
+        format!("ranks {:?} are done", fleet.finished.keys())
     }
 }

@@ -31,6 +31,10 @@ fn arrays(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     name_and_bytes.collect()
 }
 
+/// The bound of a demo in a test, in seconds, in place of the 120 of a user: a busy machine makes ranks slow. It is less than the bound of a
+/// test, so that a demo that hangs says how far it is.
+const BOUND: &str = "230";
+
 /// The program with a private directory for its files, so that a test can see which files are left.
 struct Demo {
     runtime: tempfile::TempDir,
@@ -45,9 +49,12 @@ impl Demo {
     /// Another command of `wv` that starts ranks.
     fn of(command: &str, arguments: &[&str]) -> Self {
         let (name, runtime) = (command, tempfile::tempdir().unwrap());
+        let is_bound = name != "demo" || arguments.contains(&"--timeout");
+        let bound = ["--timeout", BOUND];
         let mut command = Command::new(env!("CARGO_BIN_EXE_wv"));
         command
             .arg(name)
+            .args(bound.iter().filter(|_| !is_bound))
             .args(arguments)
             .env("XDG_RUNTIME_DIR", runtime.path())
             .stdin(Stdio::null());

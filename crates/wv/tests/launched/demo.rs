@@ -7,9 +7,11 @@ use serde_json::Value;
 
 use crate::job::{Ended, Job, Launcher, clean};
 
-const DEMO: [&str; 9] = [
+const DEMO: [&str; 11] = [
     "demo",
     "--launched",
+    "--timeout",
+    "230",
     "--device",
     "sim",
     "--steps",
