@@ -110,6 +110,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/simt-tests", [&["simt"], &[], &["simt"]]),
     ("crates/private-dir", [&[], &[], &[]]),
     ("crates/gpuhca-abi", [&[], &[], &[]]),
+    ("crates/libfabric-abi", [&[], &[], &[]]),
     ("crates/file-memory", [&[], &["test-basics"], &[]]),
     (
         "crates/softhca",
@@ -272,6 +273,7 @@ const CONFINED: &[(&str, &str)] = &[
 /// Written by programs, so not read.
 const GENERATED: &[&str] = &[
     "src/sys/bindings.rs",
+    "crates/libfabric-abi/src/bindings.rs",
     "kernels/include/warpverbs/abi.h",
     "crates/test-support/kernels/abi.h",
     "crates/bench/kernels/abi.h",
