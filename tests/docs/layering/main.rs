@@ -120,6 +120,10 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
             &[],
         ],
     ),
+    (
+        "crates/softofi",
+        [&["file-memory", "libfabric-abi"], &["test-basics"], &[]],
+    ),
     ("crates/softhca-rig", [&["mlx5-prm", "softhca"], &[], &[]]),
     ("crates/test-basics", [&[], &[], &[]]),
     (
