@@ -1,4 +1,5 @@
-//! `src/bindings.rs` is what bindgen makes of the installed headers of libfabric, and later headers have only grown at the ends.
+//! `crates/libfabric-abi/src/bindings.rs` is what bindgen makes of the installed headers of libfabric, and later headers have only
+//! grown at the ends.
 //!
 //! bindgen's output follows the headers, so the text is compared only with libfabric 1.17 (Debian 12). With other versions the
 //! offsets of all fields are compared. `UPDATE=1 cargo test -p libfabric-abi --test bindings` rewrites the file. The variable

@@ -30,7 +30,7 @@ pub enum Dead {
     Mixed,
 }
 
-/// See the [module](self). The fields are the keys of the text, in the order of the README.
+/// A configuration, from a text by `parse`. The fields are the keys of the text, in the order of the README.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// `profile`: what `fi_getinfo` offers, in this order; `both` is `efa` and then `efa-direct`, so that programs must choose.

@@ -39,7 +39,7 @@ fn questions() -> Receiver<String> {
 
 /// The other process: an end whose memory is written and read.
 #[test]
-#[ignore = "started by the other tests of this file"]
+#[ignore = "is started by the tests below"]
 fn target() {
     let Ok(config) = std::env::var(CONFIG) else {
         return;
