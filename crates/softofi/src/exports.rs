@@ -16,7 +16,7 @@ use crate::calls;
 use crate::config::{ConfigError, Profile, of_environment, of_node};
 use crate::guard;
 use crate::info;
-use crate::rules::Rule;
+use crate::rules::{Rule, say};
 use crate::text;
 
 /// `fi_getinfo(3)`.
@@ -105,7 +105,7 @@ unsafe fn find(
 }
 
 fn refuse(error: &ConfigError) -> c_int {
-    eprintln!("softofi: its configuration: {error}");
+    say(&format!("softofi: its configuration: {error}"));
     FI_EINVAL
 }
 

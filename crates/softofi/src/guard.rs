@@ -46,10 +46,8 @@ pub(crate) fn value<T>(otherwise: T, call: impl FnOnce() -> T) -> T {
 fn say(panic: &(dyn Any + Send)) {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    eprintln!(
-        "softofi: a defect of the library itself: {}",
-        text.unwrap_or("a panic without words")
-    );
+    let text = text.unwrap_or("a panic without words");
+    crate::rules::say(&format!("softofi: a defect of the library itself: {text}"));
 }
 
 #[cfg(test)]

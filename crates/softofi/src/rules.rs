@@ -93,7 +93,7 @@ impl Rule {
     pub(crate) fn broken(self, detail: impl Display) -> i32 {
         Count::Rules.add();
         let line = Line { rule: self, detail }.to_string();
-        eprintln!("softofi[{}]: {line}", std::process::id());
+        say(&format!("softofi[{}]: {line}", std::process::id()));
         if let Ok(environment) = of_environment()
             && let Some(path) = &environment.config.log
             && let Ok(mut file) = OpenOptions::new().create(true).append(true).open(path)
@@ -107,6 +107,11 @@ impl Rule {
         }
         self.error()
     }
+}
+
+/// Writes a line for people. Unlike `eprintln!` it does not mind a program without stderr.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 struct Line<D> {

@@ -33,6 +33,8 @@ pub(super) struct Post<'a> {
     pub(super) context: *mut c_void,
     pub(super) data: u64,
     pub(super) flags: u64,
+    /// `fi_inject_write` and its kin, which have no completion.
+    pub(super) is_quiet: bool,
 }
 
 impl Post<'_> {
@@ -82,20 +84,15 @@ impl Post<'_> {
                 _own: own,
                 registrations: registrations.into_iter().flatten().collect(),
                 context: handles::address(self.context),
-                marks: has_context && wanted && !is_inline,
+                marks: has_context && wanted && !self.is_quiet,
                 told: Told {
                     level: level(self.flags),
-                    wanted: wanted && self.is_told(),
+                    wanted: wanted && !self.is_quiet,
                 },
                 data,
             })
         })?;
         Ok(0)
-    }
-
-    /// Inline calls have no completion; `FI_INJECT` as a flag has one.
-    fn is_told(&self) -> bool {
-        self.flags & FI_INJECT == 0 || self.flags & FI_COMPLETION != 0
     }
 
     fn check_rights(&self, endpoint: &Endpoint) -> Result<(), c_int> {

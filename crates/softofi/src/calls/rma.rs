@@ -75,12 +75,7 @@ impl Simple {
             len: bytes.fold(0, usize::saturating_add),
             key: self.key,
         };
-        // An inline call has no completion, whatever the endpoint says.
-        let of_endpoint = if self.flags & FI_INJECT != 0 {
-            0
-        } else {
-            endpoint.op_flags
-        };
+        let is_quiet = self.flags & FI_INJECT != 0;
         let post = Post {
             kind: self.kind,
             near,
@@ -89,7 +84,8 @@ impl Simple {
             peer: self.peer,
             context: self.context,
             data: self.data,
-            flags: self.flags | of_endpoint & !FI_INJECT,
+            flags: self.flags | endpoint.op_flags & !FI_INJECT,
+            is_quiet,
         };
         // SAFETY: the caller's word.
         unsafe { post.hand(&endpoint) }
@@ -140,6 +136,7 @@ unsafe fn message(
             context: msg.context,
             data: msg.data,
             flags,
+            is_quiet: false,
         };
         post.hand(&endpoint)
     }

@@ -11,6 +11,9 @@ use super::frame::{HEAD_BYTES, Head, Split, split};
 /// Read in one turn at most, so that one peer does not keep a thread from the others.
 const MOST_INPUT: usize = 1 << 20;
 
+/// Least room for one call that reads.
+const CHUNK: usize = 64 << 10;
+
 /// More is not put into the output while so much waits there.
 const MOST_OUTPUT: usize = 256 << 10;
 
@@ -59,11 +62,12 @@ impl Link {
             self.taken = 0;
         }
         let before = self.input.len();
-        let mut chunk = [0; 64 << 10];
         while !self.ended && self.input.len() - before < MOST_INPUT {
-            match recv(&self.socket, &mut chunk, RecvFlags::DONTWAIT) {
+            self.input.reserve(CHUNK);
+            let room = rustix::buffer::spare_capacity(&mut self.input);
+            match recv(&self.socket, room, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => self.ended = true,
-                Ok((bytes, _)) => self.input.extend_from_slice(&chunk[..bytes]),
+                Ok(_) => {}
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(_) => self.ended = true,

@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::guard;
 use crate::objects::Endpoint;
+use crate::rules::say;
 
 /// The device's own word: it is to end.
 const END: u64 = 0;
@@ -79,7 +80,7 @@ impl Shared {
             let room = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(&self.events, room, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return eprintln!("softofi: the device's thread ends: {error}"),
+                Err(error) => return say(&format!("softofi: the device's thread ends: {error}")),
             }
             for event in &events {
                 let number = event.data.u64();

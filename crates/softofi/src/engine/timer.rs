@@ -31,8 +31,9 @@ impl Timer {
 
     /// Readable from `at` on, or not at all. What was set before no longer holds.
     pub(crate) fn set(&mut self, at: Option<Instant>, now: Instant) {
-        // Also when it has run out: only a new time makes it unreadable.
-        if at.is_none() && self.set.is_none() {
+        // One that comes before is left: a turn too many costs less than the call. One that has run out is readable until it is set.
+        let is_early = |set: Instant| set > now && at.is_none_or(|at| set <= at);
+        if self.set.map_or(at.is_none(), is_early) {
             return;
         }
         self.set = at;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use libfabric_abi::bindings::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use libfabric_abi::errors::FI_EIO;
 use rustix::event::epoll;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use super::address::Address;
 use super::operation::Order;
@@ -90,8 +90,14 @@ impl Work {
         self.sender.uses(peer)
     }
 
-    /// Does all that can be done now.
+    /// Does all that can be done now, if there is anything.
     pub(crate) fn step(&mut self) {
+        let mut event = Vec::with_capacity(1);
+        let now = Timespec::default();
+        let room = rustix::buffer::spare_capacity(&mut event);
+        if epoll::wait(&self.ready, room, Some(&now)) == Ok(0) {
+            return;
+        }
         let mut word = [0; 8];
         let _ = rustix::io::read(&self.posted, &mut word);
         let now = Instant::now();

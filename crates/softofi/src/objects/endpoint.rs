@@ -1,7 +1,7 @@
 //! An endpoint: what is bound to it, and then its work.
 
 use std::ffi::c_int;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libfabric_abi::bindings::{
@@ -49,6 +49,24 @@ pub(crate) struct Bound {
     /// Completions only where an operation asks for one.
     pub(crate) selective: bool,
     pub(crate) vector: Arc<Vector>,
+}
+
+impl Bound {
+    /// The queues turn the endpoint, where it does not move by itself.
+    fn bind(&self, endpoint: &Arc<Endpoint>, ready: &OwnedFd) -> Result<(), c_int> {
+        self.sends.bind(endpoint, ready)?;
+        match &self.receives {
+            Some(receives) if !Arc::ptr_eq(receives, &self.sends) => receives.bind(endpoint, ready),
+            _ => Ok(()),
+        }
+    }
+
+    fn unbind(&self, endpoint: u32) {
+        self.sends.unbind(endpoint);
+        if let Some(receives) = &self.receives {
+            receives.unbind(endpoint);
+        }
+    }
 }
 
 impl Endpoint {
@@ -138,11 +156,10 @@ impl Endpoint {
         };
         let work = Work::new(self, bound.clone())?;
         self.domain.enable(self, work.ready().as_fd())?;
-        bound.sends.bind(self, work.ready())?;
-        if let Some(receives) = &bound.receives
-            && !Arc::ptr_eq(receives, &bound.sends)
-        {
-            receives.bind(self, work.ready())?;
+        if let Err(error) = bound.bind(self, work.ready()) {
+            self.domain.disable(self);
+            bound.unbind(self.ordinal);
+            return Err(error);
         }
         *state = State::Enabled(Box::new(work));
         Ok(())
@@ -189,10 +206,7 @@ impl Endpoint {
             State::Enabled(work) => {
                 let bound = work.close();
                 self.domain.disable(self);
-                bound.sends.unbind(self.ordinal);
-                if let Some(receives) = &bound.receives {
-                    receives.unbind(self.ordinal);
-                }
+                bound.unbind(self.ordinal);
                 Parts {
                     sends: Some(bound.sends),
                     receives: bound.receives,

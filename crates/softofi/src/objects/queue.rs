@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libfabric_abi::bindings::{
@@ -65,6 +65,8 @@ pub(crate) struct Queue {
     state: Mutex<State>,
     /// Operations under way that may end here.
     under_way: AtomicUsize,
+    /// Whether that was more than there is room for, and reported.
+    is_overbooked: AtomicBool,
     bound: Mutex<Vec<Arc<Endpoint>>>,
 }
 
@@ -100,6 +102,7 @@ impl Queue {
             wait: wait.map_err(|error| error.raw_os_error())?,
             state: Mutex::default(),
             under_way: AtomicUsize::new(0),
+            is_overbooked: AtomicBool::new(false),
             bound: Mutex::default(),
         })
     }
@@ -166,7 +169,8 @@ impl Queue {
     pub(crate) fn begin(&self) {
         let under_way = self.under_way.fetch_add(1, Ordering::AcqRel) + 1;
         let unread = self.state().entries.len();
-        if under_way + unread == self.size + 1 {
+        let is_over = under_way + unread > self.size;
+        if is_over && !self.is_overbooked.swap(is_over, Ordering::AcqRel) {
             let size = self.size;
             Rule::CqOverbooked.broken(format_args!("({under_way} and {unread} unread, of {size})"));
         }

@@ -11,6 +11,7 @@ use libfabric_abi::errors::FI_EINVAL;
 use libfabric_abi::later::fi_mr_dmabuf;
 
 use super::{Domain, Users};
+use crate::rules::Rule;
 
 /// What is registered.
 pub(crate) struct Registration {
@@ -87,7 +88,9 @@ impl Registration {
     pub(crate) fn close(&self) -> Result<(), c_int> {
         self.users
             .none(format_args!("the registration with key {:#x}", self.key))?;
-        self.is_open.store(false, Ordering::Release);
+        if !self.is_open.swap(false, Ordering::AcqRel) {
+            return Err(Rule::ClosedHandle.broken("(registration, closed by another thread)"));
+        }
         self.domain.keys.close(self.key);
         self.domain.users.remove();
         Ok(())

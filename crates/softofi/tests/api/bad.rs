@@ -393,6 +393,56 @@ fn both_fabrics_are_offered_and_the_older_api_has_one() {
     assert_eq!(names(Version::new(1, 20)), efa);
 }
 
+/// Frames of a stranger: nonsense, and some that look as if they were some.
+fn strange(dice: &mut fastrand::Rng, address: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if dice.bool() {
+        // A greeting: the kind 1, 32 bytes of payload, the address.
+        let mut head = [0u8; 64];
+        head[0] = 1;
+        head[4] = 32;
+        bytes.extend(head);
+        bytes.extend(address);
+    }
+    for _ in 0..dice.usize(..20) {
+        let mut head = [0u8; 64];
+        dice.fill(&mut head);
+        head[..8].fill(0);
+        head[0] = dice.u8(..9);
+        let payload = dice.u8(..);
+        head[4] = payload;
+        head[40..44].copy_from_slice(&u32::from(payload).to_ne_bytes());
+        bytes.extend(head);
+        bytes.extend(std::iter::repeat_with(|| dice.u8(..)).take(usize::from(payload)));
+    }
+    bytes
+}
+
+#[test]
+fn strangers_who_send_nonsense_change_nothing() {
+    use std::io::Write;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixStream};
+    let seed = fastrand::u64(..);
+    let mut dice = fastrand::Rng::with_seed(seed);
+    let fabric = Fabric::soft("again=0,late_us=0");
+    let pair = Pair::new(&fabric, 64);
+    let address = pair.there.address();
+    let digits: String = address.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = SocketAddr::from_abstract_name(format!("softofi-{digits}")).unwrap();
+    for _ in 0..1000 {
+        let mut stranger = UnixStream::connect_addr(&name).unwrap();
+        // It may be shown the door in the middle of it.
+        let _ = stranger.write_all(&strange(&mut dice, &pair.here.address()));
+    }
+    assert_eq!(pair.far.bytes(), [0; 64], "seed {seed}");
+    pair.near.set(&[4; 64]);
+    let mut seen = pair.seen();
+    let context = pair.here.write(&pair.work(64), &mut seen);
+    assert_eq!(seen.wait(0, context).error, 0, "seed {seed}");
+    assert_eq!(pair.far.bytes(), [4; 64], "seed {seed}");
+}
+
 #[test]
 fn memory_that_goes_away_is_an_error_and_no_crash() {
     let kind = Kind::soft("profile=efa,again=0");

@@ -13,4 +13,5 @@ mod loose;
 mod manual;
 mod processes;
 mod rig;
+mod speed;
 mod symbols;
