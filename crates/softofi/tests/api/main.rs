@@ -12,6 +12,7 @@ mod keys;
 mod loose;
 mod manual;
 mod processes;
+mod ranges;
 mod rig;
 mod speed;
 mod symbols;

@@ -57,3 +57,26 @@ fn only_softofi_lets_itself_be_watched() {
         Err(error) => panic!("{error}"),
     }
 }
+
+/// What `Functions::load` says in a process with this configuration.
+const SAYS: &str = "SOFTOFI";
+
+#[test]
+fn a_library_that_says_it_is_older_is_refused_with_its_version() {
+    let says =
+        |config| test_basics::process::Process::start("symbols::loads", (SAYS, config)).says();
+    assert!(
+        says("api=1.11").ends_with("is libfabric 1.11, and 1.17 is the least that can be used")
+    );
+    assert_eq!(says("api=1.17"), "1.17");
+    assert_eq!(says("api=2.1"), "2.1");
+}
+
+#[test]
+#[ignore = "is started by the test above"]
+fn loads() {
+    match Functions::load(&::softofi::library().unwrap()) {
+        Ok(functions) => println!("said: {}", functions.api_version()),
+        Err(error) => println!("said: {error}"),
+    }
+}
