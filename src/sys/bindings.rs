@@ -39,6 +39,18 @@ impl<T> ::core::fmt::Debug for __IncompleteArrayField<T> {
     }
 }
 pub type __off_t = ::core::ffi::c_long;
+#[repr(C)]
+#[repr(align(8))]
+#[derive(Copy, Clone)]
+pub union pthread_mutex_t {
+    pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 40usize]>,
+}
+#[repr(C)]
+#[repr(align(8))]
+#[derive(Copy, Clone)]
+pub union pthread_cond_t {
+    pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 48usize]>,
+}
 pub type __u8 = ::core::ffi::c_uchar;
 pub type __u16 = ::core::ffi::c_ushort;
 pub type __u32 = ::core::ffi::c_uint;
@@ -88,11 +100,59 @@ pub const IBV_TRANSPORT_USNIC: ibv_transport_type = 2;
 pub const IBV_TRANSPORT_USNIC_UDP: ibv_transport_type = 3;
 pub const IBV_TRANSPORT_UNSPECIFIED: ibv_transport_type = 4;
 pub type ibv_transport_type = ::core::ffi::c_int;
+pub const IBV_ATOMIC_NONE: ibv_atomic_cap = 0;
+pub const IBV_ATOMIC_HCA: ibv_atomic_cap = 1;
+pub const IBV_ATOMIC_GLOB: ibv_atomic_cap = 2;
+pub type ibv_atomic_cap = ::core::ffi::c_uint;
 #[repr(C)]
 #[repr(align(8))]
 #[derive(Copy, Clone)]
 pub struct ibv_dm {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 32usize]>,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_device_attr {
+    pub fw_ver: [::core::ffi::c_char; 64usize],
+    pub node_guid: __be64,
+    pub sys_image_guid: __be64,
+    pub max_mr_size: u64,
+    pub page_size_cap: u64,
+    pub vendor_id: u32,
+    pub vendor_part_id: u32,
+    pub hw_ver: u32,
+    pub max_qp: ::core::ffi::c_int,
+    pub max_qp_wr: ::core::ffi::c_int,
+    pub device_cap_flags: ::core::ffi::c_uint,
+    pub max_sge: ::core::ffi::c_int,
+    pub max_sge_rd: ::core::ffi::c_int,
+    pub max_cq: ::core::ffi::c_int,
+    pub max_cqe: ::core::ffi::c_int,
+    pub max_mr: ::core::ffi::c_int,
+    pub max_pd: ::core::ffi::c_int,
+    pub max_qp_rd_atom: ::core::ffi::c_int,
+    pub max_ee_rd_atom: ::core::ffi::c_int,
+    pub max_res_rd_atom: ::core::ffi::c_int,
+    pub max_qp_init_rd_atom: ::core::ffi::c_int,
+    pub max_ee_init_rd_atom: ::core::ffi::c_int,
+    pub atomic_cap: ibv_atomic_cap,
+    pub max_ee: ::core::ffi::c_int,
+    pub max_rdd: ::core::ffi::c_int,
+    pub max_mw: ::core::ffi::c_int,
+    pub max_raw_ipv6_qp: ::core::ffi::c_int,
+    pub max_raw_ethy_qp: ::core::ffi::c_int,
+    pub max_mcast_grp: ::core::ffi::c_int,
+    pub max_mcast_qp_attach: ::core::ffi::c_int,
+    pub max_total_mcast_qp_attach: ::core::ffi::c_int,
+    pub max_ah: ::core::ffi::c_int,
+    pub max_fmr: ::core::ffi::c_int,
+    pub max_map_per_fmr: ::core::ffi::c_int,
+    pub max_srq: ::core::ffi::c_int,
+    pub max_srq_wr: ::core::ffi::c_int,
+    pub max_srq_sge: ::core::ffi::c_int,
+    pub max_pkeys: u16,
+    pub local_ca_ack_delay: u8,
+    pub phys_port_cnt: u8,
 }
 pub const IBV_MTU_256: ibv_mtu = 1;
 pub const IBV_MTU_512: ibv_mtu = 2;
@@ -137,6 +197,82 @@ pub struct ibv_port_attr {
     pub flags: u8,
     pub port_cap_flags2: u16,
 }
+pub const IBV_WC_SUCCESS: ibv_wc_status = 0;
+pub const IBV_WC_LOC_LEN_ERR: ibv_wc_status = 1;
+pub const IBV_WC_LOC_QP_OP_ERR: ibv_wc_status = 2;
+pub const IBV_WC_LOC_EEC_OP_ERR: ibv_wc_status = 3;
+pub const IBV_WC_LOC_PROT_ERR: ibv_wc_status = 4;
+pub const IBV_WC_WR_FLUSH_ERR: ibv_wc_status = 5;
+pub const IBV_WC_MW_BIND_ERR: ibv_wc_status = 6;
+pub const IBV_WC_BAD_RESP_ERR: ibv_wc_status = 7;
+pub const IBV_WC_LOC_ACCESS_ERR: ibv_wc_status = 8;
+pub const IBV_WC_REM_INV_REQ_ERR: ibv_wc_status = 9;
+pub const IBV_WC_REM_ACCESS_ERR: ibv_wc_status = 10;
+pub const IBV_WC_REM_OP_ERR: ibv_wc_status = 11;
+pub const IBV_WC_RETRY_EXC_ERR: ibv_wc_status = 12;
+pub const IBV_WC_RNR_RETRY_EXC_ERR: ibv_wc_status = 13;
+pub const IBV_WC_LOC_RDD_VIOL_ERR: ibv_wc_status = 14;
+pub const IBV_WC_REM_INV_RD_REQ_ERR: ibv_wc_status = 15;
+pub const IBV_WC_REM_ABORT_ERR: ibv_wc_status = 16;
+pub const IBV_WC_INV_EECN_ERR: ibv_wc_status = 17;
+pub const IBV_WC_INV_EEC_STATE_ERR: ibv_wc_status = 18;
+pub const IBV_WC_FATAL_ERR: ibv_wc_status = 19;
+pub const IBV_WC_RESP_TIMEOUT_ERR: ibv_wc_status = 20;
+pub const IBV_WC_GENERAL_ERR: ibv_wc_status = 21;
+pub const IBV_WC_TM_ERR: ibv_wc_status = 22;
+pub const IBV_WC_TM_RNDV_INCOMPLETE: ibv_wc_status = 23;
+pub type ibv_wc_status = ::core::ffi::c_uint;
+pub const IBV_WC_SEND: ibv_wc_opcode = 0;
+pub const IBV_WC_RDMA_WRITE: ibv_wc_opcode = 1;
+pub const IBV_WC_RDMA_READ: ibv_wc_opcode = 2;
+pub const IBV_WC_COMP_SWAP: ibv_wc_opcode = 3;
+pub const IBV_WC_FETCH_ADD: ibv_wc_opcode = 4;
+pub const IBV_WC_BIND_MW: ibv_wc_opcode = 5;
+pub const IBV_WC_LOCAL_INV: ibv_wc_opcode = 6;
+pub const IBV_WC_TSO: ibv_wc_opcode = 7;
+pub const IBV_WC_ATOMIC_WRITE: ibv_wc_opcode = 9;
+pub const IBV_WC_RECV: ibv_wc_opcode = 128;
+pub const IBV_WC_RECV_RDMA_WITH_IMM: ibv_wc_opcode = 129;
+pub const IBV_WC_TM_ADD: ibv_wc_opcode = 130;
+pub const IBV_WC_TM_DEL: ibv_wc_opcode = 131;
+pub const IBV_WC_TM_SYNC: ibv_wc_opcode = 132;
+pub const IBV_WC_TM_RECV: ibv_wc_opcode = 133;
+pub const IBV_WC_TM_NO_TAG: ibv_wc_opcode = 134;
+pub const IBV_WC_DRIVER1: ibv_wc_opcode = 135;
+pub const IBV_WC_DRIVER2: ibv_wc_opcode = 136;
+pub const IBV_WC_DRIVER3: ibv_wc_opcode = 137;
+pub type ibv_wc_opcode = ::core::ffi::c_uint;
+pub const IBV_WC_GRH: ibv_wc_flags = 1;
+pub const IBV_WC_WITH_IMM: ibv_wc_flags = 2;
+pub const IBV_WC_IP_CSUM_OK: ibv_wc_flags = 4;
+pub const IBV_WC_WITH_INV: ibv_wc_flags = 8;
+pub const IBV_WC_TM_SYNC_REQ: ibv_wc_flags = 16;
+pub const IBV_WC_TM_MATCH: ibv_wc_flags = 32;
+pub const IBV_WC_TM_DATA_VALID: ibv_wc_flags = 64;
+pub type ibv_wc_flags = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_wc {
+    pub wr_id: u64,
+    pub status: ibv_wc_status,
+    pub opcode: ibv_wc_opcode,
+    pub vendor_err: u32,
+    pub byte_len: u32,
+    pub __bindgen_anon_1: ibv_wc__bindgen_ty_1,
+    pub qp_num: u32,
+    pub src_qp: u32,
+    pub wc_flags: ::core::ffi::c_uint,
+    pub pkey_index: u16,
+    pub slid: u16,
+    pub sl: u8,
+    pub dlid_path_bits: u8,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub union ibv_wc__bindgen_ty_1 {
+    pub imm_data: __be32,
+    pub invalidated_rkey: u32,
+}
 pub const IBV_ACCESS_LOCAL_WRITE: ibv_access_flags = 1;
 pub const IBV_ACCESS_REMOTE_WRITE: ibv_access_flags = 2;
 pub const IBV_ACCESS_REMOTE_READ: ibv_access_flags = 4;
@@ -148,10 +284,18 @@ pub const IBV_ACCESS_HUGETLB: ibv_access_flags = 128;
 pub const IBV_ACCESS_RELAXED_ORDERING: ibv_access_flags = 1048576;
 pub type ibv_access_flags = ::core::ffi::c_uint;
 #[repr(C)]
-#[repr(align(8))]
+#[derive(Copy, Clone)]
+pub struct ibv_mw_bind_info {
+    pub mr: *mut ibv_mr,
+    pub addr: u64,
+    pub length: u64,
+    pub mw_access_flags: ::core::ffi::c_uint,
+}
+#[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ibv_pd {
-    pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 16usize]>,
+    pub context: *mut ibv_context,
+    pub handle: u32,
 }
 #[repr(C)]
 #[derive(Copy, Clone)]
@@ -163,6 +307,15 @@ pub struct ibv_mr {
     pub handle: u32,
     pub lkey: u32,
     pub rkey: u32,
+}
+pub const IBV_MW_TYPE_1: ibv_mw_type = 1;
+pub const IBV_MW_TYPE_2: ibv_mw_type = 2;
+pub type ibv_mw_type = ::core::ffi::c_uint;
+#[repr(C)]
+#[repr(align(8))]
+#[derive(Copy, Clone)]
+pub struct ibv_mw {
+    pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 32usize]>,
 }
 #[repr(C)]
 #[derive(Copy, Clone)]
@@ -184,6 +337,219 @@ pub struct ibv_ah_attr {
     pub is_global: u8,
     pub port_num: u8,
 }
+pub const IBV_QPT_RC: ibv_qp_type = 2;
+pub const IBV_QPT_UC: ibv_qp_type = 3;
+pub const IBV_QPT_UD: ibv_qp_type = 4;
+pub const IBV_QPT_RAW_PACKET: ibv_qp_type = 8;
+pub const IBV_QPT_XRC_SEND: ibv_qp_type = 9;
+pub const IBV_QPT_XRC_RECV: ibv_qp_type = 10;
+pub const IBV_QPT_DRIVER: ibv_qp_type = 255;
+pub type ibv_qp_type = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_qp_cap {
+    pub max_send_wr: u32,
+    pub max_recv_wr: u32,
+    pub max_send_sge: u32,
+    pub max_recv_sge: u32,
+    pub max_inline_data: u32,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_qp_init_attr {
+    pub qp_context: *mut ::core::ffi::c_void,
+    pub send_cq: *mut ibv_cq,
+    pub recv_cq: *mut ibv_cq,
+    pub srq: *mut ibv_srq,
+    pub cap: ibv_qp_cap,
+    pub qp_type: ibv_qp_type,
+    pub sq_sig_all: ::core::ffi::c_int,
+}
+pub const IBV_QP_STATE: ibv_qp_attr_mask = 1;
+pub const IBV_QP_CUR_STATE: ibv_qp_attr_mask = 2;
+pub const IBV_QP_EN_SQD_ASYNC_NOTIFY: ibv_qp_attr_mask = 4;
+pub const IBV_QP_ACCESS_FLAGS: ibv_qp_attr_mask = 8;
+pub const IBV_QP_PKEY_INDEX: ibv_qp_attr_mask = 16;
+pub const IBV_QP_PORT: ibv_qp_attr_mask = 32;
+pub const IBV_QP_QKEY: ibv_qp_attr_mask = 64;
+pub const IBV_QP_AV: ibv_qp_attr_mask = 128;
+pub const IBV_QP_PATH_MTU: ibv_qp_attr_mask = 256;
+pub const IBV_QP_TIMEOUT: ibv_qp_attr_mask = 512;
+pub const IBV_QP_RETRY_CNT: ibv_qp_attr_mask = 1024;
+pub const IBV_QP_RNR_RETRY: ibv_qp_attr_mask = 2048;
+pub const IBV_QP_RQ_PSN: ibv_qp_attr_mask = 4096;
+pub const IBV_QP_MAX_QP_RD_ATOMIC: ibv_qp_attr_mask = 8192;
+pub const IBV_QP_ALT_PATH: ibv_qp_attr_mask = 16384;
+pub const IBV_QP_MIN_RNR_TIMER: ibv_qp_attr_mask = 32768;
+pub const IBV_QP_SQ_PSN: ibv_qp_attr_mask = 65536;
+pub const IBV_QP_MAX_DEST_RD_ATOMIC: ibv_qp_attr_mask = 131072;
+pub const IBV_QP_PATH_MIG_STATE: ibv_qp_attr_mask = 262144;
+pub const IBV_QP_CAP: ibv_qp_attr_mask = 524288;
+pub const IBV_QP_DEST_QPN: ibv_qp_attr_mask = 1048576;
+pub const IBV_QP_RATE_LIMIT: ibv_qp_attr_mask = 33554432;
+pub type ibv_qp_attr_mask = ::core::ffi::c_uint;
+pub const IBV_QPS_RESET: ibv_qp_state = 0;
+pub const IBV_QPS_INIT: ibv_qp_state = 1;
+pub const IBV_QPS_RTR: ibv_qp_state = 2;
+pub const IBV_QPS_RTS: ibv_qp_state = 3;
+pub const IBV_QPS_SQD: ibv_qp_state = 4;
+pub const IBV_QPS_SQE: ibv_qp_state = 5;
+pub const IBV_QPS_ERR: ibv_qp_state = 6;
+pub const IBV_QPS_UNKNOWN: ibv_qp_state = 7;
+pub type ibv_qp_state = ::core::ffi::c_uint;
+pub const IBV_MIG_MIGRATED: ibv_mig_state = 0;
+pub const IBV_MIG_REARM: ibv_mig_state = 1;
+pub const IBV_MIG_ARMED: ibv_mig_state = 2;
+pub type ibv_mig_state = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_qp_attr {
+    pub qp_state: ibv_qp_state,
+    pub cur_qp_state: ibv_qp_state,
+    pub path_mtu: ibv_mtu,
+    pub path_mig_state: ibv_mig_state,
+    pub qkey: u32,
+    pub rq_psn: u32,
+    pub sq_psn: u32,
+    pub dest_qp_num: u32,
+    pub qp_access_flags: ::core::ffi::c_uint,
+    pub cap: ibv_qp_cap,
+    pub ah_attr: ibv_ah_attr,
+    pub alt_ah_attr: ibv_ah_attr,
+    pub pkey_index: u16,
+    pub alt_pkey_index: u16,
+    pub en_sqd_async_notify: u8,
+    pub sq_draining: u8,
+    pub max_rd_atomic: u8,
+    pub max_dest_rd_atomic: u8,
+    pub min_rnr_timer: u8,
+    pub port_num: u8,
+    pub timeout: u8,
+    pub retry_cnt: u8,
+    pub rnr_retry: u8,
+    pub alt_port_num: u8,
+    pub alt_timeout: u8,
+    pub rate_limit: u32,
+}
+pub const IBV_WR_RDMA_WRITE: ibv_wr_opcode = 0;
+pub const IBV_WR_RDMA_WRITE_WITH_IMM: ibv_wr_opcode = 1;
+pub const IBV_WR_SEND: ibv_wr_opcode = 2;
+pub const IBV_WR_SEND_WITH_IMM: ibv_wr_opcode = 3;
+pub const IBV_WR_RDMA_READ: ibv_wr_opcode = 4;
+pub const IBV_WR_ATOMIC_CMP_AND_SWP: ibv_wr_opcode = 5;
+pub const IBV_WR_ATOMIC_FETCH_AND_ADD: ibv_wr_opcode = 6;
+pub const IBV_WR_LOCAL_INV: ibv_wr_opcode = 7;
+pub const IBV_WR_BIND_MW: ibv_wr_opcode = 8;
+pub const IBV_WR_SEND_WITH_INV: ibv_wr_opcode = 9;
+pub const IBV_WR_TSO: ibv_wr_opcode = 10;
+pub const IBV_WR_DRIVER1: ibv_wr_opcode = 11;
+pub const IBV_WR_ATOMIC_WRITE: ibv_wr_opcode = 15;
+pub type ibv_wr_opcode = ::core::ffi::c_uint;
+pub const IBV_SEND_FENCE: ibv_send_flags = 1;
+pub const IBV_SEND_SIGNALED: ibv_send_flags = 2;
+pub const IBV_SEND_SOLICITED: ibv_send_flags = 4;
+pub const IBV_SEND_INLINE: ibv_send_flags = 8;
+pub const IBV_SEND_IP_CSUM: ibv_send_flags = 16;
+pub type ibv_send_flags = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_sge {
+    pub addr: u64,
+    pub length: u32,
+    pub lkey: u32,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_send_wr {
+    pub wr_id: u64,
+    pub next: *mut ibv_send_wr,
+    pub sg_list: *mut ibv_sge,
+    pub num_sge: ::core::ffi::c_int,
+    pub opcode: ibv_wr_opcode,
+    pub send_flags: ::core::ffi::c_uint,
+    pub __bindgen_anon_1: ibv_send_wr__bindgen_ty_1,
+    pub wr: ibv_send_wr__bindgen_ty_2,
+    pub qp_type: ibv_send_wr__bindgen_ty_3,
+    pub __bindgen_anon_2: ibv_send_wr__bindgen_ty_4,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub union ibv_send_wr__bindgen_ty_1 {
+    pub imm_data: __be32,
+    pub invalidate_rkey: u32,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub union ibv_send_wr__bindgen_ty_2 {
+    pub rdma: ibv_send_wr__bindgen_ty_2__bindgen_ty_1,
+    pub atomic: ibv_send_wr__bindgen_ty_2__bindgen_ty_2,
+    pub ud: ibv_send_wr__bindgen_ty_2__bindgen_ty_3,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
+    pub remote_addr: u64,
+    pub rkey: u32,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
+    pub remote_addr: u64,
+    pub compare_add: u64,
+    pub swap: u64,
+    pub rkey: u32,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_send_wr__bindgen_ty_2__bindgen_ty_3 {
+    pub ah: *mut ibv_ah,
+    pub remote_qpn: u32,
+    pub remote_qkey: u32,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub union ibv_send_wr__bindgen_ty_3 {
+    pub xrc: ibv_send_wr__bindgen_ty_3__bindgen_ty_1,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_send_wr__bindgen_ty_3__bindgen_ty_1 {
+    pub remote_srqn: u32,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub union ibv_send_wr__bindgen_ty_4 {
+    pub bind_mw: ibv_send_wr__bindgen_ty_4__bindgen_ty_1,
+    pub tso: ibv_send_wr__bindgen_ty_4__bindgen_ty_2,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
+    pub mw: *mut ibv_mw,
+    pub rkey: u32,
+    pub bind_info: ibv_mw_bind_info,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_send_wr__bindgen_ty_4__bindgen_ty_2 {
+    pub hdr: *mut ::core::ffi::c_void,
+    pub hdr_sz: u16,
+    pub mss: u16,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ibv_recv_wr {
+    pub wr_id: u64,
+    pub next: *mut ibv_recv_wr,
+    pub sg_list: *mut ibv_sge,
+    pub num_sge: ::core::ffi::c_int,
+}
+#[repr(C)]
+#[repr(align(8))]
+#[derive(Copy, Clone)]
+pub struct ibv_mw_bind {
+    pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 48usize]>,
+}
 #[repr(C)]
 #[repr(align(8))]
 #[derive(Copy, Clone)]
@@ -197,16 +563,41 @@ pub struct ibv_wq {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 152usize]>,
 }
 #[repr(C)]
-#[repr(align(8))]
 #[derive(Copy, Clone)]
 pub struct ibv_qp {
-    pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 160usize]>,
+    pub context: *mut ibv_context,
+    pub qp_context: *mut ::core::ffi::c_void,
+    pub pd: *mut ibv_pd,
+    pub send_cq: *mut ibv_cq,
+    pub recv_cq: *mut ibv_cq,
+    pub srq: *mut ibv_srq,
+    pub handle: u32,
+    pub qp_num: u32,
+    pub state: ibv_qp_state,
+    pub qp_type: ibv_qp_type,
+    pub mutex: pthread_mutex_t,
+    pub cond: pthread_cond_t,
+    pub events_completed: u32,
 }
 #[repr(C)]
-#[repr(align(8))]
+#[derive(Copy, Clone)]
+pub struct ibv_comp_channel {
+    pub context: *mut ibv_context,
+    pub fd: ::core::ffi::c_int,
+    pub refcnt: ::core::ffi::c_int,
+}
+#[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ibv_cq {
-    pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 128usize]>,
+    pub context: *mut ibv_context,
+    pub channel: *mut ibv_comp_channel,
+    pub cq_context: *mut ::core::ffi::c_void,
+    pub handle: u32,
+    pub cqe: ::core::ffi::c_int,
+    pub mutex: pthread_mutex_t,
+    pub cond: pthread_cond_t,
+    pub comp_events_completed: u32,
+    pub async_events_completed: u32,
 }
 #[repr(C)]
 #[repr(align(8))]
@@ -237,10 +628,121 @@ pub struct _compat_ibv_port_attr {
     _unused: [u8; 0],
 }
 #[repr(C)]
-#[repr(align(8))]
+#[derive(Copy, Clone)]
+pub struct ibv_context_ops {
+    pub _compat_query_device: ::core::option::Option<
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            device_attr: *mut ibv_device_attr,
+        ) -> ::core::ffi::c_int,
+    >,
+    pub _compat_query_port: ::core::option::Option<
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            port_num: u8,
+            port_attr: *mut _compat_ibv_port_attr,
+        ) -> ::core::ffi::c_int,
+    >,
+    pub _compat_alloc_pd:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_dealloc_pd:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_reg_mr: ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_rereg_mr:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_dereg_mr:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub alloc_mw: ::core::option::Option<
+        unsafe extern "C" fn(pd: *mut ibv_pd, type_: ibv_mw_type) -> *mut ibv_mw,
+    >,
+    pub bind_mw: ::core::option::Option<
+        unsafe extern "C" fn(
+            qp: *mut ibv_qp,
+            mw: *mut ibv_mw,
+            mw_bind: *mut ibv_mw_bind,
+        ) -> ::core::ffi::c_int,
+    >,
+    pub dealloc_mw:
+        ::core::option::Option<unsafe extern "C" fn(mw: *mut ibv_mw) -> ::core::ffi::c_int>,
+    pub _compat_create_cq:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub poll_cq: ::core::option::Option<
+        unsafe extern "C" fn(
+            cq: *mut ibv_cq,
+            num_entries: ::core::ffi::c_int,
+            wc: *mut ibv_wc,
+        ) -> ::core::ffi::c_int,
+    >,
+    pub req_notify_cq: ::core::option::Option<
+        unsafe extern "C" fn(
+            cq: *mut ibv_cq,
+            solicited_only: ::core::ffi::c_int,
+        ) -> ::core::ffi::c_int,
+    >,
+    pub _compat_cq_event:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_resize_cq:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_destroy_cq:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_create_srq:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_modify_srq:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_query_srq:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_destroy_srq:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub post_srq_recv: ::core::option::Option<
+        unsafe extern "C" fn(
+            srq: *mut ibv_srq,
+            recv_wr: *mut ibv_recv_wr,
+            bad_recv_wr: *mut *mut ibv_recv_wr,
+        ) -> ::core::ffi::c_int,
+    >,
+    pub _compat_create_qp:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_query_qp:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_modify_qp:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_destroy_qp:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub post_send: ::core::option::Option<
+        unsafe extern "C" fn(
+            qp: *mut ibv_qp,
+            wr: *mut ibv_send_wr,
+            bad_wr: *mut *mut ibv_send_wr,
+        ) -> ::core::ffi::c_int,
+    >,
+    pub post_recv: ::core::option::Option<
+        unsafe extern "C" fn(
+            qp: *mut ibv_qp,
+            wr: *mut ibv_recv_wr,
+            bad_wr: *mut *mut ibv_recv_wr,
+        ) -> ::core::ffi::c_int,
+    >,
+    pub _compat_create_ah:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_destroy_ah:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_attach_mcast:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_detach_mcast:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+    pub _compat_async_event:
+        ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
+}
+#[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ibv_context {
-    pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 328usize]>,
+    pub device: *mut ibv_device,
+    pub ops: ibv_context_ops,
+    pub cmd_fd: ::core::ffi::c_int,
+    pub async_fd: ::core::ffi::c_int,
+    pub num_comp_vectors: ::core::ffi::c_int,
+    pub mutex: pthread_mutex_t,
+    pub abi_compat: *mut ::core::ffi::c_void,
 }
 pub const MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA: mlx5_ib_uapi_devx_create_event_channel_flags =
     1;
@@ -454,8 +956,19 @@ pub struct Rdma {
         unsafe extern "C" fn(device: *mut ibv_device) -> *const ::core::ffi::c_char,
         ::libloading::Error,
     >,
+    pub ibv_open_device: Result<
+        unsafe extern "C" fn(device: *mut ibv_device) -> *mut ibv_context,
+        ::libloading::Error,
+    >,
     pub ibv_close_device: Result<
         unsafe extern "C" fn(context: *mut ibv_context) -> ::core::ffi::c_int,
+        ::libloading::Error,
+    >,
+    pub ibv_query_device: Result<
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            device_attr: *mut ibv_device_attr,
+        ) -> ::core::ffi::c_int,
         ::libloading::Error,
     >,
     pub ibv_query_port: Result<
@@ -489,6 +1002,16 @@ pub struct Rdma {
         ) -> *mut ibv_mr,
         ::libloading::Error,
     >,
+    pub ibv_reg_mr_iova: Result<
+        unsafe extern "C" fn(
+            pd: *mut ibv_pd,
+            addr: *mut ::core::ffi::c_void,
+            length: usize,
+            iova: u64,
+            access: ::core::ffi::c_int,
+        ) -> *mut ibv_mr,
+        ::libloading::Error,
+    >,
     pub ibv_reg_dmabuf_mr: Result<
         unsafe extern "C" fn(
             pd: *mut ibv_pd,
@@ -502,6 +1025,61 @@ pub struct Rdma {
     >,
     pub ibv_dereg_mr:
         Result<unsafe extern "C" fn(mr: *mut ibv_mr) -> ::core::ffi::c_int, ::libloading::Error>,
+    pub ibv_create_comp_channel: Result<
+        unsafe extern "C" fn(context: *mut ibv_context) -> *mut ibv_comp_channel,
+        ::libloading::Error,
+    >,
+    pub ibv_destroy_comp_channel: Result<
+        unsafe extern "C" fn(channel: *mut ibv_comp_channel) -> ::core::ffi::c_int,
+        ::libloading::Error,
+    >,
+    pub ibv_create_cq: Result<
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            cqe: ::core::ffi::c_int,
+            cq_context: *mut ::core::ffi::c_void,
+            channel: *mut ibv_comp_channel,
+            comp_vector: ::core::ffi::c_int,
+        ) -> *mut ibv_cq,
+        ::libloading::Error,
+    >,
+    pub ibv_destroy_cq:
+        Result<unsafe extern "C" fn(cq: *mut ibv_cq) -> ::core::ffi::c_int, ::libloading::Error>,
+    pub ibv_get_cq_event: Result<
+        unsafe extern "C" fn(
+            channel: *mut ibv_comp_channel,
+            cq: *mut *mut ibv_cq,
+            cq_context: *mut *mut ::core::ffi::c_void,
+        ) -> ::core::ffi::c_int,
+        ::libloading::Error,
+    >,
+    pub ibv_ack_cq_events: Result<
+        unsafe extern "C" fn(cq: *mut ibv_cq, nevents: ::core::ffi::c_uint),
+        ::libloading::Error,
+    >,
+    pub ibv_create_qp: Result<
+        unsafe extern "C" fn(pd: *mut ibv_pd, qp_init_attr: *mut ibv_qp_init_attr) -> *mut ibv_qp,
+        ::libloading::Error,
+    >,
+    pub ibv_modify_qp: Result<
+        unsafe extern "C" fn(
+            qp: *mut ibv_qp,
+            attr: *mut ibv_qp_attr,
+            attr_mask: ::core::ffi::c_int,
+        ) -> ::core::ffi::c_int,
+        ::libloading::Error,
+    >,
+    pub ibv_query_qp: Result<
+        unsafe extern "C" fn(
+            qp: *mut ibv_qp,
+            attr: *mut ibv_qp_attr,
+            attr_mask: ::core::ffi::c_int,
+            init_attr: *mut ibv_qp_init_attr,
+        ) -> ::core::ffi::c_int,
+        ::libloading::Error,
+    >,
+    pub ibv_destroy_qp:
+        Result<unsafe extern "C" fn(qp: *mut ibv_qp) -> ::core::ffi::c_int, ::libloading::Error>,
     pub ibv_create_ah: Result<
         unsafe extern "C" fn(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah,
         ::libloading::Error,
@@ -649,15 +1227,30 @@ impl Rdma {
             unsafe { __library.get(b"ibv_free_device_list\0") }.map(|sym| *sym);
         let ibv_get_device_name =
             unsafe { __library.get(b"ibv_get_device_name\0") }.map(|sym| *sym);
+        let ibv_open_device = unsafe { __library.get(b"ibv_open_device\0") }.map(|sym| *sym);
         let ibv_close_device = unsafe { __library.get(b"ibv_close_device\0") }.map(|sym| *sym);
+        let ibv_query_device = unsafe { __library.get(b"ibv_query_device\0") }.map(|sym| *sym);
         let ibv_query_port = unsafe { __library.get(b"ibv_query_port\0") }.map(|sym| *sym);
         let _ibv_query_gid_table =
             unsafe { __library.get(b"_ibv_query_gid_table\0") }.map(|sym| *sym);
         let ibv_alloc_pd = unsafe { __library.get(b"ibv_alloc_pd\0") }.map(|sym| *sym);
         let ibv_dealloc_pd = unsafe { __library.get(b"ibv_dealloc_pd\0") }.map(|sym| *sym);
         let ibv_reg_mr = unsafe { __library.get(b"ibv_reg_mr\0") }.map(|sym| *sym);
+        let ibv_reg_mr_iova = unsafe { __library.get(b"ibv_reg_mr_iova\0") }.map(|sym| *sym);
         let ibv_reg_dmabuf_mr = unsafe { __library.get(b"ibv_reg_dmabuf_mr\0") }.map(|sym| *sym);
         let ibv_dereg_mr = unsafe { __library.get(b"ibv_dereg_mr\0") }.map(|sym| *sym);
+        let ibv_create_comp_channel =
+            unsafe { __library.get(b"ibv_create_comp_channel\0") }.map(|sym| *sym);
+        let ibv_destroy_comp_channel =
+            unsafe { __library.get(b"ibv_destroy_comp_channel\0") }.map(|sym| *sym);
+        let ibv_create_cq = unsafe { __library.get(b"ibv_create_cq\0") }.map(|sym| *sym);
+        let ibv_destroy_cq = unsafe { __library.get(b"ibv_destroy_cq\0") }.map(|sym| *sym);
+        let ibv_get_cq_event = unsafe { __library.get(b"ibv_get_cq_event\0") }.map(|sym| *sym);
+        let ibv_ack_cq_events = unsafe { __library.get(b"ibv_ack_cq_events\0") }.map(|sym| *sym);
+        let ibv_create_qp = unsafe { __library.get(b"ibv_create_qp\0") }.map(|sym| *sym);
+        let ibv_modify_qp = unsafe { __library.get(b"ibv_modify_qp\0") }.map(|sym| *sym);
+        let ibv_query_qp = unsafe { __library.get(b"ibv_query_qp\0") }.map(|sym| *sym);
+        let ibv_destroy_qp = unsafe { __library.get(b"ibv_destroy_qp\0") }.map(|sym| *sym);
         let ibv_create_ah = unsafe { __library.get(b"ibv_create_ah\0") }.map(|sym| *sym);
         let ibv_destroy_ah = unsafe { __library.get(b"ibv_destroy_ah\0") }.map(|sym| *sym);
         let mlx5dv_init_obj = unsafe { __library.get(b"mlx5dv_init_obj\0") }.map(|sym| *sym);
@@ -699,14 +1292,27 @@ impl Rdma {
             ibv_get_device_list,
             ibv_free_device_list,
             ibv_get_device_name,
+            ibv_open_device,
             ibv_close_device,
+            ibv_query_device,
             ibv_query_port,
             _ibv_query_gid_table,
             ibv_alloc_pd,
             ibv_dealloc_pd,
             ibv_reg_mr,
+            ibv_reg_mr_iova,
             ibv_reg_dmabuf_mr,
             ibv_dereg_mr,
+            ibv_create_comp_channel,
+            ibv_destroy_comp_channel,
+            ibv_create_cq,
+            ibv_destroy_cq,
+            ibv_get_cq_event,
+            ibv_ack_cq_events,
+            ibv_create_qp,
+            ibv_modify_qp,
+            ibv_query_qp,
+            ibv_destroy_qp,
             ibv_create_ah,
             ibv_destroy_ah,
             mlx5dv_init_obj,
@@ -759,12 +1365,32 @@ impl Rdma {
                 .expect("Expected function, got error."))(device)
         }
     }
+    pub unsafe fn ibv_open_device(&self, device: *mut ibv_device) -> *mut ibv_context {
+        unsafe {
+            (self
+                .ibv_open_device
+                .as_ref()
+                .expect("Expected function, got error."))(device)
+        }
+    }
     pub unsafe fn ibv_close_device(&self, context: *mut ibv_context) -> ::core::ffi::c_int {
         unsafe {
             (self
                 .ibv_close_device
                 .as_ref()
                 .expect("Expected function, got error."))(context)
+        }
+    }
+    pub unsafe fn ibv_query_device(
+        &self,
+        context: *mut ibv_context,
+        device_attr: *mut ibv_device_attr,
+    ) -> ::core::ffi::c_int {
+        unsafe {
+            (self
+                .ibv_query_device
+                .as_ref()
+                .expect("Expected function, got error."))(context, device_attr)
         }
     }
     pub unsafe fn ibv_query_port(
@@ -831,6 +1457,21 @@ impl Rdma {
                 .expect("Expected function, got error."))(pd, addr, length, access)
         }
     }
+    pub unsafe fn ibv_reg_mr_iova(
+        &self,
+        pd: *mut ibv_pd,
+        addr: *mut ::core::ffi::c_void,
+        length: usize,
+        iova: u64,
+        access: ::core::ffi::c_int,
+    ) -> *mut ibv_mr {
+        unsafe {
+            (self
+                .ibv_reg_mr_iova
+                .as_ref()
+                .expect("Expected function, got error."))(pd, addr, length, iova, access)
+        }
+    }
     pub unsafe fn ibv_reg_dmabuf_mr(
         &self,
         pd: *mut ibv_pd,
@@ -855,6 +1496,125 @@ impl Rdma {
                 .ibv_dereg_mr
                 .as_ref()
                 .expect("Expected function, got error."))(mr)
+        }
+    }
+    pub unsafe fn ibv_create_comp_channel(
+        &self,
+        context: *mut ibv_context,
+    ) -> *mut ibv_comp_channel {
+        unsafe {
+            (self
+                .ibv_create_comp_channel
+                .as_ref()
+                .expect("Expected function, got error."))(context)
+        }
+    }
+    pub unsafe fn ibv_destroy_comp_channel(
+        &self,
+        channel: *mut ibv_comp_channel,
+    ) -> ::core::ffi::c_int {
+        unsafe {
+            (self
+                .ibv_destroy_comp_channel
+                .as_ref()
+                .expect("Expected function, got error."))(channel)
+        }
+    }
+    pub unsafe fn ibv_create_cq(
+        &self,
+        context: *mut ibv_context,
+        cqe: ::core::ffi::c_int,
+        cq_context: *mut ::core::ffi::c_void,
+        channel: *mut ibv_comp_channel,
+        comp_vector: ::core::ffi::c_int,
+    ) -> *mut ibv_cq {
+        unsafe {
+            (self
+                .ibv_create_cq
+                .as_ref()
+                .expect("Expected function, got error."))(
+                context,
+                cqe,
+                cq_context,
+                channel,
+                comp_vector,
+            )
+        }
+    }
+    pub unsafe fn ibv_destroy_cq(&self, cq: *mut ibv_cq) -> ::core::ffi::c_int {
+        unsafe {
+            (self
+                .ibv_destroy_cq
+                .as_ref()
+                .expect("Expected function, got error."))(cq)
+        }
+    }
+    pub unsafe fn ibv_get_cq_event(
+        &self,
+        channel: *mut ibv_comp_channel,
+        cq: *mut *mut ibv_cq,
+        cq_context: *mut *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int {
+        unsafe {
+            (self
+                .ibv_get_cq_event
+                .as_ref()
+                .expect("Expected function, got error."))(channel, cq, cq_context)
+        }
+    }
+    pub unsafe fn ibv_ack_cq_events(&self, cq: *mut ibv_cq, nevents: ::core::ffi::c_uint) {
+        unsafe {
+            (self
+                .ibv_ack_cq_events
+                .as_ref()
+                .expect("Expected function, got error."))(cq, nevents)
+        }
+    }
+    pub unsafe fn ibv_create_qp(
+        &self,
+        pd: *mut ibv_pd,
+        qp_init_attr: *mut ibv_qp_init_attr,
+    ) -> *mut ibv_qp {
+        unsafe {
+            (self
+                .ibv_create_qp
+                .as_ref()
+                .expect("Expected function, got error."))(pd, qp_init_attr)
+        }
+    }
+    pub unsafe fn ibv_modify_qp(
+        &self,
+        qp: *mut ibv_qp,
+        attr: *mut ibv_qp_attr,
+        attr_mask: ::core::ffi::c_int,
+    ) -> ::core::ffi::c_int {
+        unsafe {
+            (self
+                .ibv_modify_qp
+                .as_ref()
+                .expect("Expected function, got error."))(qp, attr, attr_mask)
+        }
+    }
+    pub unsafe fn ibv_query_qp(
+        &self,
+        qp: *mut ibv_qp,
+        attr: *mut ibv_qp_attr,
+        attr_mask: ::core::ffi::c_int,
+        init_attr: *mut ibv_qp_init_attr,
+    ) -> ::core::ffi::c_int {
+        unsafe {
+            (self
+                .ibv_query_qp
+                .as_ref()
+                .expect("Expected function, got error."))(qp, attr, attr_mask, init_attr)
+        }
+    }
+    pub unsafe fn ibv_destroy_qp(&self, qp: *mut ibv_qp) -> ::core::ffi::c_int {
+        unsafe {
+            (self
+                .ibv_destroy_qp
+                .as_ref()
+                .expect("Expected function, got error."))(qp)
         }
     }
     pub unsafe fn ibv_create_ah(&self, pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {

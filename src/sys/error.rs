@@ -1,13 +1,15 @@
 //! What a process finds missing in libibverbs and libmlx5.
 
-/// libmlx5 could not be opened, or lacks a function.
+/// libmlx5 or libibverbs could not be opened, or lacks a function.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
-    "no usable libmlx5 (Debian, Ubuntu: apt-get install libibverbs1 ibverbs-providers); tried {}",
+    "no usable {library} (Debian, Ubuntu: apt-get install libibverbs1 ibverbs-providers); tried {}",
     .tried.join("; ")
 )]
 #[non_exhaustive]
 pub struct LoadError {
+    /// The library that was to be loaded.
+    pub library: &'static str,
     /// Each file that was tried, with the loader's reason.
     pub tried: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! How libmlx5 is opened, and which functions it and libibverbs lack.
+//! How libmlx5 and libibverbs are opened, and which functions they lack.
 
 use std::sync::OnceLock;
 
@@ -8,9 +8,16 @@ use super::error::{LoadError, MissingFunction};
 /// Where libmlx5 is looked for, in this order. The loader adds LD_LIBRARY_PATH and the system's directories.
 const LIBRARIES: [&str; 2] = ["libmlx5.so.1", "libmlx5.so"];
 
+/// Where libibverbs is looked for, for devices that need no libmlx5.
+const VERBS_LIBRARIES: [&str; 2] = ["libibverbs.so.1", "libibverbs.so"];
+
+/// What the functions of libmlx5 begin with.
+const OF_LIBMLX5: &str = "mlx5dv_";
+
 /// Functions without which something else works, and the releases of rdma-core that have them first.
-const OPTIONAL: [(&str, u32); 7] = [
+const OPTIONAL: [(&str, u32); 8] = [
     ("ibv_reg_dmabuf_mr", 34),
+    ("ibv_reg_mr_iova", 25),
     ("mlx5dv_devx_umem_reg", 21),
     ("mlx5dv_devx_umem_reg_ex", 35),
     ("mlx5dv_devx_create_event_channel", 25),
@@ -35,9 +42,28 @@ impl Rdma {
     pub fn load() -> Result<&'static Self, LoadError> {
         static TABLE: OnceLock<Result<Rdma, LoadError>> = OnceLock::new();
         TABLE
-            .get_or_init(|| open(&LIBRARIES))
+            .get_or_init(|| open("libmlx5", &LIBRARIES))
             .as_ref()
             .map_err(LoadError::clone)
+    }
+
+    /// The functions of libibverbs alone, opened at the first call and kept for the life of the process. The table has no function of
+    /// libmlx5.
+    ///
+    /// # Errors
+    ///
+    /// As [`Rdma::load`].
+    pub(crate) fn load_verbs() -> Result<&'static Self, LoadError> {
+        static TABLE: OnceLock<Result<Rdma, LoadError>> = OnceLock::new();
+        TABLE
+            .get_or_init(|| open("libibverbs", &VERBS_LIBRARIES))
+            .as_ref()
+            .map_err(LoadError::clone)
+    }
+
+    /// Returns whether the table has the functions of libmlx5.
+    pub(crate) fn has_mlx5(&self) -> bool {
+        self.mlx5dv_is_supported.is_ok()
     }
 
     fn absent(&self) -> impl Iterator<Item = (&'static str, &libloading::Error)> {
@@ -46,16 +72,29 @@ impl Rdma {
             ibv_get_device_list,
             ibv_free_device_list,
             ibv_get_device_name,
+            ibv_open_device,
             ibv_close_device,
+            ibv_query_device,
             ibv_query_port,
             _ibv_query_gid_table,
             ibv_alloc_pd,
             ibv_dealloc_pd,
             ibv_reg_mr,
+            ibv_reg_mr_iova,
             ibv_reg_dmabuf_mr,
             ibv_dereg_mr,
             ibv_create_ah,
             ibv_destroy_ah,
+            ibv_create_comp_channel,
+            ibv_destroy_comp_channel,
+            ibv_create_cq,
+            ibv_destroy_cq,
+            ibv_get_cq_event,
+            ibv_ack_cq_events,
+            ibv_create_qp,
+            ibv_modify_qp,
+            ibv_query_qp,
+            ibv_destroy_qp,
             mlx5dv_init_obj,
             mlx5dv_is_supported,
             mlx5dv_open_device,
@@ -119,14 +158,19 @@ pub(crate) fn hide(functions: &[&'static str]) -> bool {
     HIDDEN.set(functions.to_vec()).is_ok()
 }
 
-fn open(libraries: &[&str]) -> Result<Rdma, LoadError> {
+/// Opens the first of `files` that has all functions which are needed of `library`.
+fn open(library: &'static str, files: &[&str]) -> Result<Rdma, LoadError> {
     let mut tried = Vec::new();
-    for name in libraries {
-        // SAFETY: libmlx5's initialisers register a provider and nothing else. The table is never dropped, so no function
-        // outlives its library. The types are those of the library's own headers (tests/verbs/bindings.rs).
+    let needs_mlx5 = library == "libmlx5";
+    for name in files {
+        // SAFETY: initialisers of libmlx5 register a provider and nothing else, and so do those of libibverbs. The table is never
+        // dropped, so no function outlives its library. The types are those of the library's own headers (tests/verbs/bindings.rs).
         match unsafe { Rdma::new(name) } {
             Ok(table) => {
-                let is_needed = |(name, _): &(&str, _)| OPTIONAL.iter().all(|(it, _)| it != name);
+                let is_needed = |(name, _): &(&str, _)| {
+                    let is_optional = OPTIONAL.iter().any(|(it, _)| it == name);
+                    !is_optional && (needs_mlx5 || !name.starts_with(OF_LIBMLX5))
+                };
                 let reason = table.absent().find(is_needed);
                 match reason.map(|(_, reason)| loader_message(reason)) {
                     None => return Ok(table),
@@ -136,7 +180,7 @@ fn open(libraries: &[&str]) -> Result<Rdma, LoadError> {
             Err(reason) => tried.push(format!("{name}: {}", loader_message(&reason))),
         }
     }
-    Err(LoadError { tried })
+    Err(LoadError { library, tried })
 }
 
 /// Returns what the dynamic loader said; libloading's own text is only which call failed.
@@ -151,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_missing_library_is_an_error_that_names_every_file_and_the_package() {
-        let error = open(&["libnothing.so.1", "/nowhere/libnothing.so"])
+        let error = open("libmlx5", &["libnothing.so.1", "/nowhere/libnothing.so"])
             .err()
             .unwrap()
             .to_string();
@@ -167,7 +211,22 @@ mod tests {
 
     #[test]
     fn a_library_without_the_functions_is_an_error_that_names_the_first_one() {
-        let error = open(&["libc.so.6"]).err().unwrap().to_string();
-        assert!(error.contains("ibv_get_device_list"), "{error}");
+        for library in ["libmlx5", "libibverbs"] {
+            let error = open(library, &["libc.so.6"]).err().unwrap().to_string();
+            assert!(error.contains("ibv_get_device_list"), "{error}");
+            assert!(
+                error.starts_with(&format!("no usable {library} ")),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn libibverbs_alone_is_enough_for_devices_that_need_no_libmlx5() {
+        let table = Rdma::load_verbs().unwrap();
+        assert!(!table.has_mlx5() && Rdma::load().unwrap().has_mlx5());
+        for function in ["ibv_create_qp", "ibv_reg_mr_iova", "ibv_reg_dmabuf_mr"] {
+            assert_eq!(table.has(function), Ok(()));
+        }
     }
 }

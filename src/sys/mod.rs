@@ -1,8 +1,9 @@
 //! Bindings over verbs.h and mlx5dv.h, opened by dlopen: one binary for machines with and without RDMA.
 //!
-//! [`Rdma`] is the table of functions, resolved once per process through libmlx5, which brings libibverbs with it. Nothing else
-//! of the crate names a C symbol. It holds only functions that the libraries export. The runtime does not use the functions that
-//! verbs.h defines inline: posting, polling, the extended query of a port.
+//! [`Rdma`] is the table of functions. It is resolved once per process through libmlx5, which brings libibverbs with it, and once more
+//! through libibverbs alone for devices that need no libmlx5: that table lacks the functions of libmlx5. Nothing else of the crate names a C
+//! symbol. The table holds only functions that the libraries export. What verbs.h defines inline is in `inline`: posting and polling. The
+//! runtime does not use the extended query of a port.
 
 // UNSAFETY: foreign functions are declared and looked up here; calling them is up to `verbs`.
 #![expect(unsafe_code, reason = "dlopen and foreign functions")]
@@ -17,6 +18,7 @@
 )]
 pub mod bindings;
 mod error;
+pub(crate) mod inline;
 mod kick;
 mod load;
 

@@ -16,20 +16,33 @@ const HEADERS: &str = "#include <infiniband/verbs.h>\n#include <infiniband/mlx5d
 const RDMA_CORE: &str = "44.";
 
 /// What the runtime calls, and nothing else; the types follow from it.
-const FUNCTIONS: [&str; 31] = [
+const FUNCTIONS: [&str; 44] = [
     "ibv_get_device_list",
     "ibv_free_device_list",
     "ibv_get_device_name",
+    "ibv_open_device",
     "ibv_close_device",
+    "ibv_query_device",
     "ibv_query_port",
     "_ibv_query_gid_table",
     "ibv_alloc_pd",
     "ibv_dealloc_pd",
     "ibv_reg_mr",
+    "ibv_reg_mr_iova",
     "ibv_reg_dmabuf_mr",
     "ibv_dereg_mr",
     "ibv_create_ah",
     "ibv_destroy_ah",
+    "ibv_create_comp_channel",
+    "ibv_destroy_comp_channel",
+    "ibv_create_cq",
+    "ibv_destroy_cq",
+    "ibv_get_cq_event",
+    "ibv_ack_cq_events",
+    "ibv_create_qp",
+    "ibv_modify_qp",
+    "ibv_query_qp",
+    "ibv_destroy_qp",
     "mlx5dv_is_supported",
     "mlx5dv_open_device",
     "mlx5dv_init_obj",
@@ -51,10 +64,21 @@ const FUNCTIONS: [&str; 31] = [
 ];
 
 /// Types that no function names, and enums whose constants are used.
-const TYPES: [&str; 5] = [
+const TYPES: [&str; 16] = [
     "ibv_port_attr",
     "ibv_access_flags",
     "ibv_gid_type",
+    "ibv_transport_type",
+    "ibv_atomic_cap",
+    "ibv_wc",
+    "ibv_wc_status",
+    "ibv_wc_flags",
+    "ibv_send_flags",
+    "ibv_qp_attr_mask",
+    "ibv_qp_state",
+    "ibv_qp_type",
+    "pthread_mutex_t",
+    "pthread_cond_t",
     "mlx5dv_obj_type",
     "mlx5dv_context_attr_flags",
 ];
@@ -63,9 +87,10 @@ const TYPES: [&str; 5] = [
 const CONSTANTS: [&str; 1] = ["IBV_LINK_LAYER_ETHERNET"];
 
 /// Types that are only pointed to: no code of ours uses their fields.
-const OPAQUE: [&str; 4] = [
+const OPAQUE: [&str; 5] = [
     "_ibv_device_ops",
-    "ibv_(context|pd|ah|qp|cq|srq|wq|dm)",
+    "ibv_(ah|srq|wq|dm|mw|mw_bind|td|xrcd)",
+    "pthread_(mutex|cond)_t",
     "mlx5dv_(qp|cq|srq|rwq|dm)",
     "_compat_ibv_port_attr",
 ];
@@ -189,6 +214,19 @@ fn bound_structures_have_the_sizes_of_the_installed_headers() {
     let headers = sizes_of_the_headers();
     let ours = [
         ("ibv_device", size_of::<sys::ibv_device>()),
+        ("ibv_context", size_of::<sys::ibv_context>()),
+        ("ibv_context_ops", size_of::<sys::ibv_context_ops>()),
+        ("ibv_comp_channel", size_of::<sys::ibv_comp_channel>()),
+        ("ibv_pd", size_of::<sys::ibv_pd>()),
+        ("ibv_cq", size_of::<sys::ibv_cq>()),
+        ("ibv_qp", size_of::<sys::ibv_qp>()),
+        ("ibv_device_attr", size_of::<sys::ibv_device_attr>()),
+        ("ibv_qp_attr", size_of::<sys::ibv_qp_attr>()),
+        ("ibv_qp_init_attr", size_of::<sys::ibv_qp_init_attr>()),
+        ("ibv_send_wr", size_of::<sys::ibv_send_wr>()),
+        ("ibv_recv_wr", size_of::<sys::ibv_recv_wr>()),
+        ("ibv_sge", size_of::<sys::ibv_sge>()),
+        ("ibv_wc", size_of::<sys::ibv_wc>()),
         ("ibv_gid_entry", size_of::<sys::ibv_gid_entry>()),
         ("ibv_port_attr", size_of::<sys::ibv_port_attr>()),
         ("ibv_mr", size_of::<sys::ibv_mr>()),
