@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{GrhUse, PathConfig};
 use crate::verbs::{
-    AddressVector, Context, FULL_MEMBER, Gid, GlobalRoute, InfinibandAddress, LinkLayer, Mtu,
+    AddressVector, FULL_MEMBER, Gid, GlobalRoute, InfinibandAddress, LinkLayer, Mtu, OwnPort,
     PathAttr, RoceAddress, UNICAST_LIDS, VerbsError,
 };
 
@@ -37,13 +37,13 @@ pub(crate) struct Unfit {
 }
 
 impl PortRecord {
-    /// Returns the record of the port of `context`. Paths from it go as `config` says.
+    /// Returns the record of `own`, a port of an open device. Paths from it go as `config` says.
     ///
     /// # Errors
     /// If the port has no usable GID, or does not have the partition key.
-    pub(crate) fn of(context: &Context, config: &PathConfig) -> Result<Self, VerbsError> {
-        let port = context.port();
-        let source = context.source_gid(config.gid_index)?;
+    pub(crate) fn of(own: &OwnPort, config: &PathConfig) -> Result<Self, VerbsError> {
+        let port = own.port();
+        let source = own.source_gid(config.gid_index)?;
         Ok(Self {
             link_layer: port.link_layer,
             lid: port.lid_with(config.path_bits)?,
@@ -52,7 +52,7 @@ impl PortRecord {
             mtu: mtu_of(port.active_mtu, config)? as u32,
             speed_mbps: port.speed_mbps,
             pkey: port.pkey(config.pkey)?.1,
-            log_reads: log_reads_of(context.caps().log_max_ra_res_qp, config),
+            log_reads: log_reads_of(own.log_reads(), config),
             grh_required: port.grh_required,
         })
     }

@@ -2,7 +2,7 @@
 
 use crate::config::EngineConfig;
 use crate::fabric::{PortRecord, patience};
-use crate::verbs::{Context, PathAttr, SendAttr};
+use crate::verbs::{OwnPort, PathAttr, SendAttr};
 
 /// What one end tells the other of its QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -27,15 +27,15 @@ pub(crate) struct RcTerms {
 }
 
 impl RcTerms {
-    /// Returns the settings of a QP of `context` between these two ports, which fit each other.
+    /// Returns the settings of a QP of `port` between these two ports, which fit each other.
     pub(crate) fn new(
-        context: &Context,
+        port: &OwnPort,
         own: &PortRecord,
         theirs: &PortRecord,
         config: &EngineConfig,
     ) -> Self {
-        let class = context.traffic_class(config.path.traffic_class).value;
-        let soft = context.info().is_soft();
+        let class = port.traffic_class(config.path.traffic_class).value;
+        let soft = port.info().is_soft();
         let reads = own.reads_with(theirs);
         Self {
             path: own.path(theirs, &config.path, class, 0),

@@ -159,7 +159,7 @@ fn best_port(
     let list = device_list().map_err(TeamError::device)?;
     let machine = Machine::of_this_process();
     let (gpus, place) = gpus_of_ranks(gpu, local, visible, &machine);
-    let offers = layers_of(&machine, usable(&list, &config.device));
+    let offers = layers_of(&machine, usable::<Context>(&list, &config.device));
     let wish = Wish {
         gpus: &gpus,
         place,

@@ -18,23 +18,17 @@ use crate::verbs::device::caps::Caps;
 use crate::verbs::device::gids::GidEntry;
 use crate::verbs::device::list::{DeviceInfo, DeviceList, DeviceSelector};
 use crate::verbs::device::open::OpenDevice;
+use crate::verbs::device::own_port::OwnPort;
 use crate::verbs::device::port::PortInfo;
-use crate::verbs::device::traffic_class::{self, TrafficClass};
+use crate::verbs::device::traffic_class::TrafficClass;
 use crate::verbs::error::VerbsError;
 use crate::verbs::gid::Gid;
 use crate::verbs::uar::Registers;
 
-/// The largest number of ports for which a device is asked.
-const MOST_PORTS: u8 = 8;
-
 /// An open device with DevX, an active port and the properties that the runtime needs. Every object made through it keeps it open.
 pub struct Context {
-    info: DeviceInfo,
+    own: OwnPort,
     caps: Caps,
-    port: PortInfo,
-    gids: Vec<GidEntry>,
-    /// The own GID that the caller named.
-    named_gid: Option<GidEntry>,
     registers: Registers,
     counters: OwnCounters,
     bond: Bond,
@@ -156,21 +150,13 @@ impl Context {
         port: Option<u8>,
         gid: &GidChoice,
     ) -> Result<Self, VerbsError> {
-        let port = match port {
-            Some(port) => PortInfo::query(&device, &info, port)?,
-            None => first_active(&device, &info)?,
-        };
-        let caps = Caps::query(&device, port.link_layer)?;
-        let gids = GidEntry::query(&device, &port)?;
-        let named_gid = GidEntry::named(&gids, gid, &info.name, &port)?;
-        let registers = Registers::new(&device, info.is_soft());
+        let own = OwnPort::query(&device, info, port, gid)?;
+        let caps = Caps::query(&device, own.port().link_layer)?;
+        let registers = Registers::new(&device, own.info().is_soft());
         let counters = OwnCounters::new(&device, caps.counter_sets);
         Ok(Self {
-            info,
+            own: own.with_log_reads(caps.log_max_ra_res_qp),
             caps,
-            port,
-            gids,
-            named_gid,
             registers,
             counters,
             bond: Bond::default(),
@@ -181,13 +167,13 @@ impl Context {
     /// Returns the name that the kernel gives the device, for example `mlx5_0`.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.info.name
+        &self.own.info().name
     }
 
     /// Returns what the list of devices says about the device.
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
-        &self.info
+        self.own.info()
     }
 
     /// Returns the capabilities, as read and checked at opening.
@@ -199,13 +185,13 @@ impl Context {
     /// Returns the port, as it was at opening.
     #[must_use]
     pub fn port(&self) -> &PortInfo {
-        &self.port
+        self.own.port()
     }
 
     /// Returns all GIDs of the port, as they were at opening.
     #[must_use]
     pub fn gids(&self) -> &[GidEntry] {
-        &self.gids
+        self.own.gids()
     }
 
     /// Returns the GID at `index` of the port's table.
@@ -219,14 +205,7 @@ impl Context {
 
     /// Returns the entry at `index` of the port's table. Without an index, returns [`Context::own_gid`].
     pub(crate) fn source_gid(&self, index: Option<u32>) -> Result<GidEntry, VerbsError> {
-        let Some(index) = index else {
-            return self.own_gid();
-        };
-        let entry = self.gids.iter().find(|entry| entry.index == index);
-        entry.copied().ok_or_else(|| {
-            let known: Vec<_> = self.gids.iter().map(|entry| entry.index).collect();
-            VerbsError::argument("GID index", index, format!("one of {known:?}"))
-        })
+        self.own.source_gid(index)
     }
 
     /// Returns the own GID of the runtime's packets. If the caller named one at opening, it is that GID. Otherwise, on Ethernet, it is a
@@ -236,10 +215,7 @@ impl Context {
     ///
     /// [`VerbsError::Capability`] if the port has none.
     pub fn own_gid(&self) -> Result<GidEntry, VerbsError> {
-        let chosen = self
-            .named_gid
-            .or_else(|| GidEntry::choose(&self.gids, self.port.link_layer));
-        chosen.ok_or_else(|| self.lacks_gid("a RoCEv2 GID: an IP address on the port's interface"))
+        self.own.own_gid()
     }
 
     /// Returns the RoCEv2 GID from which packets reach `remote`: one of the same address family, chosen as [`Context::own_gid`] chooses.
@@ -248,27 +224,24 @@ impl Context {
     ///
     /// [`VerbsError::Capability`] if the port has none.
     pub fn roce_v2_gid_towards(&self, remote: &Gid) -> Result<GidEntry, VerbsError> {
-        let own = self.named_gid.as_ref().map(std::slice::from_ref);
-        GidEntry::towards(own.unwrap_or(&self.gids), remote).ok_or_else(|| {
-            self.lacks_gid(format!("a RoCEv2 GID of the address family of {remote}"))
-        })
-    }
-
-    fn lacks_gid(&self, needed: impl ToString) -> VerbsError {
-        let of_roce_v2 = self.gids.iter().filter(|entry| entry.roce_v2).count();
-        let has = format!("{} entries, {of_roce_v2} of RoCEv2", self.gids.len());
-        self.device.lacks("GID table", has, needed)
+        self.own.roce_v2_gid_towards(remote)
     }
 
     /// Returns the traffic class of this port's packets: `wanted`, else what the system has set for the port, else 0.
     #[must_use]
     pub fn traffic_class(&self, wanted: Option<u8>) -> TrafficClass {
-        traffic_class::of_port(wanted, &self.info, self.port.number)
+        self.own.traffic_class(wanted)
     }
 
     /// Refuses a port that has gone down since the device was opened.
     pub(crate) fn check_port(&self) -> Result<(), VerbsError> {
-        PortInfo::query(&self.device, &self.info, self.port.number).map(drop)
+        let (info, port) = (self.own.info(), self.own.port());
+        PortInfo::query(&self.device, info, port.number).map(drop)
+    }
+
+    /// Returns the port with its addresses.
+    pub(crate) fn own_port(&self) -> &OwnPort {
+        &self.own
     }
 
     pub(super) fn device(&self) -> &Arc<OpenDevice> {
@@ -323,24 +296,8 @@ impl CounterSet {
     }
 }
 
-/// Returns the first active port of a device. If none is active, returns why the first port is not.
-fn first_active(device: &OpenDevice, info: &DeviceInfo) -> Result<PortInfo, VerbsError> {
-    let mut first = None;
-    for number in 1..=MOST_PORTS {
-        match PortInfo::query(device, info, number) {
-            Ok(port) => return Ok(port),
-            // There is no such port: the one before was the last.
-            Err(VerbsError::Call { .. } | VerbsError::BadArgument { .. }) if first.is_some() => {
-                break;
-            }
-            Err(error) => first = first.or(Some(error)),
-        }
-    }
-    Err(first.unwrap_or_else(|| device.lacks("port", "none", "an active one")))
-}
-
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Context({})", self.info.name)
+        write!(f, "Context({})", self.name())
     }
 }

@@ -12,6 +12,12 @@ use crate::verbs::rung::Rung;
 /// The name of a queue length that is too long for a queue without a doorbell record.
 pub(super) const DEPTH_WITHOUT_RECORD: &str = "log_depth without a doorbell record";
 
+/// The call that opens a device with DevX.
+pub(super) const OPEN_WITH_DEVX: &str = "mlx5dv_open_device (with DevX)";
+
+/// The name of the library that drives a device, as of a capability.
+pub(super) const PROVIDER: &str = "provider";
+
 /// A command that the HCA refused, or that never reached it.
 ///
 /// Reply buffers start as 0xff, so a reply that the HCA did not write is status 0xff, never success.
@@ -220,6 +226,17 @@ impl VerbsError {
         }
     }
 
+    /// Returns whether the device or the machine lacks what DevX takes. libibverbs alone may drive the device then.
+    pub(crate) fn is_without_devx(&self) -> bool {
+        match self {
+            Self::Load(_) | Self::NoDevice { .. } => true,
+            Self::Call { call, .. } => *call == OPEN_WITH_DEVX,
+            Self::Capability { what, .. } => *what == PROVIDER,
+            Self::Command { source, .. } => source.status == CommandError::NO_REPLY,
+            _ => false,
+        }
+    }
+
     pub(crate) fn argument(what: &'static str, value: impl ToString, limit: impl ToString) -> Self {
         Self::BadArgument {
             what,
@@ -422,7 +439,10 @@ mod tests {
         let gid = Gid([0; 16]);
         let mut heap = crate::memheap::MemHeap::new(4096);
         let errors = [
-            VerbsError::Load(LoadError { tried: vec![no()] }),
+            VerbsError::Load(LoadError {
+                library: "libmlx5",
+                tried: vec![no()],
+            }),
             VerbsError::NoDevice {
                 wanted: no(),
                 found: Vec::new(),

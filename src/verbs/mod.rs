@@ -29,6 +29,8 @@
 //!
 //! [`QpConfig`] is the shape of a QP, and [`QpPlaces`] the places from which it takes its memory.
 //!
+//! A device without DevX is a [`PlainContext`], which libibverbs opens alone; objects of it are not those above.
+//!
 //! `verbs` never calls a GPU and never touches device memory. The control heap lies in a region that is given by its address.
 //! [`Qp::write_image`] says what the region's owner must write to it; `verbs` itself fills only host memory. A function that fails takes
 //! down everything that it had made. Its error is typed, with opcode, status and syndrome of a refused command. If the HCA refuses to
@@ -39,7 +41,7 @@
 //! Each floor may name those below it, and none above or beside it.
 //!
 //! ```text
-//! over.rs            a control heap over a region, in which the HCA is tried by making a QP
+//! over.rs plain/     a control heap over a region, in which the HCA is tried by making a QP; devices without DevX and their objects
 //! qp/                queue pairs: states, memory, CQs; what this process posts to them itself
 //! address.rs         how packets reach the port of a peer
 //! mac.rs             the Ethernet address of the next hop
@@ -68,6 +70,7 @@ mod mailbox;
 mod memory;
 mod object;
 mod over;
+mod plain;
 mod qp;
 mod rung;
 mod uar;
@@ -80,7 +83,9 @@ pub use counters::{CounterSet, PacketCounts};
 pub use device::adopt::adopted;
 pub use device::caps::{Caps, DataOrder, LagMode};
 pub use device::gids::GidEntry;
+pub(crate) use device::list::plain_device_list;
 pub use device::list::{DeviceInfo, DeviceSelector, device_list, missing_functions};
+pub(crate) use device::own_port::OwnPort;
 pub(crate) use device::port::FULL_MEMBER;
 pub use device::port::{LinkLayer, Mtu, PortInfo};
 pub use device::traffic_class::{TrafficClass, TrafficClassFrom};
@@ -98,6 +103,13 @@ pub(crate) use memory::range_key::{KeyRange, RangeKey};
 pub use memory::sink::AtomicSink;
 pub use mlx5_prm::qp::QpState;
 pub use mlx5_prm::qpc::{Ads, Qpc};
+pub(crate) use plain::channel::Channel;
+pub use plain::context::PlainContext;
+pub(crate) use plain::cq::{PlainCompletion, PlainCq, PlainFailure};
+pub(crate) use plain::domain::PlainPd;
+pub(crate) use plain::qp::{PlainQp, PlainQpShape, PlainRefusal};
+pub(crate) use plain::region::{PlainMr, PlainRange};
+pub(crate) use plain::requests::{PlainPiece, PlainRequest, PlainVerb, RequestList};
 pub use qp::attr::{PathAttr, SendAttr};
 pub use qp::blocks::QpPlaces;
 pub use qp::image::{ImageAttr, ImagePart, QpLayout, RecvLayout};

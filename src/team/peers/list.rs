@@ -61,7 +61,7 @@ impl Peers {
         introduction: Introduction,
     ) -> Result<Self, TeamError> {
         let failures = Failures::new(gpu, config.ranks)?;
-        let port = |rail: &Rail| PortRecord::of(rail.context(), &config.path);
+        let port = |rail: &Rail| PortRecord::of(rail.context().own_port(), &config.path);
         let ports: Vec<PortRecord> = rails.iter().map(port).collect::<Result<_, VerbsError>>()?;
         let peer = |peer| {
             let qps = Qps::new(gpu, rails, config, &failures, peer, 0)?;

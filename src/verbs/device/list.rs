@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use crate::sys::bindings::ibv_device;
 use crate::sys::{MissingFunction, Rdma};
 use crate::topology::{Machine, RdmaDevice, RdmaPort, Reason, Wish, sysfs_text};
-use crate::verbs::error::{VerbsError, last_errno};
+use crate::verbs::error::{PROVIDER, VerbsError, last_errno};
 
 /// An RDMA device, as the list shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl DeviceInfo {
         Self {
             name: text(&entry.name),
             // SAFETY: as above.
-            mlx5: unsafe { rdma.mlx5dv_is_supported(device.as_ptr()) },
+            mlx5: rdma.has_mlx5() && unsafe { rdma.mlx5dv_is_supported(device.as_ptr()) },
             board: attribute("board_id"),
             firmware: attribute("fw_ver"),
             path,
@@ -58,7 +58,7 @@ impl DeviceInfo {
         }
         Err(VerbsError::Capability {
             device: self.name.clone(),
-            what: "provider",
+            what: PROVIDER,
             has: "another one".to_owned(),
             needed: "libmlx5".to_owned(),
         })
@@ -138,6 +138,21 @@ pub fn device_list() -> Result<Vec<DeviceInfo>, VerbsError> {
         .iter()
         .map(|device| list.info(*device))
         .collect())
+}
+
+/// Returns all RDMA devices of this machine as [`device_list`] does, also without libmlx5. Then no device is of mlx5.
+///
+/// # Errors
+///
+/// [`VerbsError::Load`] without libibverbs, [`VerbsError::Call`] if libibverbs cannot make the list.
+pub(crate) fn plain_device_list() -> Result<Vec<DeviceInfo>, VerbsError> {
+    let rdma = match Rdma::load() {
+        Ok(rdma) => rdma,
+        Err(_) => Rdma::load_verbs()?,
+    };
+    let list = DeviceList::new(rdma)?;
+    let devices = list.devices();
+    Ok(devices.iter().map(|device| list.info(*device)).collect())
 }
 
 /// Returns functions that the installed libibverbs and libmlx5 lack because they are too old. The runtime works without them, in another

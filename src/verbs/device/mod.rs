@@ -6,5 +6,6 @@ pub(in crate::verbs) mod command;
 pub(in crate::verbs) mod gids;
 pub(in crate::verbs) mod list;
 pub(in crate::verbs) mod open;
+pub(in crate::verbs) mod own_port;
 pub(in crate::verbs) mod port;
 pub(in crate::verbs) mod traffic_class;

@@ -12,7 +12,7 @@ use crate::sys::bindings::{
     MLX5DV_CONTEXT_FLAGS_DEVX, ibv_context, ibv_device, mlx5dv_context_attr,
 };
 use crate::verbs::device::adopt::Adoption;
-use crate::verbs::error::{CommandError, VerbsError, last_errno};
+use crate::verbs::error::{CommandError, OPEN_WITH_DEVX, VerbsError, last_errno};
 
 /// The context of libibverbs. Its drop closes the context, unless the application closes it.
 pub(in crate::verbs) struct OpenDevice {
@@ -45,7 +45,24 @@ impl OpenDevice {
         // SAFETY: `device` is in a list that the caller has not freed; `attr` lives through the call.
         let raw = unsafe { rdma.mlx5dv_open_device(device.as_ptr(), &raw mut attr) };
         let raw = NonNull::new(raw).ok_or_else(|| VerbsError::Call {
-            call: "mlx5dv_open_device (with DevX)",
+            call: OPEN_WITH_DEVX,
+            device: name.to_owned(),
+            errno: last_errno(),
+            memory: None,
+        })?;
+        Ok(Self::of(rdma, raw, None, name))
+    }
+
+    /// Opens `device` by libibverbs alone, whose functions are `rdma`. Nothing of libmlx5 may be called with the result.
+    pub(in crate::verbs) fn open_plain(
+        rdma: &'static Rdma,
+        device: NonNull<ibv_device>,
+        name: &str,
+    ) -> Result<Arc<Self>, VerbsError> {
+        // SAFETY: `device` is in a list that the caller has not freed.
+        let raw = unsafe { rdma.ibv_open_device(device.as_ptr()) };
+        let raw = NonNull::new(raw).ok_or_else(|| VerbsError::Call {
+            call: "ibv_open_device",
             device: name.to_owned(),
             errno: last_errno(),
             memory: None,

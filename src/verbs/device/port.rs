@@ -112,6 +112,16 @@ impl PortInfo {
         }
     }
 
+    /// Returns the largest number of bytes of a message by port `number`.
+    pub(in crate::verbs) fn most_message(
+        device: &OpenDevice,
+        number: u8,
+    ) -> Result<u32, VerbsError> {
+        let attr = Self::ask(device, number);
+        attr.map(|attr| attr.max_msg_sz)
+            .map_err(|errno| device.failed("ibv_query_port", errno))
+    }
+
     /// Returns the number of entries of the GID tables of all ports. libibverbs lists the entries of all ports, and refuses a buffer that
     /// is too short.
     pub(in crate::verbs) fn gids_of_all(device: &OpenDevice) -> usize {
