@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::provider::local::LocalLane;
 use crate::provider::mlx5::Mlx5Lane;
+use crate::provider::verbs::VerbsLane;
 use crate::provider::{Cause, Chain, Completion, Lane, Posted, Tag};
 
 /// A lane of any kind. The reaper sees only those of NICs: copies complete in their own lanes.
@@ -11,6 +12,8 @@ use crate::provider::{Cause, Chain, Completion, Lane, Posted, Tag};
 pub(crate) enum HostLane {
     /// A QP of an mlx5 HCA.
     Mlx5(Mlx5Lane),
+    /// A QP of another NIC, by libibverbs.
+    Verbs(Box<VerbsLane>),
     /// Copies for a peer of this machine.
     Local(Box<LocalLane>),
 }
@@ -20,6 +23,7 @@ macro_rules! either {
     ($lane:expr, $it:ident => $call:expr) => {
         match $lane {
             HostLane::Mlx5($it) => $call,
+            HostLane::Verbs($it) => $call,
             HostLane::Local($it) => $call,
         }
     };

@@ -2,6 +2,7 @@
 
 use crate::provider::ProviderError;
 use crate::provider::mlx5::Registration;
+use crate::provider::verbs::{VerbsKey, VerbsRegistration};
 use crate::verbs::RangeKey;
 
 /// Memory that is registered on a rail.
@@ -9,6 +10,8 @@ use crate::verbs::RangeKey;
 pub(crate) enum HostRegistration {
     /// An MR of an mlx5 HCA.
     Mlx5(Registration),
+    /// An MR of another NIC, by libibverbs.
+    Verbs(VerbsRegistration),
 }
 
 /// A key for one peer, over part of a registration.
@@ -16,6 +19,8 @@ pub(crate) enum HostRegistration {
 pub(crate) enum HostKey {
     /// An indirect mkey of an mlx5 HCA.
     Mlx5(RangeKey),
+    /// An MR of its own, by libibverbs.
+    Verbs(VerbsKey),
 }
 
 impl HostRegistration {
@@ -23,6 +28,7 @@ impl HostRegistration {
     pub(crate) fn lkey(&self) -> u32 {
         match self {
             Self::Mlx5(memory) => memory.lkey(),
+            Self::Verbs(memory) => memory.lkey(),
         }
     }
 
@@ -30,6 +36,7 @@ impl HostRegistration {
     pub(crate) fn rkey(&self) -> u32 {
         match self {
             Self::Mlx5(memory) => memory.rkey(),
+            Self::Verbs(memory) => memory.rkey(),
         }
     }
 
@@ -37,6 +44,7 @@ impl HostRegistration {
     pub(crate) fn way(&self) -> String {
         match self {
             Self::Mlx5(memory) => memory.export().to_string(),
+            Self::Verbs(memory) => memory.export().to_string(),
         }
     }
 
@@ -44,6 +52,7 @@ impl HostRegistration {
     pub(crate) fn deregister(&mut self) -> Result<(), ProviderError> {
         match self {
             Self::Mlx5(memory) => Ok(memory.deregister()?),
+            Self::Verbs(memory) => Ok(memory.deregister()?),
         }
     }
 }
@@ -53,6 +62,7 @@ impl HostKey {
     pub(crate) fn rkey(&self) -> u32 {
         match self {
             Self::Mlx5(key) => key.rkey(),
+            Self::Verbs(key) => key.rkey(),
         }
     }
 
@@ -60,6 +70,7 @@ impl HostKey {
     pub(crate) fn destroy(&mut self) -> Result<(), ProviderError> {
         match self {
             Self::Mlx5(key) => Ok(key.destroy()?),
+            Self::Verbs(key) => Ok(key.destroy()?),
         }
     }
 }

@@ -5,6 +5,7 @@ use super::offer::HostOffer;
 use crate::provider::ProviderError;
 use crate::provider::mlx5::Pair;
 use crate::provider::rc::RcTerms;
+use crate::provider::verbs::VerbsPair;
 
 /// The settings of the queue of a lane.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +19,8 @@ pub(crate) enum HostTerms {
 pub(crate) enum HostPair {
     /// A QP of an mlx5 HCA.
     Mlx5(Pair),
+    /// A QP of another NIC, by libibverbs.
+    Verbs(VerbsPair),
 }
 
 impl HostPair {
@@ -25,6 +28,7 @@ impl HostPair {
     pub(crate) fn offer(&self) -> Option<HostOffer> {
         match self {
             Self::Mlx5(pair) => pair.offer().map(HostOffer::Rc),
+            Self::Verbs(pair) => pair.offer().map(HostOffer::Rc),
         }
     }
 
@@ -37,6 +41,9 @@ impl HostPair {
         match (self, terms, theirs) {
             (Self::Mlx5(pair), HostTerms::Rc(terms), HostOffer::Rc(theirs)) => {
                 Ok(Self::Mlx5(pair.receive(&terms.path, *theirs)?))
+            }
+            (Self::Verbs(pair), HostTerms::Rc(terms), HostOffer::Rc(theirs)) => {
+                Ok(Self::Verbs(pair.receive(&terms.path, theirs)?))
             }
         }
     }
@@ -54,6 +61,13 @@ impl HostPair {
                 }
                 Err((pair, error)) => Err((Self::Mlx5(pair), error.into())),
             },
+            (Self::Verbs(pair), HostTerms::Rc(terms)) => match pair.send(&terms.send) {
+                Ok((pair, lane)) => {
+                    let lane = lane.map(|lane| Box::new(lane.with_inline(terms.inline)));
+                    Ok((Self::Verbs(pair), lane.map(HostLane::Verbs)))
+                }
+                Err((pair, error)) => Err((Self::Verbs(pair), error.into())),
+            },
         }
     }
 
@@ -61,6 +75,7 @@ impl HostPair {
     pub(crate) fn has_failed(&self) -> bool {
         match self {
             Self::Mlx5(pair) => pair.has_failed(),
+            Self::Verbs(pair) => pair.has_failed(),
         }
     }
 
@@ -68,6 +83,7 @@ impl HostPair {
     pub(crate) fn end(&self) -> Result<(), ProviderError> {
         match self {
             Self::Mlx5(pair) => Ok(pair.end()?),
+            Self::Verbs(pair) => Ok(pair.end()?),
         }
     }
 
@@ -78,6 +94,7 @@ impl HostPair {
                 let psn = pair.next_psn()?;
                 Ok(Self::Mlx5(Pair::new(pair.into_reset()?, psn)?))
             }
+            Self::Verbs(pair) => Ok(Self::Verbs(pair.renew()?)),
         }
     }
 
@@ -85,6 +102,10 @@ impl HostPair {
     pub(crate) fn reset(self) -> Result<(), ProviderError> {
         match self {
             Self::Mlx5(pair) => {
+                pair.into_reset()?;
+                Ok(())
+            }
+            Self::Verbs(pair) => {
                 pair.into_reset()?;
                 Ok(())
             }

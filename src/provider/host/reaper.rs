@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::lane::HostLane;
 use crate::provider::mlx5::Mlx5Reaper;
+use crate::provider::verbs::VerbsReaper;
 use crate::provider::{Completion, Provider, ProviderError, Reaper, Wake};
 
 /// The provider of an engine on NICs.
@@ -20,18 +21,22 @@ impl Provider for Host {
 pub(crate) enum HostReaper {
     /// CQs of an mlx5 HCA.
     Mlx5(Mlx5Reaper),
+    /// CQs of another NIC, by libibverbs.
+    Verbs(VerbsReaper),
 }
 
 impl Reaper for HostReaper {
     fn reap(&mut self, found: &mut Vec<Completion>, most: usize) {
         match self {
             Self::Mlx5(reaper) => reaper.reap(found, most),
+            Self::Verbs(reaper) => reaper.reap(found, most),
         }
     }
 
     fn sleep(&mut self, wake: &Wake, most: Option<Duration>) -> Result<(), ProviderError> {
         match self {
             Self::Mlx5(reaper) => reaper.sleep(wake, most),
+            Self::Verbs(reaper) => reaper.sleep(wake, most),
         }
     }
 }

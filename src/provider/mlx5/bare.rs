@@ -7,9 +7,9 @@ use super::lane::Mlx5Lane;
 use super::pair::Pair;
 use super::rail::{Mlx5Rail, Registration};
 use super::reaper::Mlx5Reaper;
-use super::shape::RailShape;
 use crate::config::PathConfig;
 use crate::fabric::PortRecord;
+use crate::provider::shape::RailShape;
 use crate::provider::{
     Cause, Chain, Completion, HostMemory, Lane, LocalRange, ProviderError, Reaper, Tag, Verb,
 };
@@ -57,20 +57,12 @@ impl BareLanes {
         log_depth: u8,
         inline: u32,
     ) -> Result<Self, ProviderError> {
-        let log_qps = u8::try_from(qps.next_power_of_two().ilog2()).unwrap_or(u8::MAX);
-        let shape = RailShape {
-            log_depth,
-            log_receives: LOG_RECEIVES,
-            log_entries: log_depth.saturating_add(log_qps),
-            workers: 1,
-            shares_cqs: false,
-            pkey: None,
-            lag_port: 0,
-        };
+        let shape = shape(qps, log_depth);
         let config = PathConfig::default();
         let [here, there] = contexts.map(|context| Mlx5Rail::new(context, &shape));
         let rails = [here?, there?];
-        let [here, there] = [0, 1].map(|end: usize| PortRecord::of(contexts[end], &config));
+        let [here, there] =
+            [0, 1].map(|end: usize| PortRecord::of(contexts[end].own_port(), &config));
         let (here, there) = (here?, there?);
         let paths = [
             here.path(&there, &config, 0, 0),
@@ -155,5 +147,21 @@ impl BareLanes {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the sizes of a rail with so many QPs.
+fn shape(qps: u32, log_depth: u8) -> RailShape {
+    let log_qps = u8::try_from(qps.next_power_of_two().ilog2()).unwrap_or(u8::MAX);
+    RailShape {
+        log_depth,
+        log_receives: LOG_RECEIVES,
+        log_entries: log_depth.saturating_add(log_qps),
+        workers: 1,
+        shares_cqs: false,
+        pkey: None,
+        lag_port: 0,
+        ranges: 4,
+        inline: 0,
     }
 }

@@ -16,9 +16,8 @@ use std::sync::atomic::Ordering;
 use mlx5_prm::wqe::WQEBB_BYTES;
 
 use super::wqe::{MOST_INLINE, MOST_RANGES, Payload, Wqe, blocks};
-use crate::provider::files;
-use crate::provider::memory::copy_out;
-use crate::provider::{Cause, Chain, Completion, Lane, LocalRange, Posted, Stop, Tag, Verb, Work};
+use crate::provider::carried::{carried, gather};
+use crate::provider::{Cause, Chain, Completion, Lane, LocalRange, Posted, Stop, Tag, Work};
 use crate::verbs::{PostedCounts, Qp, Rts};
 
 /// The number of words of a WQEBB.
@@ -91,14 +90,9 @@ impl Mlx5Lane {
         let Some(bytes) = carries else {
             return Wqe::new(work, Payload::Ranges(ranges), qpn, index, is_signalled);
         };
-        let mut carried = [0; MOST_INLINE];
-        let mut at = 0;
-        for range in ranges {
-            let end = at + range.bytes as usize;
-            copy_out(range, &mut carried[at..end]);
-            at = end;
-        }
-        let payload = Payload::Inline(&carried[..bytes]);
+        let mut content = [0; MOST_INLINE];
+        gather(ranges, &mut content);
+        let payload = Payload::Inline(&content[..bytes]);
         Wqe::new(work, payload, qpn, index, is_signalled)
     }
 
@@ -267,18 +261,6 @@ impl Lane for Mlx5Lane {
         }
         false
     }
-}
-
-/// Returns how many bytes the WQE of this work carries, at most `inline`. Returns None if it names ranges, as it does for pages that may be
-/// gone: the HCA itself finds out that they are.
-fn carried(inline: u64, work: &Work, ranges: &[LocalRange]) -> Option<usize> {
-    if inline == 0 || work.verb == Verb::Read || work.stays_in_place() {
-        return None;
-    }
-    let bytes: u64 = ranges.iter().map(|range| u64::from(range.bytes)).sum();
-    let bytes = usize::try_from(bytes).ok();
-    let is_there = |range: &LocalRange| !files::may_be_gone(range.address, range.bytes.into());
-    bytes.filter(|bytes| *bytes as u64 <= inline && ranges.iter().all(is_there))
 }
 
 fn blocks_of(carries: Option<usize>, ranges: &[LocalRange]) -> usize {

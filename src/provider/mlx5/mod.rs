@@ -9,7 +9,6 @@
 //! lane.rs hub.rs   posting and accounting; CQs that all workers share
 //! wqe.rs consumers.rs   bytes of WQEs; what takes CQEs off CQs
 //! stock.rs      memory and CQs for QPs, when they are made
-//! shape.rs      how large the queues are
 //! ```
 
 mod bare;
@@ -20,7 +19,6 @@ mod pair;
 mod provider;
 mod rail;
 mod reaper;
-mod shape;
 mod stock;
 #[cfg(test)]
 mod tests;
@@ -32,4 +30,3 @@ pub(crate) use pair::Pair;
 pub use provider::Mlx5;
 pub(crate) use rail::{Mlx5Rail, Registration};
 pub use reaper::Mlx5Reaper;
-pub(crate) use shape::RailShape;

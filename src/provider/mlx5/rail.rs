@@ -9,9 +9,9 @@ use std::sync::Arc;
 use super::hub::Hub;
 use super::pair::Pair;
 use super::reaper::Mlx5Reaper;
-use super::shape::RailShape;
 use super::stock::{Piece, Stock};
 use crate::gpu::MemoryDmabuf;
+use crate::provider::shape::RailShape;
 use crate::provider::{AnyMemory, HostMemory, ProviderError};
 use crate::verbs::{
     Access, Context, ControlHeap, Dmabuf, Export, HeapRegion, KeyRange, Mr, Pd, QpConfig, RangeKey,

@@ -9,8 +9,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::shape::RailShape;
 use crate::provider::ProviderError;
+use crate::provider::shape::RailShape;
 use crate::verbs::{Context, ControlHeap, Pd, Qp, QpConfig, Reset, SharedCq};
 
 /// log2 of the entries of the longest CQ that the PRM allows.

@@ -12,10 +12,10 @@ use test_basics::pyverbs;
 
 use super::pair::Pair;
 use super::rail::{Mlx5Rail, Registration};
-use super::shape::RailShape;
 use super::wqe::{Payload, Wqe};
 use super::{Mlx5Lane, Mlx5Reaper};
 use crate::fabric::PortRecord;
+use crate::provider::shape::RailShape;
 use crate::provider::{
     AnyMemory, Cause, Chain, Completed, Completion, HostMemory, Lane, LocalRange, Posted, Reaper,
     Stop, Tag, Verb, Wake,
@@ -138,7 +138,7 @@ const BYTES: u64 = 1 << 16;
 /// Two QPs that are each other's peer, and their lanes.
 fn connected(rail: &Mlx5Rail) -> ([Pair; 2], [Mlx5Lane; 2]) {
     let config = crate::config::PathConfig::default();
-    let port = PortRecord::of(rail.context(), &config).unwrap();
+    let port = PortRecord::of(rail.context().own_port(), &config).unwrap();
     let path = port.path(&port, &config, 0, 0);
     let [a, b] = [7, 9].map(|psn| rail.pair(0, 0, psn).unwrap());
     let [to_a, to_b] = [&a, &b].map(|pair| pair.offer().unwrap());
@@ -162,6 +162,8 @@ impl Rig {
             shares_cqs: false,
             pkey: None,
             lag_port: 0,
+            ranges: 4,
+            inline: 0,
         };
         let rail = Mlx5Rail::new(&context, &shape).unwrap();
         let (pairs, [lane, other]) = connected(&rail);

@@ -17,4 +17,7 @@ pub(crate) struct RailShape {
     pub(crate) pkey: Option<u16>,
     /// The port of a bond that QPs send by. 0: the QPs to a peer use the ports in turn.
     pub(crate) lag_port: u8,
+    /// The most local ranges of a WQE, and the most bytes that a WQE carries. Not for `mlx5`, whose WQEs are as long as each needs.
+    pub(crate) ranges: u32,
+    pub(crate) inline: u32,
 }
