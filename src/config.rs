@@ -31,7 +31,8 @@
 //! source.rs          reads variables, and checks fields by the same limits
 //! variables.rs       the table of variables
 //! variable.rs        what a variable is
-//! choices.rs error.rs devices.rs cpus.rs engine_address.rs gpu.rs gid.rs key.rs   values and their words; why one cannot be used
+//! choices.rs error.rs devices.rs cpus.rs engine_address.rs gpu.rs gid.rs key.rs provider.rs   values and their words;
+//!                    why one cannot be used
 //! address.rs         hosts and ports in text
 //! number.rs limits.rs setters.rs   numbers in text; limits; setters
 //! ```
@@ -52,6 +53,7 @@ mod modes;
 mod number;
 mod path;
 mod process;
+mod provider;
 mod setters;
 mod source;
 mod store;
@@ -79,6 +81,7 @@ pub use modes::QpModes;
 pub use number::whole;
 pub use path::PathConfig;
 pub use process::Config;
+pub use provider::{BadProvider, ProviderChoice};
 pub(crate) use setters::setters;
 pub(crate) use source::{OutOfRange, in_table};
 pub use team::TeamSettings;

@@ -17,6 +17,7 @@ use crate::config::gpu::GpuSelector;
 use crate::config::key::EngineKey;
 use crate::config::limits::MOST_LOG_ENTRIES;
 use crate::config::path::PathConfig;
+use crate::config::provider::ProviderChoice;
 use crate::config::setters::setters;
 use crate::config::source::Source;
 
@@ -29,6 +30,8 @@ pub struct EngineConfig {
     /// The RDMA devices: `mlx5_3`, `mlx5_3:2` (a port), `mlx5_0,mlx5_1`, `^mlx5_bond_0` (all but this) or `auto`. `WARPVERBS_DEVICE`.
     /// Default `auto`. [`Engine::start`](crate::engine::Engine::start) opens them.
     pub device: DeviceChoice,
+    /// The provider that drives the NICs. `WARPVERBS_PROVIDER`. Default `auto`. [`Engine::start`](crate::engine::Engine::start) takes it.
+    pub provider: ProviderChoice,
     /// Most ports that `auto` takes, 1 to 8 and at most [`qps`](Self::qps). All of them are as near and as fast as the best one. All named
     /// devices are taken. `WARPVERBS_ENGINE_RAILS`. Default 1.
     pub rails: u32,
@@ -108,6 +111,7 @@ setters! {
     EngineConfig {
         with_name(name: String),
         with_device(device: DeviceChoice),
+        with_provider(provider: ProviderChoice),
         with_rails(rails: u32),
         with_gpu(gpu: GpuSelector),
         with_gid(gid: GidChoice),
@@ -149,6 +153,7 @@ impl EngineConfig {
         Self {
             name: name.to_owned(),
             device: DeviceChoice::default(),
+            provider: ProviderChoice::default(),
             rails: 1,
             gpu: GpuSelector::default(),
             gid: GidChoice::default(),
@@ -214,6 +219,7 @@ impl EngineConfig {
         };
         Ok(Self {
             device: source.parsed("WARPVERBS_DEVICE")?,
+            provider: source.parsed("WARPVERBS_PROVIDER")?,
             rails: source.number("WARPVERBS_ENGINE_RAILS")?,
             gpu: source.read("WARPVERBS_GPU", GpuSelector::of_word)?,
             gid: source.parsed("WARPVERBS_GID")?,

@@ -364,6 +364,12 @@ pub const GROUPS: [Group; 7] = [
         readers: &[Reader::Engine],
         variables: &[
             row(
+                "WARPVERBS_PROVIDER",
+                Values::Text("`auto`, `mlx5` or `verbs`"),
+                "auto",
+                "what drives the NICs of an engine: `mlx5` by DevX, `verbs` any NIC with QPs of type RC by libibverbs alone; `auto`: the first of these that can drive the device",
+            ),
+            row(
                 "WARPVERBS_ENGINE_QPS",
                 number(1, 8),
                 "4",

@@ -8,6 +8,7 @@ use crate::engine::ledger::cut::Cut;
 use crate::engine::limits::MOST_SLICE_BYTES;
 use crate::engine::transfers::Sizes;
 use crate::engine::worker::Pace;
+use crate::provider::EngineDevice;
 
 /// The most bytes of a key file: digits and the end of a line.
 const MOST_KEY_FILE: u64 = 2 * EngineKey::BYTES as u64 + 2;
@@ -58,6 +59,25 @@ pub(super) fn check(config: &EngineConfig) -> Result<Cut, EngineError> {
     }
     config.path.check()?;
     Ok(cut)
+}
+
+/// Returns `config` with at most the ranges and the bytes of a WQE that each of these devices takes.
+pub(super) fn bounded(config: EngineConfig, devices: &[EngineDevice]) -> EngineConfig {
+    let mut bounded = config;
+    for device in devices {
+        let Some(limits) = device.limits() else {
+            continue;
+        };
+        bounded.gather = bounded.gather.min(limits.ranges.max(1));
+        let longest = u64::from(bounded.slice) + u64::from(bounded.fragment);
+        if longest > limits.message.into() {
+            bounded.fragment = bounded.fragment.min(limits.message / 2);
+            bounded.slice = limits.message - bounded.fragment;
+            let (name, slice) = (device.name(), bounded.slice);
+            tracing::info!("a slice has {slice} bytes: a message by {name} has no more");
+        }
+    }
+    bounded
 }
 
 /// Checks `config`, and returns how many transfers its engine has with one NIC.

@@ -8,10 +8,8 @@ use std::time::{Duration, Instant};
 
 use rendezvous::Store;
 
-use crate::config::{
-    CpuList, DeviceChoice, EngineAddress, EngineConfig, EngineCq, EngineKey, GpuSelector,
-};
-use crate::engine::config::{check, key, log_receives, pace, sizes};
+use crate::config::{CpuList, EngineAddress, EngineConfig, EngineCq, EngineKey, GpuSelector};
+use crate::engine::config::{bounded, check, key, log_receives, pace, sizes};
 use crate::engine::connection::admission::{accept_all, connect_over};
 use crate::engine::connection::core::Listening;
 use crate::engine::connection::publication::{ENGINES, Publication};
@@ -19,14 +17,13 @@ use crate::engine::error::{EngineError, HostError};
 use crate::engine::ids::RegionId;
 use crate::engine::inner::{CloseReport, Inner, NewEngine};
 use crate::engine::ledger::tally::Statistics;
-use crate::engine::limits::MOST_RAILS;
 use crate::engine::lock::lock;
 use crate::engine::memory::grant::Grant;
 use crate::engine::memory::numbers::number_of_engine;
 use crate::engine::memory::regions::Descriptor;
 use crate::engine::peer::Peer;
 use crate::engine::places::cpus;
-use crate::engine::places::devices::{EngineDevices, auto};
+use crate::engine::places::devices::{self, EngineDevices};
 use crate::engine::route::rails::{RailStatus, Rails};
 use crate::engine::transfers::{Sizes, Transfers};
 use crate::engine::wire::listener::Listener;
@@ -35,11 +32,10 @@ use crate::engine::wire::seal::Role;
 use crate::engine::wire::streams::Stream;
 use crate::engine::worker::{Pool, Seat, Workers};
 use crate::error::OwnThread;
-use crate::fabric::open_named;
 use crate::gpu::Gpu;
-use crate::provider::mlx5::RailShape;
-use crate::provider::{AnyMemory, Host, HostRail, ProviderError, Wake};
-use crate::verbs::Context;
+use crate::provider::shape::RailShape;
+use crate::provider::{AnyMemory, EngineDevice, Host, HostRail, ProviderError, Wake};
+use crate::verbs::{Context, VerbsError};
 
 /// A host engine: regions, peers and transfers of one process, on one HCA or several.
 pub struct Engine {
@@ -47,23 +43,37 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Makes an engine on the device `context`.
+    /// Makes an engine on this device, an open one of any provider.
     ///
     /// # Errors
     /// As [`Engine::on`].
-    pub fn new(context: &Arc<Context>, config: EngineConfig) -> Result<Self, HostError> {
-        Self::on(std::slice::from_ref(context), config)
+    pub fn new<D>(device: &D, config: EngineConfig) -> Result<Self, HostError>
+    where
+        D: Clone + Into<EngineDevice>,
+    {
+        Self::on(std::slice::from_ref(device), config)
     }
 
-    /// Makes an engine on these devices. Its transfers are striped over all of them.
+    /// Makes an engine on these devices, which are open. Its transfers are striped over all of them. A device that takes shorter messages
+    /// or fewer ranges than `config` says bounds those of the engine.
     ///
     /// # Errors
     /// [`HostError::Refused`]: a value of `config` is outside its limits, or there is no device, too many, or one twice;
     /// [`HostError::KeyFile`]; [`HostError::Provider`]: what an HCA refuses; [`EngineError::EngineNumbers`].
-    pub fn on(contexts: &[Arc<Context>], mut config: EngineConfig) -> Result<Self, HostError> {
+    pub fn on<D>(devices: &[D], config: EngineConfig) -> Result<Self, HostError>
+    where
+        D: Clone + Into<EngineDevice>,
+    {
+        let devices: Vec<EngineDevice> = devices.iter().cloned().map(Into::into).collect();
+        Self::on_each(&devices, config)
+    }
+
+    fn on_each(all: &[EngineDevice], config: EngineConfig) -> Result<Self, HostError> {
+        check(&config)?;
+        let mut config = bounded(config, all);
         let sizes = sizes(&config)?;
         config.key = key(&config)?;
-        let cpus = Self::worker_cpus(contexts, &config)?;
+        let cpus = Self::worker_cpus(all, &config)?;
         let shape = RailShape {
             log_depth: config.log_depth,
             log_receives: log_receives(config.log_depth),
@@ -72,9 +82,11 @@ impl Engine {
             shares_cqs: config.cq == EngineCq::Nic,
             pkey: config.path.pkey,
             lag_port: config.path.lag_port.unwrap_or(0),
+            ranges: config.gather,
+            inline: config.inline,
         };
-        let rails = Arc::new(Rails::new(contexts, &shape)?);
-        let (qps, devices) = (config.qps, contexts.len());
+        let rails = Arc::new(Rails::new(all, &shape)?);
+        let (qps, devices) = (config.qps, all.len());
         if (qps as usize) < devices {
             return Err(EngineError::FewQps { qps, devices }.into());
         }
@@ -259,55 +271,70 @@ impl Engine {
         }
     }
 
-    /// Opens the devices that an engine with this configuration would be on, and makes nothing on them. `auto` takes the nearest
-    /// ports, then the fastest, then the first by name. If a port does not open, it takes the next one. The log says at `info`
-    /// why it passes over a port.
+    /// Opens the mlx5 HCAs that an engine with this configuration would be on, as [`Engine::open_nics`] does, for programs that use them by
+    /// DevX.
+    ///
+    /// # Errors
+    /// As [`Engine::open_nics`]; [`HostError::Provider`] if a device is driven by another provider.
+    pub fn open_devices(config: &EngineConfig) -> Result<Vec<Arc<Context>>, HostError> {
+        let devices = Self::open_nics(config)?;
+        let context = |device: &EngineDevice| {
+            let context = device.context().cloned();
+            context.ok_or_else(|| VerbsError::Capability {
+                device: device.name().to_owned(),
+                what: "provider",
+                has: device.provider().to_owned(),
+                needed: "mlx5, for a program that uses DevX".to_owned(),
+            })
+        };
+        let contexts = devices.iter().map(context).collect::<Result<_, _>>();
+        Ok(contexts?)
+    }
+
+    /// Opens the devices that an engine with this configuration would be on, and makes nothing on them. The provider of the configuration
+    /// drives them; `auto` takes mlx5, and for a device without DevX verbs. Among ports `auto` takes the nearest, then the fastest, then
+    /// the first by name. If a port does not open, it takes the next one. The log says at `info` why it passes over a port, and why it
+    /// takes another provider.
     ///
     /// # Errors
     /// [`HostError::Refused`]: a value of `config` is outside its limits, or there are too many devices, or more rails than QPs.
     /// [`HostError::Provider`]: a device does not exist or cannot be used (with `auto` every port and its reason), or a CUDA
     /// device does not exist.
-    pub fn open_devices(config: &EngineConfig) -> Result<Vec<Arc<Context>>, HostError> {
+    pub fn open_nics(config: &EngineConfig) -> Result<Vec<EngineDevice>, HostError> {
         let found = Self::choose_devices(config)?;
         for port in &found.passed_over {
             tracing::info!("engine '{}' passes over {port}", config.name);
         }
-        let (taken, wanted) = (found.contexts.len(), config.rails as usize);
+        for step in &found.steps {
+            tracing::info!("engine '{}': {step}", config.name);
+        }
+        let (taken, wanted) = (found.devices.len(), config.rails as usize);
         if config.device.is_auto() && taken < wanted {
             tracing::warn!(
                 "engine '{}' has {taken} of {wanted} rails (WARPVERBS_ENGINE_RAILS): no other port is as near and as fast",
                 config.name
             );
         }
-        Ok(found.contexts)
+        Ok(found.devices)
     }
 
-    /// Opens devices as [`Engine::open_devices`] does, and also returns the ports that `auto` passes over. The log says nothing.
+    /// Opens devices as [`Engine::open_nics`] does, and also returns the ports that `auto` passes over, and why a provider was not taken.
+    /// The log says nothing.
     ///
     /// # Errors
-    /// As [`Engine::open_devices`].
+    /// As [`Engine::open_nics`].
     pub fn choose_devices(config: &EngineConfig) -> Result<EngineDevices, HostError> {
         check(config)?;
-        match &config.device {
-            DeviceChoice::Named(names) if (1..=MOST_RAILS).contains(&names.len()) => {
-                Ok(EngineDevices {
-                    contexts: open_named(names, &config.gid)?,
-                    near: None,
-                    passed_over: Vec::new(),
-                })
-            }
-            DeviceChoice::Named(names) => Err(EngineError::Devices { count: names.len() }.into()),
-            DeviceChoice::Auto { .. } => auto(config),
-        }
+        devices::open(config)
     }
 
     /// Opens the devices that `config` names, and makes an engine on them.
     ///
     /// # Errors
-    /// As [`Engine::open_devices`] and [`Engine::on`].
+    /// As [`Engine::open_nics`] and [`Engine::on`].
     pub fn start(config: EngineConfig) -> Result<Self, HostError> {
-        let contexts = Self::open_devices(&config)?;
-        Self::on(&contexts, config)
+        let devices = Self::open_nics(&config)?;
+        Self::on(&devices, config)
     }
 
     /// Returns the CPUs on which the workers of each rail would run, of an engine with this configuration on these devices. None:
@@ -315,14 +342,18 @@ impl Engine {
     ///
     /// # Errors
     /// [`HostError::Refused`]: the process may not use a CPU of the list.
-    pub fn worker_cpus(
-        contexts: &[Arc<Context>],
+    pub fn worker_cpus<D>(
+        devices: &[D],
         config: &EngineConfig,
-    ) -> Result<Vec<Option<CpuList>>, HostError> {
-        let of_rail = |context: &Arc<Context>| {
-            cpus::choose(&config.cpus, context.info().local_cpus().as_deref())
+    ) -> Result<Vec<Option<CpuList>>, HostError>
+    where
+        D: Clone + Into<EngineDevice>,
+    {
+        let of_rail = |device: &D| {
+            let device: EngineDevice = device.clone().into();
+            cpus::choose(&config.cpus, device.info().local_cpus().as_deref())
         };
-        contexts.iter().map(of_rail).collect()
+        devices.iter().map(of_rail).collect()
     }
 
     /// Returns the key that an engine with this configuration would have, perhaps from a file.

@@ -96,9 +96,11 @@ mod worker;
 
 pub use crate::config::{
     BadAddress, CpuList, EngineAddress, EngineConfig, EngineCpus, EngineCq, EngineKey,
-    EnginePairing, EnginePath, SocketPath,
+    EnginePairing, EnginePath, ProviderChoice, SocketPath,
 };
-pub use crate::provider::{AnyMemory, Cause, GpuMemory, HostMemory, Mappings, ProviderError};
+pub use crate::provider::{
+    AnyMemory, Cause, EngineDevice, GpuMemory, HostMemory, Mappings, ProviderError,
+};
 pub use connection::publication::Publication;
 pub use error::{Distrust, EngineError, HostError, Side};
 pub use host::Engine;

@@ -6,7 +6,7 @@ use crate::config::{DeviceChoice, GidChoice, GpuSelector, PortName};
 use crate::topology::{
     Candidate, Machine, PassedOver, PciAddress, RdmaDevice, RdmaPort, Reason, Wish,
 };
-use crate::verbs::{Context, DeviceInfo, DeviceSelector, VerbsError};
+use crate::verbs::{Context, DeviceInfo, DeviceSelector, PlainContext, VerbsError};
 
 /// The ports from which `auto` chooses, and the settings by which it does.
 #[derive(Clone, Copy, Debug)]
@@ -19,11 +19,55 @@ pub(crate) struct Ports<'a> {
     pub(crate) gid: &'a GidChoice,
 }
 
+/// A kind of open devices.
+pub(crate) trait Openable: Sized {
+    /// Opens a port of a device.
+    ///
+    /// # Errors
+    /// The device or the port cannot be used.
+    fn open_named(name: &PortName, gid: &GidChoice) -> Result<Arc<Self>, VerbsError>;
+
+    /// Returns whether devices of this kind may be opened by libibverbs' driver of the device.
+    fn suits(info: &DeviceInfo) -> bool;
+
+    /// Returns what a device of this kind must be, in words.
+    fn wanted() -> String;
+}
+
+impl Openable for Context {
+    fn open_named(name: &PortName, gid: &GidChoice) -> Result<Arc<Self>, VerbsError> {
+        let selector = DeviceSelector::Name(name.device.clone());
+        Self::open_with_gid(&selector, name.port, gid)
+    }
+
+    fn suits(info: &DeviceInfo) -> bool {
+        info.mlx5
+    }
+
+    fn wanted() -> String {
+        DeviceSelector::Auto.to_string()
+    }
+}
+
+impl Openable for PlainContext {
+    fn open_named(name: &PortName, gid: &GidChoice) -> Result<Arc<Self>, VerbsError> {
+        Self::open(&name.device, name.port, gid)
+    }
+
+    fn suits(_: &DeviceInfo) -> bool {
+        true
+    }
+
+    fn wanted() -> String {
+        "with QPs of type RC and an active port".to_owned()
+    }
+}
+
 /// What `auto` has opened, and the other ports of the machine.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct Opened<C = Context> {
     /// The ports that are open, at least one.
-    pub(crate) contexts: Vec<Arc<Context>>,
+    pub(crate) contexts: Vec<Arc<C>>,
     /// The ports that cannot be used, each with the reason.
     pub(crate) passed_over: Vec<String>,
     /// The ports that could be used, and come after the open ones.
@@ -64,8 +108,12 @@ impl Ports<'_> {
     ///
     /// # Errors
     /// [`VerbsError::NoDevice`] with every port and its reason, if no port opens.
-    pub(crate) fn open(&self, wish: &Wish<'_>, most: usize) -> Result<Opened, VerbsError> {
-        let choice = wish.choose(self.machine, usable(self.list, self.devices));
+    pub(crate) fn open<C: Openable>(
+        &self,
+        wish: &Wish<'_>,
+        most: usize,
+    ) -> Result<Opened<C>, VerbsError> {
+        let choice = wish.choose(self.machine, usable::<C>(self.list, self.devices));
         let passed_over = choice.passed_over.iter().map(PassedOver::to_string);
         let mut opened = Opened {
             contexts: Vec::new(),
@@ -87,14 +135,14 @@ impl Ports<'_> {
             }
         }
         // A device that sysfs does not show is tried last: libibverbs may know it by other means.
-        for device in self.unseen() {
+        for device in self.unseen::<C>() {
             if opened.contexts.is_empty() {
                 opened.try_port(&device, self.gid);
             }
         }
         if opened.contexts.is_empty() {
             Err(VerbsError::NoDevice {
-                wanted: wanted(self.devices),
+                wanted: wanted::<C>(self.devices),
                 found: opened.passed_over,
             })
         } else {
@@ -102,10 +150,10 @@ impl Ports<'_> {
         }
     }
 
-    fn unseen(&self) -> Vec<PortName> {
+    fn unseen<C: Openable>(&self) -> Vec<PortName> {
         let unseen = self.list.iter().filter(|info| {
             let is_seen = self.machine.rdma_device(&info.name).is_some();
-            !is_seen && info.mlx5 && !self.devices.leaves_out(&info.name, 1)
+            !is_seen && C::suits(info) && !self.devices.leaves_out(&info.name, 1)
         });
         let name = |info: &DeviceInfo| PortName {
             device: info.name.clone(),
@@ -115,10 +163,10 @@ impl Ports<'_> {
     }
 }
 
-impl Opened {
+impl<C: Openable> Opened<C> {
     /// Tries to open a port. Returns whether it opens.
     fn try_port(&mut self, name: &PortName, gid: &GidChoice) -> bool {
-        match open_port(name, gid) {
+        match C::open_named(name, gid) {
             Ok(context) => self.contexts.push(context),
             Err(error) => {
                 self.passed_over.push(format!("{name}: {error}"));
@@ -129,10 +177,10 @@ impl Opened {
     }
 }
 
-fn wanted(devices: &DeviceChoice) -> String {
+fn wanted<C: Openable>(devices: &DeviceChoice) -> String {
     match devices {
-        DeviceChoice::Auto { without } if without.is_empty() => DeviceSelector::Auto.to_string(),
-        others => format!("{} of {others}", DeviceSelector::Auto),
+        DeviceChoice::Auto { without } if without.is_empty() => C::wanted(),
+        others => format!("{} of {others}", C::wanted()),
     }
 }
 
@@ -141,16 +189,12 @@ pub(crate) fn open_named(
     names: &[PortName],
     gid: &GidChoice,
 ) -> Result<Vec<Arc<Context>>, VerbsError> {
-    names.iter().map(|name| open_port(name, gid)).collect()
+    let names = names.iter();
+    names.map(|name| Context::open_named(name, gid)).collect()
 }
 
-fn open_port(name: &PortName, gid: &GidChoice) -> Result<Arc<Context>, VerbsError> {
-    let selector = DeviceSelector::Name(name.device.clone());
-    Context::open_with_gid(&selector, name.port, gid)
-}
-
-/// Returns a function that says of a port in sysfs why `auto` must not use it, if so.
-pub(crate) fn usable(
+/// Returns a function that says of a port in sysfs why `auto` must not use it by devices of this kind, if so.
+pub(crate) fn usable<C: Openable>(
     list: &[DeviceInfo],
     devices: &DeviceChoice,
 ) -> impl Fn(&RdmaDevice, &RdmaPort) -> Result<(), Reason> {
@@ -158,7 +202,7 @@ pub(crate) fn usable(
         let listed = list.iter().find(|info| info.name == device.name);
         match listed {
             None => Err(Reason::NotListed),
-            Some(info) if !info.mlx5 => Err(Reason::Provider),
+            Some(info) if !C::suits(info) => Err(Reason::Provider),
             Some(_) if devices.leaves_out(&device.name, port.number) => Err(Reason::LeftOut),
             Some(_) => Ok(()),
         }

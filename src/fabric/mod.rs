@@ -16,7 +16,7 @@ mod rail;
 mod ways;
 
 pub use choice::{Choice, Matter, RefusedStep, Step};
-pub(crate) use devices::{Behind, Opened, Ports, gpus_of_ranks, open_named, usable};
+pub(crate) use devices::{Behind, Openable, Opened, Ports, gpus_of_ranks, open_named, usable};
 pub(crate) use error::{FabricError, every};
 pub(crate) use identity::{Identity, LiveTeam, Reach, RegisteredWindow, teams_on};
 pub(crate) use offered::{Offered, memory_on};

@@ -1,23 +1,28 @@
-//! The devices of an engine: those that its configuration names, or the ports that `auto` takes.
+//! The devices of an engine: those that its configuration names, or the ports that `auto` takes; and the provider of each.
 
 use std::fmt;
 use std::sync::Arc;
 
-use crate::config::{EngineConfig, GpuSelector};
+use crate::config::{DeviceChoice, EngineConfig, GpuSelector, PortName, ProviderChoice};
 use crate::engine::error::{EngineError, HostError};
+use crate::engine::limits::MOST_RAILS;
 use crate::engine::places::cpus;
-use crate::fabric::{Behind, Opened, Ports, gpus_of_ranks};
+use crate::fabric::{Behind, Openable, Opened, Ports, gpus_of_ranks};
 use crate::gpu::{self, GpuError};
-use crate::provider::ProviderError;
+use crate::provider::{EngineDevice, ProviderError};
 use crate::topology::{Machine, PciAddress, Wish};
-use crate::verbs::{Context, device_list};
+use crate::verbs::{Context, PlainContext, VerbsError, device_list, plain_device_list};
 
 /// The devices of an engine, open, and what `auto` says of other ports.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct EngineDevices {
-    /// The devices, in the order of the rails.
+    /// The devices, in the order of the rails, each with its provider.
+    pub devices: Vec<EngineDevice>,
+    /// Those of [`devices`](Self::devices) that are mlx5 HCAs with DevX.
     pub contexts: Vec<Arc<Context>>,
+    /// Why a provider that comes first was not taken for a device or for the machine.
+    pub steps: Vec<String>,
     /// What `auto` wants ports near. None: the system does not say, or the devices are named.
     pub near: Option<Near>,
     /// Ports that `auto` does not take, each with the reason. The list is empty where devices are named.
@@ -48,8 +53,44 @@ impl fmt::Display for Near {
     }
 }
 
+/// Opens the devices of an engine, by the provider of its configuration.
+pub(in crate::engine) fn open(config: &EngineConfig) -> Result<EngineDevices, HostError> {
+    match &config.device {
+        DeviceChoice::Named(names) if (1..=MOST_RAILS).contains(&names.len()) => {
+            let mut steps = Vec::new();
+            let opened = names.iter().map(|name| named(name, config, &mut steps));
+            let devices = opened.collect::<Result<_, _>>()?;
+            Ok(EngineDevices::new(devices, steps))
+        }
+        DeviceChoice::Named(names) => Err(EngineError::Devices { count: names.len() }.into()),
+        DeviceChoice::Auto { .. } => auto(config),
+    }
+}
+
+/// Opens the device of this name.
+fn named(
+    name: &PortName,
+    config: &EngineConfig,
+    steps: &mut Vec<String>,
+) -> Result<EngineDevice, VerbsError> {
+    let by_verbs = || PlainContext::open_named(name, &config.gid).map(EngineDevice::Verbs);
+    if config.provider == ProviderChoice::Verbs {
+        return by_verbs();
+    }
+    match Context::open_named(name, &config.gid) {
+        Ok(context) => Ok(EngineDevice::Mlx5(context)),
+        Err(error) if config.provider == ProviderChoice::Auto && error.is_without_devx() => {
+            // If libibverbs does not open it either, the first reason is the better one.
+            let device = by_verbs().map_err(|_| error.clone())?;
+            steps.push(format!("{name} is driven by verbs, not by mlx5: {error}"));
+            Ok(device)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Opens the ports that `auto` takes.
-pub(in crate::engine) fn auto(config: &EngineConfig) -> Result<EngineDevices, HostError> {
+fn auto(config: &EngineConfig) -> Result<EngineDevices, HostError> {
     let (qps, most) = (config.qps, config.rails as usize);
     // This is checked even if the machine has fewer ports. So a configuration that starts on one machine starts on all.
     if (qps as usize) < most {
@@ -60,7 +101,7 @@ pub(in crate::engine) fn auto(config: &EngineConfig) -> Result<EngineDevices, Ho
         _ => Vec::new(),
     };
     // The list is read before sysfs: software HCAs are made when a process looks for devices.
-    let list = device_list()?;
+    let list = plain_device_list()?;
     let machine = Machine::of_this_process();
     let near = near(config, &visible, &machine)?;
     let (gpus, place) = gpus_of_ranks(config.gpu, 0, &visible, &machine);
@@ -76,12 +117,59 @@ pub(in crate::engine) fn auto(config: &EngineConfig) -> Result<EngineDevices, Ho
         devices: &config.device,
         gid: &config.gid,
     };
-    let opened = ports.open(&wish, most)?;
-    Ok(EngineDevices {
-        passed_over: others(&opened, most),
-        contexts: opened.contexts,
-        near,
-    })
+    let found = by_provider(config, &ports, &wish)?;
+    Ok(EngineDevices { near, ..found })
+}
+
+/// Opens the best ports that the provider of the configuration drives.
+fn by_provider(
+    config: &EngineConfig,
+    ports: &Ports<'_>,
+    wish: &Wish<'_>,
+) -> Result<EngineDevices, HostError> {
+    let most = config.rails as usize;
+    let by_verbs = |steps| {
+        let opened = ports.open::<PlainContext>(wish, most)?;
+        Ok(EngineDevices::of_ports(opened, most, steps))
+    };
+    if config.provider == ProviderChoice::Verbs {
+        return by_verbs(Vec::new());
+    }
+    // Without libmlx5 the list says of no device that DevX drives it, and not why.
+    match device_list().and_then(|_| ports.open::<Context>(wish, most)) {
+        Ok(opened) => Ok(EngineDevices::of_ports(opened, most, Vec::new())),
+        Err(error) if config.provider == ProviderChoice::Auto && error.is_without_devx() => {
+            let step = format!("the ports are driven by verbs, not by mlx5: {error}");
+            by_verbs(vec![step]).map_err(|_: HostError| error.into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl EngineDevices {
+    fn new(devices: Vec<EngineDevice>, steps: Vec<String>) -> Self {
+        let contexts = devices.iter().filter_map(EngineDevice::context);
+        Self {
+            contexts: contexts.cloned().collect(),
+            devices,
+            steps,
+            near: None,
+            passed_over: Vec::new(),
+        }
+    }
+
+    /// Returns what `auto` has opened.
+    fn of_ports<C>(opened: Opened<C>, most: usize, steps: Vec<String>) -> Self
+    where
+        EngineDevice: From<Arc<C>>,
+    {
+        let passed_over = others(&opened, most);
+        let devices = opened.contexts.into_iter().map(EngineDevice::from);
+        Self {
+            passed_over,
+            ..Self::new(devices.collect(), steps)
+        }
+    }
 }
 
 impl Near {
@@ -111,7 +199,7 @@ fn near(
 }
 
 /// Returns the ports that are not taken, each with the reason.
-fn others(opened: &Opened, most: usize) -> Vec<String> {
+fn others<C>(opened: &Opened<C>, most: usize) -> Vec<String> {
     let spare = opened.spare.iter().map(|spare| {
         let why = match spare.behind {
             Behind::Name => format!("WARPVERBS_ENGINE_RAILS is {most}"),

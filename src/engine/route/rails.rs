@@ -6,16 +6,18 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::engine::error::{EngineError, HostError};
 use crate::engine::ledger::tally::SliceCounts;
 use crate::engine::limits::MOST_RAILS;
 use crate::engine::route::rest::{RailState, Rest};
-use crate::provider::mlx5::RailShape;
-use crate::provider::{AnyMemory, HostKey, HostRail, HostReaper, HostRegistration, ProviderError};
-use crate::verbs::{Access, Context, KeyRange};
+use crate::provider::shape::RailShape;
+use crate::provider::{
+    AnyMemory, EngineDevice, HostKey, HostRail, HostReaper, HostRegistration, ProviderError,
+};
+use crate::verbs::{Access, KeyRange};
 
 /// The keys of one range of memory, by rail of the engine that has the memory. The key of a rail that the engine lacks is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,23 +142,23 @@ impl FromIterator<u32> for RailKeys {
 impl Rails {
     /// Makes the rails of an engine on these devices, with `shape.workers` workers for each.
     pub(in crate::engine) fn new(
-        contexts: &[Arc<Context>],
+        devices: &[EngineDevice],
         shape: &RailShape,
     ) -> Result<Self, HostError> {
-        let count = contexts.len();
+        let count = devices.len();
         if !(1..=MOST_RAILS).contains(&count) {
             return Err(EngineError::Devices { count }.into());
         }
         let mut ports = HashSet::new();
-        for context in contexts {
-            let name = &context.info().name;
-            if !ports.insert((name, context.port().number)) {
-                let name = name.clone();
+        for device in devices {
+            let name = device.name();
+            if !ports.insert((name, device.port())) {
+                let name = name.to_owned();
                 return Err(EngineError::SameDevice { name }.into());
             }
         }
-        let rails = contexts.iter();
-        let rails = rails.map(|context| HostRail::on_mlx5(context, shape));
+        let rails = devices.iter();
+        let rails = rails.map(|device| HostRail::new(device, shape));
         Ok(Self {
             rails: rails.collect::<Result<_, _>>()?,
             workers: shape.workers,
