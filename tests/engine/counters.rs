@@ -47,7 +47,7 @@ fn pair_of(own: EngineConfig, bytes: u64) -> (End, End, [Peer; 2]) {
 }
 
 #[test]
-fn each_operation_counts_once_behind_its_bytes_asked_for_or_not() {
+pub(crate) fn each_operation_counts_once_behind_its_bytes_asked_for_or_not() {
     for path in PATHS {
         let (a, b, [to_b, to_a]) = pair_of(config("a").with_engine_path(path), 64 * PAGE);
         let expected = a.fill(1);
@@ -96,7 +96,7 @@ fn what_was_planned_once_counts_at_each_post() {
 
 /// By one QP pages land in their order, so a counter that says n has the first n.
 #[test]
-fn a_counter_never_says_more_than_what_is_there() {
+pub(crate) fn a_counter_never_says_more_than_what_is_there() {
     const ROUNDS: u64 = 1000;
     let byte = |round: u64| u8::try_from(round % 251).unwrap() + 1;
     for path in PATHS {
@@ -135,7 +135,7 @@ fn a_counter_never_says_more_than_what_is_there() {
 
 /// More WRITEs than receive WQEs, from two peers at once, while the receiver's one worker sends too.
 #[test]
-fn many_small_ones_from_two_peers_are_counted_each() {
+pub(crate) fn many_small_ones_from_two_peers_are_counted_each() {
     const EACH: u64 = 20_000;
     const LENGTH: usize = 20_000;
     let (a, b, [to_b, to_a]) = pair(1 << 20);
@@ -197,7 +197,7 @@ fn one_that_lands_without_an_answer_has_failed_and_is_not_posted_again() {
 }
 
 #[test]
-fn packets_that_are_lost_change_no_count() {
+pub(crate) fn packets_that_are_lost_change_no_count() {
     let hca = || softhca::HcaConfig {
         loopback: false,
         ..softhca::HcaConfig::default()
@@ -220,7 +220,7 @@ fn packets_that_are_lost_change_no_count() {
 }
 
 #[test]
-fn a_counter_goes_on_with_the_same_life_of_a_peer_and_then_is_final() {
+pub(crate) fn a_counter_goes_on_with_the_same_life_of_a_peer_and_then_is_final() {
     for path in PATHS {
         let own = || {
             let own = config("a").with_engine_path(path);
@@ -261,7 +261,7 @@ fn a_counter_goes_on_with_the_same_life_of_a_peer_and_then_is_final() {
 }
 
 #[test]
-fn behind_a_cancel_all_is_counted_that_ever_is() {
+pub(crate) fn behind_a_cancel_all_is_counted_that_ever_is() {
     for path in PATHS {
         let own = config("a").with_engine_path(path);
         let (a, b, [to_b, _]) = pair_of(own.with_grace(Duration::ZERO), 64 * PAGE);
@@ -290,7 +290,7 @@ fn behind_a_cancel_all_is_counted_that_ever_is() {
 }
 
 #[test]
-fn what_the_peer_refuses_is_not_counted_and_fails_only_itself() {
+pub(crate) fn what_the_peer_refuses_is_not_counted_and_fails_only_itself() {
     for path in PATHS {
         let (a, b, [to_b, to_a]) = pair_of(config("a").with_engine_path(path), 64 * PAGE);
         let grant = to_a.grant(b.at(0), PAGE, Rights::Both, None).unwrap();

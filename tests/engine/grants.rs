@@ -102,7 +102,7 @@ fn a_key_for_a_peer_is_one_command_and_so_is_its_end() {
 }
 
 #[test]
-fn a_grant_lets_its_peer_do_what_it_says_from_its_first_byte_to_its_last() {
+pub(crate) fn a_grant_lets_its_peer_do_what_it_says_from_its_first_byte_to_its_last() {
     for loopback in [true, false] {
         let (a, b, [to_b, to_a]) = ends(loopback, config("a"));
         for (round, rights) in [Rights::Read, Rights::Write, Rights::Both]
@@ -163,7 +163,7 @@ fn a_grant_lets_its_peer_do_what_it_says_from_its_first_byte_to_its_last() {
 }
 
 #[test]
-fn the_hca_refuses_more_than_was_granted_and_the_connection_goes_on() {
+pub(crate) fn the_hca_refuses_more_than_was_granted_and_the_connection_goes_on() {
     for (loopback, qps) in [(true, 1), (true, 4), (false, 4)] {
         let (a, b, [to_b, to_a]) = ends(loopback, config("a").with_qps(qps));
         let there = b.fill(1);
@@ -207,7 +207,7 @@ fn the_hca_refuses_more_than_was_granted_and_the_connection_goes_on() {
 }
 
 #[test]
-fn an_ended_key_lets_no_peer_in_even_where_another_has_its_number() {
+pub(crate) fn an_ended_key_lets_no_peer_in_even_where_another_has_its_number() {
     for loopback in [true, false] {
         let (a, b, [to_b, to_a]) = ends(loopback, config("a"));
         b.fill(1);
@@ -236,7 +236,7 @@ fn an_ended_key_lets_no_peer_in_even_where_another_has_its_number() {
 }
 
 #[test]
-fn a_region_stays_as_long_as_it_is_granted() {
+pub(crate) fn a_region_stays_as_long_as_it_is_granted() {
     let (_a, b, [_, to_a]) = ends(true, config("a"));
     let grants = [0, 8].map(|at| to_a.grant(b.at(at), 8, Rights::Read, None).unwrap());
     let number = b.region.number();
@@ -360,7 +360,7 @@ const READ: u64 = READ_LENGTH as u64;
 const READS: u64 = 50;
 
 #[test]
-fn no_read_that_races_with_a_revocation_returns_a_byte_written_later() {
+pub(crate) fn no_read_that_races_with_a_revocation_returns_a_byte_written_later() {
     // 10,000 reads with WV_TEST_FULL, half of them by packets.
     let mut outcomes = [0u64; 2];
     for loopback in [true, false] {

@@ -25,7 +25,7 @@ fn import(peer: &Peer, end: &End) {
 }
 
 #[test]
-fn transfers_to_a_lost_peer_fail_and_report_the_remote_end_as_unknown() {
+pub(crate) fn transfers_to_a_lost_peer_fail_and_report_the_remote_end_as_unknown() {
     let (a, b, c) = (by_udp("a"), by_udp("b"), by_udp("c"));
     let [to_c, _] = connect(&a, &c);
     let at_b = listens(&b.engine).to_string();
@@ -69,7 +69,7 @@ fn transfers_to_a_lost_peer_fail_and_report_the_remote_end_as_unknown() {
 }
 
 #[test]
-fn what_was_done_stays_done_when_the_peer_is_lost() {
+pub(crate) fn what_was_done_stays_done_when_the_peer_is_lost() {
     let (a, b) = (End::new(config("a"), MIB), End::new(config("b"), MIB));
     let address = listens(&b.engine).to_string();
     let cable = Cable::to(&address);

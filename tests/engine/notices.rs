@@ -43,7 +43,7 @@ fn next(end: &End) -> Notice {
 }
 
 #[test]
-fn notices_of_any_bytes_and_length_come_once_and_in_order() {
+pub(crate) fn notices_of_any_bytes_and_length_come_once_and_in_order() {
     let (a, b, [to_b, to_a]) = pair(4096);
     let every: Vec<u8> = (0..=255).collect();
     let long = vec![0xa5; MOST_NOTICE_BYTES];
@@ -66,7 +66,7 @@ fn notices_of_any_bytes_and_length_come_once_and_in_order() {
 }
 
 #[test]
-fn a_notice_comes_behind_the_last_byte_of_its_transfer() {
+pub(crate) fn a_notice_comes_behind_the_last_byte_of_its_transfer() {
     let (a, b, [to_b, _]) = pair(MIB);
     let options = Options::default();
     for round in 0..50u64 {
@@ -117,7 +117,7 @@ fn a_notice_comes_behind_the_last_byte_of_its_transfer() {
 }
 
 #[test]
-fn a_transfer_that_is_not_done_is_reported_with_its_cause() {
+pub(crate) fn a_transfer_that_is_not_done_is_reported_with_its_cause() {
     const NO_ANSWER: u8 = 0x15;
     let options = Options::default();
     for qps in [1, 2] {

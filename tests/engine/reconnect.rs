@@ -28,7 +28,7 @@ fn import(peer: &Peer, end: &End) {
 }
 
 #[test]
-fn with_the_same_life_of_a_peer_its_regions_and_what_was_prepared_go_on() {
+pub(crate) fn with_the_same_life_of_a_peer_its_regions_and_what_was_prepared_go_on() {
     let (a, b) = (End::new(config("a"), MIB), End::new(config("b"), MIB));
     let address = listens(&b.engine).to_string();
     let first = a.engine.connect(&address).unwrap();
@@ -52,7 +52,7 @@ fn with_the_same_life_of_a_peer_its_regions_and_what_was_prepared_go_on() {
 }
 
 #[test]
-fn a_new_life_of_a_peer_makes_everything_of_the_old_stale() {
+pub(crate) fn a_new_life_of_a_peer_makes_everything_of_the_old_stale() {
     let a = End::new(config("a"), MIB);
     let old = End::new(config("b"), MIB);
     let address = listens(&old.engine).to_string();
@@ -94,7 +94,7 @@ fn a_new_life_of_a_peer_makes_everything_of_the_old_stale() {
 }
 
 #[test]
-fn a_gone_peer_is_reported_once_behind_the_end_of_its_transfers() {
+pub(crate) fn a_gone_peer_is_reported_once_behind_the_end_of_its_transfers() {
     let (a, b) = (End::new(config("a"), MIB), End::new(config("b"), MIB));
     let address = listens(&b.engine).to_string();
     let first = a.engine.connect(&address).unwrap();

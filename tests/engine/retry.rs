@@ -41,7 +41,7 @@ fn until_reset(peers: &[&Peer], times: u64) {
 }
 
 #[test]
-fn a_qp_that_fails_is_used_again_and_no_transfer_fails() {
+pub(crate) fn a_qp_that_fails_is_used_again_and_no_transfer_fails() {
     for workers in [1, 2, 4] {
         let (a, b, [to_b, to_a]) = pair_of(config("a").with_workers(workers));
         for round in 0..12u32 {
@@ -101,7 +101,7 @@ fn both_ends_log_a_qp_that_fails_with_the_peer_and_the_lane() {
 }
 
 #[test]
-fn a_slice_is_retried_up_to_its_limit_and_then_fails_with_its_first_cause() {
+pub(crate) fn a_slice_is_retried_up_to_its_limit_and_then_fails_with_its_first_cause() {
     for (retry, failures, outcome) in [
         (0, 1, Outcome::Failed),
         (1, 1, Outcome::Done),
@@ -127,7 +127,7 @@ fn a_slice_is_retried_up_to_its_limit_and_then_fails_with_its_first_cause() {
 }
 
 #[test]
-fn nothing_that_has_lost_a_qp_is_concluded_before_both_ends_are_reset() {
+pub(crate) fn nothing_that_has_lost_a_qp_is_concluded_before_both_ends_are_reset() {
     for is_cut in [false, true] {
         let (a, b) = (End::new(config("a"), MIB), End::new(config("b"), MIB));
         let at_b = listens(&b.engine).to_string();
@@ -159,7 +159,7 @@ fn nothing_that_has_lost_a_qp_is_concluded_before_both_ends_are_reset() {
 }
 
 #[test]
-fn with_the_last_qp_the_connection_ends() {
+pub(crate) fn with_the_last_qp_the_connection_ends() {
     let (a, b, [to_b, to_a]) = pair_of(config("a").with_qps(1));
     fail_wqes(&a, &[1]);
     let id = to_b.write(a.at(0), b.at(0), 8).unwrap();
@@ -222,7 +222,7 @@ fn nothing_waits_for_a_connection_without_qps_and_a_new_one_goes_on() {
 }
 
 #[test]
-fn a_cancelled_transfer_whose_qp_fails_is_tried_no_more() {
+pub(crate) fn a_cancelled_transfer_whose_qp_fails_is_tried_no_more() {
     let hca = HcaConfig {
         loopback: false,
         ..HcaConfig::default()

@@ -22,7 +22,7 @@ fn operation(kind: Kind, local: u64, remote: u64, bytes: u64) -> Operation {
 }
 
 #[test]
-fn every_byte_of_a_write_and_of_a_read_arrives_and_no_other_changes() {
+pub(crate) fn every_byte_of_a_write_and_of_a_read_arrives_and_no_other_changes() {
     let (a, b, [to_b, _]) = pair(2 * MIB);
     for (seed, bytes) in (1..).zip([
         0,
@@ -67,7 +67,7 @@ fn every_byte_of_a_write_and_of_a_read_arrives_and_no_other_changes() {
 }
 
 #[test]
-fn vectors_of_writes_and_reads_move_every_byte_once_prepared_or_not() {
+pub(crate) fn vectors_of_writes_and_reads_move_every_byte_once_prepared_or_not() {
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     let (a, b, [to_b, _]) = pair(4 * MIB);
@@ -151,7 +151,7 @@ fn slots_are_taken_all_or_nothing_and_polls_free_none() {
 }
 
 #[test]
-fn an_unknown_remote_key_fails_only_its_own_transfer_and_gives_the_cause() {
+pub(crate) fn an_unknown_remote_key_fails_only_its_own_transfer_and_gives_the_cause() {
     let (a, b, [to_b, to_a]) = pair(MIB);
     let mut forged = b.engine.descriptor(b.region).unwrap();
     to_b.forget(forged.address);
@@ -181,7 +181,7 @@ fn an_unknown_remote_key_fails_only_its_own_transfer_and_gives_the_cause() {
 }
 
 #[test]
-fn a_cancel_and_a_deadline_end_a_transfer_once_and_the_buffers_are_quiet() {
+pub(crate) fn a_cancel_and_a_deadline_end_a_transfer_once_and_the_buffers_are_quiet() {
     let (a, b, [to_b, _]) = pair(64 * MIB);
     let mut seen = [0u32; 3];
     for round in 0..40u64 {
@@ -262,7 +262,7 @@ fn what_is_no_transfer_is_refused_with_its_value_and_nothing_is_done() {
 }
 
 #[test]
-fn registrations_share_a_region_and_transfers_keep_it_while_they_use_it() {
+pub(crate) fn registrations_share_a_region_and_transfers_keep_it_while_they_use_it() {
     let (a, b, [to_b, _]) = pair(32 * MIB);
     let again = a.engine.register(&a.memory).unwrap();
     assert_ne!(again, a.region);
@@ -321,7 +321,7 @@ fn a_descriptor_of_another_life_or_damaged_on_its_way_is_refused() {
 }
 
 #[test]
-fn a_close_drains_what_runs_and_reports_what_was() {
+pub(crate) fn a_close_drains_what_runs_and_reports_what_was() {
     let (a, b, [to_b, to_a]) = pair(32 * MIB);
     let id = to_b.write(a.at(0), b.at(0), 32 * MIB).unwrap();
     let expected = a.fill(3);
