@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use warpverbs::engine::{CpuList, Engine, EngineConfig, EngineDevices, HostError};
+use warpverbs::engine::{CpuList, Engine, EngineConfig, EngineDevice, EngineDevices, HostError};
 use warpverbs::verbs::{Context, LinkLayer};
 
 use super::check::{Look, Text};
@@ -33,17 +33,30 @@ pub(super) fn look() -> Look {
 
 fn would_use(config: &EngineConfig) -> Result<String, HostError> {
     let devices = Engine::choose_devices(config)?;
-    let contexts = &devices.contexts;
-    let cpus = Engine::worker_cpus(contexts, config)?;
+    let cpus = Engine::worker_cpus(&devices.devices, config)?;
     let has_key = Engine::read_key(config)?.is_some();
-    let mut parts = vec![paths(contexts, config)];
+    let mut parts = by_others(&devices);
+    if !devices.contexts.is_empty() {
+        parts.push(paths(&devices.contexts, config));
+    }
     parts.extend(chosen(config, &devices));
     parts.extend([
         shape(config),
-        place(contexts, &cpus),
+        place(&devices.devices, &cpus),
         trust(config, has_key),
     ]);
     Ok(parts.join("; "))
+}
+
+/// Returns the devices that another provider than mlx5 drives, and why mlx5 does not.
+fn by_others(devices: &EngineDevices) -> Vec<String> {
+    let others = devices.devices.iter();
+    let others = others.filter(|device| device.context().is_none());
+    let line = |device: &EngineDevice| {
+        let (name, port) = (device.name(), device.port());
+        format!("{name}:{port} by {}", device.provider())
+    };
+    others.map(line).chain(devices.steps.iter().cloned()).collect()
 }
 
 /// Returns why `auto` chose these ports, and why it passed over the others.
@@ -51,7 +64,7 @@ fn chosen(config: &EngineConfig, devices: &EngineDevices) -> Option<String> {
     if !config.device.is_auto() {
         return None;
     }
-    let taken = devices.contexts.len();
+    let taken = devices.devices.len();
     let near = match devices.near {
         Some(near) => format!("nearest to {near}, then fastest"),
         None => "fastest, as nothing is known to be near".to_owned(),
@@ -65,18 +78,18 @@ fn chosen(config: &EngineConfig, devices: &EngineDevices) -> Option<String> {
 }
 
 /// Returns the CPUs of the workers.
-fn place(contexts: &[Arc<Context>], cpus: &[Option<CpuList>]) -> String {
+fn place(devices: &[EngineDevice], cpus: &[Option<CpuList>]) -> String {
     if cpus.iter().all(Option::is_none) {
         return "workers on any CPU".to_owned();
     }
-    let of_device = |(context, cpus): (&Arc<Context>, &Option<CpuList>)| {
-        let name = context.name();
+    let of_device = |(device, cpus): (&EngineDevice, &Option<CpuList>)| {
+        let name = device.name();
         let cpus = cpus
             .as_ref()
             .map_or_else(|| "any".to_owned(), ToString::to_string);
         format!("CPU {cpus} for {name}")
     };
-    let all: Vec<String> = contexts.iter().zip(cpus).map(of_device).collect();
+    let all: Vec<String> = devices.iter().zip(cpus).map(of_device).collect();
     format!("workers on {}", all.join(" and "))
 }
 
