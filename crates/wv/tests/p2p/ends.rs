@@ -36,20 +36,42 @@ impl Ends {
         }
     }
 
-    fn begin(&self, what: &str, bytes: u64) -> Begun {
+    /// Begins a copy that takes half an hour, however fast the machine is: it goes by the HCA, whose packets are late.
+    fn begin_slow(&self, what: &str) -> Begun {
+        let environment = [
+            ("WARPVERBS_ENGINE_PATH", "nic"),
+            ("SOFTHCA_FAULT", "delay=200ms..200ms@100%"),
+        ];
+        self.begin(what, LARGE, &environment)
+    }
+
+    fn begin(&self, what: &str, bytes: u64, environment: &[(&str, &str)]) -> Begun {
         let [from, to] = match what {
             "put" => [self.own.path(), self.served.path()],
             _ => [self.served.path(), self.own.path()],
         };
         let source = fs::File::create(from.join("large")).unwrap();
         source.set_len(bytes).unwrap();
-        let server = Server::start(self.runtime.path(), self.served.path(), "1");
+        let served = self.served.path().to_str().unwrap();
+        let serve = [
+            "serve",
+            served,
+            "--requests",
+            "1",
+            "--listen",
+            "127.0.0.1:0",
+        ];
+        let mut server = p2p(self.runtime.path(), &serve);
+        server.envs(environment.iter().copied());
+        let server = Server::of(server);
         let own = self.own.path().join("large");
         let options = match what {
             "put" => ["put", &server.place, own.to_str().unwrap(), "large"],
             _ => ["get", &server.place, "large", own.to_str().unwrap()],
         };
-        let mut client = p2p(self.runtime.path(), &options).spawn().unwrap();
+        let mut client = p2p(self.runtime.path(), &options);
+        client.envs(environment.iter().copied());
+        let mut client = client.spawn().unwrap();
         let writes = match what {
             "put" => process(&server.child),
             _ => process(&client),
@@ -87,7 +109,7 @@ const LARGE: u64 = 4 << 30;
 fn a_client_says_that_its_killed_server_is_gone_and_leaves_nothing() {
     for what in ["put", "get"] {
         let ends = Ends::new();
-        let mut copy = ends.begin(what, LARGE);
+        let mut copy = ends.begin_slow(what);
         copy.server.child.kill().unwrap();
         until("the client ends", || {
             copy.client.try_wait().unwrap().is_some()
@@ -104,7 +126,7 @@ fn a_client_says_that_its_killed_server_is_gone_and_leaves_nothing() {
 fn a_server_says_that_a_killed_client_is_gone_and_leaves_nothing() {
     for what in ["put", "get"] {
         let ends = Ends::new();
-        let mut copy = ends.begin(what, LARGE);
+        let mut copy = ends.begin_slow(what);
         copy.client.kill().unwrap();
         until("the server ends", || {
             copy.server.child.try_wait().unwrap().is_some()
@@ -121,7 +143,7 @@ fn a_server_says_that_a_killed_client_is_gone_and_leaves_nothing() {
 fn an_end_that_is_told_to_end_does_so_by_the_signal_and_leaves_nothing() {
     for (what, signal) in [("put", Signal::INT), ("get", Signal::TERM)] {
         let ends = Ends::new();
-        let mut copy = ends.begin(what, LARGE);
+        let mut copy = ends.begin_slow(what);
         let Begun { server, client } = &mut copy;
         // The one that writes goes first.
         let all = match what {
@@ -149,7 +171,7 @@ fn ends_that_stand_still_for_a_while_go_on_with_their_copy() {
     for what in ["put", "get"] {
         let ends = Ends::new();
         // A system call that waits is interrupted each time.
-        let mut copy = ends.begin(what, 64 << 20);
+        let mut copy = ends.begin(what, 64 << 20, &[]);
         let both = [process(&copy.server.child), process(&copy.client)];
         let mut stops = 0;
         for end in both.into_iter().cycle().take(20) {
