@@ -361,6 +361,8 @@ impl Inside {
             eprintln!("{}", lines[lines.len().saturating_sub(5)..].join("\n"));
         })?;
         self.lend_settings()?;
+        // `unshare --mount-proc` changes how mounts of `/` are passed on, so the root must be one.
+        run(command("mount", ["--bind"]).arg(root).arg(root))?;
         run(command("mount", ["-t", "proc", "proc"]).arg(root.join("proc")))?;
         // Programs of others look for interfaces, cores and devices in /sys, which every machine and container has.
         run(command("mount", ["--rbind", "/sys"]).arg(root.join("sys")))?;
