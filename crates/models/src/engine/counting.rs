@@ -7,8 +7,8 @@
 //! error and it has counted all that was received. The program may ask for the counter late. After the end of the sender's first life it
 //! resets the counter. Then the second life writes.
 
-use super::MOST_STATES;
 use super::keys::one_of;
+use super::limits::MOST_STATES;
 use crate::explore::{Codec, Model, broken};
 
 /// The properties that must hold.

@@ -7,7 +7,7 @@
 //! The HCA has two numbers for keys. A command that ends a key takes the key from readers at once. The command is over when no read that
 //! has found the key is under way. The HCA may refuse the command. Then the owner tries it again.
 
-use super::MOST_STATES;
+use super::limits::MOST_STATES;
 use crate::explore::{Codec, Model, broken};
 
 /// The properties that must hold.

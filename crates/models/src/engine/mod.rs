@@ -9,10 +9,8 @@
 pub mod account;
 pub mod counting;
 pub mod keys;
+mod limits;
 pub mod notices;
 pub mod slots;
 pub mod stream;
 pub mod transfer;
-
-/// The most states that a model may have.
-const MOST_STATES: usize = 3_000_000;

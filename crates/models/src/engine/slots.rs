@@ -5,8 +5,8 @@
 
 use std::marker::PhantomData;
 
-use super::MOST_STATES;
 use super::account::Outcome;
+use super::limits::MOST_STATES;
 use super::transfer::Property;
 use crate::explore::{Codec, Model, broken};
 

@@ -10,6 +10,7 @@
 pub mod buffers;
 pub mod ends;
 pub mod epoch;
+mod limits;
 pub mod parted;
 mod property;
 pub mod rejoin;
@@ -17,8 +18,3 @@ pub mod signals;
 pub mod waits;
 
 pub use property::Property;
-
-/// The most states that a model may have.
-const MOST_STATES: usize = 6_000_000;
-
-type Broken = crate::explore::Broken<Property>;

@@ -1,5 +1,8 @@
 //! The properties of the MoE protocol that must hold, by the names that its rules use.
 
+/// What a step returns that breaks a property.
+pub(super) type Broken = crate::explore::Broken<Property>;
+
 /// A property that must hold, and that a mutant breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {

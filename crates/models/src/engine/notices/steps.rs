@@ -3,7 +3,7 @@
 use super::configurations::Notices;
 use super::property::{Broken, Mutant, Property};
 use super::state::{Credit, RING, Receiver, Record, Sender, State, Write};
-use crate::engine::MOST_STATES;
+use crate::engine::limits::MOST_STATES;
 use crate::explore::{Codec, Model, broken};
 
 impl Notices {

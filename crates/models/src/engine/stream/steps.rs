@@ -3,7 +3,7 @@
 use super::configurations::Stream;
 use super::property::{Broken, Mutant, Property};
 use super::state::{State, UnderWay};
-use crate::engine::MOST_STATES;
+use crate::engine::limits::MOST_STATES;
 use crate::explore::{Codec, Model, broken};
 
 impl Stream {

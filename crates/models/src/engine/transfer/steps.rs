@@ -5,8 +5,8 @@ use super::moves::Step;
 use super::property::{Broken, Property};
 use super::state::{Notice, State};
 use super::{control, hca, user, worker};
-use crate::engine::MOST_STATES;
 use crate::engine::account::{Account, Outcome};
+use crate::engine::limits::MOST_STATES;
 use crate::explore::{Codec, Model, broken};
 
 impl<A: Account> Model for Transfer<A> {

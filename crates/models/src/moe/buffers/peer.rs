@@ -3,7 +3,7 @@
 use super::configuration::{Buffers, Link, Rule};
 use super::state::{Peer, Qp};
 use crate::explore::broken;
-use crate::moe::{Broken, Property};
+use crate::moe::property::{Broken, Property};
 
 /// The steps of peer `place`; H has place 0.
 pub(super) fn steps(

@@ -3,7 +3,7 @@
 use super::configuration::{Buffers, Link, Rows, Rule};
 use super::state::{Item, Open, Peer, Qp, State};
 use crate::explore::broken;
-use crate::moe::{Broken, Property};
+use crate::moe::property::{Broken, Property};
 
 impl Buffers {
     /// Returns the peers, H first.

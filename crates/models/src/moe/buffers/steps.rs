@@ -6,7 +6,8 @@ use super::configuration::{Buffers, Link};
 use super::peer;
 use super::state::{self, Peer, Qp, State};
 use crate::explore::{Codec, Model, broken};
-use crate::moe::{Broken, MOST_STATES, Property};
+use crate::moe::limits::MOST_STATES;
+use crate::moe::property::{Broken, Property};
 
 /// The name of a step.
 #[derive(Clone, Copy, Debug)]

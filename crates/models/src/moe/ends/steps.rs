@@ -5,7 +5,8 @@ use std::fmt;
 use super::configuration::{Ends, Mutant};
 use super::state::{self, SETS, Stage, State, View};
 use crate::explore::{Codec, Model, broken};
-use crate::moe::{Broken, MOST_STATES, Property};
+use crate::moe::limits::MOST_STATES;
+use crate::moe::property::{Broken, Property};
 
 const DISPATCH: usize = 0;
 const COMBINE: usize = 1;

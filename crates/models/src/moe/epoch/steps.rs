@@ -5,7 +5,8 @@ use std::fmt;
 use super::configuration::{Epoch, Mutant};
 use super::state::{self, Device, OPEN, Promise, Rank, Record, State, Used, View};
 use crate::explore::{Codec, Model, broken};
-use crate::moe::{Broken, MOST_STATES, Property};
+use crate::moe::limits::MOST_STATES;
+use crate::moe::property::{Broken, Property};
 
 /// The name of a step; `value` is its subject.
 #[derive(Clone, Copy, Debug)]

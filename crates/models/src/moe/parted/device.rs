@@ -6,8 +6,8 @@ use super::moves::{Emit, Step};
 use super::numbers::{RENEWAL, Run, SETS, ahead, newer, renews};
 use super::state::{Data, End, Handle, Message, Qp, Stage, State};
 use crate::explore::broken;
+use crate::moe::property::{Broken, Property};
 use crate::moe::signals::pattern::{COMBINE, DISPATCH, Phase};
-use crate::moe::{Broken, Property};
 
 /// The next step of the kernels of end `me`.
 pub(super) fn steps(

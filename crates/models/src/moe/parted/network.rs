@@ -4,7 +4,7 @@ use super::configuration::{Mutant, Parted};
 use super::moves::{Emit, Step};
 use super::state::{Data, Message, Qp, State};
 use crate::explore::broken;
-use crate::moe::{Broken, Property};
+use crate::moe::property::{Broken, Property};
 
 /// The steps of sender `from`: its packets arrive or are refused, and its QP fails.
 pub(super) fn steps(

@@ -5,8 +5,9 @@ use super::moves::{Emit, Step, THIRD};
 use super::state::{self, Change, End, OPEN, State, Third, View};
 use super::{device, host, network};
 use crate::explore::{Codec, Model, broken};
+use crate::moe::limits::MOST_STATES;
+use crate::moe::property::{Broken, Property};
 use crate::moe::signals::pattern::DISPATCH;
-use crate::moe::{Broken, MOST_STATES, Property};
 
 /// The steps of a third rank that is a member with both ends, as far as they see it.
 fn third(model: &Parted, state: &State, emit: &mut Emit<'_>) {

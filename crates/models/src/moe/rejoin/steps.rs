@@ -8,7 +8,8 @@ use super::state::{
     code_side,
 };
 use crate::explore::{Codec, Model, broken};
-use crate::moe::{Broken, MOST_STATES, Property};
+use crate::moe::limits::MOST_STATES;
+use crate::moe::property::{Broken, Property};
 
 /// The name of a step.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,8 @@ use super::moves::{Needs, Step, Steps};
 use super::state::{self, COMBINE, DISPATCH, DataWord, Message, MessageKind, Rank, Run, State};
 use super::turn::RankStep;
 use crate::explore::{Codec, Model, broken};
-use crate::moe::{Broken, MOST_STATES, Property};
+use crate::moe::limits::MOST_STATES;
+use crate::moe::property::{Broken, Property};
 
 impl Model for Signals {
     type State = State;

@@ -5,7 +5,7 @@ use super::moves::{Needs, Step, Steps};
 use super::pattern::Phase;
 use super::state::{COMBINE, DISPATCH, Message, MessageKind, Peer, Rank, State};
 use crate::explore::broken;
-use crate::moe::{Broken, Property};
+use crate::moe::property::{Broken, Property};
 
 /// A rank in its present phase, about to take a step.
 pub(super) struct RankStep<'a> {

@@ -5,7 +5,8 @@ use std::fmt;
 use super::configuration::{HELD_DEADLINES, Kind, Mutant, QUARTER, Waits};
 use super::state::{self, Stage, State};
 use crate::explore::{Codec, Model, broken};
-use crate::moe::{Broken, MOST_STATES, Property};
+use crate::moe::limits::MOST_STATES;
+use crate::moe::property::{Broken, Property};
 
 /// The number of completions up to that for which a wait waits: one before it, and that one.
 const COMPLETIONS: u8 = 2;
