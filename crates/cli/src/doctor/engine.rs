@@ -56,7 +56,10 @@ fn by_others(devices: &EngineDevices) -> Vec<String> {
         let (name, port) = (device.name(), device.port());
         format!("{name}:{port} by {}", device.provider())
     };
-    others.map(line).chain(devices.steps.iter().cloned()).collect()
+    others
+        .map(line)
+        .chain(devices.steps.iter().cloned())
+        .collect()
 }
 
 /// Returns why `auto` chose these ports, and why it passed over the others.
