@@ -11,7 +11,7 @@ use crate::fabric::{Behind, Openable, Opened, Ports, gpus_of_ranks};
 use crate::gpu::{self, GpuError};
 use crate::provider::{EngineDevice, ProviderError};
 use crate::topology::{Machine, PciAddress, Wish};
-use crate::verbs::{Context, PlainContext, VerbsError, device_list, plain_device_list};
+use crate::verbs::{Context, PlainContext, VerbsError, check_mlx5, plain_device_list};
 
 /// The devices of an engine, open, and what `auto` says of other ports.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ fn by_provider(
         return by_verbs(Vec::new());
     }
     // Without libmlx5 the list says of no device that DevX drives it, and not why.
-    match device_list().and_then(|_| ports.open::<Context>(wish, most)) {
+    match check_mlx5().and_then(|()| ports.open::<Context>(wish, most)) {
         Ok(opened) => Ok(EngineDevices::of_ports(opened, most, Vec::new())),
         Err(error) if config.provider == ProviderChoice::Auto && error.is_without_devx() => {
             let step = format!("the ports are driven by verbs, not by mlx5: {error}");

@@ -132,12 +132,17 @@ impl fmt::Display for DeviceSelector {
 ///
 /// [`VerbsError::Load`] without libmlx5, [`VerbsError::Call`] if libibverbs cannot make the list.
 pub fn device_list() -> Result<Vec<DeviceInfo>, VerbsError> {
-    let list = DeviceList::new(Rdma::load()?)?;
-    Ok(list
-        .devices()
-        .iter()
-        .map(|device| list.info(*device))
-        .collect())
+    listed_by(Rdma::load()?)
+}
+
+/// Checks that libmlx5 can be used, without a look at the devices.
+///
+/// # Errors
+///
+/// [`VerbsError::Load`].
+pub(crate) fn check_mlx5() -> Result<(), VerbsError> {
+    Rdma::load()?;
+    Ok(())
 }
 
 /// Returns all RDMA devices of this machine as [`device_list`] does, also without libmlx5. Then no device is of mlx5.
@@ -146,10 +151,13 @@ pub fn device_list() -> Result<Vec<DeviceInfo>, VerbsError> {
 ///
 /// [`VerbsError::Load`] without libibverbs, [`VerbsError::Call`] if libibverbs cannot make the list.
 pub(crate) fn plain_device_list() -> Result<Vec<DeviceInfo>, VerbsError> {
-    let rdma = match Rdma::load() {
-        Ok(rdma) => rdma,
-        Err(_) => Rdma::load_verbs()?,
-    };
+    match Rdma::load() {
+        Ok(rdma) => listed_by(rdma),
+        Err(_) => listed_by(Rdma::load_verbs()?),
+    }
+}
+
+fn listed_by(rdma: &'static Rdma) -> Result<Vec<DeviceInfo>, VerbsError> {
     let list = DeviceList::new(rdma)?;
     let devices = list.devices();
     Ok(devices.iter().map(|device| list.info(*device)).collect())
