@@ -6,12 +6,14 @@
 use std::any::Any;
 use std::fmt;
 use std::fs;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::error::ProviderError;
 use super::local::{IpcName, MemoryName};
 use super::memory::HostMemory;
 use crate::gpu::{DeviceMemory, Gpu, MemoryDmabuf, RdmaSupport, WriteOrdering};
+use crate::verbs::Dmabuf;
 
 /// Memory of a GPU. HCAs and kernels read and write it; no thread of this process does so by its address.
 pub struct GpuMemory {
@@ -252,5 +254,14 @@ impl From<&Arc<GpuMemory>> for AnyMemory {
 impl From<&Self> for AnyMemory {
     fn from(memory: &Self) -> Self {
         memory.clone()
+    }
+}
+
+/// Returns a DMA-BUF in the form that verbs take.
+pub(super) fn dmabuf_of(offered: &MemoryDmabuf) -> Dmabuf<'_> {
+    Dmabuf {
+        fd: offered.fd.as_fd(),
+        offset: offered.offset,
+        pcie: offered.pcie,
     }
 }

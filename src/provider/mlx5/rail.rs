@@ -3,14 +3,13 @@
 // UNSAFETY: gives memory that the rail or the caller owns to the HCA.
 #![expect(unsafe_code, reason = "registered memory")]
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::hub::Hub;
 use super::pair::Pair;
 use super::reaper::Mlx5Reaper;
 use super::stock::{Piece, Stock};
-use crate::gpu::MemoryDmabuf;
+use crate::provider::gpu_memory::dmabuf_of;
 use crate::provider::shape::RailShape;
 use crate::provider::{AnyMemory, HostMemory, ProviderError};
 use crate::verbs::{
@@ -150,15 +149,6 @@ impl Mlx5Rail {
         tag: u8,
     ) -> Result<RangeKey, VerbsError> {
         RangeKey::create(&self.pd, range, access, tag)
-    }
-}
-
-/// Returns a DMA-BUF in the form that verbs take.
-fn dmabuf_of(offered: &MemoryDmabuf) -> Dmabuf<'_> {
-    Dmabuf {
-        fd: offered.fd.as_fd(),
-        offset: offered.offset,
-        pcie: offered.pcie,
     }
 }
 

@@ -4,9 +4,9 @@
 #![expect(unsafe_code, reason = "registered memory")]
 
 use std::collections::HashMap;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::provider::gpu_memory::dmabuf_of;
 use crate::provider::{AnyMemory, ProviderError};
 use crate::verbs::{Access, Dmabuf, Export, KeyRange, PlainMr, PlainPd, PlainRange, VerbsError};
 
@@ -114,9 +114,10 @@ impl VerbsKey {
             VerbsError::argument("lkey of a range", value, "that of a registration")
         })?;
         // A right of peers to write needs the local one.
-        let access = match access.contains(Access::REMOTE_WRITE) {
-            true => access | Access::LOCAL_WRITE,
-            false => access,
+        let access = if access.contains(Access::REMOTE_WRITE) {
+            access | Access::LOCAL_WRITE
+        } else {
+            access
         };
         let range = PlainRange {
             address: range.address,
@@ -163,9 +164,8 @@ fn register(
         .iter()
         .flatten()
         .map(|offered| Dmabuf {
-            fd: offered.fd.as_fd(),
             offset: offered.offset + first,
-            pcie: offered.pcie,
+            ..dmabuf_of(offered)
         })
         .collect();
     // SAFETY: the caller keeps the memory as long as the region, and no Rust reference to it exists but to atomics. What is offered is this
