@@ -9,7 +9,7 @@ calls! {
     /// error is at the head.
     fn fi_cq_read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize = fi_ops_cq.read of (*cq).ops;
 
-    /// The same, with the peers of messages.
+    /// Takes completions as [`fi_cq_read`] does, and the addresses of the peers whose messages they are of.
     fn fi_cq_readfrom(cq: *mut fid_cq, buf: *mut c_void, count: usize, src_addr: *mut u64) -> isize
         = fi_ops_cq.readfrom of (*cq).ops;
 
