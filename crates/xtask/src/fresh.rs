@@ -174,7 +174,7 @@ fn compare_lists() -> Result<bool> {
         prepare("demo")?;
         let (tree, is_whole) = all_tests()?;
         is_whole?;
-        let names = summary::list_of_names(&tree, &list_doctests()?);
+        let names = summary::list_of_names(&tree, &list_doctests()?, python::existing()?);
         fs::write(&here, names).at(&here)?;
     }
     let (told, same) = summary::compare(&here, there)?;

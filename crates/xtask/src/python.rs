@@ -264,20 +264,8 @@ fn run_pytest(
         .at(".")?
         .join(LOGS)
         .join(format!("{of}.xml"));
-    let pytest = || {
-        let mut pytest = command(&python, ["-m", "pytest", "-p", "no:cacheprovider", "-q"]);
-        if !files.is_empty() {
-            pytest.env_remove("WV_TEST_FULL");
-        }
-        // The tests do not run in `python`, because its folder `warpverbs` would be imported instead of the wheel.
-        pytest.current_dir("python/tests");
-        pytest.args(files);
-        pytest
-    };
-    let listed = text_of(environment.with_libraries(pytest().arg("--collect-only"))?)?;
-    let exist = listed.lines().filter_map(|line| line.split_once("::"));
-    let exist = exist.map(|(file, test)| (program(of, file), test.to_owned()));
-    let mut tests = pytest();
+    let exist = collected(environment, of, files)?;
+    let mut tests = pytest(&python, files);
     tests
         .args(["-n", "2", "--dist", "loadfile"])
         .args(["-o", "junit_family=xunit1", "--junit-xml"])
@@ -295,7 +283,35 @@ fn run_pytest(
             format!("pytest ended with {status} and wrote no report: {error}"),
         )
     })?;
-    Ok((exist.collect(), from_pytest(of, &text)?))
+    Ok((exist, from_pytest(of, &text)?))
+}
+
+/// Returns the Python tests that exist beside the newest torch. None: no `./x test python` has made their environment.
+pub(crate) fn existing() -> Result<Option<Vec<Key>>> {
+    if !NEWEST.program("python")?.exists() {
+        return Ok(None);
+    }
+    collected(&NEWEST, "python", &[]).map(Some)
+}
+
+/// Returns the tests that pytest finds.
+fn collected(environment: &Environment, of: &str, files: &[&str]) -> Result<Vec<Key>> {
+    let mut collects = pytest(&environment.program("python")?, files);
+    let listed = text_of(environment.with_libraries(collects.arg("--collect-only"))?)?;
+    let exist = listed.lines().filter_map(|line| line.split_once("::"));
+    let exist = exist.map(|(file, test)| (program(of, file), test.to_owned()));
+    Ok(exist.collect())
+}
+
+fn pytest(python: &Path, files: &[&str]) -> Command {
+    let mut pytest = command(python, ["-m", "pytest", "-p", "no:cacheprovider", "-q"]);
+    if !files.is_empty() {
+        pytest.env_remove("WV_TEST_FULL");
+    }
+    // The tests do not run in `python`, because its folder `warpverbs` would be imported instead of the wheel.
+    pytest.current_dir("python/tests");
+    pytest.args(files);
+    pytest
 }
 
 /// Returns what the tests measured, from what pytest printed.

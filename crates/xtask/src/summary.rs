@@ -153,14 +153,21 @@ pub(crate) fn list(outcomes: &[Outcome]) -> String {
     )
 }
 
-/// Returns the list of the tests that exist, those in documentation included, with lines `program test exists`, sorted.
-pub(crate) fn list_of_names(tree: &Tree, in_documentation: &[String]) -> String {
+/// Returns the list of the tests that exist, those in documentation included, with lines `program test exists`, sorted. The list has no
+/// Python tests if `in_python` is None.
+pub(crate) fn list_of_names(
+    tree: &Tree,
+    in_documentation: &[String],
+    in_python: Option<Vec<Key>>,
+) -> String {
     let every = expected(tree, &tree.all()).into_iter();
     let of_programs = every.map(|((program, test), _)| format!("{program} {test} exists\n"));
     let of_documentation = in_documentation
         .iter()
         .map(|name| format!("doc {name} exists\n"));
-    sorted(of_programs.chain(of_documentation))
+    let of_python = in_python.into_iter().flatten();
+    let of_python = of_python.map(|(program, test)| format!("{program} {test} exists\n"));
+    sorted(of_programs.chain(of_documentation).chain(of_python))
 }
 
 fn sorted(lines: impl Iterator<Item = String>) -> String {
@@ -183,8 +190,11 @@ fn read_list(path: &Path) -> Result<BTreeMap<String, String>> {
     text.lines().map(read).collect()
 }
 
+/// The begin of the program of a Python test, which has the name of its file.
+const OF_PYTHON: &str = "python::tests/";
+
 /// Returns what differs between two lists, and whether they name the same tests. A list with the results `exists` has only names, and knows
-/// nothing of builds with other features.
+/// nothing of builds with other features. It knows nothing of Python tests either, if it names none.
 pub(crate) fn compare(one: &Path, other: &Path) -> Result<(String, bool)> {
     let (mut first, mut second) = (read_list(one)?, read_list(other)?);
     let (one, other) = (one.display(), other.display());
@@ -197,15 +207,18 @@ pub(crate) fn compare(one: &Path, other: &Path) -> Result<(String, bool)> {
         .chain(second.values())
         .any(|result| result == "exists")
     {
+        let of_python = |tests: &BTreeMap<String, String>| {
+            let mut names = tests.keys();
+            names.any(|name| name.starts_with(OF_PYTHON))
+        };
+        let without_python = !(of_python(&first) && of_python(&second));
         for tests in [&mut first, &mut second] {
             tests.retain(|name, _| {
-                let is_labelled = name.split(' ').next().is_some_and(|p| p.ends_with(']'));
-                if is_labelled {
-                    found.push(format!(
-                        "  not compared, of a build with other features: {name}"
-                    ));
+                let why = unknown_to_names(name, without_python);
+                if let Some(why) = why {
+                    found.push(format!("  not compared, {why}: {name}"));
                 }
-                !is_labelled
+                why.is_none()
             });
         }
     }
@@ -231,6 +244,15 @@ pub(crate) fn compare(one: &Path, other: &Path) -> Result<(String, bool)> {
         "these are NOT the same tests".to_owned()
     });
     Ok((found.join("\n"), same))
+}
+
+/// Returns why a list that has only names cannot have this one.
+fn unknown_to_names(name: &str, without_python: bool) -> Option<&'static str> {
+    if without_python && name.starts_with(OF_PYTHON) {
+        return Some("since here ./x test python has not run");
+    }
+    let is_labelled = name.split(' ').next().is_some_and(|p| p.ends_with(']'));
+    is_labelled.then_some("of a build with other features")
 }
 
 #[cfg(test)]
@@ -315,6 +337,14 @@ mod tests {
             ("b", "p x skipped\np z passed\n"),
             ("c", "p x exists\np y y exists\n"),
             ("d", "p x passed\np y y passed\np[tsan] w passed\n"),
+            (
+                "e",
+                "p x passed\np y y passed\npython::tests/t.py v passed\n",
+            ),
+            (
+                "f",
+                "p x exists\np y y exists\npython::tests/t.py u exists\n",
+            ),
         ] {
             fs::write(path(name), text).unwrap();
         }
@@ -336,5 +366,14 @@ mod tests {
             "{told}"
         );
         assert!(!compared("d", "b").1);
+        let (told, same) = compared("e", "c");
+        assert!(same);
+        assert!(
+            told.contains(
+                "not compared, since here ./x test python has not run: python::tests/t.py v"
+            ),
+            "{told}"
+        );
+        assert!(!compared("e", "f").1);
     }
 }
