@@ -1,81 +1,12 @@
 //! The traits of a queue that a thread of the host posts to, and of the place where its WQEs complete.
 
-use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use mlx5_prm::cqe::Syndrome;
-
+use crate::provider::cause::Cause;
 use crate::provider::chain::{Chain, Tag};
 use crate::provider::error::ProviderError;
 use crate::provider::wake::Wake;
-
-/// Why a WQE has failed, as its CQE or the system says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cause {
-    /// `syndrome` of the CQE.
-    pub syndrome: u8,
-    /// `vendor_err_synd` of the CQE.
-    pub vendor: u8,
-}
-
-impl Cause {
-    /// The WQE was flushed: another one has failed before, or the QP was put into the error state.
-    pub const FLUSHED: Self = Self {
-        syndrome: 0x05,
-        vendor: 0,
-    };
-
-    /// The `syndrome` of a cause that no HCA has reported. Its `vendor` is the error number of the system.
-    pub const SYSTEM: u8 = 0xe0;
-
-    /// Returns the cause that a system call has failed with this error number.
-    #[must_use]
-    pub fn of_system(errno: i32) -> Self {
-        Self {
-            syndrome: Self::SYSTEM,
-            vendor: u8::try_from(errno).unwrap_or(u8::MAX),
-        }
-    }
-
-    /// Returns the error number of the system. Returns None if an HCA has reported the cause.
-    #[must_use]
-    pub fn errno(self) -> Option<i32> {
-        (self.syndrome == Self::SYSTEM).then(|| self.vendor.into())
-    }
-
-    /// Returns whether the WQE fails on every queue: its lengths, keys, bounds or rights are wrong, or the peer's process has ended.
-    #[must_use]
-    pub fn is_of_the_request(self) -> bool {
-        if let Some(libc::ESRCH | libc::EFAULT) = self.errno() {
-            return true;
-        }
-        let own = [
-            Syndrome::LOCAL_LENGTH_ERR,
-            Syndrome::LOCAL_QP_OP_ERR,
-            Syndrome::LOCAL_PROT_ERR,
-            Syndrome::REMOTE_INVAL_REQ_ERR,
-            Syndrome::REMOTE_ACCESS_ERR,
-            Syndrome::REMOTE_OP_ERR,
-        ];
-        own.contains(&Syndrome(self.syndrome))
-    }
-
-    /// Returns whether the WQE failed only because another WQE had failed or the QP had been put into the error state.
-    #[must_use]
-    pub fn is_flush(self) -> bool {
-        self.syndrome == Self::FLUSHED.syndrome
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.errno() {
-            Some(errno) => write!(f, "{}", std::io::Error::from_raw_os_error(errno)),
-            None => write!(f, "syndrome {:#04x} ({:#04x})", self.syndrome, self.vendor),
-        }
-    }
-}
 
 /// Why a post stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +44,9 @@ pub struct Completion {
 pub enum Completed {
     /// All WQEs of the send queue up to the one that the completion names.
     Sends,
+    /// One operation of the send queue, which the completion names, and none before it: those of this lane complete in any order. A WQE is
+    /// accounted for when all its operations have completed.
+    Send,
     /// One WQE of the receive queue, which a WRITE of the peer with this immediate has consumed.
     Receive(Option<u32>),
 }
@@ -157,7 +91,12 @@ pub trait Lane: Send {
         false
     }
 
-    /// Moves a bounded part of the bytes. Returns a completion if WQEs can be accounted for then.
+    /// Returns whether [`Lane::advance`] has something to do now. Operations that are merely under way are nothing to do.
+    fn has_turn(&self) -> bool {
+        false
+    }
+
+    /// Moves a bounded part of the bytes, or posts what was refused before. Returns a completion if WQEs can be accounted for then.
     fn advance(&mut self) -> Option<Completion> {
         None
     }

@@ -28,10 +28,7 @@ struct Rig {
 }
 
 /// The cause of a slice that was never answered.
-const NO_ANSWER: Cause = Cause {
-    syndrome: 0x15,
-    vendor: 0,
-};
+const NO_ANSWER: Cause = Cause::of_hca(0x15, 0);
 
 /// Returns transfers with one slot and one worker. Each slice is posted again up to `retry` times.
 fn transfers(retry: u32) -> Transfers {

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use crate::engine::ledger::account::Outcome;
 use crate::engine::ledger::report::FirstCause;
 use crate::engine::limits::{MOST_NOTICE_BYTES, OVERHEAD};
-use crate::provider::Cause;
+use crate::provider::{Cause, LibfabricCause};
 
 /// The bytes of a record before the bytes of the program.
 const HEAD: usize = 16;
@@ -62,10 +62,10 @@ pub(in crate::engine) fn charge(bytes: usize) -> u64 {
 /// Why a message about notices is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::engine) enum NoticeError {
-    #[error("a notice of {0} bytes with its head; it must be {HEAD} to {most}", most = HEAD + MOST_NOTICE_BYTES)]
+    #[error("a notice of {0} bytes with its head; it must be {HEAD} to {most}", most = HEAD + LIBFABRIC + MOST_NOTICE_BYTES)]
     Length(usize),
     #[error(
-        "a notice whose head says {0:#x}; it must be 0, or an outcome of 1 to 4 with flags of 0 to 3"
+        "a notice whose head says {0:#x}; it must be 0, or an outcome of 1 to 4 with flags of 0 to 3, 6 or 7"
     )]
     Head(u64),
     #[error("notice {found}; it must be one up to {due}")]
@@ -93,6 +93,10 @@ pub(in crate::engine) struct Record {
 const ALONE: u8 = 0;
 const HAS_OPERATION: u8 = 1;
 const HAS_CAUSE: u8 = 2;
+/// The cause is of libfabric. Its numbers come after the head.
+const HAS_LIBFABRIC: u8 = 4;
+/// The bytes of these numbers.
+const LIBFABRIC: usize = 8;
 
 impl Record {
     pub(in crate::engine) fn to_bytes(&self) -> Vec<u8> {
@@ -103,23 +107,25 @@ impl Record {
             Some(it) => (code_of(it.outcome), it.operation, it.cause),
         };
         let has = |is: bool, flag| if is { flag } else { 0 };
-        let flags = has(operation.is_some(), HAS_OPERATION) | has(cause.is_some(), HAS_CAUSE);
-        let cause = cause.unwrap_or(Cause {
-            syndrome: 0,
-            vendor: 0,
-        });
+        let libfabric = cause.and_then(|cause| cause.libfabric);
+        let flags = has(operation.is_some(), HAS_OPERATION)
+            | has(cause.is_some(), HAS_CAUSE)
+            | has(libfabric.is_some(), HAS_LIBFABRIC);
+        let cause = cause.unwrap_or(Cause::of_hca(0, 0));
         bytes.extend([outcome, flags, cause.syndrome, cause.vendor]);
         bytes.extend(operation.unwrap_or_default().to_le_bytes());
+        if let Some(LibfabricCause { errno, provider }) = libfabric {
+            bytes.extend(errno.to_le_bytes());
+            bytes.extend(provider.to_le_bytes());
+        }
         bytes.extend(&*self.bytes);
         bytes
     }
 
     pub(in crate::engine) fn from_bytes(bytes: &[u8]) -> Result<Self, NoticeError> {
         let length = bytes.len();
-        let most = HEAD + MOST_NOTICE_BYTES;
         let (head, bytes) = bytes
             .split_first_chunk::<HEAD>()
-            .filter(|_| length <= most)
             .ok_or(NoticeError::Length(length))?;
         let half = |at: usize| {
             let mut half = [0; 8];
@@ -130,18 +136,31 @@ impl Record {
         let bad = || NoticeError::Head(about);
         let [outcome, flags, syndrome, vendor, operation @ ..] = about.to_le_bytes();
         let operation = u32::from_le_bytes(operation);
+        let (cause, bytes) = match flags & !HAS_OPERATION {
+            0 => (None, bytes),
+            HAS_CAUSE => (Some(Cause::of_hca(syndrome, vendor)), bytes),
+            flags if flags == HAS_CAUSE | HAS_LIBFABRIC => {
+                let whole = bytes.split_first_chunk::<LIBFABRIC>();
+                let ([a, b, c, d, provider @ ..], bytes) =
+                    whole.ok_or(NoticeError::Length(length))?;
+                let errno = i32::from_le_bytes([*a, *b, *c, *d]);
+                let cause = Cause::of_libfabric(errno, i32::from_le_bytes(*provider));
+                (Some(cause), bytes)
+            }
+            _ => return Err(bad()),
+        };
+        if bytes.len() > MOST_NOTICE_BYTES {
+            return Err(NoticeError::Length(length));
+        }
         let transfer = match outcome {
             ALONE if about == 0 => None,
             ALONE => return Err(bad()),
             code => Some(Behind {
                 outcome: outcome_of(code).ok_or_else(bad)?,
                 operation: (flags & HAS_OPERATION != 0).then_some(operation),
-                cause: (flags & HAS_CAUSE != 0).then_some(Cause { syndrome, vendor }),
+                cause,
             }),
         };
-        if flags & !(HAS_OPERATION | HAS_CAUSE) != 0 {
-            return Err(bad());
-        }
         Ok(Self {
             number,
             transfer,
@@ -366,10 +385,11 @@ mod tests {
                 let transfer = outcome_of(code).map(|outcome| Behind {
                     outcome,
                     operation: random.bool().then(|| random.u32(..)),
-                    cause: random.bool().then(|| Cause {
-                        syndrome: random.u8(..),
-                        vendor: random.u8(..),
-                    }),
+                    cause: match random.u8(0..3) {
+                        0 => None,
+                        1 => Some(Cause::of_hca(random.u8(..), random.u8(..))),
+                        _ => Some(Cause::of_libfabric(random.i32(..), random.i32(..))),
+                    },
                 });
                 let bytes = (0..length).map(|_| random.u8(..)).collect();
                 let record = Record {

@@ -24,8 +24,6 @@ pub(super) struct Links<L> {
     all: Vec<LinkWork<L>>,
     /// The place of each lane, by the number of the lane.
     spots: HashMap<u32, Spot>,
-    /// The places of lanes that copy, whose work this thread does.
-    copying: Vec<Spot>,
     /// True if a lane has failed and is not dry. Then any completion may be its last.
     drains: bool,
 }
@@ -57,7 +55,6 @@ impl<L: Lane> Links<L> {
         Self {
             all: Vec::new(),
             spots: HashMap::new(),
-            copying: Vec::new(),
             drains: false,
         }
     }
@@ -111,14 +108,10 @@ impl<L: Lane> Links<L> {
 
     fn find_lanes(&mut self) {
         self.spots.clear();
-        self.copying.clear();
         for (link, work) in self.all.iter().enumerate() {
             for (lane, held) in work.lanes.iter().enumerate() {
                 let spot = Spot { link, lane };
                 self.spots.insert(held.lane().number(), spot);
-                if held.lane().copies() {
-                    self.copying.push(spot);
-                }
             }
         }
     }
@@ -129,17 +122,19 @@ impl<L: Lane> Links<L> {
         Some(&mut self.all[link].lanes[lane])
     }
 
-    /// Does a part of the work of each lane that copies. Returns whether any lane had work.
-    pub(super) fn copy(&mut self, found: &mut Vec<Completion>) -> bool {
-        let mut has_copied = false;
-        for Spot { link, lane } in &self.copying {
-            let lane = self.all[*link].lanes[*lane].lane_mut();
-            if lane.in_flight() > 0 {
-                has_copied = true;
-                found.extend(lane.advance());
+    /// Does a part of the work of each lane whose turn it is. Returns whether any lane has come further: where the NIC still refuses what
+    /// it has refused before, none has.
+    pub(super) fn take_turns(&mut self, found: &mut Vec<Completion>) -> bool {
+        let mut is_further = false;
+        for held in self.all.iter_mut().flat_map(|work| &mut work.lanes) {
+            let lane = held.lane_mut();
+            if lane.has_turn() {
+                let completion = lane.advance();
+                is_further |= lane.copies() || completion.is_some() || !lane.has_turn();
+                found.extend(completion);
             }
         }
-        has_copied
+        is_further
     }
 
     /// Drops failed lanes that have nothing under way, and ended links that have no lanes.

@@ -47,7 +47,7 @@ impl<P: Provider> Reaping<P> {
     pub(super) fn reap(&mut self, links: &mut Links<P::Lane>, now: Instant) -> bool {
         let mut found = std::mem::take(&mut self.found);
         self.reaper.reap(&mut found, self.most);
-        let has_copied = links.copy(&mut found);
+        let is_further = links.take_turns(&mut found);
         let mut has_failed = false;
         let is_flushed = self.flush_counted(&found);
         for completion in &found {
@@ -74,7 +74,7 @@ impl<P: Provider> Reaping<P> {
             let lost = held.lost(completion.lane);
             self.finish(lost);
         }
-        let has_found = has_copied || !found.is_empty();
+        let has_found = is_further || !found.is_empty();
         found.clear();
         self.found = found;
         if has_failed || has_found && links.drains() {

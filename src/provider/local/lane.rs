@@ -24,16 +24,10 @@ const PART: u64 = 1 << 20;
 /// About how many times as fast as a thread a GPU copies: so many times more bytes may wait for a GPU, and are one part.
 const OF_GPU: u64 = 8;
 /// The cause of a failure: the peer does not have such a region, or has taken it away.
-const NO_ACCESS: Cause = Cause {
-    syndrome: Syndrome::REMOTE_ACCESS_ERR.0,
-    vendor: 0,
-};
+const NO_ACCESS: Cause = Cause::of_hca(Syndrome::REMOTE_ACCESS_ERR.0, 0);
 
 /// The cause of a failure: the peer does not have such a counter.
-const NO_COUNTER: Cause = Cause {
-    syndrome: Syndrome::REMOTE_INVAL_REQ_ERR.0,
-    vendor: 0,
-};
+const NO_COUNTER: Cause = Cause::of_hca(Syndrome::REMOTE_INVAL_REQ_ERR.0, 0);
 
 /// The number of the next lane. No QP has a number from 2^31 on.
 static NUMBERS: AtomicU32 = AtomicU32::new(1 << 31);
@@ -350,6 +344,10 @@ impl Lane for LocalLane {
 
     fn copies(&self) -> bool {
         true
+    }
+
+    fn has_turn(&self) -> bool {
+        self.in_flight() > 0
     }
 
     fn advance(&mut self) -> Option<Completion> {

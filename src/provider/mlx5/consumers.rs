@@ -103,7 +103,7 @@ impl Consumer {
                 index: entry.index,
                 cause: entry.failed.map(|failed| {
                     let [vendor, syndrome] = failed.to_be_bytes();
-                    Cause { syndrome, vendor }
+                    Cause::of_hca(syndrome, vendor)
                 }),
             });
         }

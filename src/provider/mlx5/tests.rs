@@ -558,7 +558,7 @@ impl Rig {
             }
             for completion in found.drain(..) {
                 match completion.what {
-                    Completed::Sends => self
+                    Completed::Sends | Completed::Send => self
                         .lane
                         .retire(&completion, |tag, cause| sent.push((tag.slice, cause))),
                     Completed::Receive(_) => received.push(completion),
