@@ -4,6 +4,7 @@ use std::io;
 
 use crate::error::ThreadRefused;
 use crate::gpu::GpuError;
+use crate::provider::ofi::OfiError;
 use crate::verbs::VerbsError;
 
 /// What a provider refuses or reports, with the value and the limit.
@@ -38,6 +39,9 @@ pub enum ProviderError {
         /// The device.
         gpu: String,
     },
+    /// What libfabric refuses.
+    #[error(transparent)]
+    Ofi(#[from] OfiError),
     /// A thread of the engine could not be started.
     #[error(transparent)]
     Thread(#[from] ThreadRefused),

@@ -6,7 +6,7 @@
 use std::error::Error as StdError;
 
 use warpverbs::config::ConfigError;
-use warpverbs::engine::{EngineError, HostError, ProviderError};
+use warpverbs::engine::{EngineError, HostError, OfiError, ProviderError};
 use warpverbs::error::{Error, ThreadPanicked};
 use warpverbs::gpu::GpuError;
 use warpverbs::membership::{GroupError, GroupState};
@@ -315,7 +315,10 @@ fn of_provider(error: &ProviderError) -> wv_status {
     match error {
         ProviderError::Verbs(error) => of_verbs(error),
         ProviderError::Gpu(error) => of_gpu(error),
-        ProviderError::NotOffered { .. } | ProviderError::NoFlush { .. } => WV_NO_GPU,
+        ProviderError::NotOffered { .. }
+        | ProviderError::NoFlush { .. }
+        | ProviderError::Ofi(OfiError::NoGpuMemory { .. }) => WV_NO_GPU,
+        ProviderError::Ofi(_) => WV_OTHER,
         ProviderError::System { .. } | ProviderError::Thread(_) => WV_OUT_OF_MEMORY,
         ProviderError::Memory { .. } | ProviderError::Range { .. } | ProviderError::Gone { .. } => {
             WV_BAD_ARGUMENT

@@ -81,6 +81,7 @@ const MODULES: &[(&str, &[&str])] = &[
 const CRATE_USERS: &[(&str, &[&str])] = &[
     ("mlx5_prm", &["abi", "verbs", "provider"]),
     ("file_memory", &["provider"]),
+    ("libfabric_abi", &["provider"]),
     ("membership_rules", &["membership"]),
     ("simt", &["gpu"]),
     ("cudarc", &["gpu"]),
@@ -97,6 +98,7 @@ const CRATE_USERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("softhca", &[]),
+    ("softofi", &[]),
     ("moe_reference", &[]),
 ];
 
@@ -207,6 +209,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
         [
             &[
                 "file-memory",
+                "libfabric-abi",
                 "membership-rules",
                 "mlx5-prm",
                 "rendezvous",
@@ -216,6 +219,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
                 "models",
                 "moe-reference",
                 "softhca",
+                "softofi",
                 "test-basics",
                 "test-support",
             ],

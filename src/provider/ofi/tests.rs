@@ -1,0 +1,671 @@
+//! Two rails of one process, over providers of the installed library that need no device, and over softofi. Where the library is missing, or
+//! has no such provider, a test says what it leaves out.
+//!
+//! Over shm nothing ends under load here: endpoints of one process use one mapping, and the other end of one that is closed reads what is
+//! unmapped (1.17). Nor is a key refused: shm gives its initiator no answer then.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use test_basics::limits::until;
+
+use super::choice::find;
+use super::library::Library;
+use super::*;
+use crate::provider::mlx5::RailShape;
+use crate::provider::{
+    AnyMemory, Cause, Chain, Completed, Completion, HostMemory, Lane, LocalRange, Reaper, Tag,
+    Verb, Wake,
+};
+use crate::verbs::{Access, KeyRange};
+
+/// What names of providers begin with that are softofi's.
+const SOFT: &str = "softofi:";
+/// Both kinds of NIC that softofi plays.
+const SOFT_PROFILES: [&str; 2] = [
+    "softofi:profile=efa-direct,again=200,warmup=50",
+    "softofi:profile=efa,again=200,warmup=50",
+];
+/// Bytes of the memory of each side.
+const BYTES: u64 = 1 << 20;
+const DEPTH: u32 = 64;
+
+/// A rail, its only worker, and memory that is registered on it.
+struct Side {
+    rail: OfiRail,
+    reaper: Mutex<OfiReaper>,
+    memory: Arc<HostMemory>,
+    registration: OfiRegistration,
+    wake: Wake,
+}
+
+/// This side's end of a lane.
+struct End {
+    pair: OfiPair,
+    lane: OfiLane,
+    found: Vec<Completion>,
+    /// What became of each slice.
+    done: BTreeMap<u32, Option<Cause>>,
+    /// The counters at which the peer has counted.
+    counted: Vec<u32>,
+    next: u32,
+}
+
+/// What one WQE moves.
+#[derive(Clone, Copy)]
+struct Move {
+    verb: Verb,
+    local: u64,
+    remote: u64,
+    bytes: u32,
+}
+
+/// Returns the library of this provider. That of tests has one whose name begins with its own, which says what the run is like.
+fn library(provider: &str) -> Result<Library, OfiError> {
+    if !provider.starts_with(SOFT) {
+        return Library::configured();
+    }
+    let path = softofi::library().unwrap();
+    Ok(Library::open(Some(&path))?.with_node(provider))
+}
+
+/// Returns a domain of this provider. None: the library has it not.
+pub(crate) fn device(provider: &str) -> Option<OfiDevice> {
+    let library = match library(provider) {
+        Ok(library) => Arc::new(library),
+        Err(error) => {
+            println!("left out: {provider}: {error}");
+            return None;
+        }
+    };
+    let is_soft = provider.starts_with(SOFT);
+    let domains = provider.starts_with("tcp").then(|| "lo".to_owned());
+    let wish = OfiWish {
+        provider: if is_soft { "efa" } else { provider }.to_owned(),
+        domains: domains.into_iter().collect(),
+        most: 1,
+        gpus: false,
+    };
+    match find(&library, &wish) {
+        Ok(devices) => devices.into_iter().next(),
+        Err(error @ OfiError::NoProvider { .. }) => {
+            println!("left out: {provider}: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Returns two rails over this provider. None: the library has it not.
+fn sides(provider: &str) -> Option<[Side; 2]> {
+    let device = device(provider)?;
+    Some([0, 1].map(|_| Side::new(&device)))
+}
+
+impl Side {
+    fn new(device: &OfiDevice) -> Self {
+        let shape = RailShape {
+            log_depth: 6,
+            log_receives: 4,
+            log_entries: 8,
+            workers: 1,
+            shares_cqs: false,
+            pkey: None,
+            lag_port: 0,
+        };
+        let rail = OfiRail::new(device, &shape).unwrap();
+        let memory = Arc::new(HostMemory::new(BYTES).unwrap());
+        Self {
+            reaper: Mutex::new(rail.reaper(0).unwrap()),
+            registration: rail.register(&AnyMemory::from(&memory)).unwrap(),
+            memory,
+            rail,
+            wake: Wake::new().unwrap(),
+        }
+    }
+
+    /// Returns what peers name for the byte at `offset`.
+    fn named(&self, offset: u64) -> u64 {
+        if self.rail.facts().by_address() {
+            self.memory.address() + offset
+        } else {
+            offset
+        }
+    }
+
+    fn reap(&self, found: &mut Vec<Completion>) {
+        self.reaper.lock().unwrap().reap(found, 64);
+    }
+
+    /// Looks and sleeps as a worker does, while `work` runs.
+    fn while_served<T>(sides: &[Self; 2], work: impl FnOnce() -> T) -> T {
+        let stops = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for side in sides {
+                let stops = &stops;
+                scope.spawn(move || {
+                    let mut found = Vec::new();
+                    while !stops.load(Ordering::SeqCst) {
+                        side.reap(&mut found);
+                        let most = Some(Duration::from_millis(20));
+                        side.reaper.lock().unwrap().sleep(&side.wake, most).unwrap();
+                    }
+                    assert_eq!(found, []);
+                });
+            }
+            let made = work();
+            stops.store(true, Ordering::SeqCst);
+            made
+        })
+    }
+}
+
+/// Connects two pairs, each with the other.
+fn met([a, b]: [OfiPair; 2], sides: &[Side; 2]) -> [End; 2] {
+    let [to_a, to_b] = [b.offer().unwrap(), a.offer().unwrap()];
+    let pairs = Side::while_served(sides, || {
+        thread::scope(|scope| {
+            let a = scope.spawn(|| a.receive(&to_a).unwrap());
+            [b.receive(&to_b).unwrap(), a.join().unwrap()]
+        })
+    });
+    let [b, a] = pairs.map(|pair| {
+        let (pair, lane) = pair.send();
+        let mut lane = lane.unwrap();
+        lane.open();
+        End {
+            pair,
+            lane,
+            found: Vec::new(),
+            done: BTreeMap::new(),
+            counted: Vec::new(),
+            next: 0,
+        }
+    });
+    [a, b]
+}
+
+fn connected(sides: &[Side; 2]) -> [End; 2] {
+    met(
+        sides.each_ref().map(|side| side.rail.pair(0).unwrap()),
+        sides,
+    )
+}
+
+impl End {
+    /// Posts one WQE, if there is room. Returns its slice.
+    fn post(&mut self, side: &Side, peer: &Side, it: Move, rkey: u32) -> u32 {
+        let mut chain = Chain::default();
+        let (slice, half) = (self.next, it.bytes / 2);
+        let range = |at: u32, bytes| LocalRange {
+            address: side.memory.address() + it.local + u64::from(at),
+            key: side.registration.lkey(),
+            bytes,
+        };
+        let ranges = [range(0, half), range(half, it.bytes - half)];
+        let remote = peer.named(it.remote);
+        chain.push(it.verb, Tag { slot: 0, slice }, remote, rkey, ranges);
+        assert_eq!(self.lane.post(&chain, 0..1).count, 1);
+        self.lane.ring();
+        self.next += 1;
+        slice
+    }
+
+    /// Takes a turn as a worker does.
+    fn turn(&mut self, side: &Side) {
+        side.reap(&mut self.found);
+        if self.lane.has_turn() {
+            self.found.extend(self.lane.advance());
+        }
+        for completion in self.found.drain(..) {
+            assert_eq!(completion.lane, self.lane.number());
+            if let Completed::Receive(counter) = completion.what {
+                self.counted.extend(counter);
+                continue;
+            }
+            let done = &mut self.done;
+            self.lane.retire(&completion, |tag, cause| {
+                assert!(
+                    done.insert(tag.slice, cause).is_none(),
+                    "slice {} twice",
+                    tag.slice
+                );
+            });
+        }
+    }
+
+    fn is_dry(&self) -> bool {
+        self.lane.in_flight() == 0
+    }
+}
+
+/// Turns both ends until `condition` holds.
+fn turn_until(
+    what: &str,
+    sides: &[Side; 2],
+    ends: &mut [End; 2],
+    condition: impl Fn(&[End; 2]) -> bool,
+) {
+    until(what, || {
+        for _ in 0..1000 {
+            for (end, side) in ends.iter_mut().zip(sides) {
+                end.turn(side);
+            }
+            if condition(ends) {
+                return true;
+            }
+        }
+        false
+    });
+}
+
+fn filled(side: &Side, seed: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let bytes: Vec<u8> = (0..BYTES).map(|_| random.u8(..)).collect();
+    side.memory.write(0, &bytes).unwrap();
+    bytes
+}
+
+fn bytes_of(side: &Side) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(BYTES).unwrap()];
+    side.memory.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// Writes and reads 2,000 times at random places, of which some count, and compares all bytes.
+fn moves_bytes(provider: &str) {
+    let Some(sides) = sides(provider) else {
+        return;
+    };
+    let mut ends = connected(&sides);
+    let before = sides[0].rail.refusals();
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut models = [filled(&sides[0], 1), filled(&sides[1], 2)];
+    let (half, rkey) = (BYTES / 2, sides[1].registration.rkey());
+    let mut counts = 0;
+    for nth in 0..2000u64 {
+        let bytes = random.u32(2..=20_000);
+        // Reads go into the upper half of this side and writes into that of the other, from the lower halves: none of them meet.
+        let place = (nth % 26) * 20_000;
+        let from = random.u64(..half - u64::from(bytes));
+        let verb = *random
+            .choice(&[Verb::Write, Verb::WriteImmediate(7), Verb::Read])
+            .unwrap();
+        counts += usize::from(verb == Verb::WriteImmediate(7));
+        let it = match verb {
+            Verb::Read => Move {
+                verb,
+                local: half + place,
+                remote: from,
+                bytes,
+            },
+            _ => Move {
+                verb,
+                local: from,
+                remote: half + place,
+                bytes,
+            },
+        };
+        ends[0].post(&sides[0], &sides[1], it, rkey);
+        let [from, to, length] =
+            [from, half + place, bytes.into()].map(|at| usize::try_from(at).unwrap());
+        let [own, theirs] = &mut models;
+        let (source, target) = match verb {
+            Verb::Read => (theirs, own),
+            _ => (own, theirs),
+        };
+        target[to..to + length].copy_from_slice(&source[from..from + length]);
+        // A place is used again only when all before are done, since nothing keeps operations in order.
+        if nth % 26 == 25 || ends[0].lane.room(1) == 0 {
+            turn_until("all are done", &sides, &mut ends, |ends| ends[0].is_dry());
+        }
+    }
+    turn_until("all are done and counted", &sides, &mut ends, |ends| {
+        ends[0].is_dry() && ends[1].counted.len() == counts
+    });
+    assert_eq!(ends[0].done.len(), 2000);
+    assert!(ends[0].done.values().all(Option::is_none), "seed {seed}");
+    assert!(ends[1].counted.iter().all(|counter| *counter == 7));
+    for (side, model) in sides.iter().zip(&models) {
+        assert!(bytes_of(side) == *model, "seed {seed}");
+    }
+    let refusals = sides[0].rail.refusals() - before;
+    println!("{provider}: {counts} counted, {refusals} posts refused for now");
+}
+
+#[test]
+fn bytes_go_both_ways_and_writes_count_over_tcp() {
+    moves_bytes("tcp;ofi_rxm");
+}
+
+#[test]
+fn bytes_go_both_ways_and_writes_count_over_shm() {
+    moves_bytes("shm");
+}
+
+/// Fills the lane, ends it, and sees that all WQEs are accounted for once; then the next life of the pair works.
+fn ends_under_load(provider: &str) {
+    let Some(sides) = sides(provider) else {
+        return;
+    };
+    let mut ends = connected(&sides);
+    let rkey = sides[1].registration.rkey();
+    let it = Move {
+        verb: Verb::Write,
+        local: 0,
+        remote: 0,
+        bytes: 1 << 16,
+    };
+    for life in 0..5 {
+        filled(&sides[0], life);
+        while ends[0].lane.room(1) > 0 {
+            ends[0].post(&sides[0], &sides[1], it, rkey);
+        }
+        assert_eq!(ends[0].lane.in_flight(), DEPTH);
+        (0..life * 10).for_each(|_| ends[1].turn(&sides[1]));
+        assert!(ends[0].lane.holds(0) && !ends[0].lane.flush(Some(0)));
+        assert!(ends[0].lane.flush(None));
+        turn_until("all are flushed", &sides, &mut ends, |ends| {
+            ends[0].is_dry()
+        });
+        let flushed = ends[0]
+            .done
+            .values()
+            .flatten()
+            .filter(|cause| cause.is_flush())
+            .count();
+        println!("{provider}, life {life}: {flushed} flushed");
+        assert_eq!(ends[0].done.len(), ends[0].next as usize);
+        // The other end closes its own, and both begin again.
+        assert!(ends[1].lane.flush(None));
+        let pairs = ends.map(|end| {
+            drop(end.lane);
+            assert!(end.pair.has_failed());
+            end.pair.renew().unwrap()
+        });
+        ends = met(pairs, &sides);
+        let slice = ends[0].post(&sides[0], &sides[1], it, rkey);
+        turn_until("the next life works", &sides, &mut ends, |ends| {
+            ends[0].is_dry()
+        });
+        assert_eq!(ends[0].done.get(&slice), Some(&None));
+        assert!(bytes_of(&sides[1])[..1 << 16] == bytes_of(&sides[0])[..1 << 16]);
+    }
+    for End { pair, lane, .. } in ends {
+        drop(lane);
+        pair.reset().unwrap();
+    }
+}
+
+#[test]
+fn a_lane_that_ends_under_load_accounts_for_all_and_lives_again_over_tcp() {
+    ends_under_load("tcp;ofi_rxm");
+}
+
+/// Writes by a key that the peer does not have, and by one that is ended. None is done, and nothing lands.
+fn refuses_keys(provider: &str) {
+    let Some(sides) = sides(provider) else {
+        return;
+    };
+    let range = KeyRange {
+        lkey: sides[1].registration.lkey(),
+        address: sides[1].memory.address() + 4096,
+        bytes: 4096,
+        named: 1 << 62,
+    };
+    let mut key = sides[1].rail.key(&range, Access::ALL).unwrap();
+    let place = if sides[1].rail.facts().by_address() {
+        4096
+    } else {
+        0
+    };
+    let of_grant = Move {
+        verb: Verb::Write,
+        local: 0,
+        remote: place,
+        bytes: 4096,
+    };
+    let own = filled(&sides[0], 9);
+    let mut ends = connected(&sides);
+    let slice = ends[0].post(&sides[0], &sides[1], of_grant, key.rkey());
+    turn_until("the grant is written", &sides, &mut ends, |ends| {
+        ends[0].is_dry()
+    });
+    assert_eq!(ends[0].done.get(&slice), Some(&None));
+    assert!(bytes_of(&sides[1])[4096..8192] == own[..4096]);
+    key.destroy().unwrap();
+    key.destroy().unwrap();
+    let theirs = filled(&sides[1], 10);
+    for rkey in [key.rkey(), 0xffff_ffff] {
+        let slice = ends[0].post(&sides[0], &sides[1], of_grant, rkey);
+        turn_until("the write is refused", &sides, &mut ends, |ends| {
+            ends[0].done.contains_key(&slice)
+        });
+        let cause = ends[0].done[&slice].expect("a write by a key that is ended");
+        println!("{provider}: key {rkey:#x}: {cause}");
+        assert!(bytes_of(&sides[1]) == theirs);
+        assert!(ends.each_mut().map(|end| end.lane.flush(None)) == [true; 2]);
+        turn_until("both are dry", &sides, &mut ends, |ends| {
+            ends.iter().all(End::is_dry)
+        });
+        let pairs = ends.map(|end| {
+            drop(end.lane);
+            end.pair.renew().unwrap()
+        });
+        ends = met(pairs, &sides);
+    }
+    let refused = sides[1]
+        .rail
+        .key(&KeyRange { lkey: 77, ..range }, Access::ALL);
+    let text = refused.unwrap_err().to_string();
+    assert!(
+        text.starts_with("memory 0x4d is not registered on"),
+        "{text}"
+    );
+    let long = KeyRange {
+        bytes: BYTES,
+        ..range
+    };
+    assert!(sides[1].rail.key(&long, Access::ALL).is_err());
+}
+
+#[test]
+fn a_key_that_is_ended_or_unknown_writes_nothing_over_tcp() {
+    refuses_keys("tcp;ofi_rxm");
+}
+
+/// The other end closes its endpoint under load: what this end still has fails, or is flushed when it ends too.
+fn peer_ends(provider: &str) {
+    let Some(sides) = sides(provider) else {
+        return;
+    };
+    let mut ends = connected(&sides);
+    let rkey = sides[1].registration.rkey();
+    let it = Move {
+        verb: Verb::Write,
+        local: 0,
+        remote: 0,
+        bytes: 1 << 16,
+    };
+    while ends[0].lane.room(1) > 0 {
+        ends[0].post(&sides[0], &sides[1], it, rkey);
+    }
+    ends[1].turn(&sides[1]);
+    assert!(ends[1].lane.flush(None));
+    let theirs = filled(&sides[1], 3);
+    let started = std::time::Instant::now();
+    turn_until(
+        "operations fail, or nothing comes",
+        &sides,
+        &mut ends,
+        |ends| ends[0].is_dry() || started.elapsed() > Duration::from_millis(300),
+    );
+    assert!(
+        bytes_of(&sides[1]) == theirs,
+        "bytes land at an endpoint that is closed"
+    );
+    let causes: Vec<String> = ends[0]
+        .done
+        .values()
+        .flatten()
+        .map(|cause| cause.to_string())
+        .collect();
+    println!("{provider}: {} failed: {:?}", causes.len(), causes.first());
+    ends[0].lane.flush(None);
+    turn_until("all are accounted for", &sides, &mut ends, |ends| {
+        ends[0].is_dry()
+    });
+    assert_eq!(ends[0].done.len(), DEPTH as usize);
+    assert!(bytes_of(&sides[1]) == theirs);
+}
+
+#[test]
+fn nothing_lands_at_an_endpoint_that_is_closed_over_tcp() {
+    peer_ends("tcp;ofi_rxm");
+}
+
+/// Returns runs of softofi: both kinds, each with a few seeds.
+fn soft_runs() -> impl Iterator<Item = String> {
+    let seeds = if std::env::var_os("WV_TEST_FULL").is_some() {
+        100
+    } else {
+        3
+    };
+    let first = fastrand::u32(..);
+    let of = move |profile: &'static str| {
+        (0..seeds).map(move |nth| format!("{profile},seed={}", first.wrapping_add(nth)))
+    };
+    SOFT_PROFILES.into_iter().flat_map(of)
+}
+
+/// Sees that no rule of the manual was broken since the last look.
+fn no_rule_is_broken(run: &str) {
+    let functions = *library(run).unwrap().functions();
+    let mut rules = softofi::watch::Watch::open(&functions).unwrap().rules();
+    // A queue is opened with a descriptor first, to learn whether it has one.
+    rules.retain(|rule| !rule.starts_with("wait-object"));
+    assert_eq!(rules, [""; 0], "{run}");
+}
+
+#[test]
+fn bytes_go_both_ways_and_writes_count_over_softofi() {
+    for run in soft_runs() {
+        moves_bytes(&run);
+        no_rule_is_broken(&run);
+    }
+}
+
+#[test]
+fn a_lane_that_ends_under_load_accounts_for_all_and_lives_again_over_softofi() {
+    for run in soft_runs() {
+        ends_under_load(&run);
+        no_rule_is_broken(&run);
+    }
+}
+
+#[test]
+fn a_key_that_is_ended_or_unknown_writes_nothing_over_softofi() {
+    for run in soft_runs() {
+        refuses_keys(&run);
+        no_rule_is_broken(&run);
+    }
+}
+
+#[test]
+fn nothing_lands_at_an_endpoint_that_is_closed_over_softofi() {
+    for run in soft_runs() {
+        for dead in ["error", "silent", "mixed"] {
+            peer_ends(&format!("{run},dead={dead}"));
+        }
+        no_rule_is_broken(&run);
+    }
+}
+
+#[test]
+fn a_key_of_the_provider_that_comes_back_is_not_given_while_a_peer_may_know_it() {
+    for run in soft_runs() {
+        let sides = sides(&run).unwrap();
+        let ends = connected(&sides);
+        let memory = Arc::new(HostMemory::new(8192).unwrap());
+        let memory = AnyMemory::from(&memory);
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..200 {
+            let mut registration = sides[0].rail.register(&memory).unwrap();
+            assert!(
+                seen.insert(registration.rkey()),
+                "{run}: {:#x}",
+                registration.rkey()
+            );
+            registration.deregister().unwrap();
+        }
+        // Without a connection that has known them the numbers may come again.
+        drop(ends);
+        let again = sides[0].rail.register(&memory).unwrap();
+        println!("{run}: {:#x} after {} keys", again.rkey(), seen.len());
+        no_rule_is_broken(&run);
+    }
+}
+
+#[test]
+fn what_a_provider_lacks_is_named() {
+    let library = match Library::configured() {
+        Ok(library) => Arc::new(library),
+        Err(error) => return println!("left out: {error}"),
+    };
+    let refused = |provider: &str, domains: &[&str]| {
+        let wish = OfiWish {
+            provider: provider.to_owned(),
+            domains: domains.iter().map(|it| (*it).to_owned()).collect(),
+            most: 1,
+            gpus: false,
+        };
+        find(&library, &wish).unwrap_err()
+    };
+    let none = refused("nosuch", &[]);
+    assert!(matches!(none, OfiError::NoProvider { .. }), "{none}");
+    assert!(
+        none.to_string()
+            .contains("no provider 'nosuch' here; it has"),
+        "{none}"
+    );
+    let domain = refused("tcp;ofi_rxm", &["nosuch"]);
+    assert!(matches!(domain, OfiError::NoDomain { .. }), "{domain}");
+    // Datagrams have no RMA.
+    let udp = refused("udp", &[]);
+    assert!(matches!(udp, OfiError::Lacks { .. }), "{udp}");
+    let absent = Library::open(Some(std::path::Path::new("/nowhere/libfabric.so.1")));
+    let text = absent.unwrap_err().to_string();
+    assert!(
+        text.contains("/nowhere/libfabric.so.1") && text.contains(library::VARIABLE),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_idle_worker_sleeps_and_wakes_for_a_peer() {
+    let Some(sides) = sides("tcp;ofi_rxm") else {
+        return;
+    };
+    let ends = connected(&sides);
+    let [side, peer] = &sides;
+    // What connecting has left is taken first.
+    let mut found = Vec::new();
+    until("the worker sleeps its time", || {
+        side.reap(&mut found);
+        let begun = std::time::Instant::now();
+        let most = Duration::from_millis(200);
+        side.reaper
+            .lock()
+            .unwrap()
+            .sleep(&side.wake, Some(most))
+            .unwrap();
+        begun.elapsed() >= most
+    });
+    drop(ends);
+    drop(found);
+    assert_eq!(peer.rail.name(), side.rail.name());
+}
