@@ -317,6 +317,16 @@ pub enum EngineError {
         /// The name that the configuration has twice.
         name: String,
     },
+    /// Devices of which libfabric drives some and others not.
+    #[error(
+        "libfabric drives {by_libfabric} of the {count} devices: it must drive all devices of an engine, or none, since a connection has one wire"
+    )]
+    MixedWires {
+        /// The number of devices that libfabric drives.
+        by_libfabric: usize,
+        /// The number of devices.
+        count: usize,
+    },
     /// A number of QPs that leaves some device of the engine without a QP in each connection.
     #[error(
         "a connection has {qps} QPs for {devices} RDMA devices; they must be at least {devices} (WARPVERBS_ENGINE_QPS)"

@@ -351,7 +351,7 @@ impl Engine {
     {
         let of_rail = |device: &D| {
             let device: EngineDevice = device.clone().into();
-            cpus::choose(&config.cpus, device.info().local_cpus().as_deref())
+            cpus::choose(&config.cpus, device.local_cpus().as_deref())
         };
         devices.iter().map(of_rail).collect()
     }
@@ -392,6 +392,7 @@ impl Engine {
                 state,
                 rests,
                 slices: transfers.queues().by_nic(rails.workers_of(nth)),
+                refusals: rail.refusals(),
             }
         });
         status.collect()

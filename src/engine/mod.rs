@@ -81,6 +81,8 @@ mod limits;
 mod lives;
 mod lock;
 mod memory;
+#[cfg(test)]
+mod ofi_tests;
 mod outcomes;
 mod over;
 pub(crate) mod parts;
@@ -99,7 +101,8 @@ pub use crate::config::{
     EnginePairing, EnginePath, ProviderChoice, SocketPath,
 };
 pub use crate::provider::{
-    AnyMemory, Cause, EngineDevice, GpuMemory, HostMemory, Mappings, ProviderError,
+    AnyMemory, Cause, EngineDevice, GpuMemory, HostMemory, LibfabricCause, Mappings, OfiDevice,
+    OfiError, OfiWish, ProviderError,
 };
 pub use connection::publication::Publication;
 pub use error::{Distrust, EngineError, HostError, Side};
@@ -117,7 +120,8 @@ pub use lives::life::PeerGone;
 pub use memory::grant::{GRANT_BYTES, Grant};
 pub use memory::regions::{DESCRIPTOR_BYTES, Descriptor};
 pub use peer::Peer;
-pub use places::devices::{EngineDevices, Near};
+pub use places::devices::EngineDevices;
+pub use places::near::Near;
 pub use route::counter::Counter;
 pub use route::flow::{Stalled, WaitsFor};
 pub use route::local::PeerPath;

@@ -322,6 +322,7 @@ impl Peer {
         let rkeys: RailKeys = made.iter().map(HostKey::rkey).collect();
         let near = region.keys.near();
         let rkeys = rkeys.with_near(near).with_gpu(region.keys.is_of_gpu());
+        let rkeys = rkeys.with_base(rails.naming().of_grant(address));
         let grant = Grant {
             number: place.number,
             owner: self.inner.core.hello.incarnation,

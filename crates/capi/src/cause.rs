@@ -266,6 +266,7 @@ fn of_engine(error: &EngineError) -> wv_status {
         | EngineError::Gather { .. }
         | EngineError::Devices { .. }
         | EngineError::SameDevice { .. }
+        | EngineError::MixedWires { .. }
         | EngineError::FewQps { .. }
         | EngineError::Knob { .. } => WV_BAD_CONFIG,
         EngineError::Operations { .. }

@@ -16,7 +16,7 @@ use crate::engine::wire::ends::{BothEnds, Nonce};
 use crate::engine::wire::error::{WireError, failed};
 use crate::engine::wire::messages::{Greeting, Hello, Message, Wire};
 use crate::engine::wire::seal::Role;
-use crate::provider::{HostLane, HostOffer, HostPair, HostTerms, ProviderError};
+use crate::provider::{HostLane, HostOffer, HostPair, HostPort, HostTerms, ProviderError, RC};
 
 /// The most messages that one end sends.
 const STEPS: usize = 5;
@@ -272,6 +272,7 @@ impl Handshake<'_> {
             let reason = format!("it has {found} ports; they must be 1 to {MOST_RAILS}");
             return Err(self.refused(reason));
         }
+        self.check_wire(peer)?;
         for port in &peer.ports {
             port.check().map_err(|reason| self.refused(reason))?;
         }
@@ -294,6 +295,23 @@ impl Handshake<'_> {
         }
         (self.takes)(peer).map_err(|reason| self.refused(reason))?;
         Ok(crossings)
+    }
+
+    /// Refuses an engine whose ports speak another wire.
+    fn check_wire(&self, peer: &Hello) -> Result<(), HostError> {
+        let (own, theirs) = (self.hello.wire(), peer.wire());
+        if own != theirs {
+            let theirs = printable(theirs);
+            return Err(self.refused(format!("its wire is '{theirs}': this one's is '{own}'")));
+        }
+        match peer.ports.iter().find(|port| port.wire() != own) {
+            None => Ok(()),
+            Some(port) => {
+                let (found, own) = (port.wire(), printable(own));
+                let found = printable(&found);
+                Err(self.refused(format!("a port of its wire '{own}' speaks '{found}'")))
+            }
+        }
     }
 
     /// Refuses two ports between which no packets go.
@@ -364,10 +382,14 @@ pub(in crate::engine) fn hello(
 ) -> Result<Hello, HostError> {
     let rails = rails.all().iter();
     let ports = rails.map(|rail| rail.described(&config.path));
+    let ports = ports.collect::<Result<Vec<_>, _>>()?;
+    // An engine of before refuses a hello that names a wire, and speaks none but RC.
+    let wire = ports.first().map(HostPort::wire).filter(|wire| wire != RC);
     Ok(Hello {
         name: config.name.clone(),
         incarnation,
-        ports: ports.collect::<Result<_, _>>()?,
+        ports,
+        wire,
         qps: config.qps.into(),
         inbox: config.inbox.into(),
         near: config.pairing == EnginePairing::Near,

@@ -1,7 +1,7 @@
 //! The queues of this end of a connection, and a check of offers that name one of them. A stranger that sends back what this engine offers
 //! has no queue of its own.
 
-use crate::provider::{HostOffer, HostPort};
+use crate::provider::{HostOffer, HostPort, OfiError};
 
 /// The queues of this end, by lane.
 #[derive(Clone, Debug, Default)]
@@ -17,10 +17,16 @@ pub(in crate::engine) struct OwnLane {
     pub(in crate::engine) theirs: HostPort,
 }
 
-/// An offer that names a queue of this end.
+/// An offer that is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it offers {0}, which is this engine's own")]
-pub(in crate::engine) struct OwnQp(HostOffer);
+pub(in crate::engine) enum BadOffer {
+    /// It names a queue of this end.
+    #[error("it offers {0}, which is this engine's own")]
+    Own(HostOffer),
+    /// It names no queue.
+    #[error(transparent)]
+    Wrong(#[from] OfiError),
+}
 
 impl OwnQps {
     pub(in crate::engine) fn new(lanes: impl Iterator<Item = OwnLane>) -> Self {
@@ -28,13 +34,14 @@ impl OwnQps {
     }
 
     /// Refuses a queue of the other end that this lane may not have.
-    pub(in crate::engine) fn check(&self, lane: usize, offer: &HostOffer) -> Result<(), OwnQp> {
+    pub(in crate::engine) fn check(&self, lane: usize, offer: &HostOffer) -> Result<(), BadOffer> {
         let Some(at) = self.0.get(lane).map(|lane| &lane.theirs) else {
             return Ok(());
         };
+        offer.check(at)?;
         let is_it = |own: &OwnLane| own.offer.is_of(&own.port, offer, at);
         if self.0.iter().any(is_it) {
-            Err(OwnQp(offer.clone()))
+            Err(BadOffer::Own(offer.clone()))
         } else {
             Ok(())
         }

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::engine::connection::own_qps::{OwnQp, OwnQps};
+use crate::engine::connection::own_qps::{BadOffer, OwnQps};
 use crate::engine::route::crossing::Crossing;
 use crate::engine::route::link::Link;
 use crate::engine::route::rails::Rails;
@@ -42,7 +42,7 @@ pub(in crate::engine) enum RecoveryError {
     #[error("a QP that has failed is not used again within {0:?}")]
     Late(Duration),
     #[error(transparent)]
-    OwnQp(#[from] OwnQp),
+    Offer(#[from] BadOffer),
     #[error(transparent)]
     Notices(#[from] NoticeError),
     #[error("a notice is not delivered, since its bytes may not have come to the GPU: {0}")]

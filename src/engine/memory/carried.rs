@@ -1,5 +1,5 @@
 //! The form in which programs carry descriptions of memory. It has, in this order: four bytes that name the form, the first rkey, words,
-//! the other rkeys, a bit for each near rail, 1 for memory of a GPU, and a checksum.
+//! the other rkeys, a bit for each near rail, 1 for memory of a GPU, 1 if requests do not name the memory by its addresses, and a checksum.
 
 use crate::engine::limits::MOST_RAILS;
 use crate::engine::route::rails::RailKeys;
@@ -28,6 +28,7 @@ pub(in crate::engine) fn seal<const BYTES: usize>(
     }
     keys[OTHER_KEYS - KEY] = rkeys.near();
     keys[OTHER_KEYS - KEY + 1] = rkeys.is_of_gpu().into();
+    keys[OTHER_KEYS - KEY + 2] = rkeys.base().is_some().into();
     let sum = checksum(&bytes[..BYTES - WORD]);
     bytes[BYTES - WORD..].copy_from_slice(&sum.to_le_bytes());
     bytes
@@ -50,7 +51,7 @@ impl<const BYTES: usize> Opened<BYTES> {
         Ok(opened)
     }
 
-    /// Returns the rkeys. The error says what is wrong with them.
+    /// Returns the rkeys. If requests do not name the memory by its addresses, they name offsets. The error says what is wrong with them.
     pub(in crate::engine) fn rkeys(&self) -> Result<RailKeys, &'static str> {
         let mut keys = [0; MOST_RAILS];
         let others = BYTES - WORD - OTHER_KEYS;
@@ -60,8 +61,9 @@ impl<const BYTES: usize> Opened<BYTES> {
             *key = u32::from_le_bytes(word.unwrap_or_default());
         }
         match self.0[BYTES - WORD - KEY..BYTES - WORD] {
-            [near, of_gpu @ (0 | 1), 0, 0] => {
-                Ok(RailKeys::from(keys).with_near(near).with_gpu(of_gpu == 1))
+            [near, of_gpu @ (0 | 1), based @ (0 | 1), 0] => {
+                let keys = RailKeys::from(keys).with_near(near).with_gpu(of_gpu == 1);
+                Ok(keys.with_base((based == 1).then_some(0)))
             }
             _ => Err("bytes behind its keys are not 0"),
         }
@@ -103,7 +105,8 @@ mod tests {
     fn keys(random: &mut fastrand::Rng) -> RailKeys {
         let keys: [u32; MOST_RAILS] = std::array::from_fn(|_| random.u32(..));
         let keys = RailKeys::from(keys).with_near(random.u8(..));
-        keys.with_gpu(random.bool())
+        let keys = keys.with_gpu(random.bool());
+        keys.with_base(random.bool().then_some(0))
     }
 
     /// Returns a range of at least one byte that does not wrap.

@@ -7,6 +7,10 @@ use crate::engine::route::rails::RailKeys;
 
 /// Bytes of a grant as [`Grant::to_bytes`] gives it. The size is part of the format.
 pub const GRANT_BYTES: usize = 96;
+/// The bits of a page's offset. Address and base of a grant have the same place in their pages.
+const PAGE_BITS: u32 = 12;
+/// The bits of the word with the rights that have the rights. Above them is the number of the base's page.
+const RIGHTS_BITS: u32 = 8;
 /// The first bytes of a grant, which name the form and its version.
 const MAGIC: [u8; 4] = *b"WVG\x02";
 
@@ -42,9 +46,14 @@ impl Grant {
             self.peer,
             self.address,
             self.bytes,
-            self.rights.number(),
+            self.rights.number() | (self.page() << RIGHTS_BITS),
         ];
         seal(MAGIC, self.rkeys, &words)
+    }
+
+    /// Returns the number of the page in which the base of the keys lies. 0: there is none, or requests name offsets.
+    fn page(self) -> u64 {
+        self.rkeys.base().unwrap_or(0) >> PAGE_BITS
     }
 
     /// Parses the bytes of a grant, from any source.
@@ -57,14 +66,23 @@ impl Grant {
         let whole = whole.map_err(|_| bad("its length is not 96 bytes"))?;
         let opened = Opened::<GRANT_BYTES>::new(MAGIC, whole).map_err(bad)?;
         let (address, bytes) = opened.range(32).map_err(bad)?;
-        let rights = Rights::of_number(opened.word(48));
+        let word = opened.word(48);
+        let rights = Rights::of_number(word & ((1 << RIGHTS_BITS) - 1));
+        let (rkeys, page) = (opened.rkeys().map_err(bad)?, word >> RIGHTS_BITS);
+        let base = match (rkeys.base(), page) {
+            (base, 0) => base,
+            (Some(_), page) if page >> (u64::BITS - PAGE_BITS) == 0 => {
+                Some((page << PAGE_BITS) | (address % (1 << PAGE_BITS)))
+            }
+            _ => return Err(bad("its rights are not 1, 2 or 3")),
+        };
         Ok(Self {
             number: opened.word(8),
             owner: opened.word(16),
             peer: opened.word(24),
             address,
             bytes,
-            rkeys: opened.rkeys().map_err(bad)?,
+            rkeys: rkeys.with_base(base),
             rights: rights.ok_or(bad("its rights are not 1, 2 or 3"))?,
         })
     }
@@ -110,6 +128,22 @@ mod tests {
     }
 
     #[test]
+    fn what_requests_name_comes_back_with_a_grant() {
+        let place = 0x7fff_1234_5000;
+        for base in [
+            Some(0),
+            Some(place),
+            Some(u64::MAX >> PAGE_BITS << PAGE_BITS),
+        ] {
+            let mut grant = grant(Rights::Both);
+            grant.rkeys = grant.rkeys.with_base(base);
+            assert_eq!(Grant::from_bytes(&grant.to_bytes()), Ok(grant));
+            let named = grant.rkeys.named(grant.address, grant.address + 5);
+            assert_eq!(Some(named), base.map(|base| base + 5));
+        }
+    }
+
+    #[test]
     fn every_byte_of_a_grant_is_checked() {
         let whole = grant(Rights::Both).to_bytes();
         for at in 0..GRANT_BYTES {
@@ -133,7 +167,10 @@ mod tests {
             forged(|it| it[48] = 4),
             forged(|it| it[55] = 1),
             forged(|it| it[85] = 2),
-            forged(|it| it[86] = 1),
+            forged(|it| it[86] = 2),
+            forged(|it| it[87] = 1),
+            forged(|it| it[49] = 1),
+            forged(|it| (it[86], it[55]) = (1, 0x10)),
         ] {
             assert!(Grant::from_bytes(&bytes).is_err(), "{bytes:?}");
         }

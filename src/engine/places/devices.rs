@@ -1,14 +1,14 @@
 //! The devices of an engine: those that its configuration names, or the ports that `auto` takes; and the provider of each.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::config::{DeviceChoice, EngineConfig, GpuSelector, PortName, ProviderChoice};
 use crate::engine::error::{EngineError, HostError};
 use crate::engine::limits::MOST_RAILS;
-use crate::engine::places::cpus;
+use crate::engine::places::domains;
+use crate::engine::places::near::{Near, near};
 use crate::fabric::{Behind, Openable, Opened, Ports, gpus_of_ranks};
-use crate::gpu::{self, GpuError};
+use crate::gpu;
 use crate::provider::{EngineDevice, ProviderError};
 use crate::topology::{Machine, PciAddress, Wish};
 use crate::verbs::{Context, PlainContext, VerbsError, check_mlx5, plain_device_list};
@@ -29,32 +29,52 @@ pub struct EngineDevices {
     pub passed_over: Vec<String>,
 }
 
-/// What an engine wants its ports near.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Near {
-    /// A CUDA device.
-    Gpu {
-        /// The number of the device.
-        ordinal: u32,
-        /// The address of the device on the PCI bus.
-        pci: PciAddress,
-    },
-    /// The NUMA node with all CPUs on which its workers may run.
-    Node(u32),
-}
-
-impl fmt::Display for Near {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Gpu { ordinal, pci } => write!(f, "GPU {ordinal} ({pci})"),
-            Self::Node(node) => write!(f, "NUMA node {node}"),
-        }
+/// Opens the devices of an engine, by the provider of its configuration.
+pub(in crate::engine) fn open(config: &EngineConfig) -> Result<EngineDevices, HostError> {
+    match &config.provider {
+        ProviderChoice::Ofi(provider) => by_libfabric(provider.as_deref(), config),
+        ProviderChoice::Auto => by_rdma(config).or_else(|error| after_rdma(error, config)),
+        ProviderChoice::Mlx5 | ProviderChoice::Verbs => by_rdma(config),
     }
 }
 
-/// Opens the devices of an engine, by the provider of its configuration.
-pub(in crate::engine) fn open(config: &EngineConfig) -> Result<EngineDevices, HostError> {
+/// Opens domains of libfabric, of this provider or of the first that drives a NIC.
+fn by_libfabric(provider: Option<&str>, config: &EngineConfig) -> Result<EngineDevices, HostError> {
+    let visible = visible_gpus(config)?;
+    let machine = Machine::of_this_process();
+    let near = near(config, &visible, &machine)?;
+    let found = domains::find(provider, config, near, &machine)?;
+    let taken = found.taken.into_iter().map(EngineDevice::from);
+    Ok(EngineDevices {
+        near: near.filter(|_| config.device.is_auto()),
+        passed_over: found.passed_over,
+        ..EngineDevices::new(taken.collect(), Vec::new())
+    })
+}
+
+/// Opens domains of libfabric where libibverbs drives nothing that an engine can use.
+fn after_rdma(error: HostError, config: &EngineConfig) -> Result<EngineDevices, HostError> {
+    let is_without_rc =
+        matches!(&error, HostError::Provider(ProviderError::Verbs(it)) if it.is_without_devx());
+    if !is_without_rc {
+        return Err(error);
+    }
+    match by_libfabric(None, config) {
+        Ok(mut found) => {
+            let step = format!("libfabric drives the NICs, not mlx5 or verbs: {error}");
+            found.steps.push(step);
+            Ok(found)
+        }
+        // A NIC of libfabric's that cannot be used is what its user wants to hear of.
+        Err(HostError::Provider(ProviderError::Ofi(refused))) if refused.is_of_a_nic() => {
+            Err(ProviderError::from(refused).into())
+        }
+        Err(_) => Err(error),
+    }
+}
+
+/// Opens devices that libibverbs lists, by mlx5 or by verbs.
+fn by_rdma(config: &EngineConfig) -> Result<EngineDevices, HostError> {
     match &config.device {
         DeviceChoice::Named(names) if (1..=MOST_RAILS).contains(&names.len()) => {
             let mut steps = Vec::new();
@@ -96,10 +116,7 @@ fn auto(config: &EngineConfig) -> Result<EngineDevices, HostError> {
     if (qps as usize) < most {
         return Err(EngineError::FewQps { qps, devices: most }.into());
     }
-    let visible = match config.gpu {
-        GpuSelector::Cuda(_) => gpu::visible().map_err(ProviderError::from)?,
-        _ => Vec::new(),
-    };
+    let visible = visible_gpus(config)?;
     // The list is read before sysfs: software HCAs are made when a process looks for devices.
     let list = plain_device_list()?;
     let machine = Machine::of_this_process();
@@ -119,6 +136,14 @@ fn auto(config: &EngineConfig) -> Result<EngineDevices, HostError> {
     };
     let found = by_provider(config, &ports, &wish)?;
     Ok(EngineDevices { near, ..found })
+}
+
+/// Returns the GPUs that CUDA knows, by ordinal, if the engine is to be near one.
+fn visible_gpus(config: &EngineConfig) -> Result<Vec<PciAddress>, HostError> {
+    match config.gpu {
+        GpuSelector::Cuda(_) => Ok(gpu::visible().map_err(ProviderError::from)?),
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// Opens the best ports that the provider of the configuration drives.
@@ -172,32 +197,6 @@ impl EngineDevices {
     }
 }
 
-impl Near {
-    fn node(self) -> Option<u32> {
-        match self {
-            Self::Gpu { .. } => None,
-            Self::Node(node) => Some(node),
-        }
-    }
-}
-
-fn near(
-    config: &EngineConfig,
-    visible: &[PciAddress],
-    machine: &Machine,
-) -> Result<Option<Near>, HostError> {
-    if let GpuSelector::Cuda(ordinal) = config.gpu {
-        let Some(&pci) = visible.get(ordinal as usize) else {
-            let count = u32::try_from(visible.len()).unwrap_or(u32::MAX);
-            return Err(ProviderError::from(GpuError::NoDevice { ordinal, count }).into());
-        };
-        return Ok(Some(Near::Gpu { ordinal, pci }));
-    }
-    let cpus = cpus::of_workers(&config.cpus)?;
-    let node = cpus.and_then(|cpus| machine.node_of(&cpus));
-    Ok(node.map(Near::Node))
-}
-
 /// Returns the ports that are not taken, each with the reason.
 fn others<C>(opened: &Opened<C>, most: usize) -> Vec<String> {
     let spare = opened.spare.iter().map(|spare| {
@@ -209,68 +208,4 @@ fn others<C>(opened: &Opened<C>, most: usize) -> Vec<String> {
         format!("{}: {why}", spare.port)
     });
     opened.passed_over.iter().cloned().chain(spare).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-    use crate::config::EngineCpus;
-
-    #[test]
-    fn a_gpu_that_cuda_does_not_know_is_refused_and_no_word_asks_for_one() {
-        let nothing = Machine::read(std::path::Path::new("/nowhere"));
-        let pci: PciAddress = "0000:1b:00.0".parse().unwrap();
-        let of = |gpu, visible: &[PciAddress]| {
-            near(&EngineConfig::new("a").with_gpu(gpu), visible, &nothing)
-        };
-        let found = of(GpuSelector::Cuda(0), &[pci]).unwrap();
-        assert_eq!(found, Some(Near::Gpu { ordinal: 0, pci }));
-        assert_eq!(found.unwrap().to_string(), "GPU 0 (0000:1b:00.0)");
-        for (ordinal, visible) in [(1, &[pci][..]), (0, &[])] {
-            let refused = of(GpuSelector::Cuda(ordinal), visible).unwrap_err();
-            let expected = format!(
-                "no CUDA device {ordinal}: the driver knows {}",
-                visible.len()
-            );
-            assert!(refused.to_string().starts_with(&expected), "{refused}");
-        }
-        for gpu in [
-            GpuSelector::Auto,
-            GpuSelector::Simt,
-            GpuSelector::SimtDmabuf,
-        ] {
-            assert_eq!(of(gpu, &[pci]).unwrap(), None, "{gpu}");
-        }
-    }
-
-    #[test]
-    fn near_is_the_node_that_has_all_cpus_of_the_workers() {
-        let root = tempfile::tempdir().unwrap();
-        for (node, cpus) in [("node0", "0-1\n"), ("node1", "2-3\n")] {
-            let place = root.path().join("sys/devices/system/node").join(node);
-            fs::create_dir_all(&place).unwrap();
-            fs::write(place.join("cpulist"), cpus).unwrap();
-        }
-        let machine = Machine::read(root.path());
-        let of = |cpus: &str| {
-            let config = EngineConfig::new("a").with_cpus(cpus.parse().unwrap());
-            near(&config, &[], &machine).unwrap()
-        };
-        for (cpus, expected) in [
-            ("0", Some(0)),
-            ("2-3", Some(1)),
-            ("1-2", None),
-            ("3-4", None),
-        ] {
-            assert_eq!(of(cpus), expected.map(Near::Node), "{cpus}");
-        }
-        assert_eq!(Near::Node(1).to_string(), "NUMA node 1");
-        // These are the CPUs of this process, whichever they are.
-        let own = cpus::of_workers(&EngineCpus::Near).unwrap().unwrap();
-        for word in ["near", "any"] {
-            assert_eq!(of(word), machine.node_of(&own).map(Near::Node), "{word}");
-        }
-    }
 }

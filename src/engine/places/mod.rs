@@ -2,3 +2,5 @@
 
 pub(in crate::engine) mod cpus;
 pub(in crate::engine) mod devices;
+mod domains;
+pub(in crate::engine) mod near;

@@ -15,7 +15,7 @@ use crate::engine::limits::MOST_RAILS;
 use crate::engine::route::rest::{RailState, Rest};
 use crate::provider::shape::RailShape;
 use crate::provider::{
-    AnyMemory, EngineDevice, HostKey, HostRail, HostReaper, HostRegistration, ProviderError,
+    AnyMemory, EngineDevice, HostKey, HostRail, HostReaper, HostRegistration, Naming, ProviderError,
 };
 use crate::verbs::{Access, KeyRange};
 
@@ -25,6 +25,8 @@ pub struct RailKeys {
     keys: [u32; MOST_RAILS],
     near: u8,
     is_of_gpu: bool,
+    /// What a request by these keys names for the first byte. None: its address.
+    base: Option<u64>,
 }
 
 const _: () = assert!(MOST_RAILS == u8::BITS as usize);
@@ -43,6 +45,8 @@ pub struct RailStatus {
     pub rests: u64,
     /// What the workers of the rail have done with slices by its QPs.
     pub slices: SliceCounts,
+    /// How often the provider has refused an operation for now. Each was tried again. An HCA refuses none.
+    pub refusals: u64,
 }
 
 /// The NICs of an engine.
@@ -111,6 +115,27 @@ impl RailKeys {
         Self { is_of_gpu, ..self }
     }
 
+    /// Returns what a request names for the byte at `address` of memory that begins at `first`.
+    #[must_use]
+    pub(in crate::engine) fn named(&self, first: u64, address: u64) -> u64 {
+        match self.base {
+            None => address,
+            Some(base) => base.wrapping_add(address.wrapping_sub(first)),
+        }
+    }
+
+    /// Returns what a request names for the first byte. None: its address, as peers know it.
+    #[must_use]
+    pub const fn base(&self) -> Option<u64> {
+        self.base
+    }
+
+    /// Returns the keys of memory whose first byte requests name so.
+    #[must_use]
+    pub const fn with_base(self, base: Option<u64>) -> Self {
+        Self { base, ..self }
+    }
+
     /// Returns the key of a rail.
     #[must_use]
     pub fn of(&self, rail: usize) -> u32 {
@@ -124,6 +149,7 @@ impl From<[u32; MOST_RAILS]> for RailKeys {
             keys,
             near: 0,
             is_of_gpu: false,
+            base: None,
         }
     }
 }
@@ -149,6 +175,15 @@ impl Rails {
         if !(1..=MOST_RAILS).contains(&count) {
             return Err(EngineError::Devices { count }.into());
         }
+        // Peers name memory of all rails alike, and a connection has one wire.
+        let by_libfabric = devices.iter().filter_map(EngineDevice::domain).count();
+        if ![0, count].contains(&by_libfabric) {
+            return Err(EngineError::MixedWires {
+                by_libfabric,
+                count,
+            }
+            .into());
+        }
         let mut ports = HashSet::new();
         for device in devices {
             let name = device.name();
@@ -160,9 +195,9 @@ impl Rails {
         let rails = devices.iter();
         let rails = rails.map(|device| HostRail::new(device, shape));
         Ok(Self {
+            rests: Mutex::new(vec![Rest::default(); count]),
             rails: rails.collect::<Result<_, _>>()?,
             workers: shape.workers,
-            rests: Mutex::new(vec![Rest::default(); count]),
         })
     }
 
@@ -225,9 +260,11 @@ impl Rails {
         let registrations = all.collect::<Result<Vec<_>, _>>()?;
         let keys = [HostRegistration::lkey, HostRegistration::rkey];
         let near = self.near(memory);
+        let base = self.naming().of_region();
         let keys = keys.map(|key| {
             let keys: RailKeys = registrations.iter().map(key).collect();
-            keys.with_near(near).with_gpu(memory.gpu().is_some())
+            let keys = keys.with_near(near).with_gpu(memory.gpu().is_some());
+            keys.with_base(base)
         });
         Ok(Registrations {
             registrations,
@@ -256,6 +293,11 @@ impl Rails {
         let nodes = self.rails.iter();
         let nodes = nodes.map(HostRail::numa_node);
         near(memory.numa_node(), nodes)
+    }
+
+    /// Returns how peers name memory of this engine: alike on all rails, whose provider is one.
+    pub(in crate::engine) fn naming(&self) -> Naming {
+        self.rails.first().map_or(Naming::Own, HostRail::naming)
     }
 
     /// Makes a key for peers over part of a registration, by one command of each rail.

@@ -146,12 +146,17 @@ impl Filled<'_> {
             let remote = tables.remote.get(slice.remote_region);
             let rkey = remote.map_or(0, |it| it.keys.of(self.crossing.theirs));
             let own = self.crossing.own;
+            // A copy names the peer's memory as the program does.
+            let named = match remote {
+                Some(it) if own != NO_RAIL => it.keys.named(it.address, slice.remote),
+                _ => slice.remote,
+            };
             let ranges = slice.locals().map(|local| LocalRange {
                 address: local.address,
                 key: (tables.local.get(local.region)).map_or(0, |it| it.keys.of(own)),
                 bytes: local.bytes,
             });
-            self.chain.push(verb, tag, slice.remote, rkey, ranges);
+            self.chain.push(verb, tag, named, rkey, ranges);
             if body.has_gpu {
                 self.chain.keep_in_place();
             }

@@ -21,7 +21,7 @@ use crate::engine::wire::notices::Record;
 use crate::engine::wire::seal::{Role, Seal};
 use crate::engine::wire::streams::Stream;
 use crate::provider::local::{LocalOffer, Place, Vouch};
-use crate::provider::{HostOffer, HostPort};
+use crate::provider::{HostOffer, HostPort, RC};
 
 /// The description that an engine gives of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,12 +42,20 @@ pub(in crate::engine) struct Hello {
     /// True if the engine wants slices to enter by a rail near the memory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(in crate::engine) near: bool,
+    /// What the ports of the engine speak. None: RC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::engine) wire: Option<String>,
     /// How peers of the engine's machine reach its memory. None: they go by the NIC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::engine) local: Option<LocalOffer>,
 }
 
 impl Hello {
+    /// Returns the name of the wire: what two ends must both speak.
+    pub(in crate::engine) fn wire(&self) -> &str {
+        self.wire.as_deref().unwrap_or(RC)
+    }
+
     /// Returns whether the other engine is of this process, so that addresses of both name one memory.
     pub(in crate::engine) fn shares_memory_with(&self, other: &Self) -> bool {
         self.process == other.process && self.process.is_beside(&other.process)

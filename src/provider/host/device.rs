@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::verbs::{Context, DeviceInfo, OwnPort, PlainContext};
+use crate::provider::ofi::OfiDevice;
+use crate::verbs::{Context, OwnPort, PlainContext};
 
 /// An open device of an engine, with the provider that drives it.
 #[derive(Clone, Debug)]
@@ -12,13 +13,19 @@ pub enum EngineDevice {
     Mlx5(Arc<Context>),
     /// Any NIC with QPs of type RC, by libibverbs alone: the provider `verbs`.
     Verbs(Arc<PlainContext>),
+    /// A domain of libfabric: the provider `ofi`.
+    Ofi(OfiDevice),
 }
 
 impl EngineDevice {
-    /// Returns the name that the kernel gives the device, for example `mlx5_0`.
+    /// Returns the name that the kernel gives the device, for example `mlx5_0`, or that libfabric gives the domain.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.own_port().info().name
+        match self {
+            Self::Mlx5(context) => &context.info().name,
+            Self::Verbs(context) => &context.own_port().info().name,
+            Self::Ofi(device) => device.name(),
+        }
     }
 
     /// Returns the word by which `WARPVERBS_PROVIDER` names the provider.
@@ -27,19 +34,14 @@ impl EngineDevice {
         match self {
             Self::Mlx5(_) => "mlx5",
             Self::Verbs(_) => "verbs",
+            Self::Ofi(_) => "ofi",
         }
     }
 
-    /// Returns what the list of devices says about the device.
-    #[must_use]
-    pub fn info(&self) -> &DeviceInfo {
-        self.own_port().info()
-    }
-
-    /// Returns the number of the port, from 1.
+    /// Returns the number of the port, from 1. A domain is one port.
     #[must_use]
     pub fn port(&self) -> u8 {
-        self.own_port().port().number
+        self.own_port().map_or(1, |port| port.port().number)
     }
 
     /// Returns the context of an mlx5 HCA. Returns None for a NIC of another provider.
@@ -47,14 +49,33 @@ impl EngineDevice {
     pub fn context(&self) -> Option<&Arc<Context>> {
         match self {
             Self::Mlx5(context) => Some(context),
-            Self::Verbs(_) => None,
+            Self::Verbs(_) | Self::Ofi(_) => None,
+        }
+    }
+
+    /// Returns the domain of libfabric. Returns None for a NIC of another provider.
+    #[must_use]
+    pub const fn domain(&self) -> Option<&OfiDevice> {
+        match self {
+            Self::Ofi(device) => Some(device),
+            Self::Mlx5(_) | Self::Verbs(_) => None,
+        }
+    }
+
+    /// Returns the CPUs beside the NIC as the kernel lists them, if the system says which.
+    pub(crate) fn local_cpus(&self) -> Option<String> {
+        match self {
+            Self::Mlx5(context) => context.info().local_cpus(),
+            Self::Verbs(context) => context.own_port().info().local_cpus(),
+            Self::Ofi(device) => device.local_cpus(),
         }
     }
 
     /// Returns the most bytes of a message and the most local ranges of a WQE, where the provider says less than any engine asks for.
     pub(crate) fn limits(&self) -> Option<DeviceLimits> {
         match self {
-            Self::Mlx5(_) => None,
+            // A lane of libfabric takes any work, and splits it.
+            Self::Mlx5(_) | Self::Ofi(_) => None,
             Self::Verbs(context) => Some(DeviceLimits {
                 message: context.limits().message,
                 ranges: context.limits().ranges,
@@ -62,10 +83,11 @@ impl EngineDevice {
         }
     }
 
-    fn own_port(&self) -> &OwnPort {
+    fn own_port(&self) -> Option<&OwnPort> {
         match self {
-            Self::Mlx5(context) => context.own_port(),
-            Self::Verbs(context) => context.own_port(),
+            Self::Mlx5(context) => Some(context.own_port()),
+            Self::Verbs(context) => Some(context.own_port()),
+            Self::Ofi(_) => None,
         }
     }
 }
@@ -88,5 +110,11 @@ impl From<Arc<Context>> for EngineDevice {
 impl From<Arc<PlainContext>> for EngineDevice {
     fn from(context: Arc<PlainContext>) -> Self {
         Self::Verbs(context)
+    }
+}
+
+impl From<OfiDevice> for EngineDevice {
+    fn from(device: OfiDevice) -> Self {
+        Self::Ofi(device)
     }
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::provider::local::LocalLane;
 use crate::provider::mlx5::Mlx5Lane;
+use crate::provider::ofi::OfiLane;
 use crate::provider::verbs::VerbsLane;
 use crate::provider::{Cause, Chain, Completion, Lane, Posted, Tag};
 
@@ -14,6 +15,8 @@ pub(crate) enum HostLane {
     Mlx5(Mlx5Lane),
     /// A QP of another NIC, by libibverbs.
     Verbs(Box<VerbsLane>),
+    /// An endpoint of libfabric.
+    Ofi(Box<OfiLane>),
     /// Copies for a peer of this machine.
     Local(Box<LocalLane>),
 }
@@ -24,6 +27,7 @@ macro_rules! either {
         match $lane {
             HostLane::Mlx5($it) => $call,
             HostLane::Verbs($it) => $call,
+            HostLane::Ofi($it) => $call,
             HostLane::Local($it) => $call,
         }
     };
@@ -72,6 +76,10 @@ impl Lane for HostLane {
 
     fn copies(&self) -> bool {
         either!(self, it => it.copies())
+    }
+
+    fn has_turn(&self) -> bool {
+        either!(self, it => it.has_turn())
     }
 
     fn advance(&mut self) -> Option<Completion> {

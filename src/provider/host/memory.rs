@@ -2,6 +2,7 @@
 
 use crate::provider::ProviderError;
 use crate::provider::mlx5::Registration;
+use crate::provider::ofi::{OfiKey, OfiRegistration};
 use crate::provider::verbs::{VerbsKey, VerbsRegistration};
 use crate::verbs::RangeKey;
 
@@ -12,6 +13,8 @@ pub(crate) enum HostRegistration {
     Mlx5(Registration),
     /// An MR of another NIC, by libibverbs.
     Verbs(VerbsRegistration),
+    /// A registration of libfabric.
+    Ofi(OfiRegistration),
 }
 
 /// A key for one peer, over part of a registration.
@@ -21,6 +24,8 @@ pub(crate) enum HostKey {
     Mlx5(RangeKey),
     /// An MR of its own, by libibverbs.
     Verbs(VerbsKey),
+    /// A registration of libfabric of its own.
+    Ofi(OfiKey),
 }
 
 impl HostRegistration {
@@ -29,6 +34,7 @@ impl HostRegistration {
         match self {
             Self::Mlx5(memory) => memory.lkey(),
             Self::Verbs(memory) => memory.lkey(),
+            Self::Ofi(memory) => memory.lkey(),
         }
     }
 
@@ -37,6 +43,7 @@ impl HostRegistration {
         match self {
             Self::Mlx5(memory) => memory.rkey(),
             Self::Verbs(memory) => memory.rkey(),
+            Self::Ofi(memory) => memory.rkey(),
         }
     }
 
@@ -45,6 +52,7 @@ impl HostRegistration {
         match self {
             Self::Mlx5(memory) => memory.export().to_string(),
             Self::Verbs(memory) => memory.export().to_string(),
+            Self::Ofi(memory) => memory.way().to_owned(),
         }
     }
 
@@ -53,6 +61,7 @@ impl HostRegistration {
         match self {
             Self::Mlx5(memory) => Ok(memory.deregister()?),
             Self::Verbs(memory) => Ok(memory.deregister()?),
+            Self::Ofi(memory) => Ok(memory.deregister()?),
         }
     }
 }
@@ -63,6 +72,7 @@ impl HostKey {
         match self {
             Self::Mlx5(key) => key.rkey(),
             Self::Verbs(key) => key.rkey(),
+            Self::Ofi(key) => key.rkey(),
         }
     }
 
@@ -71,6 +81,7 @@ impl HostKey {
         match self {
             Self::Mlx5(key) => Ok(key.destroy()?),
             Self::Verbs(key) => Ok(key.destroy()?),
+            Self::Ofi(key) => Ok(key.destroy()?),
         }
     }
 }

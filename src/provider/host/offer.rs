@@ -7,7 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::PathConfig;
 use crate::fabric::{PortRecord, Unfit};
+use crate::provider::ofi::{OfiError, OfiOffer, OfiPort};
 use crate::provider::rc::RcOffer;
+
+/// The wire of an engine that names none.
+pub(crate) const RC: &str = "rc";
 
 /// What an engine tells of one of its NICs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +19,8 @@ use crate::provider::rc::RcOffer;
 pub(crate) enum HostPort {
     /// A port whose QPs are of type RC.
     Rc(PortRecord),
+    /// A domain of libfabric.
+    Ofi(OfiPort),
 }
 
 /// What one end tells the other of the queue of a lane.
@@ -23,6 +29,8 @@ pub(crate) enum HostPort {
 pub(crate) enum HostOffer {
     /// A QP of type RC.
     Rc(RcOffer),
+    /// An endpoint of libfabric.
+    Ofi(OfiOffer),
 }
 
 impl HostPort {
@@ -30,6 +38,7 @@ impl HostPort {
     pub(crate) fn check(&self) -> Result<(), String> {
         match self {
             Self::Rc(port) => port.check(),
+            Self::Ofi(port) => port.check(),
         }
     }
 
@@ -37,6 +46,12 @@ impl HostPort {
     pub(crate) fn fits(&self, theirs: &Self, config: &PathConfig) -> Result<(), Unfit> {
         match (self, theirs) {
             (Self::Rc(own), Self::Rc(theirs)) => own.fits(theirs, config),
+            (Self::Ofi(own), Self::Ofi(theirs)) => own.fits(theirs),
+            (own, theirs) => Err(Unfit {
+                what: "wire",
+                own: own.wire(),
+                theirs: theirs.wire(),
+            }),
         }
     }
 
@@ -44,6 +59,15 @@ impl HostPort {
     pub(crate) const fn speed(&self) -> u32 {
         match self {
             Self::Rc(port) => port.speed(),
+            Self::Ofi(port) => port.speed(),
+        }
+    }
+
+    /// Returns the name of the wire: what two ends must both speak.
+    pub(crate) fn wire(&self) -> String {
+        match self {
+            Self::Rc(_) => RC.to_owned(),
+            Self::Ofi(port) => port.wire(),
         }
     }
 }
@@ -55,6 +79,21 @@ impl HostOffer {
             (Self::Rc(own), HostPort::Rc(port), Self::Rc(other), HostPort::Rc(others)) => {
                 own.qpn == other.qpn && port.is_at(others)
             }
+            (Self::Ofi(own), HostPort::Ofi(port), Self::Ofi(other), HostPort::Ofi(others)) => {
+                own.is_of(other) && port.is_at(others)
+            }
+            _ => false,
+        }
+    }
+
+    /// Checks that an end at `port` can have made this offer. The error says which value is wrong.
+    pub(crate) fn check(&self, port: &HostPort) -> Result<(), OfiError> {
+        match (self, port) {
+            (Self::Rc(_), HostPort::Rc(_)) => Ok(()),
+            (Self::Ofi(offer), HostPort::Ofi(_)) => offer.address().map(drop),
+            (other, _) => Err(OfiError::Offer {
+                found: other.to_string(),
+            }),
         }
     }
 }
@@ -63,6 +102,7 @@ impl fmt::Display for HostOffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rc(RcOffer { qpn, .. }) => write!(f, "QP {qpn:#x}"),
+            Self::Ofi(offer) => write!(f, "endpoint {offer}"),
         }
     }
 }

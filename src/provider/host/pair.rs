@@ -4,6 +4,7 @@ use super::lane::HostLane;
 use super::offer::HostOffer;
 use crate::provider::ProviderError;
 use crate::provider::mlx5::Pair;
+use crate::provider::ofi::{OfiError, OfiPair};
 use crate::provider::rc::RcTerms;
 use crate::provider::verbs::VerbsPair;
 
@@ -12,6 +13,8 @@ use crate::provider::verbs::VerbsPair;
 pub(crate) enum HostTerms {
     /// Those of a QP of type RC.
     Rc(RcTerms),
+    /// An endpoint of libfabric has none.
+    Ofi,
 }
 
 /// A queue of a connection, by its state.
@@ -21,6 +24,8 @@ pub(crate) enum HostPair {
     Mlx5(Pair),
     /// A QP of another NIC, by libibverbs.
     Verbs(VerbsPair),
+    /// An endpoint of libfabric.
+    Ofi(Box<OfiPair>),
 }
 
 impl HostPair {
@@ -29,6 +34,7 @@ impl HostPair {
         match self {
             Self::Mlx5(pair) => pair.offer().map(HostOffer::Rc),
             Self::Verbs(pair) => pair.offer().map(HostOffer::Rc),
+            Self::Ofi(pair) => pair.offer().map(HostOffer::Ofi),
         }
     }
 
@@ -44,6 +50,13 @@ impl HostPair {
             }
             (Self::Verbs(pair), HostTerms::Rc(terms), HostOffer::Rc(theirs)) => {
                 Ok(Self::Verbs(pair.receive(&terms.path, theirs)?))
+            }
+            (Self::Ofi(pair), HostTerms::Ofi, HostOffer::Ofi(theirs)) => {
+                Ok(Self::Ofi(Box::new(pair.receive(theirs)?)))
+            }
+            (_, _, other) => {
+                let found = other.to_string();
+                Err(OfiError::Offer { found }.into())
             }
         }
     }
@@ -68,6 +81,13 @@ impl HostPair {
                 }
                 Err((pair, error)) => Err((Self::Verbs(pair), error.into())),
             },
+            (Self::Ofi(pair), _) => {
+                let (pair, lane) = pair.send();
+                let lane = lane.map(|lane| HostLane::Ofi(Box::new(lane)));
+                Ok((Self::Ofi(Box::new(pair)), lane))
+            }
+            // The rail of a pair has made its terms.
+            (pair @ (Self::Mlx5(_) | Self::Verbs(_)), HostTerms::Ofi) => Ok((pair, None)),
         }
     }
 
@@ -76,6 +96,7 @@ impl HostPair {
         match self {
             Self::Mlx5(pair) => pair.has_failed(),
             Self::Verbs(pair) => pair.has_failed(),
+            Self::Ofi(pair) => pair.has_failed(),
         }
     }
 
@@ -84,6 +105,7 @@ impl HostPair {
         match self {
             Self::Mlx5(pair) => Ok(pair.end()?),
             Self::Verbs(pair) => Ok(pair.end()?),
+            Self::Ofi(pair) => Ok(pair.end()?),
         }
     }
 
@@ -95,6 +117,7 @@ impl HostPair {
                 Ok(Self::Mlx5(Pair::new(pair.into_reset()?, psn)?))
             }
             Self::Verbs(pair) => Ok(Self::Verbs(pair.renew()?)),
+            Self::Ofi(pair) => Ok(Self::Ofi(Box::new(pair.renew()?))),
         }
     }
 
@@ -109,6 +132,7 @@ impl HostPair {
                 pair.into_reset()?;
                 Ok(())
             }
+            Self::Ofi(pair) => Ok(pair.reset()?),
         }
     }
 }

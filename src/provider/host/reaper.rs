@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::lane::HostLane;
 use crate::provider::mlx5::Mlx5Reaper;
+use crate::provider::ofi::OfiReaper;
 use crate::provider::verbs::VerbsReaper;
 use crate::provider::{Completion, Provider, ProviderError, Reaper, Wake};
 
@@ -23,6 +24,8 @@ pub(crate) enum HostReaper {
     Mlx5(Mlx5Reaper),
     /// CQs of another NIC, by libibverbs.
     Verbs(VerbsReaper),
+    /// A completion queue of libfabric.
+    Ofi(OfiReaper),
 }
 
 impl Reaper for HostReaper {
@@ -30,6 +33,7 @@ impl Reaper for HostReaper {
         match self {
             Self::Mlx5(reaper) => reaper.reap(found, most),
             Self::Verbs(reaper) => reaper.reap(found, most),
+            Self::Ofi(reaper) => reaper.reap(found, most),
         }
     }
 
@@ -37,6 +41,7 @@ impl Reaper for HostReaper {
         match self {
             Self::Mlx5(reaper) => reaper.sleep(wake, most),
             Self::Verbs(reaper) => reaper.sleep(wake, most),
+            Self::Ofi(reaper) => reaper.sleep(wake, most),
         }
     }
 }

@@ -8,17 +8,22 @@ use super::error::OfiError;
 use super::facts::{Facts, SERVED};
 use super::info::{Ask, Info, ask, providers};
 use super::library::Library;
+use crate::topology::PciAddress;
 
 /// The fabric of EFA whose operations go straight to the device. It is preferred to the other one.
 const DIRECT: &str = "efa-direct";
+/// The provider of EFA.
+const EFA: &str = "efa";
 
 /// What an engine wants of libfabric.
 #[derive(Clone, Debug)]
 pub struct OfiWish {
-    /// The name of the provider.
-    pub provider: String,
+    /// The name of the provider. None: the first that drives a NIC, which no provider over sockets or shared memory does.
+    pub provider: Option<String>,
     /// The names of domains, in the order of the rails. Empty: those that the provider lists first.
     pub domains: Vec<String>,
+    /// The names of domains that are not taken unless they are named.
+    pub without: Vec<String>,
     /// The most domains if none are named.
     pub most: usize,
     /// True if memory of GPUs will be registered.
@@ -66,6 +71,16 @@ impl OfiDevice {
         &self.info.facts().domain
     }
 
+    /// Returns the address of the NIC on the PCI bus, if the library tells it.
+    pub(crate) fn pci(&self) -> Option<PciAddress> {
+        self.facts().pci.as_ref()?.parse().ok()
+    }
+
+    /// Returns the CPUs beside the NIC as the kernel lists them, if the library and the system say which.
+    pub(crate) fn local_cpus(&self) -> Option<String> {
+        self.facts().of_pci("local_cpulist")
+    }
+
     /// Returns what the library says of the domain.
     pub(crate) fn facts(&self) -> &Facts {
         self.info.facts()
@@ -80,13 +95,49 @@ impl fmt::Debug for OfiDevice {
 
 /// Returns the domains that an engine takes. An error says what the provider lacks.
 pub(super) fn find(library: &Arc<Library>, wish: &OfiWish) -> Result<Vec<OfiDevice>, OfiError> {
-    let provider = &*wish.provider;
+    match &wish.provider {
+        Some(provider) => of_provider(library, provider, wish),
+        None => over_a_nic(library, wish),
+    }
+}
+
+/// Returns the domains of the first provider that drives a NIC.
+fn over_a_nic(library: &Arc<Library>, wish: &OfiWish) -> Result<Vec<OfiDevice>, OfiError> {
+    let mut known = providers(library);
+    // EFA is what most machines without RC have.
+    known.sort_by_key(|name| name != EFA);
+    let mut refused = None;
+    for provider in &known {
+        let bare = Ask {
+            any_mode: true,
+            ..Ask::bare(provider)
+        };
+        let all = of(library, &bare).unwrap_or_default();
+        if !all.iter().any(|info| info.facts().is_over_nic()) {
+            continue;
+        }
+        match of_provider(library, provider, wish) {
+            Ok(devices) => return Ok(devices),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    let version = library.version();
+    Err(refused.unwrap_or_else(|| OfiError::NoNic {
+        version,
+        known: known.join(", "),
+    }))
+}
+
+/// Returns the domains of one provider.
+fn of_provider(
+    library: &Arc<Library>,
+    provider: &str,
+    wish: &OfiWish,
+) -> Result<Vec<OfiDevice>, OfiError> {
     let wanted = Ask {
-        provider,
-        rma: true,
         delivery: true,
         gpus: wish.gpus,
-        any_mode: false,
+        ..Ask::bare(provider)
     };
     let mut found = of(library, &wanted)?;
     if found.is_empty() && wish.gpus {
@@ -103,7 +154,7 @@ pub(super) fn find(library: &Arc<Library>, wish: &OfiWish) -> Result<Vec<OfiDevi
         return Err(why_none(library, &wanted));
     }
     let facts: Vec<Facts> = found.iter().map(|info| info.facts().clone()).collect();
-    let chosen = choose(&facts, wish)?;
+    let chosen = choose(&facts, provider, wish)?;
     for at in &chosen {
         check(&facts[*at])?;
     }
@@ -197,13 +248,23 @@ fn check(facts: &Facts) -> Result<(), OfiError> {
 }
 
 /// Returns the places of the domains that are taken, among all that were found.
-fn choose(found: &[Facts], wish: &OfiWish) -> Result<Vec<usize>, OfiError> {
+fn choose(found: &[Facts], provider: &str, wish: &OfiWish) -> Result<Vec<usize>, OfiError> {
     let mut order: Vec<usize> = (0..found.len()).collect();
     // The sort keeps the order of the library among alike.
     order.sort_by_key(|at| found[*at].fabric != DIRECT);
     let mut seen = HashSet::new();
     order.retain(|at| seen.insert(found[*at].domain.as_str()));
     if wish.domains.is_empty() {
+        order.retain(|at| {
+            let domain = &found[*at].domain;
+            let mut without = wish.without.iter();
+            !without.any(|name| is_called(domain, name))
+        });
+        if order.is_empty() {
+            return Err(OfiError::AllLeftOut {
+                provider: provider.to_owned(),
+            });
+        }
         // A loopback is the last choice.
         order.sort_by_key(|at| found[*at].domain == "lo");
         order.truncate(wish.most.max(1));
@@ -212,9 +273,9 @@ fn choose(found: &[Facts], wish: &OfiWish) -> Result<Vec<usize>, OfiError> {
         return Ok(order);
     }
     let place_of = |name: &String| {
-        let place = order.iter().find(|at| found[**at].domain == *name);
+        let place = order.iter().find(|at| is_called(&found[**at].domain, name));
         place.copied().ok_or_else(|| OfiError::NoDomain {
-            provider: wish.provider.clone(),
+            provider: provider.to_owned(),
             name: name.clone(),
             known: order
                 .iter()
@@ -224,6 +285,11 @@ fn choose(found: &[Facts], wish: &OfiWish) -> Result<Vec<usize>, OfiError> {
         })
     };
     wish.domains.iter().map(place_of).collect()
+}
+
+/// Returns whether `name` names the domain. Domains of EFA are called as the RDMA device, with the kind of their endpoints after it.
+fn is_called(domain: &str, name: &str) -> bool {
+    domain == name || domain.strip_suffix("-rdm") == Some(name)
 }
 
 #[cfg(test)]
@@ -245,8 +311,9 @@ mod tests {
 
     fn wish(domains: &[&str], most: usize) -> OfiWish {
         OfiWish {
-            provider: "p".to_owned(),
+            provider: Some("p".to_owned()),
             domains: domains.iter().map(|it| (*it).to_owned()).collect(),
+            without: Vec::new(),
             most,
             gpus: false,
         }
@@ -260,10 +327,10 @@ mod tests {
             facts("efa-direct", "rdmap0", FI_ADDR_EFA),
             facts("efa-direct", "rdmap1", FI_ADDR_EFA),
         ];
-        assert_eq!(choose(&found, &wish(&[], 8)), Ok(vec![2, 3]));
-        assert_eq!(choose(&found, &wish(&["rdmap1"], 1)), Ok(vec![3]));
+        assert_eq!(choose(&found, "p", &wish(&[], 8)), Ok(vec![2, 3]));
+        assert_eq!(choose(&found, "p", &wish(&["rdmap1"], 1)), Ok(vec![3]));
         // Rails of one engine have one fabric.
-        assert_eq!(choose(&found[1..3], &wish(&[], 8)), Ok(vec![1]));
+        assert_eq!(choose(&found[1..3], "p", &wish(&[], 8)), Ok(vec![1]));
     }
 
     #[test]
@@ -273,14 +340,31 @@ mod tests {
             facts("10.0.0.0/8", "eth0", FI_SOCKADDR_IN),
             facts("fe80::/64", "eth0", FI_SOCKADDR_IN),
         ];
-        assert_eq!(choose(&found, &wish(&[], 1)), Ok(vec![1]));
-        assert_eq!(choose(&found, &wish(&[], 2)), Ok(vec![1, 0]));
-        assert_eq!(choose(&found, &wish(&["lo"], 1)), Ok(vec![0]));
-        let refused = choose(&found, &wish(&["eth1"], 1)).unwrap_err().to_string();
+        assert_eq!(choose(&found, "p", &wish(&[], 1)), Ok(vec![1]));
+        assert_eq!(choose(&found, "p", &wish(&[], 2)), Ok(vec![1, 0]));
+        assert_eq!(choose(&found, "p", &wish(&["lo"], 1)), Ok(vec![0]));
+        let refused = choose(&found, "p", &wish(&["eth1"], 1));
+        let refused = refused.unwrap_err().to_string();
         assert_eq!(
             refused,
             "provider 'p' has no domain 'eth1'; it has lo, eth0"
         );
+    }
+
+    #[test]
+    fn a_domain_of_efa_has_the_name_of_its_device_too_and_may_be_left_out() {
+        let found = ["rdmap0s6-rdm", "rdmap1s6-rdm"];
+        let found = found.map(|domain| facts("efa-direct", domain, FI_ADDR_EFA));
+        assert_eq!(choose(&found, "p", &wish(&["rdmap1s6"], 1)), Ok(vec![1]));
+        let but = |without: &[&str]| {
+            let mut wish = wish(&[], 8);
+            wish.without = without.iter().map(|it| (*it).to_owned()).collect();
+            choose(&found, "p", &wish)
+        };
+        assert_eq!(but(&["rdmap0s6"]), Ok(vec![1]));
+        let refused = but(&["rdmap0s6", "rdmap1s6-rdm"]).unwrap_err().to_string();
+        let text = "WARPVERBS_DEVICE leaves out all domains of provider 'p'";
+        assert_eq!(refused, text);
     }
 
     #[test]

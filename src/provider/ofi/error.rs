@@ -34,6 +34,20 @@ pub enum OfiError {
         /// The providers that it has.
         known: String,
     },
+    /// A library without a provider that drives a NIC.
+    #[error("libfabric {version} drives no NIC here, as EFA is one; it has {known}")]
+    NoNic {
+        /// The release of the library.
+        version: Version,
+        /// The providers that it has.
+        known: String,
+    },
+    /// A provider whose domains are all left out.
+    #[error("WARPVERBS_DEVICE leaves out all domains of provider '{provider}'")]
+    AllLeftOut {
+        /// The name of the provider.
+        provider: String,
+    },
     /// A provider without something that an engine must have.
     #[error("provider '{name}' has no {what}, which an engine must have")]
     Lacks {
@@ -157,4 +171,14 @@ pub enum OfiError {
         /// Why neither way is there.
         why: String,
     },
+}
+
+impl OfiError {
+    /// Returns whether the library has found a NIC, which cannot be used.
+    pub(crate) const fn is_of_a_nic(&self) -> bool {
+        !matches!(
+            self,
+            Self::Library(_) | Self::NoNic { .. } | Self::NoProvider { .. }
+        )
+    }
 }

@@ -1,5 +1,7 @@
 //! A domain in numbers, as the library describes it, and what of it an engine does not serve.
 
+use std::fs;
+
 use libfabric_abi::bindings::{
     FI_ASYNC_IOV, FI_BUFFERED_RECV, FI_CONTEXT, FI_CONTEXT2, FI_HMEM, FI_MR_ALLOCATED,
     FI_MR_COLLECTIVE, FI_MR_ENDPOINT, FI_MR_HMEM, FI_MR_LOCAL, FI_MR_MMU_NOTIFY, FI_MR_PROV_KEY,
@@ -101,6 +103,18 @@ impl Facts {
     /// endpoint slept on in the list of the queue (`ofi_wait_add_fid` in `rxm_ep.c`, from 1.17 to 2.6), and then reads freed memory.
     pub(crate) fn forgets_closed(&self) -> bool {
         self.provider.contains("ofi_rxm")
+    }
+
+    /// Returns whether the provider drives a NIC itself, and not through sockets of the kernel or shared memory.
+    pub(crate) fn is_over_nic(&self) -> bool {
+        self.pci.is_some() && !self.is_by_ip()
+    }
+
+    /// Returns what sysfs says of the NIC in this file.
+    pub(crate) fn of_pci(&self, file: &str) -> Option<String> {
+        let pci = self.pci.as_ref()?;
+        let text = fs::read_to_string(format!("/sys/bus/pci/devices/{pci}/{file}"));
+        Some(text.ok()?.trim().to_owned())
     }
 
     /// Returns whether endpoints are reached by IP, so that domains of different fabrics may reach each other.

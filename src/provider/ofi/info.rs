@@ -31,6 +31,19 @@ pub(super) struct Ask<'a> {
     pub(super) any_mode: bool,
 }
 
+impl<'a> Ask<'a> {
+    /// Asks for RMA over RDM endpoints, and no more.
+    pub(super) fn bare(provider: &'a str) -> Self {
+        Self {
+            provider,
+            rma: true,
+            delivery: false,
+            gpus: false,
+            any_mode: false,
+        }
+    }
+}
+
 /// A description of the library, which is a copy of this process.
 pub(super) struct Info {
     raw: NonNull<fi_info>,

@@ -1,6 +1,5 @@
 //! What an engine has on one domain.
 
-use std::fs;
 use std::sync::Arc;
 
 use super::choice::OfiDevice;
@@ -12,7 +11,7 @@ use super::memory::{OfiKey, OfiRegistration, Registrar};
 use super::offer::OfiPort;
 use super::pair::OfiPair;
 use super::reaper::OfiReaper;
-use crate::provider::mlx5::RailShape;
+use crate::provider::shape::RailShape;
 use crate::provider::{AnyMemory, ProviderError};
 use crate::verbs::{Access, KeyRange, VerbsError};
 
@@ -59,9 +58,7 @@ impl OfiRail {
 
     /// Returns the NUMA node of the NIC, if the library and the system tell it.
     pub(crate) fn numa_node(&self) -> Option<u32> {
-        let pci = self.facts().pci.as_ref()?;
-        let text = fs::read_to_string(format!("/sys/bus/pci/devices/{pci}/numa_node"));
-        text.ok()?.trim().parse().ok()
+        self.facts().of_pci("numa_node")?.parse().ok()
     }
 
     /// Returns what peers must know of the domain.

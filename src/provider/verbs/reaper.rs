@@ -134,6 +134,7 @@ fn cause(of: PlainFailure) -> Cause {
     Cause {
         syndrome: syndrome.0,
         vendor,
+        libfabric: None,
     }
 }
 

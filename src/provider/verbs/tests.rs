@@ -626,6 +626,7 @@ impl Rig {
                         .lane
                         .retire(&completion, |tag, cause| sent.push((tag.slice, cause))),
                     Completed::Receive(_) => received.push(completion),
+                    Completed::Send => panic!("a QP of type RC completes in order"),
                 }
             }
         }

@@ -1,0 +1,222 @@
+//! Engines over libfabric: over providers of the installed library that need no device, and over softofi.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use softhca::Hca;
+use test_basics::limits::{HANG, until};
+
+use crate::engine::{
+    Engine, EngineConfig, EnginePath, HostMemory, Kind, Operation, Options, Outcome, Peer,
+    RegionId, Report, Rights, Status, TransferId,
+};
+use crate::provider::OfiDevice;
+use crate::provider::ofi::tests::device;
+use crate::verbs::{Context, DeviceSelector};
+
+const MIB: u64 = 1 << 20;
+/// The providers, of which a test leaves out those that the machine has not.
+const PROVIDERS: [&str; 3] = [
+    "tcp;ofi_rxm",
+    "softofi:profile=efa-direct,again=100,warmup=20,seed=5",
+    "softofi:profile=efa,again=100,warmup=20,seed=6",
+];
+
+struct End {
+    memory: Arc<HostMemory>,
+    region: RegionId,
+    engine: Engine,
+}
+
+fn config(name: &str) -> EngineConfig {
+    EngineConfig::new(name)
+        .with_workers(1)
+        .with_qps(2)
+        .with_log_depth(8)
+        .with_log_entries(11)
+        .with_transfers(64)
+        .with_engine_path(EnginePath::Nic)
+        .with_connect_timeout(HANG)
+        .with_drain(HANG)
+}
+
+impl End {
+    fn new(name: &str, device: &OfiDevice) -> Self {
+        let engine = Engine::new(device, config(name)).unwrap();
+        let memory = Arc::new(HostMemory::new(MIB).unwrap());
+        Self {
+            region: engine.register(&memory).unwrap(),
+            memory,
+            engine,
+        }
+    }
+
+    fn report(&self, id: TransferId) -> Report {
+        let status = self.engine.wait(id, HANG).unwrap();
+        assert!(matches!(status, Status::Concluded(_)), "{id:?}: {status:?}");
+        self.engine.report(id).unwrap()
+    }
+
+    fn fill(&self) -> Vec<u8> {
+        let bytes: Vec<u8> = (0..MIB).map(|_| fastrand::u8(..)).collect();
+        self.memory.write(0, &bytes).unwrap();
+        bytes
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(MIB).unwrap()];
+        self.memory.read(0, &mut bytes).unwrap();
+        bytes
+    }
+}
+
+fn listen(engine: &Engine) -> String {
+    let loopback = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+    engine.listen(loopback.into()).unwrap().to_string()
+}
+
+fn connect(from: &End, to: &End) -> [Peer; 2] {
+    let there = from.engine.connect(&listen(&to.engine)).unwrap();
+    let here = to.engine.accept(HANG).expect("it has connected");
+    [there, here]
+}
+
+fn each_provider(more: &[&str], test: impl Fn(&str, [End; 2])) {
+    for provider in PROVIDERS.iter().chain(more) {
+        if let Some(device) = device(provider) {
+            println!("{provider}");
+            test(provider, ["a", "b"].map(|name| End::new(name, &device)));
+        }
+    }
+}
+
+#[test]
+fn engines_over_libfabric_write_read_count_and_close() {
+    each_provider(&["shm"], |provider, [a, b]| {
+        let [to_b, _to_a] = connect(&a, &b);
+        to_b.import(&b.engine.descriptor(b.region).unwrap())
+            .unwrap();
+        let (here, there) = (a.memory.address(), b.memory.address());
+        let sent = a.fill();
+        let write = to_b.write(here, there, MIB).unwrap();
+        let report = a.report(write);
+        assert_eq!(report.outcome, Outcome::Done, "{provider}: {report:?}");
+        assert!(b.bytes() == sent, "{provider}");
+        let theirs = b.fill();
+        let read = to_b.read(here, there, MIB).unwrap();
+        assert_eq!(a.report(read).outcome, Outcome::Done, "{provider}");
+        assert!(a.bytes() == theirs, "{provider}");
+        // Each operation counts once.
+        let counter = b.engine.counter(3).unwrap();
+        let pages = (0..200).map(|page| Operation {
+            kind: Kind::Write,
+            local: here + page * 4096,
+            remote: there + page * 4096,
+            bytes: 4096,
+        });
+        let pages: Vec<Operation> = pages.collect();
+        let options = Options::default().with_counter(Some(3));
+        let counted = to_b.submit(&pages, &options).unwrap();
+        assert_eq!(a.report(counted).outcome, Outcome::Done, "{provider}");
+        assert_eq!(counter.wait(200, HANG), Some(200), "{provider}");
+        println!(
+            "{provider}: {} refused for now",
+            a.engine.rails()[0].refusals
+        );
+        assert_eq!(a.engine.close().cut_off, 0);
+        assert_eq!(b.engine.close().failed, 0);
+    });
+}
+
+#[test]
+fn nothing_lands_after_a_grant_over_libfabric_is_revoked() {
+    each_provider(&[], |provider, [a, b]| {
+        let [to_b, to_a] = connect(&a, &b);
+        let (here, there) = (a.memory.address(), b.memory.address());
+        let sent = a.fill();
+        let grant = to_a.grant(there + 4096, 8192, Rights::Both, None).unwrap();
+        let grant = crate::engine::Grant::from_bytes(&grant.to_bytes()).unwrap();
+        to_b.import_grant(&grant).unwrap();
+        let write = to_b.write(here, grant.address, 8192).unwrap();
+        let report = a.report(write);
+        assert_eq!(report.outcome, Outcome::Done, "{provider}: {report:?}");
+        assert!(b.bytes()[4096..12288] == sent[..8192], "{provider}");
+        b.engine.revoke(&grant).unwrap();
+        let theirs = b.fill();
+        let late = to_b.write(here, grant.address, 8192).unwrap();
+        let report = a.report(late);
+        assert_eq!(report.outcome, Outcome::Failed, "{provider}: {report:?}");
+        println!(
+            "{provider}: {:?}",
+            report.first.and_then(|first| first.cause)
+        );
+        assert!(b.bytes() == theirs, "{provider}");
+        // The connection goes on.
+        let again = to_a.grant(there, MIB, Rights::Both, None).unwrap();
+        to_b.import_grant(&again).unwrap();
+        let read = to_b.read(here, again.address, MIB).unwrap();
+        let report = a.report(read);
+        assert_eq!(report.outcome, Outcome::Done, "{provider}: {report:?}");
+        assert!(a.bytes() == theirs, "{provider}");
+    });
+}
+
+#[test]
+fn an_engine_over_libfabric_restarts_at_one_address() {
+    each_provider(&[], |provider, [a, b]| {
+        drop(b);
+        let device = device(provider).unwrap();
+        for life in 0..3 {
+            let b = End::new("b", &device);
+            let [to_b, _to_a] = connect(&a, &b);
+            to_b.import(&b.engine.descriptor(b.region).unwrap())
+                .unwrap();
+            let sent = a.fill();
+            let write = to_b
+                .write(a.memory.address(), b.memory.address(), MIB)
+                .unwrap();
+            let report = a.report(write);
+            assert_eq!(
+                report.outcome,
+                Outcome::Done,
+                "{provider}, life {life}: {report:?}"
+            );
+            assert!(b.bytes() == sent, "{provider}, life {life}");
+            // Under way when the other engine ends.
+            let last = to_b
+                .write(a.memory.address(), b.memory.address(), MIB)
+                .unwrap();
+            let _ = b.engine.close();
+            a.report(last);
+            until("the end is known", || !to_b.is_open());
+        }
+    });
+}
+
+#[test]
+fn ends_of_different_wires_refuse_each_other_and_name_both() {
+    let Some(device) = device(PROVIDERS[1]) else {
+        return;
+    };
+    let over = End::new("over", &device);
+    let hca = Hca::new().unwrap();
+    let context = Context::open(&DeviceSelector::Name(hca.name().to_owned())).unwrap();
+    let engine = Engine::new(&context, config("rc")).unwrap();
+    let text = engine
+        .connect(&listen(&over.engine))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("'ofi:efa'") && text.contains("'rc'"),
+        "{text}"
+    );
+    let text = over
+        .engine
+        .connect(&listen(&engine))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("'ofi:efa'") && text.contains("'rc'"),
+        "{text}"
+    );
+}
