@@ -63,7 +63,7 @@ fn a_provider_that_is_not_named_drives_a_nic_and_efa_direct_comes_first() {
         .map(|it| (it.provider(), it.fabric()))
         .collect();
     assert_eq!(found, [("efa", "efa-direct")]);
-    let found = unnamed("softofi:profile=both,api=2.0").unwrap();
+    let found = unnamed("softofi:profile=efa").unwrap();
     let found: Vec<_> = found
         .iter()
         .map(|it| (it.provider(), it.fabric()))
