@@ -81,8 +81,6 @@ mod limits;
 mod lives;
 mod lock;
 mod memory;
-#[cfg(test)]
-mod ofi_tests;
 mod outcomes;
 mod over;
 pub(crate) mod parts;

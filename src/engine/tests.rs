@@ -18,6 +18,8 @@ use crate::engine::{
 };
 use crate::verbs::{Context, DeviceSelector};
 
+mod ofi;
+
 const MIB: u64 = 1 << 20;
 
 struct End {

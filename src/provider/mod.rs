@@ -12,7 +12,6 @@
 //! memory may lose pages because its file is truncated.
 
 mod carried;
-mod cause;
 mod chain;
 mod error;
 mod files;
@@ -29,7 +28,6 @@ pub(crate) mod sink;
 pub(crate) mod verbs;
 mod wake;
 
-pub use cause::{Cause, LibfabricCause};
 pub use chain::{Chain, LocalRange, Tag, Verb, Work};
 pub use error::ProviderError;
 pub use file_memory::Mappings;
@@ -41,6 +39,8 @@ pub(crate) use host::{
 };
 pub use memory::HostMemory;
 pub use ofi::{OfiDevice, OfiError, OfiWish};
-pub use queue::{Completed, Completion, Lane, Posted, Provider, Reaper, Stop, WorkerLanes};
+pub use queue::{
+    Cause, Completed, Completion, Lane, LibfabricCause, Posted, Provider, Reaper, Stop, WorkerLanes,
+};
 pub use wake::Wake;
 pub(crate) use wake::Watched;

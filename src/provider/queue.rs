@@ -3,10 +3,13 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::provider::cause::Cause;
 use crate::provider::chain::{Chain, Tag};
 use crate::provider::error::ProviderError;
 use crate::provider::wake::Wake;
+
+mod cause;
+
+pub use cause::{Cause, LibfabricCause};
 
 /// Why a post stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -65,7 +65,7 @@ fn name(name: &PortName) -> String {
 
 /// Returns how far the NIC of a domain is from what the engine wants it near. None: the system does not say.
 fn distance(near: Near, device: &OfiDevice, machine: &Machine) -> Option<Distance> {
-    let nic = device.pci()?;
+    let nic = device.pci()?.parse().ok()?;
     match near {
         Near::Gpu { pci, .. } => machine.distance(pci, nic),
         Near::Node(node) => machine.distance_from_node(node, nic),

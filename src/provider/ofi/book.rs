@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wqe_in_parts_is_done_when_all_are_and_counts_by_the_last_after_the_others() {
+    fn a_wqe_in_parts_is_done_when_all_are_and_counts_by_the_last() {
         let mut book = book(8);
         take(&mut book, Verb::WriteImmediate(7), 0, &[250]);
         let mut posted = Vec::new();

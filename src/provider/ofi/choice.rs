@@ -8,7 +8,6 @@ use super::error::OfiError;
 use super::facts::{Facts, SERVED};
 use super::info::{Ask, Info, ask, providers};
 use super::library::Library;
-use crate::topology::PciAddress;
 
 /// The fabric of EFA whose operations go straight to the device. It is preferred to the other one.
 const DIRECT: &str = "efa-direct";
@@ -71,9 +70,9 @@ impl OfiDevice {
         &self.info.facts().domain
     }
 
-    /// Returns the address of the NIC on the PCI bus, if the library tells it.
-    pub(crate) fn pci(&self) -> Option<PciAddress> {
-        self.facts().pci.as_ref()?.parse().ok()
+    /// Returns the address of the NIC on the PCI bus as sysfs writes it, if the library tells it.
+    pub(crate) fn pci(&self) -> Option<&str> {
+        self.facts().pci.as_deref()
     }
 
     /// Returns the CPUs beside the NIC as the kernel lists them, if the library and the system say which.
@@ -334,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loopback_is_the_last_choice_and_an_unknown_name_is_refused_with_those_known() {
+    fn a_loopback_is_the_last_choice_and_an_unknown_name_is_refused() {
         let found = [
             facts("127.0.0.0/8", "lo", FI_SOCKADDR_IN),
             facts("10.0.0.0/8", "eth0", FI_SOCKADDR_IN),

@@ -5,13 +5,14 @@
 //! other end does not know this one. Where it is not done in time, the lane finds out by its own operations.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::book::{Op, Refused};
 use super::endpoint::Endpoint;
 use super::lkeys::LocalKeys;
 use super::offer::Greets;
 use super::registry::Greeting;
+use crate::deadline::Looks;
 use crate::provider::LocalRange;
 
 /// Time for the first write.
@@ -30,11 +31,14 @@ pub(super) fn greet(
         return false;
     };
     let (ear, cq) = (endpoint.ear(), endpoint.cq());
-    let begun = Instant::now();
     cq.hurry();
-    let is_done = loop {
+    let mut is_done = false;
+    for left in Looks::within(MOST) {
         match ear.greeting() {
-            Greeting::Done => break true,
+            Greeting::Done => {
+                is_done = true;
+                break;
+            }
             Greeting::Posted => {}
             Greeting::None | Greeting::Failed => {
                 // Before the post, since the completion may come before it returns.
@@ -54,11 +58,8 @@ pub(super) fn greet(
                 }
             }
         }
-        if begun.elapsed() >= MOST {
-            break false;
-        }
-        thread::sleep(LOOK);
-    };
+        thread::sleep(left.min(LOOK));
+    }
     cq.end_hurry();
     if !is_done {
         let number = endpoint.number();

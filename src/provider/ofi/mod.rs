@@ -10,7 +10,6 @@
 //! Each floor may name those below it, and none above or beside it.
 //!
 //! ```text
-//! tests/         rails of one process that write to each other
 //! rail.rs        a domain with what its workers need, and what it makes
 //! pair.rs        this end of a lane, from its first endpoint to its last
 //! lanes.rs       what lanes of a rail are made of

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_endpoint_keeps_its_contexts_and_tag_until_the_queue_was_empty_after() {
+    fn a_closed_endpoint_keeps_contexts_and_tag_until_the_queue_was_empty() {
         let mut registry = Registry::default();
         let (pool, ear, tag) = added(&mut registry, 1);
         let (_other, _, others) = added(&mut registry, 2);

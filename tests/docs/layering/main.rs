@@ -77,7 +77,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates that only some modules of `src/` may name. Unit tests may name softhca: it is a dev-dependency.
+/// Crates that only some modules of `src/` may name. Unit tests may name softhca and softofi, which are dev-dependencies.
 const CRATE_USERS: &[(&str, &[&str])] = &[
     ("mlx5_prm", &["abi", "verbs", "provider"]),
     ("file_memory", &["provider"]),
@@ -404,8 +404,8 @@ fn check_module(source: &Source, module: &str) -> Vec<String> {
             allowed.join(", ")
         ));
     }
-    // A file of this name is all tests.
-    let tests_at = if source.path.ends_with("/tests.rs") {
+    // A file of this name is all tests, and so is a folder.
+    let tests_at = if source.path.ends_with("/tests.rs") || source.path.contains("/tests/") {
         Some(0)
     } else {
         source
@@ -425,7 +425,8 @@ fn check_module(source: &Source, module: &str) -> Vec<String> {
         else {
             continue;
         };
-        let in_tests = *name == "softhca" && token.line > tests_at;
+        let is_of_tests = ["softhca", "softofi"].contains(name);
+        let in_tests = is_of_tests && token.line > tests_at;
         if !users.contains(&module) && !in_tests {
             violations.push(format!(
                 "{}:{}: `{module}` may not use crate `{name}`",

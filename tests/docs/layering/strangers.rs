@@ -103,6 +103,7 @@ const READ: &[(&str, &str, &str)] = &[
     ("crates/rendezvous/src/file/leases.rs", "key", CHECKED),
     ("crates/rendezvous/src/process.rs", "seen_from", COMPARED),
     ("src/engine/wire/messages.rs", "name", CHECKED),
+    ("src/engine/wire/messages.rs", "wire", SHOWN),
     ("src/membership/stored/words.rs", "record", CHECKED),
     ("src/membership/stored/words.rs", "waits", SHOWN),
     ("src/membership/stored/record.rs", "members", CHECKED),

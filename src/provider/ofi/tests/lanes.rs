@@ -139,7 +139,7 @@ fn ends_under_load(provider: &str) {
 }
 
 #[test]
-fn a_lane_that_ends_under_load_accounts_for_all_and_lives_again_over_tcp() {
+fn a_lane_that_ends_under_load_accounts_for_all_over_tcp() {
     ends_under_load("tcp;ofi_rxm");
 }
 
@@ -297,7 +297,7 @@ fn bytes_go_both_ways_and_writes_count_over_softofi() {
 }
 
 #[test]
-fn a_lane_that_ends_under_load_accounts_for_all_and_lives_again_over_softofi() {
+fn a_lane_that_ends_under_load_accounts_for_all_over_softofi() {
     for run in soft_runs() {
         ends_under_load(&run);
         no_rule_is_broken(&run);
@@ -323,7 +323,7 @@ fn nothing_lands_at_an_endpoint_that_is_closed_over_softofi() {
 }
 
 #[test]
-fn a_key_of_the_provider_that_comes_back_is_not_given_while_a_peer_may_know_it() {
+fn a_key_that_comes_back_is_not_given_while_a_peer_may_know_it() {
     for run in soft_runs() {
         let sides = sides(&run).unwrap();
         let ends = connected(&sides);
