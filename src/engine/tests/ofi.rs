@@ -7,8 +7,8 @@ use softhca::Hca;
 use test_basics::limits::{HANG, until};
 
 use crate::engine::{
-    Engine, EngineConfig, EnginePath, HostMemory, Kind, Operation, Options, Outcome, Peer,
-    RegionId, Report, Rights, Status, TransferId,
+    Engine, EngineConfig, EngineDevice, EnginePath, HostMemory, Kind, Operation, Options, Outcome,
+    Peer, RegionId, Report, Rights, Status, TransferId,
 };
 use crate::provider::OfiDevice;
 use crate::provider::ofi::tests::device;
@@ -191,6 +191,19 @@ fn an_engine_over_libfabric_restarts_at_one_address() {
             until("the end is known", || !to_b.is_open());
         }
     });
+}
+
+#[test]
+fn a_domain_is_told_with_its_provider_fabric_and_library() {
+    let Some(device) = device(PROVIDERS[1]) else {
+        return;
+    };
+    let (name, library) = (device.name().to_owned(), device.library());
+    let told = EngineDevice::from(device).to_string();
+    let expected = format!("{name} by ofi:efa (fabric efa-direct, {library})");
+    assert_eq!(told, expected);
+    let library_is_told = library.starts_with("libfabric ") && library.contains("libsoftofi");
+    assert!(library_is_told, "{library}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A NIC that is open, with the provider that drives it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::provider::ofi::OfiDevice;
@@ -62,6 +63,22 @@ impl EngineDevice {
         }
     }
 
+    /// Returns the speed of the port in Mbit/s. 0: it is not known.
+    #[must_use]
+    pub fn speed_mbps(&self) -> u32 {
+        match self {
+            Self::Mlx5(context) => context.port().speed_mbps,
+            Self::Verbs(context) => context.port().speed_mbps,
+            Self::Ofi(device) => device.facts().speed_mbps,
+        }
+    }
+
+    /// Returns whether the device is a software HCA.
+    #[must_use]
+    pub fn is_soft(&self) -> bool {
+        self.own_port().is_some_and(|port| port.info().is_soft())
+    }
+
     /// Returns the CPUs beside the NIC as the kernel lists them, if the system says which.
     pub(crate) fn local_cpus(&self) -> Option<String> {
         match self {
@@ -88,6 +105,24 @@ impl EngineDevice {
             Self::Mlx5(context) => Some(context.own_port()),
             Self::Verbs(context) => Some(context.own_port()),
             Self::Ofi(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for EngineDevice {
+    /// Writes the device and its provider: `mlx5_0:1 by mlx5`. Of a domain also its fabric, and the library that drives it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, provider) = (self.name(), self.provider());
+        match self.domain() {
+            Some(domain) => {
+                let (named, fabric) = (domain.provider(), domain.fabric());
+                let library = domain.library();
+                write!(
+                    f,
+                    "{name} by {provider}:{named} (fabric {fabric}, {library})"
+                )
+            }
+            None => write!(f, "{name}:{} by {provider}", self.port()),
         }
     }
 }

@@ -48,16 +48,12 @@ fn would_use(config: &EngineConfig) -> Result<String, HostError> {
     Ok(parts.join("; "))
 }
 
-/// Returns the devices that another provider than mlx5 drives, and why mlx5 does not.
+/// Returns the devices that another provider than mlx5 drives, each with that provider, and why mlx5 does not.
 fn by_others(devices: &EngineDevices) -> Vec<String> {
     let others = devices.devices.iter();
     let others = others.filter(|device| device.context().is_none());
-    let line = |device: &EngineDevice| {
-        let (name, port) = (device.name(), device.port());
-        format!("{name}:{port} by {}", device.provider())
-    };
     others
-        .map(line)
+        .map(ToString::to_string)
         .chain(devices.steps.iter().cloned())
         .collect()
 }
