@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use warpverbs::engine::EngineDevice;
 use warpverbs::verbs::{Context, DeviceSelector};
 
 use super::finish::{finish, refuse};
@@ -19,8 +20,8 @@ pub struct FillArgs {
     /// Poster of the WRITEs: a host engine
     #[arg(long, value_enum, default_value_t = Poster::Host)]
     poster: Poster,
-    /// Where the engines are: on software HCAs of this process, or on the devices that WARPVERBS_DEVICE names [default: softhca; configured
-    /// with --serve and --to]
+    /// Where the engines are: on software HCAs of this process, or on the devices that WARPVERBS_DEVICE names, by the provider that
+    /// WARPVERBS_PROVIDER names [default: softhca; configured with --serve and --to]
     #[arg(long, value_enum)]
     device: Option<Devices>,
     #[command(flatten)]
@@ -144,7 +145,7 @@ fn measured(
         let devices = named_devices()?;
         return measure_to((&devices, args.memory.here()), place, options, tell);
     }
-    let contexts = match device {
+    let devices = match device {
         Devices::Softhca => {
             let devices = inside::devices()?;
             let rails = args.rails as usize;
@@ -154,7 +155,10 @@ fn measured(
                     detail: format!("{devices:?}; they must be {}", 2 * rails),
                 });
             }
-            let open = |name: &String| Context::open(&DeviceSelector::Name(name.clone()));
+            let open = |name: &String| {
+                let context = Context::open(&DeviceSelector::Name(name.clone()));
+                context.map(EngineDevice::from)
+            };
             let mut from = devices.iter().map(open).collect::<Result<Vec<_>, _>>()?;
             let to = from.split_off(rails);
             [from, to]
@@ -163,7 +167,7 @@ fn measured(
     };
     if let Some(fault) = &args.fault {
         let fault = (fault.as_str(), own_faults::set);
-        return measure_faulty(contexts, args.memory.both(), options, fault, tell);
+        return measure_faulty(devices, args.memory.both(), options, fault, tell);
     }
-    measure(contexts, args.memory.both(), options, tell)
+    measure(devices, args.memory.both(), options, tell)
 }

@@ -31,7 +31,8 @@ pub struct P2pArgs {
     /// peer is compared
     #[arg(long, value_enum, conflicts_with_all = ["path", "device"])]
     pattern: Option<Pattern>,
-    /// Move it to the processes that serve at these addresses, from the devices that WARPVERBS_DEVICE names
+    /// Move it to the processes that serve at these addresses, from the devices that WARPVERBS_DEVICE names, by the provider that
+    /// WARPVERBS_PROVIDER names
     #[arg(
         long,
         value_name = "HOST:PORT",

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use warpverbs::engine::EngineDevice;
 use warpverbs::verbs::{Context, DeviceSelector};
 
 use super::finish::{finish, refuse};
@@ -17,7 +18,8 @@ use warpverbs_cli::number;
 /// Options of `wv bench regions`.
 #[derive(Args, Debug)]
 pub struct RegionsArgs {
-    /// What registers: a software HCA of this process, or the first device that WARPVERBS_DEVICE names
+    /// What registers: a software HCA of this process, or the first device that WARPVERBS_DEVICE names,
+    /// by the provider that WARPVERBS_PROVIDER names
     #[arg(long, value_enum, default_value_t = Devices::Softhca)]
     device: Devices,
     /// Memory that is registered: none (the host's), the number of a GPU, auto, or simt and simt-dmabuf, which stand for a GPU with
@@ -72,12 +74,12 @@ fn measured(args: &RegionsArgs) -> Result<RegionReport, BenchError> {
         case: "devices".to_owned(),
         detail: "none is listed".to_owned(),
     };
-    let context = match args.device {
+    let device = match args.device {
         Devices::Softhca => {
             let name = inside::devices()?.into_iter().next().ok_or_else(none)?;
-            Context::open(&DeviceSelector::Name(name))?
+            EngineDevice::from(Context::open(&DeviceSelector::Name(name))?)
         }
         Devices::Configured => named_devices()?.into_iter().next().ok_or_else(none)?,
     };
-    measure(&context, args.gpu, &options)
+    measure(&device, args.gpu, &options)
 }

@@ -1,11 +1,9 @@
 //! `--serve` of `wv bench fill` and `wv bench p2p`: this process is the other end, for runs of other processes and machines.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Args;
-use warpverbs::engine::{Engine, EngineAddress, EngineConfig};
-use warpverbs::verbs::Context;
+use warpverbs::engine::{Engine, EngineAddress, EngineConfig, EngineDevice};
 
 use super::finish::{NAME, refuse};
 use crate::error::BenchError;
@@ -107,8 +105,11 @@ impl ServeArgs {
         // An end that measures may have runs with several servers, so each server has a name of its own.
         let name = format!("serves-{:016x}", fastrand::u64(..));
         let config = with(EngineConfig::from_env(&name)?.with_insecure(self.insecure));
-        let served = Served::listen(&Engine::open_devices(&config)?, address, config, memory)?;
-        let line = format!("serves runs at {}\n", served.address());
+        let devices = Engine::open_nics(&config)?;
+        let served = Served::listen(&devices, address, config, memory)?;
+        let all: Vec<String> = devices.iter().map(ToString::to_string).collect();
+        let (at, on) = (served.address(), all.join(" and "));
+        let line = format!("serves runs at {at}\nthe engine is on {on}\n");
         output::print(&line).map_err(|error| BenchError::Wrong {
             case: "standard output".to_owned(),
             detail: error.to_string(),
@@ -120,7 +121,7 @@ impl ServeArgs {
     }
 }
 
-/// Returns the devices that WARPVERBS_DEVICE names.
-pub(super) fn named_devices() -> Result<Vec<Arc<Context>>, BenchError> {
-    Ok(Engine::open_devices(&EngineConfig::from_env("bench")?)?)
+/// Returns the devices that WARPVERBS_DEVICE names, or that are best, by the provider that WARPVERBS_PROVIDER names.
+pub(super) fn named_devices() -> Result<Vec<EngineDevice>, BenchError> {
+    Ok(Engine::open_nics(&EngineConfig::from_env("bench")?)?)
 }

@@ -9,16 +9,14 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use warpverbs::engine::{
-    Engine, EngineConfig, EngineError, EnginePath, HostError, Kind, Operation, Options, Outcome,
-    Status, TransferId,
+    Engine, EngineConfig, EngineDevice, EngineError, EnginePath, HostError, Kind, Operation,
+    Options, Outcome, Status, TransferId,
 };
-use warpverbs::verbs::Context;
 
 use super::memory::{EndMemory, Memories, MemoryChoice, ran_on};
 pub use super::pages::FillOptions;
@@ -39,6 +37,10 @@ const FAULTY_ROUNDS: u32 = 3;
 pub struct FillReport {
     /// The names of the devices, or that they are software, and the GPUs whose memory an end uses.
     pub ran_on: String,
+    /// The devices of the writing engine, each with its provider, and of libfabric with its fabric.
+    pub devices: Vec<String>,
+    /// How often each device has refused an operation, which was tried again.
+    pub refusals: Vec<u64>,
     /// The memory that pages came from, and the memory that they went to.
     pub memory: Memories,
     /// The poster of the WRITEs.
@@ -88,11 +90,12 @@ struct Filler {
     engine: Engine,
     speed_mbps: u32,
     ran_on: String,
+    devices: Vec<String>,
 }
 
 impl Filler {
     fn new(
-        (from, memory): (&[Arc<Context>], MemoryChoice),
+        (from, memory): (&[EngineDevice], MemoryChoice),
         place: &str,
         options: &FillOptions,
     ) -> Result<Self, BenchError> {
@@ -113,7 +116,8 @@ impl Filler {
             server,
             here,
             engine,
-            speed_mbps: from.iter().map(|it| it.port().speed_mbps).sum(),
+            speed_mbps: from.iter().map(EngineDevice::speed_mbps).sum(),
+            devices: from.iter().map(ToString::to_string).collect(),
             ran_on: ran_on(from, &memories),
             memories,
         })
@@ -125,7 +129,7 @@ impl Filler {
 /// # Errors
 /// As [`measure_to`].
 pub(crate) fn measure(
-    [from, to]: [Vec<Arc<Context>>; 2],
+    [from, to]: [Vec<EngineDevice>; 2],
     [here, there]: [MemoryChoice; 2],
     options: &FillOptions,
     tell: impl FnMut(&str),
@@ -152,7 +156,7 @@ pub(crate) fn measure(
 /// # Errors
 /// As [`measure`]; less than two devices; what `set` refuses.
 pub(crate) fn measure_faulty(
-    [from, to]: [Vec<Arc<Context>>; 2],
+    [from, to]: [Vec<EngineDevice>; 2],
     memories: [MemoryChoice; 2],
     options: &FillOptions,
     (fault, set): (&str, impl FnOnce(&str) -> Result<(), String>),
@@ -167,7 +171,9 @@ pub(crate) fn measure_faulty(
     let (Some(last), true) = (to.last(), from.len() == to.len() && to.len() > 1) else {
         return Err(refused("with at least two --rails".to_owned()));
     };
-    let address = last.own_gid()?.gid.ipv4();
+    let context = last.context();
+    let context = context.ok_or_else(|| refused("of an mlx5 device".to_owned()))?;
+    let address = context.own_gid()?.gid.ipv4();
     let address = address.ok_or_else(|| refused("of a device with an IPv4 address".to_owned()))?;
     let one = "one fault of packets, as delay=1ms..2ms@100%";
     if fault.contains(',') {
@@ -211,7 +217,7 @@ pub(crate) fn measure_faulty(
 /// # Errors
 /// An option out of its range; memory that an end cannot have; a transfer that does not end well; bytes that arrived wrong.
 pub fn measure_to(
-    from: (&[Arc<Context>], MemoryChoice),
+    from: (&[EngineDevice], MemoryChoice),
     place: &str,
     options: &FillOptions,
     tell: impl FnMut(&str),
@@ -252,16 +258,14 @@ pub fn measure_to(
     }
     let seconds = run.time.as_secs_f64();
     let (gbps, percent_of_link) = run.rates();
+    let rails = filler.engine.rails();
     Ok(FillReport {
+        devices: filler.devices.clone(),
+        refusals: rails.iter().map(|it| it.refusals).collect(),
         poster: "host",
         options: *options,
         qps: filler.server.peer.qps(),
-        posted_bytes: filler
-            .engine
-            .rails()
-            .iter()
-            .map(|it| it.slices.posted_bytes)
-            .collect(),
+        posted_bytes: rails.iter().map(|it| it.slices.posted_bytes).collect(),
         operations: run.finished,
         seconds,
         gbps,
@@ -452,6 +456,9 @@ impl fmt::Display for FillReport {
             "{}, posted by the {}: {repeats} repeats of {pages} pages of {page} bytes to random places of {bytes} bytes, {} QPs, seed {seed}",
             self.ran_on, self.poster, self.qps
         )?;
+        for (device, refusals) in self.devices.iter().zip(&self.refusals) {
+            writeln!(f, "from {device}, {refusals} operations tried again")?;
+        }
         writeln!(f, "{}", self.memory)?;
         let link = match self.percent_of_link {
             Some(percent) => format!("{percent:.3}% of the link"),

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use warpverbs::gpu::{DeviceMemory, Gpu, GpuError, GpuSelector};
-use warpverbs::internal::engine::{AnyMemory, Engine, GpuMemory, HostError, HostMemory, RegionId};
-use warpverbs::internal::engine::{ProviderError, ways};
-use warpverbs::verbs::Context;
+use warpverbs::internal::engine::{
+    AnyMemory, Engine, EngineDevice, GpuMemory, HostError, HostMemory, ProviderError, RegionId,
+    ways,
+};
 
 use crate::error::BenchError;
 
@@ -269,9 +270,9 @@ impl EndMemory {
 }
 
 /// Returns the names of the devices of an engine, or that they are software, with the GPUs whose memory an end uses.
-pub(super) fn ran_on(contexts: &[Arc<Context>], memories: &Memories) -> String {
-    let names: Vec<&str> = contexts.iter().map(|it| it.name()).collect();
-    if contexts.iter().any(|it| it.info().is_soft()) {
+pub(super) fn ran_on(devices: &[EngineDevice], memories: &Memories) -> String {
+    let names: Vec<&str> = devices.iter().map(EngineDevice::name).collect();
+    if devices.iter().any(EngineDevice::is_soft) {
         memories.label("softhca") + " (no speed of a NIC)"
     } else {
         memories.label(&names.join(","))

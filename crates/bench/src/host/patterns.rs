@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use warpverbs::engine::{
-    Engine, EngineConfig, EnginePath, HostError, Kind, Operation, Options, Outcome, Prepared,
-    Status,
+    Engine, EngineConfig, EngineDevice, EnginePath, HostError, Kind, Operation, Options, Outcome,
+    Prepared, Status,
 };
 use warpverbs::verbs::{Context, DeviceSelector};
 
@@ -30,6 +30,10 @@ use crate::error::BenchError;
 pub(crate) struct PatternReport {
     /// The names of the devices, or that they are software, and the GPUs whose memory an end uses.
     pub(crate) ran_on: String,
+    /// The devices of this end, each with its provider, and of libfabric with its fabric.
+    pub(crate) devices: Vec<String>,
+    /// How often each device has refused an operation, which was tried again.
+    pub(crate) refusals: Vec<u64>,
     /// The memory of this end and of its peers.
     pub(crate) memory: Memories,
     /// The setting of the run.
@@ -63,14 +67,17 @@ pub(crate) fn measure(
         let (found, peers) = (devices.len(), options.peers);
         return Err(options.wrong(format!("{found} HCAs for this end and {peers} peers")));
     }
-    let open = |name: &String| Context::open(&DeviceSelector::Name(name.clone()));
-    let contexts = devices.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    let (source, others) = contexts.split_at(1);
+    let open = |name: &String| {
+        let context = Context::open(&DeviceSelector::Name(name.clone()));
+        context.map(EngineDevice::from)
+    };
+    let opened = devices.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let (source, others) = opened.split_at(1);
     let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-    let serve = |(nth, context): (usize, &Arc<Context>)| {
+    let serve = |(nth, device): (usize, &EngineDevice)| {
         let config = config(&format!("peer-{nth}"), options)?;
         let memory = (there, options.bytes);
-        Served::listen(&[Arc::clone(context)], any.into(), config, memory)
+        Served::listen(std::slice::from_ref(device), any.into(), config, memory)
     };
     let served: Result<Vec<_>, BenchError> = others.iter().enumerate().map(serve).collect();
     let served = served?;
@@ -90,7 +97,7 @@ pub(crate) fn measure(
 /// # Errors
 /// The errors of [`measure`].
 pub(crate) fn measure_to(
-    (source, memory): (&[Arc<Context>], MemoryChoice),
+    (source, memory): (&[EngineDevice], MemoryChoice),
     places: &[String],
     options: &PatternOptions,
 ) -> Result<PatternReport, BenchError> {
@@ -110,6 +117,8 @@ pub(crate) fn measure_to(
     let gigabytes_per_second = bytes as f64 / seconds[0] / 1e9;
     Ok(PatternReport {
         ran_on: ran_on(source, &run.memories),
+        devices: source.iter().map(ToString::to_string).collect(),
+        refusals: run.engine.rails().iter().map(|it| it.refusals).collect(),
         memory: run.memories.clone(),
         options: *options,
         operations: run.pieces.len() as u64,
@@ -145,7 +154,7 @@ struct Run {
 
 impl Run {
     fn new(
-        (source, choice): (&[Arc<Context>], MemoryChoice),
+        (source, choice): (&[EngineDevice], MemoryChoice),
         places: &[String],
         options: &PatternOptions,
     ) -> Result<Self, BenchError> {
@@ -251,6 +260,9 @@ impl fmt::Display for PatternReport {
             "{}: {workers} workers, {qps} QPs, slices of {slice} bytes, {rounds} rounds, seed {seed}",
             self.ran_on
         )?;
+        for (device, refusals) in self.devices.iter().zip(&self.refusals) {
+            writeln!(f, "from {device}, {refusals} operations tried again")?;
+        }
         writeln!(f, "{}", self.memory)?;
         let [median, least, most] = self.seconds.map(|seconds| seconds * 1e3);
         let way = if reads { "from" } else { "to" };

@@ -6,14 +6,13 @@
 use std::fmt;
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use warpverbs::internal::engine::{
-    AnyMemory, Engine, EngineConfig, HostError, RegionId, RegionTable, Regions, Rights,
+    AnyMemory, Engine, EngineConfig, EngineDevice, HostError, RegionId, RegionTable, Regions,
+    Rights,
 };
-use warpverbs::verbs::Context;
 
 use super::memory::{EndMemory, Memories, MemoryChoice, MemoryKind, ran_on};
 use super::spread::spread;
@@ -46,6 +45,8 @@ pub(crate) struct RegionOptions {
 pub(crate) struct RegionReport {
     /// The name of the device, or that it is software, and the GPU that has the memory.
     pub(crate) ran_on: String,
+    /// The device with its provider, and of libfabric with its fabric.
+    pub(crate) device: String,
     /// The memory that was registered, and how it was.
     pub(crate) memory: MemoryKind,
     /// The setting of the run.
@@ -73,16 +74,16 @@ pub(crate) struct Row {
     pub(crate) milliseconds: [f64; 3],
 }
 
-/// Measures what it costs to register regions and to find them, on the device of `context` with memory of the kind `memory`.
+/// Measures what it costs to register regions and to find them, on `device` with memory of the kind `memory`.
 ///
 /// # Errors
 /// The engine refuses a call, or the memory cannot be had.
 pub(crate) fn measure(
-    context: &Arc<Context>,
+    device: &EngineDevice,
     memory: MemoryChoice,
     options: &RegionOptions,
 ) -> Result<RegionReport, BenchError> {
-    let engine = Engine::new(context, EngineConfig::from_env("regions")?)?;
+    let engine = Engine::new(device, EngineConfig::from_env("regions")?)?;
     let [apart, tensors, buffer] = [
         u64::from(options.regions) * 2 * BYTES,
         u64::from(TENSORS) * BYTES,
@@ -113,10 +114,11 @@ pub(crate) fn measure(
         peers: Vec::new(),
     };
     Ok(RegionReport {
-        ran_on: ran_on(std::slice::from_ref(context), &memories),
+        ran_on: ran_on(std::slice::from_ref(device), &memories),
+        device: device.to_string(),
         memory: kind,
         options: *options,
-        key_us: keys(context, (&engine, &tensors), options)?,
+        key_us: keys(device, (&engine, &tensors), options)?,
         rows,
         lookup_ns: lookups(options)?,
     })
@@ -165,11 +167,11 @@ fn row(
 
 /// Makes keys for a peer, which is an engine on this device too, and ends them.
 fn keys(
-    context: &Arc<Context>,
+    device: &EngineDevice,
     (engine, memory): (&Engine, &EndMemory),
     options: &RegionOptions,
 ) -> Result<[[f64; 3]; 2], BenchError> {
-    let other = Engine::new(context, EngineConfig::from_env("peer")?)?;
+    let other = Engine::new(device, EngineConfig::from_env("peer")?)?;
     let place = other.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0).into())?;
     let peer = engine.connect(&place.to_string())?;
     let (region, _) = memory.register(engine)?;
@@ -230,6 +232,7 @@ impl fmt::Display for RegionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rounds = self.options.rounds;
         writeln!(f, "{}: {rounds} rounds", self.ran_on)?;
+        writeln!(f, "on {}", self.device)?;
         writeln!(f, "memory: {}", self.memory)?;
         writeln!(
             f,

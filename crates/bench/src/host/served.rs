@@ -7,7 +7,6 @@
 //! turn is kept up to a bound.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,11 +14,10 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use warpverbs::deadline::Looks;
 use warpverbs::engine::{
-    Behind, Descriptor, Engine, EngineAddress, EngineConfig, EnginePath, HostError, Notice,
-    Outcome, Peer, printable,
+    Behind, Descriptor, Engine, EngineAddress, EngineConfig, EngineDevice, EnginePath, HostError,
+    Notice, Outcome, Peer, printable,
 };
 use warpverbs::error::ThreadRefused;
-use warpverbs::verbs::Context;
 
 use super::memory::{EndMemory, MemoryChoice, MemoryKind};
 use super::pages::FillOptions;
@@ -351,12 +349,12 @@ impl Served {
     /// # Errors
     /// What the engine refuses; a GPU that cannot be opened.
     pub fn listen(
-        contexts: &[Arc<Context>],
+        devices: &[EngineDevice],
         address: EngineAddress,
         config: EngineConfig,
         (memory, most): (MemoryChoice, u64),
     ) -> Result<Self, BenchError> {
-        let engine = Engine::on(contexts, config.with_engine_path(EnginePath::Nic))?;
+        let engine = Engine::on(devices, config.with_engine_path(EnginePath::Nic))?;
         if let MemoryChoice::Gpu(selector) = memory {
             // The GPU is opened before any run, because an end without its memory can serve none.
             engine.gpu(selector)?;

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warpverbs::engine::{
-    Descriptor, Engine, EngineConfig, HostMemory, Outcome, Peer, Status, Stream, TransferId,
+    Descriptor, Engine, EngineConfig, EngineDevice, HostMemory, Outcome, Peer, Status, Stream,
+    TransferId,
 };
 
 use super::error::P2pError;
-use super::figures::EngineFigures;
+use super::figures::{EngineFigures, devices_line};
 use super::files::{Links, Source, Target};
 use super::requests::{Answer, Chunk, Connection, End, Lines, Request, VERSION};
 use super::window::{SLOT, SLOTS, due};
@@ -25,6 +26,8 @@ pub(super) struct Copied {
     pub(super) bytes: u64,
     /// What the engine of this process has done to copy the file.
     pub(super) engine: EngineFigures,
+    /// A line that says on which devices the engine is.
+    pub(super) devices: String,
 }
 
 /// A client of one server.
@@ -33,6 +36,7 @@ pub(super) struct Client {
     peer: Peer,
     memory: Arc<HostMemory>,
     engine: Engine,
+    devices: Vec<EngineDevice>,
     timeout: Duration,
 }
 
@@ -67,7 +71,8 @@ impl Client {
             Answer::Engine(place) => place,
             other => return Err(lines.unexpected(&other, "the place of its engine")),
         };
-        let engine = Engine::start(config.with_key(key))?;
+        let devices = Engine::open_nics(&config)?;
+        let engine = Engine::on(&devices, config.with_key(key))?;
         let memory = Arc::new(HostMemory::new(SLOT * SLOTS)?);
         engine.register(&memory)?;
         let peer = engine.connect(&at_engine)?;
@@ -76,6 +81,7 @@ impl Client {
             peer,
             memory,
             engine,
+            devices,
             timeout,
         })
     }
@@ -190,8 +196,13 @@ impl Client {
     }
 
     fn copied(&self, bytes: u64) -> Copied {
-        let engine = EngineFigures::of(&self.engine);
-        Copied { bytes, engine }
+        let engine = EngineFigures::of(&self.engine, &self.devices);
+        let devices = devices_line(&self.devices);
+        Copied {
+            bytes,
+            engine,
+            devices,
+        }
     }
 
     fn window(&mut self) -> Result<Window, P2pError> {

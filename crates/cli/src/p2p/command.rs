@@ -14,7 +14,7 @@ use warpverbs::team::{Store, open_store};
 
 use super::client::{Client, Copied};
 use super::error::P2pError;
-use super::figures::EngineFigures;
+use super::figures::{EngineFigures, devices_line};
 use super::server::{AT_ONCE, MOST_AT_ONCE, News, SERVERS, ServerOptions, serve};
 use crate::number;
 use crate::output;
@@ -205,8 +205,10 @@ fn run_serve(args: &ServeArgs) -> Result<(), P2pError> {
     };
     let directory = args.directory.display();
     serve(config, &options, &|news| match news {
-        News::Serves(place) => {
-            if let Err(error) = output::print(&format!("serving {directory} at {place}\n")) {
+        News::Serves(place, devices) => {
+            let devices = devices_line(devices);
+            let text = format!("serving {directory} at {place}\n{devices}");
+            if let Err(error) = output::print(&text) {
                 output::say(format_args!("{NAME}: {error}"));
             }
         }
@@ -254,10 +256,14 @@ fn run_get(args: &GetArgs) -> Result<String, P2pError> {
 }
 
 fn told(common: &Common, (what, file): (&str, &Path), copied: &Copied, time: Duration) -> String {
-    let Copied { bytes, engine } = copied;
+    let Copied {
+        bytes,
+        engine,
+        devices,
+    } = copied;
     let (file, seconds) = (file.display().to_string(), time.as_secs_f64());
     let text = format!(
-        "{what} {file}: {bytes} bytes in {seconds:.3} s, their sum is the same at both ends\n"
+        "{what} {file}: {bytes} bytes in {seconds:.3} s, their sum is the same at both ends\n{devices}"
     );
     let fields = json!({ "file": file, "bytes": bytes, "seconds": seconds });
     common.end(text, fields, engine)

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use warpverbs::engine::{Engine, SliceCounts, Statistics};
+use warpverbs::engine::{Engine, EngineDevice, SliceCounts, Statistics};
 
 /// What an engine has done since its start.
 #[derive(Clone, Debug, Serialize)]
@@ -46,19 +46,44 @@ struct Counts {
 struct Rail {
     device: String,
     port: u8,
+    /// The provider that drives the device.
+    provider: &'static str,
+    /// The provider of libfabric and the fabric; None of other providers.
+    libfabric: Option<Libfabric>,
     state: String,
     rests: u64,
+    /// How often the provider has refused an operation, which was tried again.
+    refusals: u64,
+    /// The device and its provider in words.
+    #[serde(skip)]
+    words: String,
     #[serde(flatten)]
     counts: Counts,
 }
 
+#[derive(Clone, Debug, Serialize)]
+struct Libfabric {
+    provider: String,
+    fabric: String,
+    library: String,
+}
+
 impl EngineFigures {
-    /// Returns what `engine` has done until now.
+    /// Returns what `engine`, which is on `devices`, has done until now.
     #[must_use]
-    pub(super) fn of(engine: &Engine) -> Self {
+    pub(super) fn of(engine: &Engine, devices: &[EngineDevice]) -> Self {
         let all = engine.statistics();
-        let rails = engine.rails().into_iter();
-        let rails = rails.map(|rail| Rail {
+        // The rails of an engine are its devices, in their order.
+        let rails = engine.rails().into_iter().zip(devices);
+        let rails = rails.map(|(rail, device)| Rail {
+            words: device.to_string(),
+            provider: device.provider(),
+            libfabric: device.domain().map(|domain| Libfabric {
+                provider: domain.provider().to_owned(),
+                fabric: domain.fabric().to_owned(),
+                library: domain.library(),
+            }),
+            refusals: rail.refusals,
             device: rail.device,
             port: rail.port,
             state: rail.state.to_string(),
@@ -76,6 +101,12 @@ impl EngineFigures {
             rails: rails.collect(),
         }
     }
+}
+
+/// Returns a line that says on which devices an engine is, and which provider drives each.
+pub(super) fn devices_line(devices: &[EngineDevice]) -> String {
+    let all: Vec<String> = devices.iter().map(ToString::to_string).collect();
+    format!("the engine is on {}\n", all.join(" and "))
 }
 
 impl Transfers {
@@ -133,11 +164,14 @@ impl fmt::Display for EngineFigures {
                 port,
                 state,
                 rests,
+                refusals,
+                words,
                 counts,
+                ..
             } = rail;
             writeln!(
                 f,
-                "{device} port {port}: {state}, {rests} rests, slices: {counts}"
+                "{device} port {port}: {state}, {rests} rests, slices: {counts}; {words}, {refusals} operations tried again"
             )?;
         }
         Ok(())

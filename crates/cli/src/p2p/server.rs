@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use warpverbs::engine::{
-    Accepted, Engine, EngineAddress, EngineConfig, EngineKey, HostMemory, Listener, Publication,
-    RegionId, Shortage,
+    Accepted, Engine, EngineAddress, EngineConfig, EngineDevice, EngineKey, HostMemory, Listener,
+    Publication, RegionId, Shortage,
 };
 use warpverbs::error::ThreadRefused;
 use warpverbs::team::Store;
@@ -49,8 +49,8 @@ pub(super) struct ServerOptions {
 /// News of a server for its user.
 #[derive(Debug)]
 pub(super) enum News<'a> {
-    /// The server serves now, and clients send requests to this address.
-    Serves(&'a EngineAddress),
+    /// The server serves now, and clients send requests to this address. Its engine is on these devices.
+    Serves(&'a EngineAddress, &'a [EngineDevice]),
     /// A request of this client has failed, or its conversation had none.
     Failed(&'a str, &'a P2pError),
     /// The system has no descriptor, thread or memory for a connection, so the server takes no connection for a while.
@@ -75,7 +75,8 @@ pub(super) fn serve(
     });
     found.map_err(files::failed(directory))?;
     let key = Engine::read_key(&config)?;
-    let engine = Engine::start(config.with_key(key.clone()))?;
+    let devices = Engine::open_nics(&config)?;
+    let engine = Engine::on(&devices, config.with_key(key.clone()))?;
     let failed = |source| P2pError::File {
         path: options.listen.to_string(),
         source,
@@ -91,7 +92,7 @@ pub(super) fn serve(
     let published = options.published.as_ref();
     let published = published.map(|(store, name)| Publication::new(store, SERVERS, name, own));
     let published = published.transpose()?;
-    tell(&News::Serves(own));
+    tell(&News::Serves(own, &devices));
     let server = Server {
         engine,
         at_engine,
@@ -134,7 +135,7 @@ pub(super) fn serve(
     })?;
     drop(published);
     let _ = server.engine.close();
-    tell(&News::Ends(&EngineFigures::of(&server.engine)));
+    tell(&News::Ends(&EngineFigures::of(&server.engine, &devices)));
     Ok(())
 }
 

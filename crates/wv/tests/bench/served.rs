@@ -1,6 +1,5 @@
 //! The end that serves runs, beside peers that say nothing or too much.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use serde_json::{Value, json};
 use softhca::Hca;
 use test_basics::limits::HANG;
 use test_support::hca::hca;
-use warpverbs::engine::{Engine, EngineConfig, EnginePath, Peer};
+use warpverbs::engine::{Engine, EngineConfig, EngineDevice, EnginePath, Peer};
 use warpverbs::verbs::{Context, DeviceSelector};
 use warpverbs_bench::host::fill::{FillOptions, measure_to};
 use warpverbs_bench::host::memory::MemoryChoice;
@@ -26,7 +25,7 @@ const OPTIONS: FillOptions = FillOptions {
 
 /// A device of this process.
 struct Device {
-    contexts: Vec<Arc<Context>>,
+    devices: Vec<EngineDevice>,
     /// Goes last.
     _hca: Hca,
 }
@@ -35,17 +34,14 @@ impl Device {
     fn new() -> Self {
         let hca = hca();
         let selector = DeviceSelector::Name(hca.name().to_owned());
-        let contexts = vec![Context::open(&selector).unwrap()];
-        Self {
-            contexts,
-            _hca: hca,
-        }
+        let devices = vec![Context::open(&selector).unwrap().into()];
+        Self { devices, _hca: hca }
     }
 
     /// A peer of the end at `place`.
     fn connect(&self, name: &str, place: &str) -> (Engine, Peer) {
         let config = EngineConfig::new(name).with_engine_path(EnginePath::Nic);
-        let engine = Engine::on(&self.contexts, config).unwrap();
+        let engine = Engine::on(&self.devices, config).unwrap();
         let peer = engine.connect(place).unwrap();
         (engine, peer)
     }
@@ -57,7 +53,7 @@ fn beside(patience: Patience, does: impl FnOnce(&str, &Receiver<String>)) {
     let address = "127.0.0.1:0".parse().unwrap();
     let config = EngineConfig::new("serves");
     let memory = (MemoryChoice::Host, OPTIONS.bytes);
-    let served = Served::listen(&there.contexts, address, config, memory).unwrap();
+    let served = Served::listen(&there.devices, address, config, memory).unwrap();
     let served = served.with_patience(patience);
     let (sender, told) = channel();
     std::thread::scope(|scope| {
@@ -78,7 +74,7 @@ impl Drop for Ended<'_> {
 }
 
 fn fills(from: &Device, place: &str) {
-    let from = (&from.contexts[..], MemoryChoice::Host);
+    let from = (&from.devices[..], MemoryChoice::Host);
     let report = measure_to(from, place, &OPTIONS, |_| {}).unwrap();
     assert_eq!(report.compared, 3 * 16 * 256);
 }
