@@ -43,7 +43,8 @@ fn the_configured_provider_drives_the_device_and_no_other_word_is_taken() {
         "{refused}"
     );
     let refused = of(hca.name(), "efa").unwrap_err();
-    let expected = "WARPVERBS_PROVIDER: provider 'efa': it must be auto, mlx5, verbs, ofi, or ofi:NAME";
+    let expected =
+        "WARPVERBS_PROVIDER: provider 'efa': it must be auto, mlx5, verbs, ofi, or ofi:NAME";
     assert!(refused.starts_with(expected), "{refused}");
     let absent = of("nowhere_0", "auto").unwrap();
     let refused = Engine::start(absent).unwrap_err().to_string();

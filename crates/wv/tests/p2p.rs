@@ -16,6 +16,8 @@ use test_basics::limits::until;
 mod ends;
 #[path = "p2p/strangers.rs"]
 mod strangers;
+#[path = "p2p/wires.rs"]
+mod wires;
 
 /// `wv p2p` on a simulated machine of its own.
 fn p2p(runtime: &Path, options: &[&str]) -> Command {

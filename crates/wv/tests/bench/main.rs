@@ -6,6 +6,7 @@ mod fill;
 mod group;
 mod memory;
 mod moe;
+mod ofi;
 mod p2p;
 mod regions;
 mod rejoin;
