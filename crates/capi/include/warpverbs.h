@@ -922,7 +922,7 @@ typedef struct wv_group_event {
 } wv_group_event;
 
 // How a host engine works. Needs WV_INIT first, then `name`. What is 0 or NULL is taken from the environment (WARPVERBS_ENGINE_*,
-// WARPVERBS_DEVICE, WARPVERBS_GPU and the variables of packets), else from the defaults.
+// WARPVERBS_PROVIDER, WARPVERBS_DEVICE, WARPVERBS_GPU and the variables of packets), else from the defaults.
 typedef struct wv_engine_config {
     // sizeof: WV_INIT.
     size_t size;
@@ -932,13 +932,16 @@ typedef struct wv_engine_config {
     const char *device;
     // More settings: `field=value`, several of them separated by semicolons, as "qps=8; mtu=1024". A field is a variable of
     // docs/configuration.md that an engine reads, without WARPVERBS_ENGINE_ or WARPVERBS_, in small letters. They outrank the
-    // environment and `device`. NULL: none.
+    // environment, `device` and `provider`. NULL: none.
     const char *settings;
     // Longest wait for running transfers when a connection or the engine is closed, ms. 0: 5 s.
     uint32_t drain_ms;
     // 1: wv_engine_listen also takes addresses that are not loopback without a key. The settings `key_file` and `allow` restrict
     // which engines may connect.
     uint32_t insecure;
+    // What drives the NICs: "mlx5", "verbs", "ofi", "ofi:NAME" with the name of a provider of libfabric, or "auto", the first of
+    // these that can drive them. A name with a semicolon, as "ofi:tcp;ofi_rxm", cannot stand in `settings`.
+    const char *provider;
 } wv_engine_config;
 
 // The result of closing an engine. Needs WV_INIT first.

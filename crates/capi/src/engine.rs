@@ -25,7 +25,7 @@ pub const WV_DESCRIPTOR_BYTES: usize = 72;
 const _: () = assert!(WV_DESCRIPTOR_BYTES == DESCRIPTOR_BYTES);
 
 /// How a host engine works. Needs WV_INIT first, then `name`. What is 0 or NULL is taken from the environment (WARPVERBS_ENGINE_*,
-/// WARPVERBS_DEVICE, WARPVERBS_GPU and the variables of packets), else from the defaults.
+/// WARPVERBS_PROVIDER, WARPVERBS_DEVICE, WARPVERBS_GPU and the variables of packets), else from the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_engine_config {
@@ -37,13 +37,16 @@ pub struct wv_engine_config {
     pub device: *const c_char,
     /// More settings: `field=value`, several of them separated by semicolons, as "qps=8; mtu=1024". A field is a variable of
     /// docs/configuration.md that an engine reads, without WARPVERBS_ENGINE_ or WARPVERBS_, in small letters. They outrank the
-    /// environment and `device`. NULL: none.
+    /// environment, `device` and `provider`. NULL: none.
     pub settings: *const c_char,
     /// Longest wait for running transfers when a connection or the engine is closed, ms. 0: 5 s.
     pub drain_ms: u32,
     /// 1: wv_engine_listen also takes addresses that are not loopback without a key. The settings `key_file` and `allow` restrict
     /// which engines may connect.
     pub insecure: u32,
+    /// What drives the NICs: "mlx5", "verbs", "ofi", "ofi:NAME" with the name of a provider of libfabric, or "auto", the first of
+    /// these that can drive them. A name with a semicolon, as "ofi:tcp;ofi_rxm", cannot stand in `settings`.
+    pub provider: *const c_char,
 }
 
 sized!(wv_engine_config {
@@ -51,7 +54,8 @@ sized!(wv_engine_config {
     device,
     settings,
     drain_ms,
-    insecure
+    insecure,
+    provider
 });
 
 /// The properties of an engine. Needs WV_INIT first.
@@ -182,11 +186,14 @@ impl wv_engine_config {
     /// The texts are null or end with a NUL.
     unsafe fn read(&self) -> Result<EngineConfig, Failure> {
         // SAFETY: the caller's promise, for each text.
-        let (name, device, settings) = unsafe {
+        let (name, settings, fields) = unsafe {
             (
                 text("name", self.name)?,
-                text("device", self.device)?,
                 text("settings", self.settings)?,
+                [
+                    ("WARPVERBS_DEVICE", text("device", self.device)?),
+                    ("WARPVERBS_PROVIDER", text("provider", self.provider)?),
+                ],
             )
         };
         if self.insecure > 1 {
@@ -197,9 +204,9 @@ impl wv_engine_config {
         // The struct speaks the language of the variables, so that both go through one check.
         let config = EngineConfig::from_variables(&name, |variable| {
             let set = settings.iter().find(|(known, _)| *known == variable);
-            match (set, variable, &device) {
-                (Some((_, value)), ..) => Some(value.into()),
-                (None, "WARPVERBS_DEVICE", Some(device)) => Some(device.into()),
+            let field = fields.iter().find(|(known, _)| *known == variable);
+            match (set, field) {
+                (Some((_, value)), _) | (None, Some((_, Some(value)))) => Some(value.into()),
                 _ => std::env::var_os(variable),
             }
         })?;

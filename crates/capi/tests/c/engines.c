@@ -577,6 +577,38 @@ static void bad_engines(void) {
     must(engine == NULL, "nothing was made");
 }
 
+static void opens(const wv_engine_config *config, const char *what) {
+    wv_engine *engine = NULL;
+    check(wv_engine_open(config, &engine), what);
+    check(wv_engine_close(engine, NULL), "wv_engine_close");
+}
+
+static void providers(void) {
+    static const char *const words[] = {"auto", "mlx5", "verbs"};
+    wv_engine *engine = NULL;
+    wv_engine_config config;
+    WV_INIT(&config);
+    config.name = "c";
+    opens(&config, "no provider");
+    for (size_t i = 0; i < sizeof words / sizeof *words; ++i) {
+        config.provider = words[i];
+        opens(&config, words[i]);
+    }
+    config.provider = "efa";
+    refused(wv_engine_open(&config, &engine), WV_BAD_CONFIG, "provider 'efa': it must be auto, mlx5, verbs, ofi, or ofi:NAME");
+    config.provider = "\xff";
+    refused(wv_engine_open(&config, &engine), WV_BAD_ARGUMENT, "UTF-8");
+    config.provider = "mlx5";
+    config.settings = "provider=ofi:";
+    refused(wv_engine_open(&config, &engine), WV_BAD_CONFIG, "provider 'ofi:'");
+    must(engine == NULL, "nothing was made");
+    config.settings = NULL;
+    // A struct of an older header ends before the field, and what lies there is not read.
+    config.provider = "efa";
+    config.size = offsetof(wv_engine_config, provider);
+    opens(&config, "a struct without a provider");
+}
+
 static void bad_calls(const end *a, const end *b) {
     wv_transfer transfer, other;
     wv_engine_peer *peer = NULL;
@@ -817,6 +849,7 @@ static void gpu_memory(end *a, end *b) {
 int main(int argc, char **argv) {
     must(argc == 2, "engines STORE_DIRECTORY");
     bad_engines();
+    providers();
     keys(argv[1]);
     names(argv[1]);
     sockets(argv[1]);
