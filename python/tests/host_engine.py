@@ -115,6 +115,25 @@ def vectors() -> None:
         done(a, to_b.write(local.address, remote, 0))
 
 
+def providers() -> None:
+    """Each provider that drives the software HCA moves the same bytes. An engine to which none is given takes that of the environment."""
+    values = random.Random(7).randbytes(1 << 16)
+    for provider in (None, "auto", "mlx5", "verbs"):
+        a, b, to_b, _ = pair(provider=provider, path="nic")
+        with a, b:
+            here, there = bytearray(values), bytearray(len(values))
+            a.register(here)
+            done(a, to_b.write(here, reach(b, to_b, there)))
+            assert there == values, provider
+            assert a.rails[0].slices.posted > 0, provider
+    os.environ["WARPVERBS_PROVIDER"] = "efa"
+    with pytest.raises(warpverbs.ConfigError, match="provider 'efa'"):
+        Engine("a")
+    with pytest.raises(warpverbs.ConfigError, match="provider 'ofi:'"):
+        Engine("a", provider="ofi:")
+    Engine("a", provider="verbs").close()
+
+
 def no_room() -> None:
     """A worker with more slices than its only QP has room for counts how long it had none."""
     a, b, to_b, _ = pair(slice=4096, fragment=0, path="nic", qps=1, depth=256)
@@ -710,6 +729,7 @@ def wrong_calls() -> None:
         wrong("more rails than QPs", lambda: Engine("c", rails=3, qps=2))
         wrong("a fragment longer than a slice", lambda: Engine("c", slice=4096, fragment=4097))
         wrong("no such device", lambda: Engine("c", device="nosuch_0"))
+        wrong("a provider that is none", lambda: Engine("c", provider="efa"))
         wrong("no time to connect", lambda: Engine("c", connect_timeout=0))
         wrong("a negative drain", lambda: Engine("c", drain=-1))
         wrong("an address without bytes", lambda: a.register(at))

@@ -38,7 +38,9 @@ __all__ = [
 
 #: Settings by the name of their argument, each with its variable; those that Engine names itself are not among them.
 SETTINGS = {
-    field: variable for field, variable in _native.engine_settings().items() if field not in {"device", "connect_timeout", "deadline"}
+    field: variable
+    for field, variable in _native.engine_settings().items()
+    if field not in {"device", "provider", "connect_timeout", "deadline"}
 }
 
 #: What a peer may do with a grant, with the number that stands for it.
@@ -324,6 +326,8 @@ class Engine:
 
     :param name: by which peers know it.
     :param device: RDMA device, several with commas between them, or ``auto``, which takes as many as the setting ``rails`` says.
+    :param provider: what drives the NICs: ``mlx5``, ``verbs``, ``ofi``, ``ofi:NAME`` with the name of a provider of libfabric, or
+        ``auto``, the first of these that can drive them.
     :param insecure: :meth:`listen` takes addresses that are not loopback also without a key (``key_file``).
     :param drain: longest wait for running transfers when a connection or the engine is closed, seconds. Default 5.
     :param connect_timeout: longest wait for the other end in each step of a connection, seconds. Default 5.
@@ -339,6 +343,7 @@ class Engine:
         name: str,
         *,
         device: str | None = None,
+        provider: str | None = None,
         insecure: bool = False,
         drain: float | None = None,
         connect_timeout: float | None = None,
@@ -348,6 +353,8 @@ class Engine:
         given: dict[str, str] = {}
         if device is not None:
             given["WARPVERBS_DEVICE"] = device
+        if provider is not None:
+            given["WARPVERBS_PROVIDER"] = provider
         for field, seconds in (("connect_timeout", connect_timeout), ("deadline", deadline)):
             if seconds is not None:
                 if not seconds > 0:
