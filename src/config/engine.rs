@@ -32,6 +32,8 @@ pub struct EngineConfig {
     pub device: DeviceChoice,
     /// The provider that drives the NICs. `WARPVERBS_PROVIDER`. Default `auto`. [`Engine::start`](crate::engine::Engine::start) takes it.
     pub provider: ProviderChoice,
+    /// The file of libfabric, for the provider `ofi`. `WARPVERBS_LIBFABRIC`. Default none: `libfabric.so.1` as the loader finds it.
+    pub libfabric: Option<PathBuf>,
     /// Most ports that `auto` takes, 1 to 8 and at most [`qps`](Self::qps). All of them are as near and as fast as the best one. All named
     /// devices are taken. `WARPVERBS_ENGINE_RAILS`. Default 1.
     pub rails: u32,
@@ -112,6 +114,7 @@ setters! {
         with_name(name: String),
         with_device(device: DeviceChoice),
         with_provider(provider: ProviderChoice),
+        with_libfabric(libfabric: Option<PathBuf>),
         with_rails(rails: u32),
         with_gpu(gpu: GpuSelector),
         with_gid(gid: GidChoice),
@@ -154,6 +157,7 @@ impl EngineConfig {
             name: name.to_owned(),
             device: DeviceChoice::default(),
             provider: ProviderChoice::default(),
+            libfabric: None,
             rails: 1,
             gpu: GpuSelector::default(),
             gid: GidChoice::default(),
@@ -220,6 +224,7 @@ impl EngineConfig {
         Ok(Self {
             device: source.parsed("WARPVERBS_DEVICE")?,
             provider: source.parsed("WARPVERBS_PROVIDER")?,
+            libfabric: source.given("WARPVERBS_LIBFABRIC", file)?,
             rails: source.number("WARPVERBS_ENGINE_RAILS")?,
             gpu: source.read("WARPVERBS_GPU", GpuSelector::of_word)?,
             gid: source.parsed("WARPVERBS_GID")?,
@@ -246,9 +251,7 @@ impl EngineConfig {
             allow: source
                 .given("WARPVERBS_ENGINE_ALLOW", names)?
                 .unwrap_or_default(),
-            key_file: source.given("WARPVERBS_ENGINE_KEY_FILE", |file| {
-                (!file.is_empty()).then(|| PathBuf::from(file))
-            })?,
+            key_file: source.given("WARPVERBS_ENGINE_KEY_FILE", file)?,
             pairing: source.word("WARPVERBS_ENGINE_PAIRING", &ENGINE_PAIRING)?,
             engine_path: source.word("WARPVERBS_ENGINE_PATH", &ENGINE_PATH)?,
             connect_timeout: source.milliseconds("WARPVERBS_ENGINE_CONNECT_TIMEOUT_MS")?,
@@ -256,6 +259,11 @@ impl EngineConfig {
             ..Self::new(name)
         })
     }
+}
+
+/// Returns the file of this path. An empty text is none.
+fn file(path: &str) -> Option<PathBuf> {
+    (!path.is_empty()).then(|| PathBuf::from(path))
 }
 
 /// Returns the names in a list with commas. An empty text is no list: it would let every engine in.

@@ -365,9 +365,15 @@ pub const GROUPS: [Group; 7] = [
         variables: &[
             row(
                 "WARPVERBS_PROVIDER",
-                Values::Text("`auto`, `mlx5` or `verbs`"),
+                Values::Text("`auto`, `mlx5`, `verbs`, `ofi` or `ofi:NAME`"),
                 "auto",
-                "what drives the NICs of an engine: `mlx5` by DevX, `verbs` any NIC with QPs of type RC by libibverbs alone; `auto`: the first of these that can drive the device",
+                "what drives the NICs of an engine: `mlx5` by DevX, `verbs` any NIC with QPs of type RC by libibverbs alone, `ofi` the first provider of libfabric that drives a NIC, `ofi:NAME` that provider of libfabric; `auto`: the first of mlx5, verbs and ofi that can drive the device",
+            ),
+            row(
+                "WARPVERBS_LIBFABRIC",
+                Values::Text("a file"),
+                "",
+                "the library of the provider `ofi`; not set: `libfabric.so.1` as the loader finds it",
             ),
             row(
                 "WARPVERBS_ENGINE_QPS",
@@ -639,8 +645,12 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_or_key_file_is_none() {
-        for name in ["WARPVERBS_ENGINE_ALLOW", "WARPVERBS_ENGINE_KEY_FILE"] {
+    fn an_empty_list_or_file_is_none() {
+        for name in [
+            "WARPVERBS_ENGINE_ALLOW",
+            "WARPVERBS_ENGINE_KEY_FILE",
+            "WARPVERBS_LIBFABRIC",
+        ] {
             let refused = config(name, "").unwrap_err().to_string();
             assert!(refused.contains(name), "{refused}");
         }

@@ -29,6 +29,7 @@ pub(super) fn find(
         return Err(EngineError::Devices { count: named.len() }.into());
     }
     let wish = OfiWish {
+        library: config.libfabric.clone(),
         provider: provider.map(str::to_owned),
         domains: named.iter().map(name).collect(),
         without: without.iter().map(name).collect(),

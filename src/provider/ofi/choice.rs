@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::error::OfiError;
@@ -17,6 +18,8 @@ const EFA: &str = "efa";
 /// What an engine wants of libfabric.
 #[derive(Clone, Debug)]
 pub struct OfiWish {
+    /// The file of the library. None: the one that the loader finds.
+    pub library: Option<PathBuf>,
     /// The name of the provider. None: the first that drives a NIC, which no provider over sockets or shared memory does.
     pub provider: Option<String>,
     /// The names of domains, in the order of the rails. Empty: those that the provider lists first.
@@ -37,12 +40,12 @@ pub struct OfiDevice {
 }
 
 impl OfiDevice {
-    /// Returns the domains that an engine takes, of the library that `WARPVERBS_LIBFABRIC` names or the loader finds.
+    /// Returns the domains that an engine takes.
     ///
     /// # Errors
     /// [`OfiError`] says what the library or its provider lacks.
     pub fn find(wish: &OfiWish) -> Result<Vec<Self>, OfiError> {
-        find(&Arc::new(Library::configured()?), wish)
+        find(&Arc::new(Library::open(wish.library.as_deref())?), wish)
     }
 
     /// Returns the name of the provider.
@@ -310,6 +313,7 @@ mod tests {
 
     fn wish(domains: &[&str], most: usize) -> OfiWish {
         OfiWish {
+            library: None,
             provider: Some("p".to_owned()),
             domains: domains.iter().map(|it| (*it).to_owned()).collect(),
             without: Vec::new(),

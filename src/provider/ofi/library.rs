@@ -7,8 +7,6 @@ use libfabric_abi::{Functions, Version};
 
 use super::error::OfiError;
 
-/// The variable that names another file than the one that the loader finds.
-pub(crate) const VARIABLE: &str = "WARPVERBS_LIBFABRIC";
 /// The file that the loader looks for.
 const FILE: &str = "libfabric.so.1";
 
@@ -30,12 +28,6 @@ impl Library {
             path: path.to_owned(),
             node: None,
         })
-    }
-
-    /// Loads the library that [`VARIABLE`] names, or the one that the loader finds.
-    pub(crate) fn configured() -> Result<Self, OfiError> {
-        let named = std::env::var_os(VARIABLE).filter(|name| !name.is_empty());
-        Self::open(named.as_deref().map(Path::new))
     }
 
     /// Returns the library, of which descriptions are asked with this node.

@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use super::rig::library;
 use crate::provider::ofi::choice::find;
-use crate::provider::ofi::library::{Library, VARIABLE};
+use crate::provider::ofi::library::Library;
 use crate::provider::ofi::{OfiDevice, OfiError, OfiWish};
 
 #[test]
 fn what_a_provider_lacks_is_named() {
-    let library = match Library::configured() {
+    let library = match Library::open(None) {
         Ok(library) => Arc::new(library),
         Err(error) => return println!("left out: {error}"),
     };
     let refused = |provider: &str, domains: &[&str]| {
         let wish = OfiWish {
+            library: None,
             provider: Some(provider.to_owned()),
             without: Vec::new(),
             domains: domains.iter().map(|it| (*it).to_owned()).collect(),
@@ -38,7 +39,7 @@ fn what_a_provider_lacks_is_named() {
     let absent = Library::open(Some(std::path::Path::new("/nowhere/libfabric.so.1")));
     let text = absent.unwrap_err().to_string();
     assert!(
-        text.contains("/nowhere/libfabric.so.1") && text.contains(VARIABLE),
+        text.contains("/nowhere/libfabric.so.1") && text.contains("WARPVERBS_LIBFABRIC"),
         "{text}"
     );
 }
@@ -46,6 +47,7 @@ fn what_a_provider_lacks_is_named() {
 /// Returns what an engine takes that wants libfabric and names no provider.
 fn unnamed(run: &str) -> Result<Vec<OfiDevice>, OfiError> {
     let wish = OfiWish {
+        library: None,
         provider: None,
         domains: Vec::new(),
         without: Vec::new(),

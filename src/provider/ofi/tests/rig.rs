@@ -61,7 +61,7 @@ pub(super) struct Move {
 /// Returns the library of this provider. That of tests has one whose name begins with its own, which says what the run is like.
 pub(super) fn library(provider: &str) -> Result<Library, OfiError> {
     if !provider.starts_with(SOFT) {
-        return Library::configured();
+        return Library::open(None);
     }
     let path = softofi::library().unwrap();
     Ok(Library::open(Some(&path))?.with_node(provider))
@@ -79,6 +79,7 @@ pub(crate) fn device(provider: &str) -> Option<OfiDevice> {
     let is_soft = provider.starts_with(SOFT);
     let domains = provider.starts_with("tcp").then(|| "lo".to_owned());
     let wish = OfiWish {
+        library: None,
         provider: Some(if is_soft { "efa" } else { provider }.to_owned()),
         without: Vec::new(),
         domains: domains.into_iter().collect(),
