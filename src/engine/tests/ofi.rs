@@ -7,8 +7,8 @@ use softhca::Hca;
 use test_basics::limits::{HANG, until};
 
 use crate::engine::{
-    Engine, EngineConfig, EngineDevice, EnginePath, HostMemory, Kind, Operation, Options, Outcome,
-    Peer, RegionId, Report, Rights, Status, TransferId,
+    Engine, EngineConfig, EngineCq, EngineDevice, EnginePath, HostMemory, Kind, Operation, Options,
+    Outcome, Peer, RegionId, Report, Rights, Status, TransferId,
 };
 use crate::provider::OfiDevice;
 use crate::provider::ofi::tests::device;
@@ -204,6 +204,19 @@ fn a_domain_is_told_with_its_provider_fabric_and_library() {
     assert_eq!(told, expected);
     let library_is_told = library.starts_with("libfabric ") && library.contains("libsoftofi");
     assert!(library_is_told, "{library}");
+}
+
+#[test]
+fn a_setting_that_libfabric_has_not_is_refused() {
+    let Some(device) = device(PROVIDERS[1]) else {
+        return;
+    };
+    let config = config("a").with_cq(EngineCq::Nic);
+    let text = Engine::new(&device, config).unwrap_err().to_string();
+    assert!(
+        text.contains("WARPVERBS_ENGINE_CQ") && text.contains("nic"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -27,6 +27,10 @@ pub(crate) struct OfiRail {
 impl OfiRail {
     /// Opens a domain, with what its workers need. Of the shape it takes the depth of lanes, the entries of queues and the number of workers.
     pub(crate) fn new(device: &OfiDevice, shape: &RailShape) -> Result<Self, ProviderError> {
+        if shape.shares_cqs {
+            let limit = format!("worker for {}, which libfabric drives", device.name());
+            return Err(VerbsError::argument("WARPVERBS_ENGINE_CQ", "nic", limit).into());
+        }
         let domain = Arc::new(Domain::open(device)?);
         let registrar = Arc::new(Registrar::new(&domain)?);
         let entries = 1u32 << shape.log_entries.min(22);

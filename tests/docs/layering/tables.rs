@@ -104,7 +104,7 @@ const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
     ),
     (
         "provider",
-        "queues that a thread of the host posts to, behind traits `Lane` and `Reaper`; `mlx5` (DevX QPs), `verbs` (by libibverbs), `local` (copies within the machine), `sink` (no HCA); `host`, enums over these; memory of the host and of GPUs that HCAs share",
+        "queues that a thread of the host posts to, behind traits `Lane` and `Reaper`; `mlx5` (DevX QPs), `verbs` (by libibverbs), `ofi` (by libfabric), `local` (copies within the machine), `sink` (no HCA); `host`, enums over these; memory of the host and of GPUs that HCAs share",
     ),
     ("team", "ranks, windows, peer table in device memory"),
     (
