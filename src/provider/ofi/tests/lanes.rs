@@ -84,6 +84,14 @@ fn bytes_go_both_ways_and_writes_count_over_shm() {
     moves_bytes("shm");
 }
 
+/// What fills a lane under load.
+const LOAD: Move = Move {
+    verb: Verb::Write,
+    local: 0,
+    remote: 0,
+    bytes: 1 << 16,
+};
+
 /// Fills the lane, ends it, and sees that all WQEs are accounted for once; then the next life of the pair works.
 fn ends_under_load(provider: &str) {
     let Some(sides) = sides(provider) else {
@@ -91,16 +99,10 @@ fn ends_under_load(provider: &str) {
     };
     let mut ends = connected(&sides);
     let rkey = sides[1].registration.rkey();
-    let it = Move {
-        verb: Verb::Write,
-        local: 0,
-        remote: 0,
-        bytes: 1 << 16,
-    };
     for life in 0..5 {
         filled(&sides[0], life);
         while ends[0].lane.room(1) > 0 {
-            ends[0].post(&sides[0], &sides[1], it, rkey);
+            ends[0].post(&sides[0], &sides[1], LOAD, rkey);
         }
         assert_eq!(ends[0].lane.in_flight(), DEPTH);
         (0..life * 10).for_each(|_| ends[1].turn(&sides[1]));
@@ -125,7 +127,7 @@ fn ends_under_load(provider: &str) {
             end.pair.renew().unwrap()
         });
         ends = met(pairs, &sides);
-        let slice = ends[0].post(&sides[0], &sides[1], it, rkey);
+        let slice = ends[0].post(&sides[0], &sides[1], LOAD, rkey);
         turn_until("the next life works", &sides, &mut ends, |ends| {
             ends[0].is_dry()
         });
@@ -222,14 +224,8 @@ fn peer_ends(provider: &str) {
     };
     let mut ends = connected(&sides);
     let rkey = sides[1].registration.rkey();
-    let it = Move {
-        verb: Verb::Write,
-        local: 0,
-        remote: 0,
-        bytes: 1 << 16,
-    };
     while ends[0].lane.room(1) > 0 {
-        ends[0].post(&sides[0], &sides[1], it, rkey);
+        ends[0].post(&sides[0], &sides[1], LOAD, rkey);
     }
     ends[1].turn(&sides[1]);
     assert!(ends[1].lane.flush(None));
