@@ -67,6 +67,15 @@ pub(super) fn library(provider: &str) -> Result<Library, OfiError> {
     Ok(Library::open(Some(&path))?.with_node(provider))
 }
 
+/// Returns the rules of the manual that this process has broken over softofi. A queue is opened with a descriptor first, to learn whether
+/// it has one: that is left out.
+pub(super) fn broken_rules(run: &str) -> Vec<String> {
+    let functions = *library(run).unwrap().functions();
+    let mut rules = softofi::watch::Watch::open(&functions).unwrap().rules();
+    rules.retain(|rule| !rule.starts_with("wait-object"));
+    rules
+}
+
 /// Returns a domain of this provider. None: the library has it not.
 pub(crate) fn device(provider: &str) -> Option<OfiDevice> {
     let library = match library(provider) {
