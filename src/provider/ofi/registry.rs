@@ -277,6 +277,81 @@ mod tests {
         }
     }
 
+    /// An endpoint that the registry has.
+    struct Known {
+        pool: Arc<Pool>,
+        lane: u32,
+        tag: u16,
+        is_closed: bool,
+    }
+
+    /// Returns an address in one of these pools, beside one, or anywhere.
+    fn any_address(random: &mut fastrand::Rng, pools: &[Arc<Pool>]) -> usize {
+        match random.choice(pools) {
+            Some(pool) if random.u32(0..4) > 0 => {
+                let first = pool.first().wrapping_sub(128);
+                let step = random.choice([1, 8, 64]).unwrap();
+                first.wrapping_add(step * random.usize(0..10))
+            }
+            _ => random.usize(..),
+        }
+    }
+
+    /// Completions with any context and any data come while endpoints come and go.
+    #[test]
+    fn a_completion_that_no_lane_has_finds_none() {
+        let full = std::env::var_os("WV_TEST_FULL").is_some();
+        let seed = fastrand::u64(..);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut registry = Registry::default();
+        let mut known: Vec<Known> = Vec::new();
+        // Also those of endpoints that are gone.
+        let mut pools: Vec<Arc<Pool>> = Vec::new();
+        for step in 0..if full { 1_000_000 } else { 20_000 } {
+            match random.u32(0..60) {
+                0 if known.len() < 20 => {
+                    let (pool, ear, tag) = added(&mut registry, step);
+                    ear.open();
+                    pools.push(Arc::clone(&pool));
+                    known.push(Known {
+                        pool,
+                        lane: step,
+                        tag,
+                        is_closed: false,
+                    });
+                }
+                1 if !known.is_empty() => {
+                    let at = random.usize(..known.len());
+                    registry.close(known[at].pool.first());
+                    known[at].is_closed = true;
+                }
+                2 => {
+                    registry.drain(registry.closings());
+                    known.retain(|it| !it.is_closed);
+                    let stays = pools.len().saturating_sub(40);
+                    pools.drain(..stays);
+                }
+                _ => {}
+            }
+            let address = any_address(&mut random, &pools);
+            let expected = known.iter().find_map(|it| {
+                let number = it.pool.number_at(address)?;
+                Some((it.lane, number))
+            });
+            let found = registry.find(address).map(|it| (it.lane, it.context));
+            assert_eq!(found, expected, "seed {seed}");
+            let tag = match random.choice(&known) {
+                Some(it) if random.bool() => it.tag,
+                _ => random.u16(..),
+            };
+            let data = data_of(tag, random.u32(..)) | u64::from(random.u32(0..10) == 0) << 40;
+            let is_wide = data > u32::MAX.into();
+            let expected = known.iter().find(|it| it.tag == tag && !is_wide);
+            let found = registry.receive(data).map(|it| it.lane);
+            assert_eq!(found, expected.map(|it| it.lane), "seed {seed}");
+        }
+    }
+
     #[test]
     fn a_closed_endpoint_keeps_contexts_and_tag_until_the_queue_was_empty() {
         let mut registry = Registry::default();

@@ -2,6 +2,7 @@
 
 mod domains;
 mod lanes;
+mod peers;
 mod rig;
 
 pub(crate) use rig::device;
