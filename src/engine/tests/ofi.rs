@@ -14,6 +14,11 @@ use crate::provider::OfiDevice;
 use crate::provider::ofi::tests::device;
 use crate::verbs::{Context, DeviceSelector};
 
+mod draw;
+mod end;
+mod run;
+mod seeds;
+
 const MIB: u64 = 1 << 20;
 /// The providers, of which a test leaves out those that the machine has not.
 const PROVIDERS: [&str; 3] = [

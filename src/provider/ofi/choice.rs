@@ -9,6 +9,8 @@ use super::error::OfiError;
 use super::facts::{Facts, SERVED};
 use super::info::{Ask, Info, ask, providers};
 use super::library::Library;
+#[cfg(test)]
+use super::trial::Trial;
 
 /// The fabric of EFA whose operations go straight to the device. It is preferred to the other one.
 const DIRECT: &str = "efa-direct";
@@ -37,6 +39,8 @@ pub struct OfiWish {
 pub struct OfiDevice {
     pub(super) info: Arc<Info>,
     pub(super) library: Arc<Library>,
+    #[cfg(test)]
+    pub(super) trial: Trial,
 }
 
 impl OfiDevice {
@@ -86,6 +90,12 @@ impl OfiDevice {
     /// Returns what the library says of the domain.
     pub(crate) fn facts(&self) -> &Facts {
         self.info.facts()
+    }
+
+    /// Returns the domain, changed so.
+    #[cfg(test)]
+    pub(crate) fn with_trial(self, trial: Trial) -> Self {
+        Self { trial, ..self }
     }
 }
 
@@ -165,6 +175,8 @@ fn of_provider(
     let devices = infos.map(|info| OfiDevice {
         info: Arc::new(info),
         library: Arc::clone(library),
+        #[cfg(test)]
+        trial: Trial::default(),
     });
     Ok(devices.collect())
 }

@@ -18,6 +18,8 @@ use super::error::{MOST_ADDRESS, OfiError};
 use super::facts::Facts;
 use super::info::Info;
 use super::object::Owned;
+#[cfg(test)]
+use super::trial::Trial;
 
 /// The number of peers for which an address vector is made. It grows.
 const PEERS: usize = 64;
@@ -93,6 +95,12 @@ impl Domain {
 
     pub(super) fn facts(&self) -> &Facts {
         self.device.facts()
+    }
+
+    /// Returns what a test changes in the domain.
+    #[cfg(test)]
+    pub(super) fn trial(&self) -> Trial {
+        self.device.trial
     }
 
     pub(super) fn info(&self) -> &Info {

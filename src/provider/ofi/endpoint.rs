@@ -29,6 +29,8 @@ use super::lkeys::State as LocalKeys;
 use super::object::Owned;
 use super::registry::{Ear, data_of};
 use super::split::MOST_RANGES;
+#[cfg(test)]
+use super::trial::{LATE, Planted};
 use crate::provider::{Cause, LocalRange};
 
 /// The first number of a lane. No QP has one, and no lane that copies.
@@ -152,6 +154,12 @@ impl Endpoint {
         let Some(Open { endpoint, place }) = open.take() else {
             return Ok(());
         };
+        #[cfg(test)]
+        if self.planted() == Some(Planted::LateClose) {
+            drop(open);
+            self.close_late(Open { endpoint, place });
+            return Ok(());
+        }
         if let Err((endpoint, refused)) = self.cq.still(|| endpoint.close()) {
             *open = Some(Open { endpoint, place });
             return Err(self.domain.error("fi_close", i64::from(refused)));
@@ -162,6 +170,32 @@ impl Endpoint {
         }
         self.cq.close(&self.pool);
         Ok(())
+    }
+
+    /// Returns the defect that a test has planted in the domain.
+    #[cfg(test)]
+    pub(super) fn planted(&self) -> Option<Planted> {
+        self.domain.trial().planted
+    }
+
+    /// Closes the endpoint later, while all others take it for closed.
+    #[cfg(test)]
+    fn close_late(&self, open: Open) {
+        let (cq, domain) = (Arc::clone(&self.cq), Arc::clone(&self.domain));
+        // The provider has the contexts until then.
+        let (pool, peer) = (Arc::clone(&self.pool), self.peer.get().copied());
+        std::thread::spawn(move || {
+            std::thread::sleep(LATE);
+            let Open { endpoint, place } = open;
+            if let Err((_, refused)) = cq.still(|| endpoint.close()) {
+                tracing::error!("an endpoint is not closed: {refused}");
+            }
+            if let Some(peer) = peer {
+                domain.remove(peer.address);
+            }
+            drop((pool, place));
+        });
+        self.cq.close(&self.pool);
     }
 
     fn open(&self) -> MutexGuard<'_, Option<Open>> {

@@ -40,10 +40,13 @@ impl OfiLane {
         depth: u16,
         limits: Limits,
     ) -> Self {
+        let book = Book::new(depth, limits);
+        #[cfg(test)]
+        let book = book.with_planted(endpoint.planted());
         Self {
             endpoint: Arc::clone(endpoint),
             keys: Arc::clone(keys),
-            book: Book::new(depth, limits),
+            book,
             is_hurried: false,
             ends: None,
             closes: None,

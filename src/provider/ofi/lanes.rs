@@ -39,9 +39,12 @@ impl Lanes {
     ) -> Result<Self, ProviderError> {
         let page = Arc::new(HostMemory::new(4096)?);
         let facts = domain.facts();
+        let most_bytes = facts.most_bytes;
+        #[cfg(test)]
+        let most_bytes = domain.trial().most_bytes.unwrap_or(most_bytes);
         Ok(Self {
             depth,
-            limits: Limits::new(facts.most_bytes, facts.ranges),
+            limits: Limits::new(most_bytes, facts.ranges),
             first: page.address(),
             greetings: registrar.register(&AnyMemory::from(&page))?,
             registrar: Arc::clone(registrar),

@@ -61,6 +61,8 @@ mod rkeys;
 mod split;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod trial;
 
 pub use choice::{OfiDevice, OfiWish};
 pub use error::OfiError;
@@ -70,3 +72,5 @@ pub(crate) use offer::{OfiOffer, OfiPort};
 pub(crate) use pair::OfiPair;
 pub(crate) use rail::OfiRail;
 pub(crate) use reaper::OfiReaper;
+#[cfg(test)]
+pub(crate) use trial::{LATE, Planted, Trial};

@@ -5,4 +5,4 @@ mod lanes;
 mod peers;
 mod rig;
 
-pub(crate) use rig::device;
+pub(crate) use rig::{broken_rules, device};

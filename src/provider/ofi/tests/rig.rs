@@ -69,7 +69,7 @@ pub(super) fn library(provider: &str) -> Result<Library, OfiError> {
 
 /// Returns the rules of the manual that this process has broken over softofi. A queue is opened with a descriptor first, to learn whether
 /// it has one: that is left out.
-pub(super) fn broken_rules(run: &str) -> Vec<String> {
+pub(crate) fn broken_rules(run: &str) -> Vec<String> {
     let functions = *library(run).unwrap().functions();
     let mut rules = softofi::watch::Watch::open(&functions).unwrap().rules();
     rules.retain(|rule| !rule.starts_with("wait-object"));
