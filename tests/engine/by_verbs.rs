@@ -1,17 +1,16 @@
 //! Tests of other modules over the provider `verbs`: at one end of each connection, at the other end, and at both. The other end of a
 //! mixed connection is of `mlx5`. Both drive the same kind of software HCA.
 //!
-//! The sample covers transfers, grants, notices, counters, failed QPs, connections that are made again, and peers that are lost. Left out
-//! are tests that count commands of DevX, and those whose engines the rig does not make. `WV_TEST_BY_VERBS=all cargo test --test engine`
-//! runs all tests so (`first`, `others`); these then fail, since they count commands, keys or CQs of DevX: two of `grants`, two of `keys`,
-//! two of `knobs`.
+//! The sample covers transfers, grants, notices, counters, failed QPs, connections that are made again, and peers that are
+//! lost. `WV_TEST_PROVIDER=verbs cargo test --test engine` runs all tests so.
 
 use softhca::HcaConfig;
 use softhca::device::FailCommand;
 use test_support::hca::hca_with;
 use warpverbs::internal::engine::{Engine, EngineConfig, EngineDevice, HostMemory, ProviderChoice};
 
-use crate::rig::{ByVerbs, Side, config, connect, moves};
+use crate::drivers::{Driver, driven};
+use crate::rig::{Side, config, connect, moves};
 
 /// The configuration of an engine on this device, by this provider.
 fn of(device: &str, provider: &str) -> Result<EngineConfig, String> {
@@ -91,34 +90,22 @@ fn a_device_without_devx_is_driven_by_verbs_and_the_reason_is_said() {
     moves(&b, &to_a, a.at(0));
 }
 
-/// Makes a test of each of these, for engines of which verbs drives some.
-macro_rules! tests {
-    ($which:expr, $($module:ident::$test:ident,)+) => {
-        $(
-            #[test]
-            fn $test() {
-                $which.run(crate::$module::$test);
-            }
-        )+
-    };
-}
-
 /// Makes the tests of each of these, with verbs at one end, at the other, and at both.
 macro_rules! at_each_end {
     ($($module:ident::$test:ident,)+) => {
         mod first {
-            use super::ByVerbs;
-            tests!(ByVerbs::First, $($module::$test,)+);
+            use super::{Driver, driven};
+            driven!(Driver::VerbsFirst, $($module::$test,)+);
         }
 
         mod others {
-            use super::ByVerbs;
-            tests!(ByVerbs::Others, $($module::$test,)+);
+            use super::{Driver, driven};
+            driven!(Driver::VerbsOthers, $($module::$test,)+);
         }
 
         mod all {
-            use super::ByVerbs;
-            tests!(ByVerbs::All, $($module::$test,)+);
+            use super::{Driver, driven};
+            driven!(Driver::Verbs, $($module::$test,)+);
         }
     };
 }
@@ -155,4 +142,5 @@ at_each_end! {
     reconnect::a_gone_peer_is_reported_once_behind_the_end_of_its_transfers,
     lost::transfers_to_a_lost_peer_fail_and_report_the_remote_end_as_unknown,
     lost::what_was_done_stays_done_when_the_peer_is_lost,
+    closes::two_engines_are_closed_in_either_order_and_at_once,
 }

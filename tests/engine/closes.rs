@@ -1,8 +1,9 @@
 //! Two engines are closed in either order, and at once, while they move bytes.
 
 use softhca::Hca;
-use warpverbs::internal::engine::{CloseReport, Engine, HostMemory, Outcome, Status};
+use warpverbs::internal::engine::{CloseReport, HostMemory, Outcome, Status};
 
+use crate::drivers::engine_on;
 use crate::rig::{Side, config, connect, device};
 
 const MIB: u64 = 1 << 20;
@@ -22,7 +23,7 @@ enum Order {
 }
 
 #[test]
-fn two_engines_are_closed_in_either_order_and_at_once() {
+pub(crate) fn two_engines_are_closed_in_either_order_and_at_once() {
     for order in [Order::First, Order::Second, Order::AtOnce] {
         for round in 0..4 {
             close(order, round);
@@ -36,7 +37,7 @@ fn close(order: Order, round: u64) {
     let before = devices.each_ref().map(|(hca, _)| objects(hca));
     let [a, b] = [0, 1].map(|nth: usize| {
         let name = ["a", "b"][nth];
-        let engine = Engine::new(&devices[nth].1, config(name)).unwrap();
+        let engine = engine_on(&devices[nth].1, config(name));
         Side::new(engine, HostMemory::new(4 * MIB).unwrap())
     });
     let [to_b, to_a] = connect(&a, &b);

@@ -11,6 +11,7 @@ mod counters;
 mod cut;
 mod descriptors;
 mod doors;
+mod drivers;
 mod files;
 mod foreign;
 mod gpu_copies;

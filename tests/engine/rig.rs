@@ -1,6 +1,6 @@
-//! Engines on software HCAs of this process, connected over loopback, and memory whose every byte is known.
+//! Engines on software HCAs of this process, connected over loopback, and memory whose every byte is known. Another provider may drive
+//! them (`drivers`).
 
-use std::cell::Cell;
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
@@ -10,13 +10,14 @@ use std::time::Duration;
 use softhca::{Hca, HcaConfig};
 use test_support::hca::hca_with;
 use test_support::limits::HANG;
-use warpverbs::config::GidChoice;
 use warpverbs::internal::engine::{
     Engine, EngineAddress, EngineConfig, EnginePath, HostMemory, Outcome, Peer, RegionId,
     SinkFault, Status, TransferId, over,
 };
 use warpverbs::internal::provider::Sink;
-use warpverbs::verbs::{Context, DeviceSelector, PlainContext};
+use warpverbs::verbs::{Context, DeviceSelector};
+
+use crate::drivers::engine_on;
 
 pub(crate) const LOOPBACK: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -37,64 +38,6 @@ pub(crate) fn over_sinks(
     fault: Option<SinkFault>,
 ) -> (Engine, Peer) {
     over(config, bytes, |config| Sink::lanes(config, fault)).unwrap()
-}
-
-/// Which engines of a test libibverbs drives, without DevX.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ByVerbs {
-    #[default]
-    None,
-    /// The engine with the name `a`.
-    First,
-    /// All but the engine with the name `a`.
-    Others,
-    All,
-}
-
-thread_local! {
-    static BY_VERBS: Cell<ByVerbs> = Cell::new(ByVerbs::of_the_run());
-    /// The number of engines that libibverbs drives.
-    static DRIVEN: Cell<u32> = const { Cell::new(0) };
-}
-
-impl ByVerbs {
-    /// Returns what the variable `WV_TEST_BY_VERBS` says of all tests of this run: `first`, `others` or `all`.
-    fn of_the_run() -> Self {
-        match std::env::var("WV_TEST_BY_VERBS").as_deref() {
-            Ok("first") => Self::First,
-            Ok("others") => Self::Others,
-            Ok("all") => Self::All,
-            _ => Self::None,
-        }
-    }
-
-    /// Runs a test whose engines this thread makes.
-    pub(crate) fn run(self, test: impl FnOnce()) {
-        BY_VERBS.set(self);
-        test();
-        assert_ne!(DRIVEN.get(), 0, "no engine is driven by libibverbs");
-    }
-
-    fn drives(self, name: &str) -> bool {
-        match self {
-            Self::None => false,
-            Self::First => name == "a",
-            Self::Others => name != "a",
-            Self::All => true,
-        }
-    }
-}
-
-/// An engine on the device of `context`, by the provider that the test has.
-fn engine_on(context: &Arc<Context>, config: EngineConfig) -> Engine {
-    if BY_VERBS.get().drives(&config.name) {
-        let port = Some(context.port().number);
-        let plain = PlainContext::open(context.name(), port, &GidChoice::Auto).unwrap();
-        DRIVEN.set(DRIVEN.get() + 1);
-        Engine::new(&plain, config).unwrap()
-    } else {
-        Engine::new(context, config).unwrap()
-    }
 }
 
 /// An engine with one region.
@@ -142,7 +85,7 @@ impl Side {
     }
 }
 
-/// One on an HCA of its own.
+/// One on an HCA of its own. Where libfabric drives the engine, nothing uses the HCA.
 pub(crate) struct End {
     pub(crate) side: Side,
     pub(crate) context: Arc<Context>,
