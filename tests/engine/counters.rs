@@ -72,7 +72,7 @@ pub(crate) fn each_operation_counts_once_behind_its_bytes_asked_for_or_not() {
 }
 
 #[test]
-fn what_was_planned_once_counts_at_each_post() {
+pub(crate) fn what_was_planned_once_counts_at_each_post() {
     for path in PATHS {
         let (a, b, [to_b, _]) = pair_of(config("a").with_engine_path(path), 16 * PAGE);
         let prepared = to_b.prepare_counting(&pages(&a, &b, 0..16)).unwrap();

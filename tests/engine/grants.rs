@@ -14,11 +14,10 @@ use warpverbs::internal::engine::{
     Rights, TransferId,
 };
 
+use crate::drivers::access;
 use crate::rig::{End, SHORT, config, connect, listens};
 
 const MIB: u64 = 1 << 20;
-/// Remote access error.
-const ACCESS: u8 = 0x13;
 /// A range that is granted: it neither begins nor ends at a page.
 const FIRST: u64 = 5000;
 const BYTES: u64 = 70_001;
@@ -49,7 +48,7 @@ fn assert_no_access(end: &End, id: TransferId) {
     assert_eq!(end.concluded(id), Outcome::Failed);
     let report = end.engine.report(id).unwrap();
     let first = report.first.expect("it is reported");
-    assert_eq!(first.cause.expect("it was posted").syndrome, ACCESS);
+    assert_eq!(first.cause.expect("it was posted").syndrome, access());
     assert_eq!(report.remote, Remote::Quiet);
     end.engine.release(id).unwrap();
 }

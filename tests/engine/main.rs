@@ -3,6 +3,7 @@
 
 mod account;
 mod auto;
+mod by_libfabric;
 mod by_verbs;
 mod cable;
 mod closes;
