@@ -2,7 +2,7 @@
 //! engine has a domain of its own. No HCA is used, though the rig makes some.
 //!
 //! The sample covers transfers, grants, notices, counters, lanes that fail and begin again, connections that are made again, lives of a
-//! peer, and engines that are closed under load.
+//! peer, and engines that are closed under load. `suite` runs all that a provider can do.
 
 use crate::drivers::{Driver, driven};
 
@@ -45,4 +45,26 @@ over_each! {
     reconnect::a_gone_peer_is_reported_once_behind_the_end_of_its_transfers,
     lost::what_was_done_stays_done_when_the_peer_is_lost,
     closes::two_engines_are_closed_in_either_order_and_at_once,
+    restarts::a_peer_that_restarts_at_one_address_gets_the_bytes_of_each_life,
+}
+
+/// Processes that are killed and stopped.
+macro_rules! processes {
+    ($($name:ident: $driver:expr,)+) => {
+        $(
+            mod $name {
+                use super::{Driver, driven};
+                driven!(
+                    $driver,
+                    killed::of_four_processes_one_is_killed_and_only_its_transfers_fail,
+                    killed::of_four_processes_one_is_stopped_for_a_time_and_no_transfer_fails,
+                );
+            }
+        )+
+    };
+}
+
+processes! {
+    tcp_processes: Driver::Tcp,
+    softofi_processes: Driver::SoftOfi,
 }

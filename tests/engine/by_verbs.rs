@@ -1,8 +1,8 @@
 //! Tests of other modules over the provider `verbs`: at one end of each connection, at the other end, and at both. The other end of a
 //! mixed connection is of `mlx5`. Both drive the same kind of software HCA.
 //!
-//! The sample covers transfers, grants, notices, counters, failed QPs, connections that are made again, and peers that are
-//! lost. `WV_TEST_PROVIDER=verbs cargo test --test engine` runs all tests so.
+//! The sample covers transfers, grants, notices, counters, failed QPs, connections that are made again, peers that are lost, and processes
+//! that are killed, stopped and started again. `suite` runs all that a provider can do.
 
 use softhca::HcaConfig;
 use softhca::device::FailCommand;
@@ -143,4 +143,15 @@ at_each_end! {
     lost::transfers_to_a_lost_peer_fail_and_report_the_remote_end_as_unknown,
     lost::what_was_done_stays_done_when_the_peer_is_lost,
     closes::two_engines_are_closed_in_either_order_and_at_once,
+}
+
+/// Processes, and lives at one address: at both ends.
+mod ends {
+    use super::{Driver, driven};
+    driven!(
+        Driver::Verbs,
+        killed::of_four_processes_one_is_killed_and_only_its_transfers_fail,
+        killed::of_four_processes_one_is_stopped_for_a_time_and_no_transfer_fails,
+        restarts::a_peer_that_restarts_at_one_address_gets_the_bytes_of_each_life,
+    );
 }

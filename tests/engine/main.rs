@@ -43,6 +43,7 @@ mod ports;
 mod pulled;
 mod rails;
 mod reconnect;
+mod restarts;
 mod retry;
 mod rig;
 mod sinks;
