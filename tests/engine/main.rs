@@ -51,6 +51,7 @@ mod slots;
 mod statistics;
 mod storm;
 mod strangers;
+mod suite;
 mod transfers;
 mod unix;
 mod waits;
