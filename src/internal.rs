@@ -24,11 +24,11 @@ pub mod engine {
 
 /// Queues that a thread of the host posts to.
 pub mod provider {
-    pub use crate::provider::mlx5::{BareLanes, BareWrite, Mlx5, Mlx5Lane, Mlx5Reaper};
+    pub use crate::provider::mlx5::{Mlx5, Mlx5Lane, Mlx5Reaper};
     pub use crate::provider::sink::{Sink, SinkLane, SinkReaper};
     pub use crate::provider::{
-        Cause, Chain, Completed, Completion, HostMemory, Lane, LocalRange, Posted, Provider,
-        ProviderError, Reaper, Stop, Tag, Verb, Wake, Work, WorkerLanes,
+        BareLanes, BareWrite, Cause, Chain, Completed, Completion, HostMemory, Lane, LocalRange,
+        Posted, Provider, ProviderError, Reaper, Stop, Tag, Verb, Wake, Work, WorkerLanes,
     };
 }
 

@@ -64,6 +64,17 @@ impl Work {
     }
 }
 
+/// A WRITE as a loop without an engine takes it, which knows the keys itself.
+#[derive(Clone, Copy, Debug)]
+pub struct BareWrite {
+    /// Address of the first byte at this end.
+    pub local: u64,
+    /// Address of the first byte at the other end.
+    pub remote: u64,
+    /// Number of bytes.
+    pub bytes: u32,
+}
+
 /// WQEs in order.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {

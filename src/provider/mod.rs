@@ -28,11 +28,11 @@ pub(crate) mod sink;
 pub(crate) mod verbs;
 mod wake;
 
-pub use chain::{Chain, LocalRange, Tag, Verb, Work};
+pub use chain::{BareWrite, Chain, LocalRange, Tag, Verb, Work};
 pub use error::ProviderError;
 pub use file_memory::Mappings;
 pub use gpu_memory::{AnyMemory, GpuMemory};
-pub use host::EngineDevice;
+pub use host::{BareLanes, EngineDevice};
 pub(crate) use host::{
     Host, HostKey, HostLane, HostOffer, HostPair, HostPort, HostRail, HostReaper, HostRegistration,
     HostTerms, Naming, RC,

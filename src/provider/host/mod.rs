@@ -4,8 +4,9 @@
 //! An [`EngineDevice`] is a NIC that is open. A [`HostRail`] is what an engine has on it, of which a peer knows the [`HostPort`]. The rail makes
 //! a [`HostPair`] for each lane of a connection, and a [`HostReaper`] for each of its workers. The pair makes the [`HostOffer`] that the other
 //! end needs, and the [`HostLane`] that a worker posts to. The rail registers memory as a [`HostRegistration`], and makes a [`HostKey`] for
-//! each grant.
+//! each grant. [`BareLanes`] write without an engine, for measurements.
 
+mod bare;
 mod device;
 mod lane;
 mod memory;
@@ -14,6 +15,7 @@ mod pair;
 mod rail;
 mod reaper;
 
+pub use bare::BareLanes;
 pub use device::EngineDevice;
 pub(crate) use lane::HostLane;
 pub(crate) use memory::{HostKey, HostRegistration};

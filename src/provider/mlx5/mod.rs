@@ -3,7 +3,7 @@
 //! # Rooms
 //!
 //! ```text
-//! bare.rs provider.rs   a thread posts without an engine, for measurements; the kind of these lanes and reapers
+//! provider.rs   the kind of these lanes and reapers
 //! rail.rs       all that is made on one HCA
 //! pair.rs reaper.rs   one QP taken through its states; a worker takes completions and sleeps
 //! lane.rs hub.rs   posting and accounting; CQs that all workers share
@@ -11,7 +11,6 @@
 //! stock.rs      memory and CQs for QPs, when they are made
 //! ```
 
-mod bare;
 mod consumers;
 mod hub;
 mod lane;
@@ -24,7 +23,6 @@ mod stock;
 mod tests;
 mod wqe;
 
-pub use bare::{BareLanes, BareWrite};
 pub use lane::Mlx5Lane;
 pub(crate) use pair::Pair;
 pub use provider::Mlx5;

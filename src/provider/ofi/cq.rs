@@ -94,6 +94,11 @@ impl Cq {
         })
     }
 
+    /// Returns whether a worker sleeps on a descriptor of the queue.
+    pub(super) fn has_descriptor(&self) -> bool {
+        self.fd.is_some() && !self.is_deaf.load(Ordering::SeqCst)
+    }
+
     /// Returns the queue for a call.
     pub(super) fn object(&self) -> &Owned<fid_cq> {
         &self.cq
@@ -342,7 +347,11 @@ impl Cq {
 }
 
 /// Opens a queue with this kind of wait object.
-fn open(domain: &Domain, entries: u32, wait: fi_wait_obj) -> Result<Owned<fid_cq>, OfiError> {
+pub(super) fn open(
+    domain: &Domain,
+    entries: u32,
+    wait: fi_wait_obj,
+) -> Result<Owned<fid_cq>, OfiError> {
     let mut attr = fi_cq_attr {
         // Writes of peers that count take entries too, and no credits.
         size: 2 * entries as usize,

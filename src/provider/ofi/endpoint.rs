@@ -13,7 +13,7 @@ use libfabric_abi::Version;
 use libfabric_abi::bindings::{
     FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_EAGAIN, FI_ENOKEY, FI_HMEM_P2P_REQUIRED,
     FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, FI_RECV, FI_REMOTE_CQ_DATA, FI_TRANSMIT, fi_msg_rma,
-    fi_rma_iov, fid_ep,
+    fi_rma_iov, fid_cq, fid_ep,
 };
 use libfabric_abi::calls::{
     fi_enable, fi_endpoint, fi_ep_bind, fi_getname, fi_readmsg, fi_setopt, fi_writemsg,
@@ -81,7 +81,7 @@ impl Endpoint {
     /// Makes an endpoint with room for `depth` operations under way beside its first.
     pub(super) fn new(domain: &Arc<Domain>, cq: &Arc<Cq>, depth: u16) -> Result<Self, OfiError> {
         let place = domain.place()?;
-        let endpoint = cq.still(|| enabled(domain, cq))?;
+        let endpoint = cq.still(|| enabled(domain, cq.object()))?;
         let address = address_of(domain, &endpoint)?;
         let pool = Arc::new(Pool::new(depth.saturating_add(1)));
         let number = FIRST | LANES.fetch_add(1, Ordering::Relaxed) & (FIRST - 1);
@@ -277,7 +277,7 @@ const EMPTY: iovec = iovec {
     iov_len: 0,
 };
 
-fn iovec_of(range: &LocalRange) -> iovec {
+pub(super) fn iovec_of(range: &LocalRange) -> iovec {
     let address = usize::try_from(range.address).unwrap_or_default();
     iovec {
         iov_base: std::ptr::with_exposed_provenance_mut::<c_void>(address),
@@ -291,7 +291,7 @@ fn no_key() -> i32 {
 }
 
 /// Makes an endpoint that can send and be written to.
-fn enabled(domain: &Domain, cq: &Cq) -> Result<Owned<fid_ep>, OfiError> {
+pub(super) fn enabled(domain: &Domain, cq: &Owned<fid_cq>) -> Result<Owned<fid_ep>, OfiError> {
     let failed = |call, result: c_int| domain.error(call, i64::from(result));
     let mut endpoint = null_mut();
     // SAFETY: the domain is open, and the description is its own.
@@ -312,8 +312,7 @@ fn enabled(domain: &Domain, cq: &Cq) -> Result<Owned<fid_ep>, OfiError> {
         if bound != 0 {
             return Err(failed("fi_ep_bind", bound));
         }
-        let cq = cq.object().as_fid();
-        let bound = fi_ep_bind(endpoint.as_ptr(), cq, FI_TRANSMIT | FI_RECV);
+        let bound = fi_ep_bind(endpoint.as_ptr(), cq.as_fid(), FI_TRANSMIT | FI_RECV);
         if bound != 0 {
             return Err(failed("fi_ep_bind", bound));
         }
@@ -350,7 +349,7 @@ fn set<T>(endpoint: &Owned<fid_ep>, option: c_int, value: &T) -> c_int {
 }
 
 /// Returns the address by which peers reach an endpoint.
-fn address_of(domain: &Domain, endpoint: &Owned<fid_ep>) -> Result<Vec<u8>, OfiError> {
+pub(super) fn address_of(domain: &Domain, endpoint: &Owned<fid_ep>) -> Result<Vec<u8>, OfiError> {
     let mut address = vec![0; MOST_ADDRESS];
     let mut bytes = address.len();
     // SAFETY: the endpoint is open, and there is room for so many bytes.

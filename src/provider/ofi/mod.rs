@@ -10,6 +10,7 @@
 //! Each floor may name those below it, and none above or beside it.
 //!
 //! ```text
+//! bare.rs        writes by calls of the library alone, for measurements
 //! rail.rs        a domain with what its workers need, and what it makes
 //! pair.rs        this end of a lane, from its first endpoint to its last
 //! lanes.rs       what lanes of a rail are made of
@@ -35,6 +36,7 @@
 //! error.rs       all errors
 //! ```
 
+mod bare;
 mod book;
 mod choice;
 mod contexts;
@@ -64,6 +66,7 @@ pub(crate) mod tests;
 #[cfg(test)]
 mod trial;
 
+pub(crate) use bare::BareFabric;
 pub use choice::{OfiDevice, OfiWish};
 pub use error::OfiError;
 pub(crate) use lane::OfiLane;
