@@ -516,6 +516,13 @@ pub fn wakes(engine: &Engine) -> [u64; 2] {
     [inner.core.workers.wakes(), lock(&inner.core.peers).wakes()]
 }
 
+/// Returns on what a worker of each NIC sleeps that has a connection and nothing to do, in words. Measurements print this.
+#[must_use]
+pub fn sleeps_on(engine: &Engine) -> Vec<&'static str> {
+    let rails = engine.inner.core.rails.all().iter();
+    rails.map(HostRail::sleeps_on).collect()
+}
+
 /// Returns how each NIC of the engine has registered the memory of a region, and which ways it refused. Measurements print this.
 ///
 /// # Errors

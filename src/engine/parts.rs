@@ -1,6 +1,6 @@
 //! Parts of a transfer, and an engine over any provider. Only the tests and measurements of this workspace need them.
 
-pub use super::host::{wakes, ways};
+pub use super::host::{sleeps_on, wakes, ways};
 pub use super::ledger::account::{Account, AtomicAccount, Change, Close};
 pub use super::ledger::cut::Cut;
 pub use super::ledger::plan::{Local, Plan, Region, Regions, Slice};

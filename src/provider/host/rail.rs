@@ -107,6 +107,14 @@ impl HostRail {
         }
     }
 
+    /// Returns on what a worker sleeps that has a connection and nothing to do, in words.
+    pub(crate) fn sleeps_on(&self) -> &'static str {
+        match self {
+            Self::Mlx5(_) | Self::Verbs(_) => "the descriptor of the NIC's events",
+            Self::Ofi(rail) => rail.sleeps_on(),
+        }
+    }
+
     /// Returns how peers name memory of the rail.
     pub(crate) fn naming(&self) -> Naming {
         match self {

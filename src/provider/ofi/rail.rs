@@ -80,6 +80,15 @@ impl OfiRail {
         self.cqs.iter().map(|cq| cq.refusals()).sum()
     }
 
+    /// Returns on what a worker sleeps that has a connection and nothing to do, in words.
+    pub(crate) fn sleeps_on(&self) -> &'static str {
+        if self.cqs.iter().all(|cq| cq.has_descriptor()) {
+            "the descriptor of its completion queue (FI_WAIT_FD)"
+        } else {
+            "no descriptor, and looks every 50 us"
+        }
+    }
+
     /// Makes this side's end of a lane, whose completions go to worker `number` of this rail.
     pub(crate) fn pair(&self, number: usize) -> Result<OfiPair, ProviderError> {
         let cq = self.cqs.get(number).ok_or_else(|| {
