@@ -37,8 +37,9 @@ pub enum BenchCommand {
     /// engines of one process on software HCAs, with every byte compared. What programs move (--pattern) goes to peers of this process,
     /// or of other processes and machines (--serve, --to)
     P2p(p2p::P2pArgs),
-    /// Measure what the host engine adds, each rate beside its yardstick in one run: a bare loop on the same software HCAs, one
-    /// worker, no idle QPs. And how long a sleeping worker takes, and what an idle engine with 64 peers costs
+    /// Measure what the host engine adds, each rate beside its yardstick in one run: a bare loop by the same provider, one worker, no
+    /// idle QPs. And how long a sleeping worker takes, and what an idle worker and an idle engine with 64 peers cost. WARPVERBS_PROVIDER
+    /// is mlx5, or verbs beside mlx5, on software HCAs of this program; or ofi, on a domain that WARPVERBS_DEVICE may name
     Engine(engine::EngineArgs),
     /// Measure how fast a host engine writes pages to random places of a peer's memory, beside the speed of the port. The bytes
     /// of the last repeat and of two others are compared. Both engines are in this process, or one on another machine (--serve, --to)

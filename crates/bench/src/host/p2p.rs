@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use warpverbs::config::ConfigError;
+use warpverbs::engine::EngineDevice;
 use warpverbs::internal::engine::{
     Engine, EngineConfig, EnginePath, HostError, HostMemory, Kind, Operation, Options, Outcome,
     Peer, Prepared, Status, TransferId, over,
@@ -188,7 +189,7 @@ impl Ends for OverSink {
     }
 }
 
-/// Two engines on software HCAs.
+/// Two engines of this process.
 pub(super) struct Pair {
     peer: Peer,
     pub(super) memories: [Arc<HostMemory>; 2],
@@ -208,18 +209,18 @@ impl Ends for Pair {
 impl Pair {
     /// Returns two connected engines on these devices. The first engine has the first options.
     pub(super) fn new(
-        contexts: [&Arc<Context>; 2],
+        devices: [&EngineDevice; 2],
         [first, second]: [&P2pOptions; 2],
         bytes: u64,
     ) -> Result<Self, BenchError> {
-        let make = |context: &Arc<Context>, name: &str, options| -> Result<_, BenchError> {
-            let engine = Engine::new(context, config(name, options)?)?;
+        let make = |device: &EngineDevice, name: &str, options| -> Result<_, BenchError> {
+            let engine = Engine::new(device, config(name, options)?)?;
             let memory = Arc::new(HostMemory::new(bytes).map_err(HostError::from)?);
             let region = engine.register(&memory)?;
             Ok((engine, memory, region))
         };
-        let (a, here, _) = make(contexts[0], "a", first)?;
-        let (b, there, region) = make(contexts[1], "b", second)?;
+        let (a, here, _) = make(devices[0], "a", first)?;
+        let (b, there, region) = make(devices[1], "b", second)?;
         let address = b.listen(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0).into())?;
         let peer = a.connect(&address.to_string())?;
         let descriptor = b.descriptor(region)?;
@@ -298,7 +299,10 @@ pub(crate) fn measure_softhca(
     options: &P2pOptions,
 ) -> Result<P2pReport, BenchError> {
     let extent = SOFTHCA.iter().map(Pattern::extent).max().unwrap_or(0);
-    let open = |name: &str| Context::open(&DeviceSelector::Name(name.to_owned()));
+    let open = |name: &str| {
+        let context = Context::open(&DeviceSelector::Name(name.to_owned()));
+        context.map(EngineDevice::from)
+    };
     let [a, b] = devices.map(open);
     let pair = Pair::new([&a?, &b?], [options; 2], extent)?;
     let places = [0, 1].map(|end: usize| pair.memories[end].address());
