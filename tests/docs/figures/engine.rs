@@ -101,6 +101,16 @@ pub(crate) fn beside(file: &Value) -> String {
             )
             .unwrap();
         }
+        let worker = &result["idle_worker"];
+        if !worker.is_null() {
+            writeln!(
+                lines,
+                "- An idle worker with an open connection: {:.2}% of a core. It sleeps on {}.",
+                number(&worker["percent_of_core"]),
+                text(&worker["sleeps_on"]),
+            )
+            .unwrap();
+        }
         let idle = &result["idle"];
         if !idle.is_null() {
             writeln!(
