@@ -132,6 +132,15 @@ pub(crate) fn access() -> u8 {
     }
 }
 
+/// Returns on how many QPs a slice is tried with a key that the peer refuses. tcp;ofi_rxm of libfabric says of such a key only that the
+/// connection has gone, so the slice goes to another lane, as often as WARPVERBS_ENGINE_RETRY has it.
+pub(crate) fn tries_with_a_wrong_key() -> u64 {
+    match DRIVER.get() {
+        Driver::Tcp => 4,
+        _ => 1,
+    }
+}
+
 /// An engine on the device of `context`, or on a domain of libfabric that takes its place.
 pub(crate) fn engine_on(context: &Arc<Context>, config: EngineConfig) -> Engine {
     let driver = DRIVER.get();

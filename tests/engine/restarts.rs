@@ -40,7 +40,11 @@ pub(crate) fn a_peer_that_restarts_at_one_address_gets_the_bytes_of_each_life() 
         let last: Vec<TransferId> = (0..LAST).map(begin).collect();
         let incarnation = b.engine.incarnation();
         if life % 2 == 0 {
-            assert_eq!(b.engine.close().cut_off, 0, "b has nothing of its own under way");
+            assert_eq!(
+                b.engine.close().cut_off,
+                0,
+                "b has nothing of its own under way"
+            );
         }
         drop((to_a, b));
         let gone = a.engine.peer_gone(HANG).expect("the life has ended");

@@ -308,13 +308,15 @@ impl Cq {
     fn sleep_begun(&self, wake: &Wake, most: Option<Duration>) -> Result<(), ProviderError> {
         let fd = self.fd.filter(|_| !self.is_deaf.load(Ordering::SeqCst));
         let is_blind = fd.is_none() && self.open.load(Ordering::SeqCst) > 0;
-        #[cfg(test)]
-        let is_blind = is_blind && self.domain.trial().planted != Some(Planted::DeafSleep);
         let most = if is_blind || self.hurried.load(Ordering::SeqCst) > 0 {
             Some(most.map_or(LOOK, |most| most.min(LOOK)))
         } else {
             most
         };
+        #[cfg(test)]
+        let is_deaf = is_blind && self.domain.trial().planted == Some(Planted::DeafSleep);
+        #[cfg(test)]
+        let most = most.filter(|_| !is_deaf);
         let Some(fd) = fd else {
             return wake.sleep(Some(self.wake.watched()), most);
         };

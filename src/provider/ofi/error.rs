@@ -133,6 +133,14 @@ pub enum OfiError {
         /// The number of tries.
         tries: usize,
     },
+    /// A provider that lets a peer in without a look at its key.
+    #[error(
+        "provider '{provider}' reads for a peer without a look at its key, so a grant would not end; register the memory, or take another provider"
+    )]
+    KeysStay {
+        /// The name of the provider.
+        provider: String,
+    },
     /// A memory that is registered no more.
     #[error("memory {lkey:#x} is not registered on {domain}")]
     NotRegistered {

@@ -94,6 +94,12 @@ impl Facts {
         self.mr_mode & FI_MR_PROV_KEY != 0
     }
 
+    /// Returns whether a peer that has a key of this domain is kept out when the key has ended. `shm` reads a peer's memory by the kernel
+    /// (`smr_rma_fast` in `smr_rma.c`), which knows no keys, and has no answer for an operation that the peer refuses.
+    pub(crate) fn ends_keys(&self) -> bool {
+        self.provider.split(';').all(|layer| layer != "shm")
+    }
+
     /// Returns whether memory of GPUs can be registered.
     pub(crate) fn takes_gpus(&self) -> bool {
         self.caps & FI_HMEM != 0

@@ -132,6 +132,11 @@ impl Registrar {
         range: &KeyRange,
         access: Access,
     ) -> Result<OfiKey, ProviderError> {
+        let facts = self.domain.facts();
+        if !facts.ends_keys() {
+            let provider = facts.provider.clone();
+            return Err(OfiError::KeysStay { provider }.into());
+        }
         let memory = self.lkeys.memory(range.lkey);
         let memory = memory.ok_or_else(|| OfiError::NotRegistered {
             domain: self.domain.name().to_owned(),

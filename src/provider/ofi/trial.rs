@@ -28,6 +28,7 @@ pub(crate) enum Planted {
     LostPart,
     /// A key of the provider is given again while a peer may know it of earlier memory.
     KeyAgain,
-    /// A worker does not look by itself for what moves only while it looks.
+    /// A worker sleeps until it is woken, although nothing wakes it for what moves only while it looks. Without the limit of each sleep
+    /// while something is under way, which would only make all of it slow.
     DeafSleep,
 }
