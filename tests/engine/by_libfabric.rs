@@ -38,15 +38,14 @@ sample! {
         notices::a_notice_comes_behind_the_last_byte_of_its_transfer,
         counters::each_operation_counts_once_behind_its_bytes_asked_for_or_not,
         counters::what_was_planned_once_counts_at_each_post,
-        counters::a_counter_goes_on_with_the_same_life_of_a_peer_and_then_is_final,
         reconnect::a_new_life_of_a_peer_makes_everything_of_the_old_stale,
         lost::what_was_done_stays_done_when_the_peer_is_lost,
     }
     but_shm {
         transfers::an_unknown_remote_key_fails_only_its_own_transfer_and_gives_the_cause,
         grants::a_grant_lets_its_peer_do_what_it_says_from_its_first_byte_to_its_last,
-        grants::no_read_that_races_with_a_revocation_returns_a_byte_written_later,
         grants::a_region_stays_as_long_as_it_is_granted,
+        counters::a_counter_goes_on_with_the_same_life_of_a_peer_and_then_is_final,
         counters::what_the_peer_refuses_is_not_counted_and_fails_only_itself,
         reconnect::with_the_same_life_of_a_peer_its_regions_and_what_was_prepared_go_on,
         reconnect::a_gone_peer_is_reported_once_behind_the_end_of_its_transfers,
