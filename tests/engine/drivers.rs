@@ -141,6 +141,11 @@ pub(crate) fn tries_with_a_wrong_key() -> u64 {
     }
 }
 
+/// Returns whether the NIC places operations of one QP whole and in their order. softofi places parts of them in any order.
+pub(crate) fn keeps_order() -> bool {
+    DRIVER.get() != Driver::SoftOfi
+}
+
 /// An engine on the device of `context`, or on a domain of libfabric that takes its place.
 pub(crate) fn engine_on(context: &Arc<Context>, config: EngineConfig) -> Engine {
     let driver = DRIVER.get();
