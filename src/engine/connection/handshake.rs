@@ -171,7 +171,7 @@ impl Handshake<'_> {
             return Err(self.refused(reason));
         }
         for (lane, offer) in theirs.iter().enumerate() {
-            own.check(lane, offer)
+            own.check(lane, offer, 0)
                 .map_err(|reason| self.refused(reason))?;
         }
         Ok(theirs)

@@ -151,6 +151,7 @@ impl Pairs {
         };
         let lane = usize::try_from(number).unwrap_or(usize::MAX);
         let most = self.pairs.len().saturating_sub(1);
+        let closed = self.closed(link);
         let Some(pair) = self.pairs.get_mut(lane) else {
             return Err(unexpected(message, &format!("a lane from 0 to {most}")));
         };
@@ -160,7 +161,7 @@ impl Pairs {
             Message::LaneFailed(_) if !is_up => {}
             Message::LaneFailed(_) => link.end_lane(lane),
             Message::LaneReset(_, offer) if !is_up && pair.theirs.is_none() => {
-                self.own.check(lane, &offer)?;
+                self.own.check(lane, &offer, closed)?;
                 pair.theirs = Some(offer);
             }
             Message::LaneReady(_) if !is_up && pair.theirs.is_some() => pair.is_theirs_ready = true,
@@ -178,6 +179,16 @@ impl Pairs {
             }
         }
         Ok(())
+    }
+
+    /// Returns a bit for each lane whose queue is between two lives: its worker may have closed it, and it is not made again.
+    fn closed(&self, link: &Link) -> u32 {
+        let is_closed = |lane: usize| {
+            let is_old = matches!(self.pairs[lane].stage, Stage::Up(_) | Stage::Failed(_));
+            is_old && !link.lanes().is_open(lane)
+        };
+        let closed = (0..self.pairs.len()).filter(|lane| is_closed(*lane));
+        closed.fold(0, |bits, lane| bits | 1 << lane)
     }
 
     /// Takes every step that can be taken now. Returns how long the caller may wait for the next. None: no pair waits for anything.
@@ -218,6 +229,7 @@ impl Pairs {
             (Stage::Failed(qp), _) if !ends.link.fences().is_held(lane) => {
                 let qp = qp.renew()?;
                 if let Some(offer) = qp.offer() {
+                    self.own.renew(lane, offer.clone());
                     ends.wire.send(&Message::LaneReset(number, offer))?;
                 }
                 (Stage::Reset(qp), true)

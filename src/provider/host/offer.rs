@@ -86,6 +86,11 @@ impl HostOffer {
         }
     }
 
+    /// Returns whether the queue gives its name back at the end of a life. A QP keeps its number over a reset.
+    pub(crate) const fn ends_with_its_life(&self) -> bool {
+        matches!(self, Self::Ofi(_))
+    }
+
     /// Checks that an end at `port` can have made this offer. The error says which value is wrong.
     pub(crate) fn check(&self, port: &HostPort) -> Result<(), OfiError> {
         match (self, port) {
