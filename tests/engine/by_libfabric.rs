@@ -44,6 +44,7 @@ sample! {
     but_shm {
         transfers::an_unknown_remote_key_fails_only_its_own_transfer_and_gives_the_cause,
         grants::a_grant_lets_its_peer_do_what_it_says_from_its_first_byte_to_its_last,
+        grants::no_read_that_races_with_a_revocation_returns_a_byte_written_later,
         grants::a_region_stays_as_long_as_it_is_granted,
         counters::a_counter_goes_on_with_the_same_life_of_a_peer_and_then_is_final,
         counters::what_the_peer_refuses_is_not_counted_and_fails_only_itself,

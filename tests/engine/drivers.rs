@@ -1,6 +1,7 @@
 //! What drives the engines of a test: one provider, or two at the ends of a connection.
 
 use std::cell::Cell;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use warpverbs::config::GidChoice;
@@ -132,12 +133,12 @@ pub(crate) fn access() -> u8 {
     }
 }
 
-/// Returns on how many QPs a slice is tried with a key that the peer refuses. tcp;ofi_rxm of libfabric says of such a key only that the
-/// connection has gone, so the slice goes to another lane, as often as WARPVERBS_ENGINE_RETRY has it.
-pub(crate) fn tries_with_a_wrong_key() -> u64 {
+/// Returns how many resets of QPs the slices of one transfer with a wrong key may take. tcp;ofi_rxm of libfabric says of such a key only
+/// that the connection has gone, so each slice is tried again, as often as WARPVERBS_ENGINE_RETRY has it.
+pub(crate) fn resets_by_a_wrong_key(slices: u64) -> RangeInclusive<u64> {
     match DRIVER.get() {
-        Driver::Tcp => 4,
-        _ => 1,
+        Driver::Tcp => 1..=4 * slices,
+        _ => 1..=1,
     }
 }
 

@@ -241,6 +241,13 @@ impl Link {
         }
     }
 
+    /// Notes that the QP of the lane has failed, and that the provider does not know whether the peer has gone or has only refused. The link
+    /// goes on without any lane: the stream of the connection, or the time that a reset may take, says that a peer has gone.
+    pub(in crate::engine) fn doubt_lane(&self, lane: usize) {
+        self.lanes.note_failure(lane);
+        self.close_lane(lane);
+    }
+
     /// Lets the lane take no more slices: its QP is to be reset, because this side wants that or the other end has said so.
     pub(in crate::engine) fn end_lane(&self, lane: usize) {
         self.close_lane(lane);

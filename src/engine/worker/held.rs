@@ -94,6 +94,8 @@ impl<L: Lane> Held<L> {
         if cause.is_of_the_request() || cause.is_flush() {
             // The peer has answered, or this QP was put into the error state: the pair can be used again.
             self.end();
+        } else if cause.may_be_a_refusal() {
+            self.doubt();
         } else {
             self.fail();
         }
@@ -169,6 +171,14 @@ impl<L> Held<L> {
         if !self.has_failed {
             self.has_failed = true;
             self.link.fail_lane(self.number);
+        }
+    }
+
+    /// Takes no more slices by the lane, whose QP has failed though the peer may be well.
+    fn doubt(&mut self) {
+        if !self.has_failed {
+            self.has_failed = true;
+            self.link.doubt_lane(self.number);
         }
     }
 

@@ -90,6 +90,14 @@ impl Cause {
         own.contains(&Syndrome(self.syndrome))
     }
 
+    /// Returns whether the cause may be a refusal as well as a peer that has gone. tcp;ofi_rxm of libfabric says of a key that the peer
+    /// refuses only that the connection of the endpoints has ended, which is also what it says of a peer's end.
+    #[must_use]
+    pub fn may_be_a_refusal(self) -> bool {
+        let has_ended = |cause: LibfabricCause| HAS_ENDED.contains(&cause.errno);
+        self.libfabric.is_some_and(has_ended)
+    }
+
     /// Returns whether the WQE failed only because another WQE had failed or the queue was ended.
     #[must_use]
     pub fn is_flush(self) -> bool {
@@ -111,6 +119,15 @@ const OF_THE_REQUEST: [i32; 10] = [
     // The peer has refused the key or the range.
     errors::FI_EREMOTEIO,
     libc::EKEYREJECTED,
+];
+
+/// Errors by which a provider over a stream says that the stream has ended.
+const HAS_ENDED: [i32; 5] = [
+    errors::FI_ENOTCONN,
+    libc::ESHUTDOWN,
+    errors::FI_ECONNABORTED,
+    errors::FI_ECONNRESET,
+    libc::EPIPE,
 ];
 
 impl LibfabricCause {
@@ -196,6 +213,12 @@ mod tests {
             let cause = Cause::of_libfabric(errno, 0);
             assert!(!cause.is_of_the_request() && !cause.is_flush(), "{errno}");
         }
+        for errno in HAS_ENDED {
+            assert!(Cause::of_libfabric(errno, 0).may_be_a_refusal(), "{errno}");
+        }
+        assert!(!Cause::of_libfabric(errors::FI_EIO, 0).may_be_a_refusal());
+        let of_system = Cause::of_system(errors::FI_ECONNRESET);
+        assert!(!of_system.may_be_a_refusal());
         assert!(Cause::of_libfabric(errors::FI_ECANCELED, 0).is_flush());
         assert!(Cause::FLUSHED.is_flush() && !Cause::FLUSHED.is_of_the_request());
     }
