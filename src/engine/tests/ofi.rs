@@ -87,7 +87,11 @@ fn connect(from: &End, to: &End) -> [Peer; 2] {
 }
 
 fn each_provider(more: &[&str], test: impl Fn(&str, [End; 2])) {
-    for provider in PROVIDERS.iter().chain(more) {
+    each_of(PROVIDERS.iter().chain(more), test);
+}
+
+fn each_of<'a>(providers: impl Iterator<Item = &'a &'a str>, test: impl Fn(&str, [End; 2])) {
+    for provider in providers {
         if let Some(device) = device(provider) {
             println!("{provider}");
             test(provider, ["a", "b"].map(|name| End::new(name, &device)));
@@ -163,6 +167,39 @@ fn nothing_lands_after_a_grant_over_libfabric_is_revoked() {
         let report = a.report(read);
         assert_eq!(report.outcome, Outcome::Done, "{provider}: {report:?}");
         assert!(a.bytes() == theirs, "{provider}");
+    });
+}
+
+/// The owner's memory is never open by a key that has ended, not even for the moment in which it is granted anew.
+#[test]
+fn a_revoked_key_stays_shut_while_its_memory_is_granted_anew() {
+    const ROUNDS: usize = 200;
+    const WRITES: u64 = 6;
+    const LENGTH: u64 = 10_000;
+    // Those whose keys come back.
+    each_of(PROVIDERS[1..].iter(), |provider, [a, b]| {
+        let [to_b, to_a] = connect(&a, &b);
+        let (here, there) = (a.memory.address(), b.memory.address());
+        a.fill();
+        for round in 0..ROUNDS {
+            let old = to_a.grant(there, MIB, Rights::Both, None).unwrap();
+            to_b.import_grant(&old).unwrap();
+            let write = |nth: u64| {
+                let written = to_b.write(here, old.address + nth * LENGTH, LENGTH);
+                written.unwrap()
+            };
+            let writes: Vec<TransferId> = (0..WRITES).map(write).collect();
+            b.engine.revoke(&old).unwrap();
+            let theirs = b.fill();
+            let new = to_a.grant(there, MIB, Rights::Both, None).unwrap();
+            for id in writes {
+                a.report(id);
+                a.engine.release(id).unwrap();
+            }
+            assert!(b.bytes() == theirs, "{provider} {round}");
+            b.engine.revoke(&new).unwrap();
+            to_b.forget(old.address);
+        }
     });
 }
 

@@ -29,7 +29,7 @@ use crate::verbs::{Access, KeyRange};
 
 /// The API version from which on memory of a GPU is given by a DMA-BUF.
 const DMABUFS: Version = Version::new(1, 20);
-/// How many keys in a row may be known to peers.
+/// How many keys in a row may be known to peers, or be others than those that the provider has just got back.
 const TRIES: usize = 256;
 
 /// What registers memory on one domain.
@@ -166,10 +166,14 @@ impl Registrar {
         part: Part,
         access: Access,
     ) -> Result<(Keyed, String), ProviderError> {
-        self.unpark();
-        // Registrations whose keys are known. They hold their keys until another one is made.
-        let mut known = Vec::new();
-        let made = loop {
+        // No key of a provider that chooses is made or dies meanwhile.
+        let mut parked = self.parked();
+        parked.retain(|parked| self.rkeys.knows(parked.key));
+        for _ in 0..TRIES {
+            // Memory of the program is never tried with a key that a peer may know: for that moment it would be open to late requests.
+            if self.domain.facts().chooses_keys() && self.park_next(&mut parked)? {
+                continue;
+            }
             let (registration, way) = self.given(memory, part, access)?;
             // SAFETY: it is open.
             let key = unsafe { fi_mr_key(registration.as_ptr()) };
@@ -180,47 +184,42 @@ impl Registrar {
                     memory: memory.clone(),
                     registrar: Arc::clone(self),
                 };
-                break Ok((keyed, way));
+                return Ok((keyed, way));
             }
-            known.push(registration);
-            if known.len() == TRIES {
-                let domain = self.domain.name().to_owned();
-                let tries = TRIES;
-                break Err(OfiError::KnownKeys { domain, tries }.into());
-            }
-        };
-        let count = known.len();
-        // They end at once, since they give peers this memory by keys that may still be in use.
-        drop(known);
-        self.park(count);
-        made
-    }
-
-    /// Holds keys that peers know, by registrations that give them nothing. Takes as many as there were.
-    fn park(&self, count: usize) {
-        for _ in 0..count {
-            let part = Part {
-                address: self.page.address(),
-                bytes: self.page.bytes(),
-            };
-            let page = AnyMemory::from(&self.page);
-            let Ok((registration, _)) = self.given(&page, part, Access::LOCAL_WRITE) else {
-                return;
-            };
-            // SAFETY: it is open.
-            let key = unsafe { fi_mr_key(registration.as_ptr()) };
-            if let Ok(key) = u32::try_from(key)
-                && self.rkeys.knows(key)
-            {
-                self.parked().push(Parked { key, registration });
-            }
+            // The provider has not given the key that it had just got back.
+            let domain = self.domain.name();
+            tracing::warn!("{domain} gives key {key:#x} again, which a peer may know: it ends");
         }
+        let domain = self.domain.name().to_owned();
+        let tries = TRIES;
+        Err(OfiError::KnownKeys { domain, tries }.into())
     }
 
-    /// Gives keys back that no peer knows any more.
-    fn unpark(&self) {
-        if self.domain.facts().chooses_keys() {
-            self.parked().retain(|parked| self.rkeys.knows(parked.key));
+    /// Learns by a page of no use which key the provider gives next, and holds the key if a peer may know it. Returns whether it does.
+    fn park_next(&self, parked: &mut Vec<Parked>) -> Result<bool, ProviderError> {
+        let part = Part {
+            address: self.page.address(),
+            bytes: self.page.bytes(),
+        };
+        let page = AnyMemory::from(&self.page);
+        let (registration, _) = self.given(&page, part, Access::LOCAL_WRITE)?;
+        // SAFETY: it is open.
+        let key = unsafe { fi_mr_key(registration.as_ptr()) };
+        let known = u32::try_from(key).ok().filter(|it| self.rkeys.knows(*it));
+        if let Some(key) = known {
+            parked.push(Parked { key, registration });
+        }
+        Ok(known.is_some())
+    }
+
+    /// Notes that a key is dead, and holds it if the provider would give it next.
+    fn die(&self, key: u32, parked: &mut Vec<Parked>) {
+        self.rkeys.die(key);
+        if self.rkeys.knows(key)
+            && let Err(error) = self.park_next(parked)
+        {
+            // The next registration tries it before it takes a key.
+            tracing::debug!("key {key:#x} is not held: {error}");
         }
     }
 
@@ -388,18 +387,21 @@ impl Keyed {
         let Some(registration) = self.registration.take() else {
             return Ok(());
         };
+        // Nothing is registered between the end of the key and the note of it.
+        let registrar = Arc::clone(&self.registrar);
+        let mut parked = registrar.parked();
         match registration.close() {
             Ok(()) => {
                 #[cfg(test)]
-                if self.registrar.domain.trial().planted == Some(Planted::KeyAgain) {
+                if registrar.domain.trial().planted == Some(Planted::KeyAgain) {
                     return Ok(());
                 }
-                self.registrar.rkeys.die(self.rkey);
+                registrar.die(self.rkey, &mut parked);
                 Ok(())
             }
             Err((registration, refused)) => {
                 self.registration = Some(registration);
-                let domain = &self.registrar.domain;
+                let domain = &registrar.domain;
                 Err(domain.error("fi_close", i64::from(refused)))
             }
         }

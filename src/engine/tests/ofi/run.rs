@@ -55,10 +55,11 @@ struct Expected {
 }
 
 /// A tile that is its owner's alone.
-#[derive(Clone, Copy)]
 struct Own {
     end: usize,
     tile: u64,
+    /// What has ended, for whom, and how.
+    since: String,
 }
 
 /// A grant over a tile that was revoked before. Nobody has got it.
@@ -305,7 +306,8 @@ impl Run {
         };
         let (to, tile) = (running.to, running.tile);
         self.end_grant(to, &grant)?;
-        self.cover(to, tile);
+        let since = format!("it has revoked {grant:?}");
+        self.cover(to, tile, &since);
         running.is_revoked = true;
         let peer = self.peers.as_ref().map(|peers| peers[to].clone());
         if let Some(peer) = peer
@@ -321,9 +323,10 @@ impl Run {
         ended.map_err(|error| format!("end {owner} does not revoke: {error}"))
     }
 
-    fn cover(&mut self, end: usize, tile: u64) {
+    fn cover(&mut self, end: usize, tile: u64, since: &str) {
         self.ends[end].cover(tile);
-        self.own.push(Own { end, tile });
+        let since = since.to_owned();
+        self.own.push(Own { end, tile, since });
     }
 
     /// Waits until all operations of a transfer have counted, unless it ends otherwise. Then all bytes are there.
@@ -382,10 +385,14 @@ impl Run {
             }
         }
         // Its memory is used again at once.
-        self.cover(from, tile);
+        let since = format!(
+            "{:?} of end {from} has ended: {report:?}",
+            running.operations
+        );
+        self.cover(from, tile, &since);
         let is_quiet = report.remote == Remote::Quiet || closed == Some(to);
         if is_quiet && !running.is_revoked {
-            self.cover(to, tile);
+            self.cover(to, tile, &since);
         }
         let again = self.await_end(from, running.id)?;
         check(again == outcome, || format!("{outcome:?}, then {again:?}"))?;
@@ -417,7 +424,15 @@ impl Run {
                 Kind::Read => running.from,
             };
             check(self.is_there(expected, target), || {
-                format!("{operation:?} is done, and its bytes are not there: {report:?}")
+                let revoked = if running.is_revoked {
+                    ", by a key that was revoked under it"
+                } else {
+                    ""
+                };
+                let found = self.ends[target].bytes(expected.target, 1);
+                format!(
+                    "{operation:?} is done{revoked}, and its bytes are not there but {found:?}: {report:?}"
+                )
             })?;
         }
         let all: u64 = running.operations.iter().map(|it| it.bytes).sum();
@@ -504,10 +519,10 @@ impl Run {
         check(sums == (self.submitted, self.submitted), || {
             format!("{sums:?} of {} are concluded", self.submitted)
         })?;
-        for Own { end, tile } in &self.own {
+        for Own { end, tile, since } in &self.own {
             let changed = self.ends[*end].changed(*tile);
             check(changed.is_none(), || {
-                format!("tile {tile} of end {end} is its owner's, and byte {changed:?} has changed")
+                format!("byte {changed:?} of tile {tile} of end {end} has changed, though {since}")
             })?;
         }
         let rules = broken_rules(&self.nic);
