@@ -39,7 +39,7 @@ counts! {
     Early,
     /// Operations that a close dropped without a word.
     DroppedOperations,
-    /// Completions that a close took out of a queue.
+    /// Completions that a close took out of a queue, or kept from it.
     DroppedCompletions,
     /// Parts that had arrived at an endpoint and had not landed when it was closed.
     DroppedPieces,

@@ -69,6 +69,7 @@ fn set(config: &mut Config, key: &str, value: &str) -> Result<(), ConfigError> {
         "warmup" => config.warmup = small()?,
         "pieces" => config.pieces = small()?.max(1),
         "late_us" => config.late = Duration::from_micros(number()?),
+        "data_us" => config.data = Duration::from_micros(number()?),
         "early" => config.early = rate()?,
         "early_ms" => config.early_by = Duration::from_millis(number()?),
         "lost" => config.lost = rate()?,
@@ -137,12 +138,14 @@ mod tests {
 
     #[test]
     fn a_text_sets_what_it_names_and_leaves_the_rest() {
-        let config: Config = "profile=both, seed=7,fault=early:50,wait=fd,late_us=0,api=2.1"
-            .parse()
-            .unwrap();
+        let config: Config =
+            "profile=both, seed=7,fault=early:50,wait=fd,late_us=0,data_us=9,api=2.1"
+                .parse()
+                .unwrap();
         assert_eq!(config.profiles, [Profile::Efa, Profile::EfaDirect]);
         assert_eq!((config.seed, config.early, config.lost), (7, 50, 0));
         assert!(config.wait && config.late.is_zero());
+        assert_eq!(config.data, Duration::from_micros(9));
         assert_eq!("".parse(), Ok(Config::default()));
         let old: Config = "profile=both,api=1.20".parse().unwrap();
         assert_eq!(old.profiles, [Profile::Efa]);

@@ -38,6 +38,8 @@ pub struct Config {
     pub pieces: u32,
     /// `late_us`: a part lands at most so much later than it could.
     pub late: Duration,
+    /// `data_us`: the data of a write comes to the target's queue at most so much later than its last part has landed.
+    pub data: Duration,
     /// `early`: operations of a thousand that complete before their last byte has landed.
     pub early: u32,
     /// `early_ms`: by how much that byte is later.
@@ -78,6 +80,7 @@ impl Default for Config {
             warmup: 0,
             pieces: 4,
             late: Duration::from_micros(300),
+            data: Duration::from_micros(300),
             early: 0,
             early_by: Duration::from_millis(20),
             lost: 0,

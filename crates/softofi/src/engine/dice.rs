@@ -13,6 +13,7 @@ pub(crate) enum Purpose {
     Operation,
     Landing,
     Close,
+    Data,
 }
 
 /// Dice for one purpose, of an endpoint and what it does.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use libfabric_abi::bindings::{FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA};
 use rustix::event::epoll;
@@ -26,9 +26,11 @@ pub(crate) struct Receiver {
     host: Host,
     socket: OwnedFd,
     guests: BTreeMap<u64, Guest>,
-    /// Of the next guest, and of the next part.
+    /// Of the next guest, of the next part, and of the next write whose data waits.
     number: u64,
     held: BTreeMap<Slot, Held>,
+    /// Data of writes that have landed, for the queue.
+    told: BTreeMap<Slot, Entry>,
 }
 
 /// Whose memory it is, and who is told.
@@ -60,7 +62,7 @@ struct Name {
     ordinal: u32,
 }
 
-/// When a part lands. The number tells apart what is due at once.
+/// When a part lands, or data comes. The number tells apart what is due at once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Slot {
     due: Instant,
@@ -91,6 +93,7 @@ impl Receiver {
             guests: BTreeMap::new(),
             number: 0,
             held: BTreeMap::new(),
+            told: BTreeMap::new(),
         })
     }
 
@@ -106,7 +109,14 @@ impl Receiver {
                 break;
             }
             let held = first.remove();
-            self.land(&held);
+            self.land(&held, now);
+        }
+        while let Some(first) = self.told.first_entry() {
+            if first.key().due > now {
+                break;
+            }
+            let entry = first.remove();
+            self.host.announce(entry);
         }
         for number in guests {
             let Some(guest) = self.guests.get_mut(&number) else {
@@ -120,14 +130,16 @@ impl Receiver {
         }
     }
 
-    /// When the next part lands.
+    /// When the next part lands, or the next data comes.
     pub(crate) fn next_work(&self) -> Option<Instant> {
-        self.held.keys().next().map(|slot| slot.due)
+        let next = [self.held.keys().next(), self.told.keys().next()];
+        next.into_iter().flatten().map(|slot| slot.due).min()
     }
 
-    /// What has not landed never will.
+    /// What has not landed never will, and what was not told of never is.
     pub(crate) fn close(self) {
         Count::DroppedPieces.add_many(self.held.len());
+        Count::DroppedCompletions.add_many(self.told.len());
     }
 
     fn let_in(&mut self, ready: &OwnedFd) {
@@ -201,7 +213,7 @@ impl Receiver {
         }
     }
 
-    fn land(&mut self, held: &Held) {
+    fn land(&mut self, held: &Held, now: Instant) {
         let Some(guest) = self.guests.get_mut(&held.guest) else {
             return;
         };
@@ -221,7 +233,14 @@ impl Receiver {
                     if let Some(link) = &mut guest.link {
                         link.say(head.answer(kind::LANDED));
                     }
-                    self.host.announce(guest, head);
+                    if let Some(entry) = self.host.data(guest, head) {
+                        self.number += 1;
+                        let slot = Slot {
+                            due: now + self.host.lateness(guest, head),
+                            number: self.number,
+                        };
+                        self.told.insert(slot, entry);
+                    }
                 }
             }
             Err(failure) => {
@@ -283,28 +302,42 @@ impl Host {
         })
     }
 
-    /// When all parts of a write with data have landed, its data comes.
-    fn announce(&self, guest: &mut Guest, head: &Head) {
+    /// Returns what the queue is to be told of a write with data, when all of its parts have landed.
+    fn data(&self, guest: &mut Guest, head: &Head) -> Option<Entry> {
         if head.flags & HAS_DATA == 0 {
-            return;
+            return None;
         }
         let landed = guest.landed.entry(head.operation).or_default();
         *landed += 1;
         if *landed < head.parts {
-            return;
+            return None;
         }
         guest.landed.remove(&head.operation);
+        Some(Entry {
+            endpoint: self.ordinal,
+            context: 0,
+            flags: FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA,
+            bytes: usize::try_from(head.total).unwrap_or(usize::MAX),
+            data: head.data,
+            failure: None,
+            releases: false,
+        })
+    }
+
+    /// Returns how much later the data of a write comes. Its initiator may know by then that the write is done: the manual gives the two
+    /// completions no order.
+    fn lateness(&self, guest: &Guest, head: &Head) -> Duration {
+        let config = &self.domain.config;
+        let endpoint = guest.name.map_or(0, |name| name.ordinal);
+        let mut dice = dice(config.seed, Purpose::Data, endpoint, head.operation);
+        up_to(&mut dice, config.data)
+    }
+
+    /// Tells the queue.
+    fn announce(&self, entry: Entry) {
         if let Some(queue) = &self.queue {
             Count::RemoteData.add();
-            queue.push(Entry {
-                endpoint: self.ordinal,
-                context: 0,
-                flags: FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA,
-                bytes: usize::try_from(head.total).unwrap_or(usize::MAX),
-                data: head.data,
-                failure: None,
-                releases: false,
-            });
+            queue.push(entry);
         }
     }
 }

@@ -159,6 +159,30 @@ fn parts_may_land_after_their_initiator_is_gone_and_not_after_the_target() {
 }
 
 #[test]
+fn data_may_come_after_the_initiator_was_told_and_a_close_drops_it() {
+    const WRITES: usize = 20;
+    for profile in ["efa-direct", "efa"] {
+        let fabric = Fabric::soft(&format!("profile={profile},again=0,data_us=400000"));
+        let pair = Pair::new(&fabric, 64);
+        let mut work = pair.work(64);
+        work.data = Some(7);
+        let mut seen = pair.seen();
+        for _ in 0..WRITES {
+            let context = pair.here.write(&work, &mut seen);
+            assert_eq!(seen.wait(0, context).error, 0, "{profile}");
+        }
+        let come = seen.done[1].len();
+        assert!(come < WRITES, "{profile}: {come} of {WRITES}");
+        let before = watch().count(Count::DroppedCompletions);
+        pair.there.close();
+        assert!(
+            watch().count(Count::DroppedCompletions) > before,
+            "{profile}"
+        );
+    }
+}
+
+#[test]
 fn every_byte_is_right_and_every_operation_told_once_by_many_seeds() {
     const BYTES: usize = 16_384;
     for seed in 1..=40 {
