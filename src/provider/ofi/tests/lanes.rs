@@ -3,12 +3,13 @@
 //! Over shm nothing ends under load here: endpoints of one process use one mapping, and the other end of one that is closed reads what is
 //! unmapped (1.17). Nor is a key refused: shm gives its initiator no answer then.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use test_basics::limits::until;
 
-use crate::provider::{AnyMemory, HostMemory, Lane, Reaper, Verb};
+use crate::provider::{AnyMemory, Completed, HostMemory, Lane, Reaper, Verb};
 use crate::verbs::{Access, KeyRange};
 
 use super::rig::*;
@@ -312,6 +313,74 @@ fn nothing_lands_at_an_endpoint_that_is_closed_over_softofi() {
         }
         no_rule_is_broken(&run);
     }
+}
+
+/// Retires what has completed on the first ends of these lanes, which have one worker. Returns how many WQEs are done.
+fn retire_all(side: &Side, pairs: &mut [[End; 2]; 2]) -> u32 {
+    let (mut found, mut done) = (Vec::new(), 0);
+    side.reap(&mut found);
+    for [end, _] in &mut *pairs {
+        if end.lane.has_turn() {
+            found.extend(end.lane.advance());
+        }
+    }
+    for completion in &found {
+        let mut ends = pairs.iter_mut().map(|[end, _]| end);
+        let end = ends.find(|end| end.lane.number() == completion.lane);
+        let end = end.expect("a lane of this worker");
+        end.lane.retire(completion, |_, cause| {
+            assert_eq!(cause, None);
+            done += 1;
+        });
+    }
+    done
+}
+
+/// Two lanes of one worker end in one turn. What was taken out of the queue for the first is counted although the second ends too.
+#[test]
+fn a_lane_waits_for_its_counts_while_another_ends() {
+    const COUNTS: u32 = 20;
+    let run = "softofi:profile=efa-direct,again=0,data_us=0";
+    let sides = sides(run).unwrap();
+    let mut pairs = [connected(&sides), connected(&sides)];
+    let rkey = sides[1].registration.rkey();
+    for [end, _] in &mut pairs {
+        for nth in 0..COUNTS {
+            let it = Move {
+                verb: Verb::WriteImmediate(nth),
+                local: 0,
+                remote: 64 * u64::from(nth),
+                bytes: 64,
+            };
+            end.post(&sides[0], &sides[1], it, rkey);
+        }
+    }
+    let mut done = 0;
+    until("all are done", || {
+        done += retire_all(&sides[0], &mut pairs);
+        done == 2 * COUNTS
+    });
+    for [_, end] in &mut pairs {
+        assert!(end.lane.flush(None));
+    }
+    for [_, end] in &pairs {
+        assert_ne!(end.lane.receives(), 0, "its worker has taken nothing yet");
+    }
+    let mut counted: BTreeMap<u32, u32> = BTreeMap::new();
+    until("no count of them comes any more", || {
+        let mut found = Vec::new();
+        sides[1].reap(&mut found);
+        for completion in found {
+            if let Completed::Receive(Some(_)) = completion.what {
+                *counted.entry(completion.lane).or_default() += 1;
+            }
+        }
+        pairs.iter().all(|[_, end]| end.lane.receives() == 0)
+    });
+    let ends = pairs.iter().map(|[_, end]| end);
+    let expected: BTreeMap<u32, u32> = ends.map(|end| (end.lane.number(), COUNTS)).collect();
+    assert_eq!(counted, expected);
+    no_rule_is_broken(run);
 }
 
 #[test]
