@@ -118,7 +118,8 @@ impl Cq {
     }
 
     /// Takes what is in the queue, and keeps it for the worker. A close may drop completions of an endpoint: also those of writes of the
-    /// peer, which has been told that they are done.
+    /// peer, which has been told that they are done. No endpoint that is closed leaves the registry by this, since the worker must get what
+    /// is kept of it first.
     pub(super) fn keep(&self) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let most = kept.len() + MOST_KEPT;
@@ -179,7 +180,13 @@ impl Cq {
     /// Takes completions, until `found` has `most`. This drives what the provider does by itself only when it is called.
     pub(super) fn reap(&self, found: &mut Vec<Completion>, most: usize) {
         found.append(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner));
-        self.look(found, most);
+        // What is closed from here on may have completions in the queue after the look below.
+        let closings = self.closings();
+        if self.look(found, most)
+            && let Some(closings) = closings
+        {
+            self.drain(closings);
+        }
     }
 
     /// Makes or closes an endpoint while no thread reads the queue.
@@ -188,15 +195,29 @@ impl Cq {
         change()
     }
 
-    fn look(&self, found: &mut Vec<Completion>, most: usize) {
+    /// Returns the number of the last closing, if the registry has an endpoint that is closed.
+    fn closings(&self) -> Option<u64> {
+        let has_closed = self.has_closed.load(Ordering::Acquire);
+        has_closed.then(|| self.registry().closings())
+    }
+
+    /// Drops the endpoints that were closed up to this closing, since the queue was found empty after it.
+    fn drain(&self, closings: u64) {
+        let mut registry = self.registry();
+        let lost = registry.drain(closings);
+        self.has_closed
+            .store(registry.has_closed(), Ordering::Release);
+        drop(registry);
+        self.give_credits(lost);
+    }
+
+    /// Moves completions to `found`, until it has `most`. Returns whether the queue was found empty.
+    fn look(&self, found: &mut Vec<Completion>, most: usize) -> bool {
         let _turn = self.turn();
         if self.has_early.load(Ordering::Acquire) {
             let is_left = self.registry().take_early(found);
             self.has_early.store(is_left, Ordering::Release);
         }
-        let has_closed = self.has_closed.load(Ordering::Acquire);
-        // What is closed from here on may have completions in the queue after the look below.
-        let closings = has_closed.then(|| self.registry().closings());
         let mut entries = [fi_cq_data_entry::default(); BATCH];
         // The provider moves bytes even if no completion is wanted now.
         loop {
@@ -212,23 +233,18 @@ impl Cq {
                 }
                 _ if read == -(FI_EAVAIL as isize) => {
                     if !self.take_error(found) {
-                        return;
+                        return false;
                     }
                 }
-                _ if read == 0 || read == -(FI_EAGAIN as isize) => break,
-                _ => return self.break_by(read),
+                _ if read == 0 || read == -(FI_EAGAIN as isize) => return true,
+                _ => {
+                    self.break_by(read);
+                    return false;
+                }
             }
             if found.len() >= most {
-                return;
+                return false;
             }
-        }
-        if let Some(closings) = closings {
-            let mut registry = self.registry();
-            let lost = registry.drain(closings);
-            self.has_closed
-                .store(registry.has_closed(), Ordering::Release);
-            drop(registry);
-            self.give_credits(lost);
         }
     }
 
