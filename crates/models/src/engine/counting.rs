@@ -6,6 +6,10 @@
 //! nothing of WRITEs that were not acknowledged, and reports them as failed, after the fence. The receiver resets its end when its QP is in
 //! error and it has counted all that was received. The program may ask for the counter late. After the end of the sender's first life it
 //! resets the counter. Then the second life writes.
+//!
+//! Over libfabric (`tells`) an acknowledgement may come before the receiver has the completion, and the close of its endpoint drops what it
+//! has not taken. So after both closes and before the fence the sender tells how many WRITEs are done, and the receiver counts those that
+//! it has not counted.
 
 use super::keys::one_of;
 use super::limits::MOST_STATES;
@@ -61,6 +65,8 @@ pub enum Mutant {
     ConcludedBeforeTheFence,
     GoneBeforeReset,
     FailedTakenForUncounted,
+    ToldForgotten,
+    ToldOnTop,
 }
 
 /// A configuration of the model.
@@ -74,13 +80,15 @@ pub struct Counting {
     pub receives: u8,
     /// How often the pair fails, at most 3.
     pub failures: u8,
+    /// True if a close drops completions, and the sender tells what is done.
+    pub tells: bool,
     /// The defect; None: the model keeps all rules.
     pub mutant: Option<Mutant>,
 }
 
 /// Returns the configurations that every run checks.
 pub fn configurations() -> Vec<Counting> {
-    [
+    let held = [
         (3, 0, 1, 0),
         (3, 0, 2, 1),
         (4, 0, 2, 2),
@@ -92,9 +100,18 @@ pub fn configurations() -> Vec<Counting> {
         second,
         receives,
         failures,
+        tells: false,
         mutant: None,
-    })
-    .into()
+    });
+    let told = [(3, 0, 1), (3, 0, 2), (3, 1, 1)].map(|(writes, second, failures)| Counting {
+        writes,
+        second,
+        receives: 1,
+        failures,
+        tells: true,
+        mutant: None,
+    });
+    held.into_iter().chain(told).collect()
 }
 
 /// Returns the mutants, each with the property that it breaks.
@@ -111,6 +128,8 @@ pub fn mutants() -> Vec<(Counting, Property)> {
         (Mutant::ConcludedBeforeTheFence, Property::Final),
         (Mutant::GoneBeforeReset, Property::Stale),
         (Mutant::FailedTakenForUncounted, Property::Exact),
+        (Mutant::ToldForgotten, Property::Lost),
+        (Mutant::ToldOnTop, Property::Order),
     ]
     .map(|(mutant, property)| {
         let counting = Counting {
@@ -118,6 +137,7 @@ pub fn mutants() -> Vec<(Counting, Property)> {
             second: u8::from(property == Property::Stale),
             receives: 1,
             failures: 1,
+            tells: matches!(mutant, Mutant::ToldForgotten | Mutant::ToldOnTop),
             mutant: Some(mutant),
         };
         (counting, property)
@@ -158,7 +178,7 @@ enum Pair {
     Up,
     /// The pair has failed at the sender. Packets under way may still land.
     Failed,
-    /// The receiver's QP is in error.
+    /// The receiver's QP is in error, or its endpoint is closed.
     Error,
     /// The receiver has reset its end.
     Reset,
@@ -173,6 +193,8 @@ struct Write {
     queued: u8,
     counted: u8,
     was_repeated: bool,
+    /// True if the pair has been reset since it was posted.
+    is_old: bool,
 }
 
 /// The most WRITEs.
@@ -226,7 +248,12 @@ impl Counting {
             write.was_repeated = true;
             emit("a WRITE that has failed is posted again", next);
         }
-        if is_up && write.way == Way::Received && write.outcome == Outcome::Pending {
+        let is_there = match write.way {
+            Way::Received => true,
+            Way::Landed => self.tells,
+            Way::NotPosted | Way::Posted | Way::Refused => false,
+        };
+        if is_up && is_there && write.outcome == Outcome::Pending {
             next.writes[number].outcome = Outcome::Done;
             emit("a WRITE is acknowledged", next);
         }
@@ -247,6 +274,10 @@ impl Counting {
                     next.receive(number);
                     emit("the immediate comes before the bytes", next);
                 }
+            }
+            Way::Landed if self.tells => {
+                (write.way, write.queued) = (Way::Received, write.queued + 1);
+                emit("the completion of a WRITE comes to the receiver", next);
             }
             Way::Landed if state.receives > 0 => {
                 next.receive(number);
@@ -347,8 +378,39 @@ impl Counting {
         }
     }
 
+    /// Counts what the sender has told of this life of the pair, and the receiver has not counted. The two have closed their ends.
+    fn count_told(&self, state: &mut State) -> Result<(), Broken> {
+        let of_this_life = |write: &&Write| !write.is_old;
+        let all = state.writes.iter().filter(of_this_life);
+        let done = all.clone().filter(|write| write.outcome == Outcome::Done);
+        // A sender that is dead tells nothing.
+        let told = if state.is_dead { 0 } else { done.count() };
+        let counted = all.filter(|write| write.counted > 0).count();
+        let missing = match self.mutant {
+            Some(Mutant::ToldForgotten) => 0,
+            Some(Mutant::ToldOnTop) => told,
+            _ => told.saturating_sub(counted),
+        };
+        let lost = state
+            .writes
+            .iter_mut()
+            .filter(|write| !write.is_old && write.outcome == Outcome::Done && write.counted == 0);
+        lost.take(missing).for_each(|write| write.counted = 1);
+        state.count += u8::try_from(missing).unwrap_or(u8::MAX);
+        let landed = self.landed(state);
+        if state.count > landed {
+            let text = format!("the counter says {}, {landed} have landed", state.count);
+            return broken(Property::Order, text);
+        }
+        Ok(())
+    }
+
     /// The steps by which the pair is reset at both ends and used again.
-    fn recover(&self, state: &State, emit: &mut impl FnMut(&'static str, State)) {
+    fn recover(
+        &self,
+        state: &State,
+        emit: &mut impl FnMut(&'static str, State),
+    ) -> Result<(), Broken> {
         let mut next = *state;
         let is_dry = state.writes.iter().all(|write| write.queued == 0);
         match state.pair {
@@ -361,6 +423,10 @@ impl Counting {
                 }
                 (next.pair, next.receives) = (Pair::Error, 0);
                 emit("the receiver's QP is in error", next);
+                if self.tells {
+                    next.writes.iter_mut().for_each(|write| write.queued = 0);
+                    emit("the receiver closes, which drops completions", next);
+                }
             }
             Pair::Error => {
                 let leaves = self.is(Mutant::ResetWithUncounted);
@@ -378,10 +444,14 @@ impl Counting {
                 }
             }
             Pair::Reset => {
+                if self.tells {
+                    self.count_told(&mut next)?;
+                }
                 for write in &mut next.writes {
                     if write.outcome == Outcome::Flushed {
                         write.outcome = Outcome::Failed;
                     }
+                    write.is_old |= self.tells && write.way != Way::NotPosted;
                 }
                 if state.is_dead {
                     (next.is_dead, next.is_second, next.count) = (false, true, 0);
@@ -390,6 +460,7 @@ impl Counting {
                 emit("the fence stands, and the pair is used again", next);
             }
         }
+        Ok(())
     }
 
     fn program(&self, state: &State, emit: &mut impl FnMut(&'static str, State)) {
@@ -441,6 +512,7 @@ impl Model for Counting {
             queued: 0,
             counted: 0,
             was_repeated: false,
+            is_old: false,
         };
         State {
             writes: [0, 1, 2, 3].map(write),
@@ -463,6 +535,7 @@ impl Model for Counting {
             codec.byte(&mut write.queued, 2);
             codec.byte(&mut write.counted, 2);
             codec.flag(&mut write.was_repeated);
+            codec.flag(&mut write.is_old);
         }
         state.pair = one_of(state.pair, &PAIRS, codec);
         codec.byte(&mut state.receives, 2);
@@ -485,7 +558,7 @@ impl Model for Counting {
             self.reap(state, number, emit)?;
         }
         self.fail(state, emit);
-        self.recover(state, emit);
+        self.recover(state, emit)?;
         self.program(state, emit);
         Ok(())
     }
@@ -497,7 +570,7 @@ impl Model for Counting {
                 Outcome::Pending | Outcome::Flushed => {
                     return broken(Property::Ends, format!("{state:?}"));
                 }
-                Outcome::Done if counted + write.queued == 0 => {
+                Outcome::Done if !self.tells && counted + write.queued == 0 => {
                     return broken(Property::Lost, format!("{state:?}"));
                 }
                 Outcome::Failed if counted > 0 && self.is(Mutant::FailedTakenForUncounted) => {
@@ -505,6 +578,14 @@ impl Model for Counting {
                 }
                 _ => {}
             }
+        }
+        // One that has failed and is counted stands for one that is done and whose completion was dropped. What a sender knew that is dead
+        // is nobody's.
+        let of_life = |number: &usize| state.is_second == self.is_of_second(*number);
+        let done = |number: &usize| state.writes[*number].outcome == Outcome::Done;
+        let done = self.numbers().filter(of_life).filter(done).count();
+        if self.tells && done > usize::from(state.count) {
+            return broken(Property::Lost, format!("{state:?}"));
         }
         Ok(())
     }

@@ -79,10 +79,12 @@ impl Checked for Counting {
             second,
             receives,
             failures,
+            tells,
             mutant,
         } = self;
+        let by = if *tells { "libfabric, " } else { "" };
         format!(
-            "{writes} WRITEs, {second} of a second life, {receives} receives, {failures} failures {mutant:?}"
+            "{by}{writes} WRITEs, {second} of a second life, {receives} receives, {failures} failures {mutant:?}"
         )
     }
     fn states(&self) -> Option<usize> {
