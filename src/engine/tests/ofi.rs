@@ -8,7 +8,7 @@ use test_basics::limits::{HANG, until};
 
 use crate::engine::{
     Engine, EngineConfig, EngineCq, EngineDevice, EnginePath, HostMemory, Kind, Operation, Options,
-    Outcome, Peer, RegionId, Report, Rights, Status, TransferId,
+    Outcome, Peer, RegionId, Remote, Report, Rights, Status, TransferId,
 };
 use crate::provider::OfiDevice;
 use crate::provider::ofi::tests::device;
@@ -135,6 +135,38 @@ fn engines_over_libfabric_write_read_count_and_close() {
         assert_eq!(a.engine.close().cut_off, 0);
         assert_eq!(b.engine.close().failed, 0);
     });
+}
+
+/// The sender knows that all is done, and ends the connection before the receiver has found all of it in its queue.
+#[test]
+fn what_is_done_over_libfabric_has_counted_when_its_connection_ends() {
+    for profile in ["efa-direct", "efa"] {
+        let provider = format!("softofi:profile={profile},data_us=400000,seed=9");
+        let device = device(&provider).unwrap();
+        let [a, b] = ["a", "b"].map(|name| End::new(name, &device));
+        let address = listen(&b.engine);
+        let counter = b.engine.counter(3).unwrap();
+        for round in 1..=3 {
+            let to_b = a.engine.connect(&address).unwrap();
+            let _to_a = b.engine.accept(HANG).expect("it has connected");
+            to_b.import(&b.engine.descriptor(b.region).unwrap())
+                .unwrap();
+            let words = (0..50).map(|nth| Operation {
+                kind: Kind::Write,
+                local: a.memory.address() + nth * 64,
+                remote: b.memory.address() + nth * 64,
+                bytes: 64,
+            });
+            let words: Vec<Operation> = words.collect();
+            let options = Options::default().with_counter(Some(3));
+            let counted = to_b.submit(&words, &options).unwrap();
+            assert_eq!(a.report(counted).outcome, Outcome::Done, "{provider}");
+            assert_eq!(to_b.close(), 0);
+            let gone = b.engine.peer_gone(HANG).expect("it has ended");
+            assert_eq!(gone.remote, Remote::Quiet, "{provider}: {gone:?}");
+            assert_eq!(counter.read(), 50 * round, "{provider}");
+        }
+    }
 }
 
 #[test]

@@ -13,11 +13,12 @@ pub(super) fn nic(random: &mut Rng) -> String {
     let dead = random.choice(["error", "silent", "mixed"]).unwrap();
     let wait = random.choice(["none", "fd"]).unwrap();
     let late = random.choice([0, 300, 3000]).unwrap();
+    let data = random.choice([0, 300, 5000]).unwrap();
     let queue = random.choice([32, 64, 256]).unwrap();
     let (again, warmup) = (random.u32(0..300), random.u32(0..40));
     let (pieces, dead_ms, seed) = (random.u32(1..=6), random.u32(5..40), random.u32(..));
     format!(
-        "softofi:profile={profile},dead={dead},dead_ms={dead_ms},wait={wait},late_us={late},queue={queue},again={again},warmup={warmup},pieces={pieces},seed={seed}"
+        "softofi:profile={profile},dead={dead},dead_ms={dead_ms},wait={wait},late_us={late},data_us={data},queue={queue},again={again},warmup={warmup},pieces={pieces},seed={seed}"
     )
 }
 

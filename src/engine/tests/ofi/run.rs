@@ -2,7 +2,7 @@
 //!
 //! Transfers go both ways. They are cancelled or late, or go by grants that are revoked under them. Connections end, and an engine is
 //! closed under load. The owner of a tile uses it at once when its transfer is concluded, or its grant is revoked. From then on the tile
-//! must stay as the owner has written it.
+//! must stay as the owner has written it. Each write that is done has counted when its receiver is closed, once.
 
 use std::array;
 use std::sync::Arc;
@@ -62,6 +62,15 @@ struct Own {
     since: String,
 }
 
+/// What must have counted of a transfer when its receiver is closed.
+struct Count {
+    end: usize,
+    tile: u64,
+    done: u64,
+    /// Operations that have failed, and may have counted.
+    failed: u64,
+}
+
 /// A grant over a tile that was revoked before. Nobody has got it.
 struct Spare {
     owner: usize,
@@ -77,6 +86,7 @@ pub(super) struct Run {
     peers: Option<[Peer; 2]>,
     spares: Vec<Spare>,
     own: Vec<Own>,
+    counts: Vec<Count>,
     outcomes: Outcomes,
     submitted: u64,
     /// Transfers of engines that are closed.
@@ -109,6 +119,7 @@ impl Run {
             peers: None,
             spares: Vec::new(),
             own: Vec::new(),
+            counts: Vec::new(),
             outcomes: [0; 4],
             submitted: 0,
             ended: 0,
@@ -377,6 +388,9 @@ impl Run {
             format!("{outcome:?}: {report:?}")
         })?;
         self.compare(&running, &report)?;
+        if running.counts && report.remote == Remote::Quiet {
+            self.note_count(&running, &report);
+        }
         if let Some(grant) = &running.grant {
             if !running.is_revoked && closed != Some(to) {
                 self.end_grant(to, grant)?;
@@ -441,6 +455,36 @@ impl Run {
         })
     }
 
+    fn note_count(&mut self, running: &Running, report: &Report) {
+        let of = |wanted| {
+            let statuses = report.operations.iter();
+            statuses.filter(|status| **status == wanted).count() as u64
+        };
+        self.counts.push(Count {
+            end: running.to,
+            tile: running.tile,
+            done: of(OperationStatus::Done),
+            failed: of(OperationStatus::Failed),
+        });
+    }
+
+    /// Compares the counters of an engine that is closed.
+    fn check_counts(&self, of: usize) -> Result<(), String> {
+        for Count {
+            tile, done, failed, ..
+        } in self.counts.iter().filter(|count| count.end == of)
+        {
+            let counter = self.ends[of].engine.counter(counter_of(*tile)).unwrap();
+            let found = counter.read();
+            check((*done..=done + failed).contains(&found), || {
+                format!(
+                    "tile {tile} of end {of} has counted {found}: {done} are done, {failed} have failed"
+                )
+            })?;
+        }
+        Ok(())
+    }
+
     /// Writes by a grant that is revoked. That is never done.
     fn write_late(&mut self, from: usize, tile: u64, grant: &Grant) -> Result<(), String> {
         let peers = self.peers()?;
@@ -466,6 +510,8 @@ impl Run {
             self.conclude(one, Some(end))?;
         }
         self.check_ended(end)?;
+        self.check_counts(end)?;
+        self.counts.retain(|count| count.end != end);
         self.ended += self.ends[end].engine.statistics().submitted;
         self.peers = None;
         // The grants of the other end have ended with the connection, which it may be told twice.
@@ -513,6 +559,9 @@ impl Run {
             check(left == (0, 0), || format!("end {nth} has {left:?} left"))?;
             let cut_off = end.engine.close().cut_off;
             check(cut_off == 0, || format!("end {nth}: {cut_off} are cut off"))?;
+        }
+        for end in 0..2 {
+            self.check_counts(end)?;
         }
         let concluded: u64 = self.outcomes.iter().sum();
         let sums = (submitted, concluded);
