@@ -47,6 +47,7 @@ sample! {
         grants::no_read_that_races_with_a_revocation_returns_a_byte_written_later,
         grants::a_region_stays_as_long_as_it_is_granted,
         counters::a_counter_goes_on_with_the_same_life_of_a_peer_and_then_is_final,
+        counters::behind_a_cancel_all_is_counted_that_ever_is,
         counters::what_the_peer_refuses_is_not_counted_and_fails_only_itself,
         reconnect::with_the_same_life_of_a_peer_its_regions_and_what_was_prepared_go_on,
         reconnect::a_gone_peer_is_reported_once_behind_the_end_of_its_transfers,
