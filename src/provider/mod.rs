@@ -42,5 +42,6 @@ pub use ofi::{OfiDevice, OfiError, OfiWish};
 pub use queue::{
     Cause, Completed, Completion, Lane, LibfabricCause, Posted, Provider, Reaper, Stop, WorkerLanes,
 };
+pub(crate) use queue::{Counted, CounterCount, LaneCounts};
 pub use wake::Wake;
 pub(crate) use wake::Watched;

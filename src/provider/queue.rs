@@ -8,8 +8,10 @@ use crate::provider::error::ProviderError;
 use crate::provider::wake::Wake;
 
 mod cause;
+mod counted;
 
 pub use cause::{Cause, LibfabricCause};
+pub(crate) use counted::{Counted, CounterCount, LaneCounts};
 
 /// Why a post stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! The control thread of one connection. It sees to QPs that have failed, waits for the end of the connection, and takes it down.
 //!
 //! A connection ends when none of its QPs is left, when a program closes it, or when the other end says so or is gone. Then the QPs
-//! go to the error state, and the workers drop their lanes once these are dry. Both ends reset the pairs, and conclude the
-//! transfers that have waited for this. Then both ends send the notices that they still hold: the peer learns also of a transfer
-//! that failed with its connection.
+//! go to the error state, and the workers drop their lanes once these are dry. Both ends reset the pairs, tell each other over libfabric
+//! what has counted, and conclude the transfers that have waited for this. Then both ends send the notices that they still hold: the
+//! peer learns also of a transfer that failed with its connection.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -328,6 +328,10 @@ impl Control {
         let is_reset = self.pairs.reset(&self.name);
         // After this the peer copies no more.
         self.seat = None;
+        if let Err(error) = self.settle_counts(other) {
+            tracing::debug!("{} and this end differ in counts: {error}", self.name);
+            other = Other::Gone;
+        }
         if other == Other::There {
             other = self.meet(is_reset);
         } else if is_reset && self.wire.send(&Message::Reset).is_err() {
@@ -349,6 +353,15 @@ impl Control {
             }
             Fence::RemoteUnknown => Remote::Unknown,
         }
+    }
+
+    /// Tells the other end what has counted, if it listens, and counts what it has told so far.
+    fn settle_counts(&mut self, other: Other) -> Result<(), RecoveryError> {
+        let settled = self.pairs.settle_last(&self.link, &self.transfers);
+        if other == Other::There {
+            self.pairs.tell_last(&mut self.wire)?;
+        }
+        Ok(settled?)
     }
 
     /// Tells the other end whether this end is reset, and hears the same from it.
@@ -411,8 +424,9 @@ impl Control {
     /// if the time is over.
     fn hear_until(&mut self, last: &Message) -> Result<bool, RecoveryError> {
         let mut looks = Looks::within(PARTING);
-        // The peer's End may come before its Reset, and what it has said of lanes before both.
-        let mut others = 2 + 4 * MOST_QPS;
+        // The peer's End may come before its Reset. What it has said of lanes comes before both: five messages of a life of a lane, and one
+        // of its last life.
+        let mut others = 2 + 6 * MOST_QPS;
         while others > 0 {
             let is_late = looks.next().is_none_or(|left| left.is_zero());
             // After the deadline messages that have come are still heard, but the thread does not wait for more.
@@ -427,7 +441,9 @@ impl Control {
             if message == *last {
                 return Ok(true);
             }
-            if self.hear_notice(message)?.is_some() {
+            if let Some(message) = self.hear_notice(message)? {
+                self.pairs.hear_last(message)?;
+                self.pairs.settle_last(&self.link, &self.transfers)?;
                 others -= 1;
             }
         }

@@ -9,6 +9,9 @@
 //! An end whose QP is Rts may send before the QP of the other end is. If that QP refuses the request, it fails in Rtr, and its
 //! life ends as any other.
 //!
+//! Over libfabric each end says `LaneCounts` before its `LaneReset`, and says that only when it has counted what the other end has told
+//! ([`counts`](crate::engine::connection::counts)). When the connection ends, each end tells the same before its `Reset`.
+//!
 //! TCP keeps the order, so an end never takes a message of one life for one of the next. It has heard all of a life before it
 //! begins the next one.
 
@@ -16,6 +19,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::engine::connection::counts::{CountsError, LifeCounts};
 use crate::engine::connection::own_qps::{BadOffer, OwnQps};
 use crate::engine::route::crossing::Crossing;
 use crate::engine::route::link::Link;
@@ -27,7 +31,7 @@ use crate::engine::wire::messages::{Message, Wire};
 use crate::engine::wire::notices::NoticeError;
 use crate::engine::worker::{Held, Pool};
 use crate::gpu::GpuError;
-use crate::provider::{Host, HostOffer, HostPair, HostTerms, ProviderError};
+use crate::provider::{Host, HostOffer, HostPair, HostTerms, LaneCounts, ProviderError};
 
 /// Longest rest of a rail, in milliseconds, that the other end may announce.
 const MOST_REST_MS: u64 = 60_000;
@@ -43,6 +47,8 @@ pub(in crate::engine) enum RecoveryError {
     Late(Duration),
     #[error(transparent)]
     Offer(#[from] BadOffer),
+    #[error(transparent)]
+    Counts(#[from] CountsError),
     #[error(transparent)]
     Notices(#[from] NoticeError),
     #[error("a notice is not delivered, since its bytes may not have come to the GPU: {0}")]
@@ -61,6 +67,8 @@ enum Stage {
     Up(HostPair),
     /// It is in the error state, until its lane is dry.
     Failed(HostPair),
+    /// It is closed, and the other end knows what has counted. It has not told the same.
+    Closed(HostPair),
     /// It is reset, and in Init with a new number for its first packet.
     Reset(HostPair),
     /// Both ends are reset. The rail may rest before the pair is connected again.
@@ -77,6 +85,8 @@ struct OnePair {
     /// What the other end has said of the next life of its QP.
     theirs: Option<HostOffer>,
     is_theirs_ready: bool,
+    /// What has counted in the present life of its lane.
+    counts: LifeCounts,
     /// The time by which the pair must be up again.
     end: Option<Instant>,
     /// The time until which the rail rests.
@@ -103,6 +113,10 @@ pub(in crate::engine) struct Pairs {
     most: Duration,
     failures: Failures,
     rests: Rests,
+    /// What has counted in the last life of each lane, once the connection has ended.
+    last: Vec<LifeCounts>,
+    /// What the other end is to be told of these lives.
+    untold: Vec<Message>,
 }
 
 /// The rests of rails of the peer, and of ways to them. Rests of this end's rails belong to the engine.
@@ -119,6 +133,7 @@ impl Pairs {
             stage: Stage::Up(pair),
             theirs: None,
             is_theirs_ready: false,
+            counts: LifeCounts::default(),
             end: None,
             rests: None,
         };
@@ -129,6 +144,8 @@ impl Pairs {
             most,
             failures: Failures::default(),
             rests: Rests::new(),
+            last: Vec::new(),
+            untold: Vec::new(),
         }
     }
 
@@ -138,11 +155,8 @@ impl Pairs {
         message: Message,
         link: &Link,
     ) -> Result<(), RecoveryError> {
-        let unexpected = |found: Message, expected: &str| RecoveryError::Message {
-            found: found.into(),
-            expected: expected.to_owned(),
-        };
         let (Message::LaneFailed(number)
+        | Message::LaneCounts(number, _)
         | Message::LaneReset(number, _)
         | Message::LaneRests(number, _)
         | Message::LaneReady(number)) = message
@@ -156,11 +170,16 @@ impl Pairs {
             return Err(unexpected(message, &format!("a lane from 0 to {most}")));
         };
         let is_up = matches!(pair.stage, Stage::Up(_));
+        let tells = self.terms.get(lane).is_some_and(HostTerms::tells_counts);
+        let tells_first = tells && matches!(pair.stage, Stage::Failed(_) | Stage::Closed(_));
         match message {
             // This end had noticed the failure already.
             Message::LaneFailed(_) if !is_up => {}
             Message::LaneFailed(_) => link.end_lane(lane),
-            Message::LaneReset(_, offer) if !is_up && pair.theirs.is_none() => {
+            Message::LaneCounts(_, told) if tells_first && !pair.counts.is_told() => {
+                pair.counts.hear(told)?;
+            }
+            Message::LaneReset(_, offer) if !is_up && !tells_first && pair.theirs.is_none() => {
                 self.own.check(lane, &offer, closed)?;
                 pair.theirs = Some(offer);
             }
@@ -172,6 +191,7 @@ impl Pairs {
             message => {
                 let expected = match (is_up, &pair.theirs) {
                     (true, _) => "LaneFailed",
+                    (false, None) if tells_first => "LaneCounts",
                     (false, None) => "LaneReset",
                     (false, Some(_)) => "LaneReady, or a rest of at most a minute",
                 };
@@ -184,7 +204,8 @@ impl Pairs {
     /// Returns a bit for each lane whose queue is between two lives: its worker may have closed it, and it is not made again.
     fn closed(&self, link: &Link) -> u32 {
         let is_closed = |lane: usize| {
-            let is_old = matches!(self.pairs[lane].stage, Stage::Up(_) | Stage::Failed(_));
+            let stage = &self.pairs[lane].stage;
+            let is_old = matches!(stage, Stage::Up(_) | Stage::Failed(_) | Stage::Closed(_));
             is_old && !link.lanes().is_open(lane)
         };
         let closed = (0..self.pairs.len()).filter(|lane| is_closed(*lane));
@@ -216,6 +237,12 @@ impl Pairs {
     fn step(&mut self, lane: usize, ends: &mut Ends) -> Result<bool, RecoveryError> {
         let number = lane as u64;
         let pair = &mut self.pairs[lane];
+        if matches!(pair.stage, Stage::Closed(_)) {
+            if !pair.counts.settle(ends.link, ends.transfers)? {
+                return Ok(false);
+            }
+            pair.counts = LifeCounts::default();
+        }
         let stage = std::mem::replace(&mut pair.stage, Stage::Lost);
         let (next, is_taken) = match (stage, pair.theirs.clone()) {
             (Stage::Up(qp), _) if !ends.link.lanes().is_open(lane) => {
@@ -226,14 +253,15 @@ impl Pairs {
                 ends.wire.send(&Message::LaneFailed(number))?;
                 (Stage::Failed(qp), true)
             }
-            (Stage::Failed(qp), _) if !ends.link.fences().is_held(lane) => {
-                let qp = qp.renew()?;
-                if let Some(offer) = qp.offer() {
-                    self.own.renew(lane, offer.clone());
-                    ends.wire.send(&Message::LaneReset(number, offer))?;
+            (Stage::Failed(qp), _) if !ends.link.fences().is_held(lane) => match qp.counts()? {
+                Some(LaneCounts { done, seen }) => {
+                    pair.counts.close(seen);
+                    ends.wire.send(&Message::LaneCounts(number, done.all()))?;
+                    (Stage::Closed(qp), true)
                 }
-                (Stage::Reset(qp), true)
-            }
+                None => (renew(qp, lane, &mut self.own, ends)?, true),
+            },
+            (Stage::Closed(qp), _) => (renew(qp, lane, &mut self.own, ends)?, true),
             (Stage::Reset(qp), Some(_)) => {
                 ends.transfers.fence_lane(ends.link, lane);
                 // The peer answers, so the way to it has failed.
@@ -271,6 +299,7 @@ impl Pairs {
         for pair in &self.pairs {
             let (Stage::Up(pair)
             | Stage::Failed(pair)
+            | Stage::Closed(pair)
             | Stage::Reset(pair)
             | Stage::Fenced(pair)
             | Stage::Ready(pair)) = &pair.stage
@@ -286,23 +315,101 @@ impl Pairs {
     /// Resets all QPs, whose lanes are gone. Returns whether all of them are reset.
     pub(in crate::engine) fn reset(&mut self, peer: &str) -> bool {
         let mut is_reset = true;
-        for pair in std::mem::take(&mut self.pairs) {
-            let (Stage::Up(pair)
-            | Stage::Failed(pair)
-            | Stage::Reset(pair)
-            | Stage::Fenced(pair)
-            | Stage::Ready(pair)) = pair.stage
-            else {
-                is_reset = false;
-                continue;
-            };
-            if let Err(error) = pair.reset() {
-                tracing::error!("a QP to {peer} is not reset: {error}");
-                is_reset = false;
+        for (number, mut pair) in (0..).zip(std::mem::take(&mut self.pairs)) {
+            is_reset &= !matches!(pair.stage, Stage::Lost);
+            let has_told = matches!(pair.stage, Stage::Closed(_));
+            match reset(pair.stage) {
+                Ok(Some(LaneCounts { done, seen })) if !has_told => {
+                    pair.counts.close(seen);
+                    let told = done.all();
+                    if !told.is_empty() {
+                        self.untold.push(Message::LaneCounts(number, told));
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::error!("a QP to {peer} is not reset: {error}");
+                    is_reset = false;
+                }
             }
+            self.last.push(pair.counts);
         }
         is_reset
     }
+
+    /// Tells the other end what has counted in the last life of each lane, which is reset.
+    pub(in crate::engine) fn tell_last(&mut self, wire: &mut Wire) -> Result<(), WireError> {
+        let mut untold = std::mem::take(&mut self.untold).into_iter();
+        untold.try_for_each(|message| wire.send(&message))
+    }
+
+    /// Counts what the other end has told of the last life of each lane, as far as it has.
+    pub(in crate::engine) fn settle_last(
+        &mut self,
+        link: &Link,
+        transfers: &Transfers,
+    ) -> Result<(), CountsError> {
+        for counts in &mut self.last {
+            counts.settle(link, transfers)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a message of the other end about a lane, which is reset. Only what the other end tells of its last life matters now.
+    pub(in crate::engine) fn hear_last(&mut self, message: Message) -> Result<(), CountsError> {
+        let Message::LaneCounts(number, told) = message else {
+            return Ok(());
+        };
+        let lane = usize::try_from(number).unwrap_or(usize::MAX);
+        match self.last.get_mut(lane) {
+            Some(counts) if !counts.is_told() => counts.hear(told),
+            // This is of a life that has not begun here, or of no lane.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns the error of a message that must not come now.
+fn unexpected(mut found: Message, expected: &str) -> RecoveryError {
+    if let Message::LaneCounts(_, told) = &mut found {
+        // The reason stays short.
+        told.truncate(1);
+    }
+    RecoveryError::Message {
+        found: found.into(),
+        expected: expected.to_owned(),
+    }
+}
+
+/// Begins the next life of a queue whose lane is dropped, and tells the other end of it.
+fn renew(
+    qp: HostPair,
+    lane: usize,
+    own: &mut OwnQps,
+    ends: &mut Ends,
+) -> Result<Stage, RecoveryError> {
+    let qp = qp.renew()?;
+    if let Some(offer) = qp.offer() {
+        own.renew(lane, offer.clone());
+        ends.wire.send(&Message::LaneReset(lane as u64, offer))?;
+    }
+    Ok(Stage::Reset(qp))
+}
+
+/// Resets the QP of a pair, whose lane is gone. Returns what has counted in its life, if the ends tell each other that.
+fn reset(stage: Stage) -> Result<Option<LaneCounts>, ProviderError> {
+    let (Stage::Up(qp)
+    | Stage::Failed(qp)
+    | Stage::Closed(qp)
+    | Stage::Reset(qp)
+    | Stage::Fenced(qp)
+    | Stage::Ready(qp)) = stage
+    else {
+        return Ok(None);
+    };
+    let counts = qp.counts()?;
+    qp.reset()?;
+    Ok(counts)
 }
 
 /// Lets the QP of a lane send, and gives the lane to its worker. Returns the next stage of the pair.

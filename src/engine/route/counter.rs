@@ -6,7 +6,8 @@
 //! arrives before the program asks for a counter.
 //!
 //! The bytes are in host memory before the completion that says so: an HCA keeps that order. Where memory of a GPU needs a flush, the
-//! worker flushes before it counts (`flush`).
+//! worker flushes before it counts (`flush`). Over libfabric a lane that ends may lose completions of WRITEs that are done. The peer then
+//! tells how many have counted (`connection::counts`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,9 +36,9 @@ impl Counters {
         })
     }
 
-    /// Counts one WRITE that has landed. Returns whether the counter exists.
-    pub(in crate::engine) fn add(&self, id: u32) -> bool {
-        self.counts.add(id)
+    /// Counts so many WRITEs that have landed. Returns whether the counter exists.
+    pub(in crate::engine) fn add(&self, id: u32, writes: u64) -> bool {
+        self.counts.add(id, writes)
     }
 
     /// Ends all waits for counters.
@@ -151,9 +152,9 @@ mod tests {
         let counters = Arc::new(Counters::new(None).unwrap());
         for immediate in [MOST_COUNTERS, 1 << 24, u32::MAX] {
             let link = Link::new(1, 0, &[0], None).with_counters(&counters);
-            link.count(MOST_COUNTERS - 1);
+            link.count(MOST_COUNTERS - 1, 1);
             assert!(link.is_open());
-            link.count(immediate);
+            link.count(immediate, 1);
             assert!(!link.is_open(), "{immediate:#x}");
         }
         let all = (0..MOST_COUNTERS).map(|id| {
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(counted, [(MOST_COUNTERS as usize - 1, 3)]);
         // A link without counters for its peer ends too.
         let link = Link::new(1, 0, &[0], None);
-        link.count(0);
+        link.count(0, 1);
         assert!(!link.is_open());
     }
 }

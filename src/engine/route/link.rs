@@ -156,9 +156,10 @@ impl Link {
             .map_or(PeerPath::Nic, LocalWay::path)
     }
 
-    /// Counts a WRITE of the peer that has landed with this immediate. An immediate of no counter ends the link.
-    pub(in crate::engine) fn count(&self, immediate: u32) {
-        let is_counted = self.counters.as_ref().is_some_and(|it| it.add(immediate));
+    /// Counts so many WRITEs of the peer that have landed with this immediate. An immediate of no counter ends the link.
+    pub(in crate::engine) fn count(&self, immediate: u32, writes: u64) {
+        let counters = self.counters.as_ref();
+        let is_counted = counters.is_some_and(|it| it.add(immediate, writes));
         if !is_counted {
             let peer = self.incarnation;
             tracing::warn!(

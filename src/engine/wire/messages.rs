@@ -21,7 +21,7 @@ use crate::engine::wire::notices::Record;
 use crate::engine::wire::seal::{Role, Seal};
 use crate::engine::wire::streams::Stream;
 use crate::provider::local::{LocalOffer, Place, Vouch};
-use crate::provider::{HostOffer, HostPort, RC};
+use crate::provider::{CounterCount, HostOffer, HostPort, RC};
 
 /// The description that an engine gives of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +90,9 @@ pub(in crate::engine) enum Message {
     Ready,
     /// The QP of this lane has failed at this end. Both ends reset their QPs.
     LaneFailed(u64),
+    /// The queue of this lane is closed at this end. So many WRITEs that count at the other end are done of its present life, by counter and
+    /// in order. Only ends whose wire is of libfabric say it.
+    LaneCounts(u64, Vec<CounterCount>),
     /// The QP of this lane is reset at this end, and is in Init with this number for its first packet.
     LaneReset(u64, HostOffer),
     /// The QP of this lane is not connected for this number of milliseconds, since its rail at this end rests.
@@ -561,6 +564,10 @@ mod tests {
             psn: 2,
             ece: 3,
         });
+        let count = CounterCount {
+            counter: 7,
+            writes: 8,
+        };
         let notice = |length| {
             Message::Notice(Record {
                 number: 9,
@@ -572,6 +579,7 @@ mod tests {
             Message::Offers(vec![offer.clone(); 8]),
             Message::Ready,
             Message::LaneFailed(1),
+            Message::LaneCounts(1, vec![count, count]),
             Message::LaneReset(2, offer),
             Message::LaneReady(u64::MAX),
             Message::Accepted(4),

@@ -35,7 +35,7 @@ impl<L: Lane> Held<L> {
     pub(super) fn receive(&mut self, completion: &Completion, immediate: Option<u32>) {
         self.lane.receive(completion);
         if let (None, Some(immediate)) = (completion.cause, immediate) {
-            self.link.count(immediate);
+            self.link.count(immediate, 1);
         }
     }
 

@@ -2,11 +2,11 @@
 
 use super::lane::HostLane;
 use super::offer::HostOffer;
-use crate::provider::ProviderError;
 use crate::provider::mlx5::Pair;
 use crate::provider::ofi::{OfiError, OfiPair};
 use crate::provider::rc::RcTerms;
 use crate::provider::verbs::VerbsPair;
+use crate::provider::{LaneCounts, ProviderError};
 
 /// The settings of the queue of a lane.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +15,14 @@ pub(crate) enum HostTerms {
     Rc(RcTerms),
     /// An endpoint of libfabric has none.
     Ofi,
+}
+
+impl HostTerms {
+    /// Returns whether the ends of a lane tell each other what has counted in each life of it. They do where a queue that is closed drops
+    /// completions.
+    pub(crate) const fn tells_counts(&self) -> bool {
+        matches!(self, Self::Ofi)
+    }
 }
 
 /// A queue of a connection, by its state.
@@ -106,6 +114,15 @@ impl HostPair {
             Self::Mlx5(pair) => Ok(pair.end()?),
             Self::Verbs(pair) => Ok(pair.end()?),
             Self::Ofi(pair) => Ok(pair.end()?),
+        }
+    }
+
+    /// Returns what has counted in this life of a queue whose lane is dropped, if the ends tell each other that. Nothing of this life is done
+    /// or counted later. A WRITE that has consumed a receive WQE of a QP is counted before the lane is dry, so QPs have nothing to tell.
+    pub(crate) fn counts(&self) -> Result<Option<LaneCounts>, ProviderError> {
+        match self {
+            Self::Mlx5(_) | Self::Verbs(_) => Ok(None),
+            Self::Ofi(pair) => Ok(pair.counts()?),
         }
     }
 

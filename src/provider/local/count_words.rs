@@ -37,12 +37,12 @@ impl<'a> CountWords<'a> {
         self.words.half(self.first + at)
     }
 
-    pub(super) fn add(self, id: u32) -> bool {
+    pub(super) fn add(self, id: u32, writes: u64) -> bool {
         let Some(word) = self.word(id) else {
             return false;
         };
         // Release: the count comes after the bytes. SeqCst: either this thread sees the sleeper, or the sleeper sees the new count.
-        word.fetch_add(1, Ordering::SeqCst);
+        word.fetch_add(writes, Ordering::SeqCst);
         if self.half(SLEEPERS).load(Ordering::SeqCst) != 0 {
             self.ring();
         }

@@ -60,9 +60,9 @@ impl Counts {
         self.words().word(id)
     }
 
-    /// Adds one to a counter, after the bytes. Returns whether the counter exists.
-    pub(crate) fn add(&self, id: u32) -> bool {
-        self.words().add(id)
+    /// Adds so many WRITEs to a counter, after their bytes. Returns whether the counter exists.
+    pub(crate) fn add(&self, id: u32, writes: u64) -> bool {
+        self.words().add(id, writes)
     }
 
     /// Wakes all waiters, so that they look again.
@@ -106,7 +106,7 @@ mod tests {
         let look = || {
             let found = (count() > 0).then(count);
             std::thread::sleep(2 * most);
-            assert!(counts.add(7));
+            assert!(counts.add(7, 1));
             found
         };
         assert_eq!(counts.until(most, look), Some(1));

@@ -179,7 +179,7 @@ impl Reach {
             Way::Process(board) => board.counts(),
             Way::Machine(machine) => CountWords::at(machine.words(), FIRST_COUNT),
         };
-        counts.add(counter)
+        counts.add(counter, 1)
     }
 
     /// Returns the peer's region with this key.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use super::split::{Limits, Piece, Pieces};
 #[cfg(test)]
 use super::trial::Planted;
-use crate::provider::{Cause, LocalRange, Tag, Verb, Work};
+use crate::provider::{Cause, Counted, LocalRange, Tag, Verb, Work};
 
 /// An operation to post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub(super) enum Refused {
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
     tag: Tag,
+    /// The counter of the peer at which the WQE counts.
+    counter: Option<u16>,
     /// The number of operations that are refused or under way.
     parts: u32,
     /// The operation that is held until the others are done.
@@ -73,6 +75,8 @@ pub(super) struct Book {
     /// The operations that are to be posted, in order.
     queue: VecDeque<Op>,
     finished: VecDeque<(Tag, Option<Cause>)>,
+    /// The WQEs that are done and count at the peer.
+    counted: Counted,
     /// The number of WQEs that are not accounted for.
     in_flight: u32,
     /// True if no operation is posted any more.
@@ -114,6 +118,7 @@ impl Book {
             free_contexts: (0..depth).collect(),
             queue: VecDeque::with_capacity(depth.into()),
             finished: VecDeque::new(),
+            counted: Counted::default(),
             in_flight: 0,
             has_failed: false,
             #[cfg(test)]
@@ -167,6 +172,7 @@ impl Book {
         };
         let mut account = Account {
             tag: work.tag,
+            counter: counter.and_then(|counter| u16::try_from(counter).ok()),
             ..Account::default()
         };
         let mut remote = work.remote;
@@ -273,6 +279,9 @@ impl Book {
             return None;
         }
         let done = (account.tag, account.cause);
+        if let (None, Some(counter)) = (account.cause, account.counter) {
+            self.counted.add(counter);
+        }
         *place = None;
         self.free_accounts.push(number);
         Some(done)
@@ -299,6 +308,11 @@ impl Book {
             self.in_flight -= 1;
             each(tag, cause);
         }
+    }
+
+    /// Takes the number of WQEs that are done, by the counter of the peer at which they count.
+    pub(super) fn take_counted(&mut self) -> Counted {
+        std::mem::take(&mut self.counted)
     }
 
     /// Returns whether a WQE of transfer slot `slot` is not accounted for.
@@ -470,8 +484,9 @@ mod tests {
         assert_eq!(book.complete(0, None), None);
         assert_eq!(post(&mut book), [(200, 50, Some(7))]);
         assert_eq!(book.in_flight(), 1);
+        assert_eq!(book.take_counted().at(7), 0);
         assert_eq!(book.complete(2, None), Some((tag(0), None)));
-        assert_eq!(book.in_flight(), 0);
+        assert_eq!((book.in_flight(), book.take_counted().at(7)), (0, 1));
     }
 
     #[test]
@@ -491,6 +506,7 @@ mod tests {
         book.finish(|tag, cause| done.push((tag, cause)));
         assert_eq!(done, [(tag(1), Some(Cause::FLUSHED))]);
         assert_eq!((book.in_flight(), book.room()), (0, 0));
+        assert_eq!(book.take_counted().at(7), 0);
     }
 
     #[test]

@@ -31,7 +31,7 @@ use super::registry::{Ear, data_of};
 use super::split::MOST_RANGES;
 #[cfg(test)]
 use super::trial::{LATE, Planted};
-use crate::provider::{Cause, LocalRange};
+use crate::provider::{Cause, LaneCounts, LocalRange};
 
 /// The first number of a lane. No QP has one, and no lane that copies.
 const FIRST: u32 = 1 << 30;
@@ -51,6 +51,8 @@ pub(super) struct Endpoint {
     /// None: it is closed.
     open: Mutex<Option<Open>>,
     peer: OnceLock<Peer>,
+    /// What has counted by the lane. The lane leaves it when it is dropped.
+    counts: OnceLock<LaneCounts>,
     ear: Arc<Ear>,
     pool: Arc<Pool>,
     cq: Arc<Cq>,
@@ -92,6 +94,7 @@ impl Endpoint {
             address,
             open: Mutex::new(Some(Open { endpoint, place })),
             peer: OnceLock::new(),
+            counts: OnceLock::new(),
             ear,
             pool,
             cq: Arc::clone(cq),
@@ -133,6 +136,17 @@ impl Endpoint {
             self.domain.remove(address);
         }
         Ok(())
+    }
+
+    /// Takes what has counted by the lane, which is dropped.
+    pub(super) fn leave(&self, counts: LaneCounts) {
+        // An endpoint has one lane, so it is set once.
+        let _ = self.counts.set(counts);
+    }
+
+    /// Returns what has counted by the lane. None: the lane is not dropped.
+    pub(super) fn counts(&self) -> Option<LaneCounts> {
+        self.counts.get().cloned()
     }
 
     /// Returns the endpoint for posts.

@@ -11,7 +11,9 @@ use super::book::{Book, Driven, Refused};
 use super::endpoint::Endpoint;
 use super::lkeys::LocalKeys;
 use super::split::Limits;
-use crate::provider::{Cause, Chain, Completed, Completion, Lane, Posted, Stop, Tag};
+use crate::provider::{
+    Cause, Chain, Completed, Completion, Counted, Lane, LaneCounts, Posted, Stop, Tag,
+};
 
 /// Time between two tries to close an endpoint that the library keeps.
 const AGAIN: Duration = Duration::from_millis(10);
@@ -23,6 +25,8 @@ pub(crate) struct OfiLane {
     endpoint: Arc<Endpoint>,
     keys: Arc<LocalKeys>,
     book: Book,
+    /// The writes of the peer that were counted.
+    seen: Counted,
     /// True if the queue knows that posts of this lane were refused.
     is_hurried: bool,
     /// Why the lane ends. None: it does not end.
@@ -47,6 +51,7 @@ impl OfiLane {
             endpoint: Arc::clone(endpoint),
             keys: Arc::clone(keys),
             book,
+            seen: Counted::default(),
             is_hurried: false,
             ends: None,
             closes: None,
@@ -166,6 +171,14 @@ impl Lane for OfiLane {
         self.endpoint.ear().open();
     }
 
+    fn receive(&mut self, completion: &Completion) {
+        if let Completed::Receive(Some(counter)) = completion.what
+            && let Ok(counter) = u16::try_from(counter)
+        {
+            self.seen.add(counter);
+        }
+    }
+
     fn holds(&self, slot: u32) -> bool {
         self.book.holds(slot)
     }
@@ -219,5 +232,9 @@ impl Drop for OfiLane {
         if let Err(error) = self.endpoint.close() {
             tracing::error!("lane {:#x} is dropped: {error}", self.number());
         }
+        self.endpoint.leave(LaneCounts {
+            done: self.book.take_counted(),
+            seen: std::mem::take(&mut self.seen),
+        });
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! A lane is one RDM endpoint at each end, which nothing else uses. Operations land in any order, and complete one by one. An endpoint has
 //! no error state: it is closed, and drops what is under way. When both ends have closed theirs, nothing of that life of the lane lands
-//! any more. So the next life has endpoints of its own.
+//! any more. So the next life has endpoints of its own. A close also drops completions of writes that the peer knows to be done. So a pair
+//! knows what has counted in its life (`OfiPair::counts`), and engines tell each other.
 //!
 //! # Rooms
 //!

@@ -10,6 +10,7 @@ use super::lane::OfiLane;
 use super::lanes::Lanes;
 use super::offer::OfiOffer;
 use super::rkeys::Knower;
+use crate::provider::LaneCounts;
 
 /// This side's end of a lane.
 #[derive(Debug)]
@@ -95,6 +96,17 @@ impl OfiPair {
             Stage::Offered | Stage::Receives => self.endpoint.close(),
             Stage::Sends => Ok(()),
         }
+    }
+
+    /// Returns what has counted in this life. Before that it ends the endpoint, so that nothing of this life is done or counted later.
+    /// None: a worker has the lane.
+    pub(crate) fn counts(&self) -> Result<Option<LaneCounts>, OfiError> {
+        self.endpoint.close()?;
+        Ok(match self.stage {
+            // What the other end has written is done there, and nobody has seen it here.
+            Stage::Offered | Stage::Receives => Some(LaneCounts::default()),
+            Stage::Sends => self.endpoint.counts(),
+        })
     }
 
     /// Begins the next life, with a new endpoint. Nothing of this life lands here any more.
