@@ -26,6 +26,8 @@ pub(crate) enum Planted {
     Overtaken,
     /// What follows the first operation of a WQE is left out, but for an operation that counts.
     LostPart,
+    /// An end tells of no write that has counted, so that those are lost whose data a close has dropped.
+    LostCount,
     /// A key of the provider is given again while a peer may know it of earlier memory.
     KeyAgain,
     /// A worker sleeps until it is woken, although nothing wakes it for what moves only while it looks. Without the limit of each sleep

@@ -88,6 +88,11 @@ fn seeds_find_a_lost_part_of_a_split() {
 }
 
 #[test]
+fn seeds_find_a_count_that_is_lost_at_a_close() {
+    finds(Planted::LostCount);
+}
+
+#[test]
 fn seeds_find_a_key_that_is_given_again() {
     finds(Planted::KeyAgain);
 }

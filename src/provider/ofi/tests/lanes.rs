@@ -315,6 +315,48 @@ fn nothing_lands_at_an_endpoint_that_is_closed_over_softofi() {
     }
 }
 
+/// Writes that are done, and whose data has not come to the other end when it closes: both ends know what they have had.
+#[test]
+fn ends_tell_what_has_counted_although_a_close_drops_some_of_it() {
+    const COUNTS: u64 = 40;
+    for run in soft_runs() {
+        let run = format!("{run},data_us=400000");
+        let sides = sides(&run).unwrap();
+        let mut ends = connected(&sides);
+        let rkey = sides[1].registration.rkey();
+        for nth in 0..COUNTS {
+            let it = Move {
+                verb: Verb::WriteImmediate(u32::from(nth % 4 == 0)),
+                local: 0,
+                remote: 64 * nth,
+                bytes: 64,
+            };
+            ends[0].post(&sides[0], &sides[1], it, rkey);
+        }
+        turn_until("all are done", &sides, &mut ends, |ends| ends[0].is_dry());
+        for end in &mut ends {
+            assert!(end.lane.flush(None));
+            assert_eq!(end.pair.counts().unwrap(), None, "a worker has the lane");
+        }
+        turn_until("no count comes any more", &sides, &mut ends, |ends| {
+            ends.iter().all(|end| end.lane.receives() == 0)
+        });
+        let counted = ends[1].counted.clone();
+        let [own, theirs] = ends.map(|end| {
+            drop(end.lane);
+            end.pair.counts().unwrap().expect("the lane is dropped")
+        });
+        let done = [0, 1].map(|counter| own.done.at(counter));
+        assert_eq!(done, [30, 10], "{run}");
+        let seen = [0, 1].map(|counter| theirs.seen.at(counter));
+        let came = [0, 1].map(|counter| counted.iter().filter(|it| **it == counter).count());
+        assert_eq!(seen.map(usize::try_from), came.map(Ok), "{run}");
+        assert!(seen.iter().sum::<u64>() < COUNTS, "{run}: all of it came");
+        assert_eq!((own.seen.all(), theirs.done.all()), (vec![], vec![]));
+        no_rule_is_broken(&run);
+    }
+}
+
 /// Retires what has completed on the first ends of these lanes, which have one worker. Returns how many WQEs are done.
 fn retire_all(side: &Side, pairs: &mut [[End; 2]; 2]) -> u32 {
     let (mut found, mut done) = (Vec::new(), 0);

@@ -231,6 +231,7 @@ impl End {
         for completion in self.found.drain(..) {
             assert_eq!(completion.lane, self.lane.number());
             if let Completed::Receive(counter) = completion.what {
+                self.lane.receive(&completion);
                 self.counted.extend(counter);
                 continue;
             }
