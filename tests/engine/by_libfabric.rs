@@ -51,6 +51,7 @@ sample! {
         counters::what_the_peer_refuses_is_not_counted_and_fails_only_itself,
         reconnect::with_the_same_life_of_a_peer_its_regions_and_what_was_prepared_go_on,
         reconnect::a_gone_peer_is_reported_once_behind_the_end_of_its_transfers,
+        closes::a_lane_that_is_closed_under_load_fails_no_other_transfer,
         closes::two_engines_are_closed_in_either_order_and_at_once,
         restarts::a_peer_that_restarts_at_one_address_gets_the_bytes_of_each_life,
     }

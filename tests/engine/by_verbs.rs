@@ -142,6 +142,7 @@ at_each_end! {
     reconnect::a_gone_peer_is_reported_once_behind_the_end_of_its_transfers,
     lost::transfers_to_a_lost_peer_fail_and_report_the_remote_end_as_unknown,
     lost::what_was_done_stays_done_when_the_peer_is_lost,
+    closes::a_lane_that_is_closed_under_load_fails_no_other_transfer,
     closes::two_engines_are_closed_in_either_order_and_at_once,
 }
 
