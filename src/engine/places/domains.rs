@@ -33,7 +33,6 @@ pub(super) fn find(
         provider: provider.map(str::to_owned),
         domains: named.iter().map(name).collect(),
         without: without.iter().map(name).collect(),
-        most: usize::MAX,
         gpus: matches!(config.gpu, GpuSelector::Cuda(_)),
     };
     let mut taken = OfiDevice::find(&wish).map_err(ProviderError::from)?;

@@ -24,12 +24,10 @@ pub struct OfiWish {
     pub library: Option<PathBuf>,
     /// The name of the provider. None: the first that drives a NIC, which no provider over sockets or shared memory does.
     pub provider: Option<String>,
-    /// The names of domains, in the order of the rails. Empty: those that the provider lists first.
+    /// The names of domains, in the order of the rails. Empty: all, in the order of the provider.
     pub domains: Vec<String>,
     /// The names of domains that are not taken unless they are named.
     pub without: Vec<String>,
-    /// The most domains if none are named.
-    pub most: usize,
     /// True if memory of GPUs will be registered.
     pub gpus: bool,
 }
@@ -281,7 +279,6 @@ fn choose(found: &[Facts], provider: &str, wish: &OfiWish) -> Result<Vec<usize>,
         }
         // A loopback is the last choice.
         order.sort_by_key(|at| found[*at].domain == "lo");
-        order.truncate(wish.most.max(1));
         let fabric = order.first().map(|at| found[*at].fabric.clone());
         order.retain(|at| found[*at].is_by_ip() || Some(&found[*at].fabric) == fabric.as_ref());
         return Ok(order);
@@ -323,13 +320,12 @@ mod tests {
         }
     }
 
-    fn wish(domains: &[&str], most: usize) -> OfiWish {
+    fn wish(domains: &[&str]) -> OfiWish {
         OfiWish {
             library: None,
             provider: Some("p".to_owned()),
             domains: domains.iter().map(|it| (*it).to_owned()).collect(),
             without: Vec::new(),
-            most,
             gpus: false,
         }
     }
@@ -342,10 +338,10 @@ mod tests {
             facts("efa-direct", "rdmap0", FI_ADDR_EFA),
             facts("efa-direct", "rdmap1", FI_ADDR_EFA),
         ];
-        assert_eq!(choose(&found, "p", &wish(&[], 8)), Ok(vec![2, 3]));
-        assert_eq!(choose(&found, "p", &wish(&["rdmap1"], 1)), Ok(vec![3]));
+        assert_eq!(choose(&found, "p", &wish(&[])), Ok(vec![2, 3]));
+        assert_eq!(choose(&found, "p", &wish(&["rdmap1"])), Ok(vec![3]));
         // Rails of one engine have one fabric.
-        assert_eq!(choose(&found[1..3], "p", &wish(&[], 8)), Ok(vec![1]));
+        assert_eq!(choose(&found[1..3], "p", &wish(&[])), Ok(vec![1]));
     }
 
     #[test]
@@ -355,10 +351,9 @@ mod tests {
             facts("10.0.0.0/8", "eth0", FI_SOCKADDR_IN),
             facts("fe80::/64", "eth0", FI_SOCKADDR_IN),
         ];
-        assert_eq!(choose(&found, "p", &wish(&[], 1)), Ok(vec![1]));
-        assert_eq!(choose(&found, "p", &wish(&[], 2)), Ok(vec![1, 0]));
-        assert_eq!(choose(&found, "p", &wish(&["lo"], 1)), Ok(vec![0]));
-        let refused = choose(&found, "p", &wish(&["eth1"], 1));
+        assert_eq!(choose(&found, "p", &wish(&[])), Ok(vec![1, 0]));
+        assert_eq!(choose(&found, "p", &wish(&["lo"])), Ok(vec![0]));
+        let refused = choose(&found, "p", &wish(&["eth1"]));
         let refused = refused.unwrap_err().to_string();
         assert_eq!(
             refused,
@@ -370,9 +365,9 @@ mod tests {
     fn a_domain_of_efa_has_the_name_of_its_device_too_and_may_be_left_out() {
         let found = ["rdmap0s6-rdm", "rdmap1s6-rdm"];
         let found = found.map(|domain| facts("efa-direct", domain, FI_ADDR_EFA));
-        assert_eq!(choose(&found, "p", &wish(&["rdmap1s6"], 1)), Ok(vec![1]));
+        assert_eq!(choose(&found, "p", &wish(&["rdmap1s6"])), Ok(vec![1]));
         let but = |without: &[&str]| {
-            let mut wish = wish(&[], 8);
+            let mut wish = wish(&[]);
             wish.without = without.iter().map(|it| (*it).to_owned()).collect();
             choose(&found, "p", &wish)
         };

@@ -19,7 +19,6 @@ fn what_a_provider_lacks_is_named() {
             provider: Some(provider.to_owned()),
             without: Vec::new(),
             domains: domains.iter().map(|it| (*it).to_owned()).collect(),
-            most: 1,
             gpus: false,
         };
         find(&library, &wish).unwrap_err()
@@ -51,7 +50,6 @@ fn unnamed(run: &str) -> Result<Vec<OfiDevice>, OfiError> {
         provider: None,
         domains: Vec::new(),
         without: Vec::new(),
-        most: 1,
         gpus: false,
     };
     find(&Arc::new(library(run)?), &wish)

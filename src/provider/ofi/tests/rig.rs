@@ -92,7 +92,6 @@ pub(crate) fn device(provider: &str) -> Option<OfiDevice> {
         provider: Some(if is_soft { "efa" } else { provider }.to_owned()),
         without: Vec::new(),
         domains: domains.into_iter().collect(),
-        most: 1,
         gpus: false,
     };
     match find(&library, &wish) {
