@@ -5,7 +5,7 @@ use crate::engine::error::{EngineError, HostError};
 use crate::engine::limits::MOST_RAILS;
 use crate::engine::places::near::Near;
 use crate::provider::{OfiDevice, OfiWish, ProviderError};
-use crate::topology::{Distance, Machine};
+use crate::topology::{Machine, PciAddress};
 
 /// The domains that an engine takes, and the others, each with the reason.
 pub(super) struct Domains {
@@ -41,7 +41,9 @@ pub(super) fn find(
         return Ok(Domains { taken, passed_over });
     }
     let far = |device: &OfiDevice| {
-        let distance = near.and_then(|near| distance(near, device, machine));
+        let nic: Option<PciAddress> = device.pci().and_then(|pci| pci.parse().ok());
+        let both = near.zip(nic);
+        let distance = both.and_then(|(near, nic)| near.distance(nic, machine));
         (distance.is_none(), distance)
     };
     // The sort keeps the order of the library among domains that are as near.
@@ -60,14 +62,5 @@ fn name(name: &PortName) -> String {
     match name.port {
         None | Some(1) => name.device.clone(),
         Some(_) => name.to_string(),
-    }
-}
-
-/// Returns how far the NIC of a domain is from what the engine wants it near. None: the system does not say.
-fn distance(near: Near, device: &OfiDevice, machine: &Machine) -> Option<Distance> {
-    let nic = device.pci()?.parse().ok()?;
-    match near {
-        Near::Gpu { pci, .. } => machine.distance(pci, nic),
-        Near::Node(node) => machine.distance_from_node(node, nic),
     }
 }

@@ -7,7 +7,7 @@ use crate::engine::error::HostError;
 use crate::engine::places::cpus;
 use crate::gpu::GpuError;
 use crate::provider::ProviderError;
-use crate::topology::{Machine, PciAddress};
+use crate::topology::{Distance, Machine, PciAddress};
 
 /// What an engine wants its ports near.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,14 @@ impl Near {
         match self {
             Self::Gpu { .. } => None,
             Self::Node(node) => Some(node),
+        }
+    }
+
+    /// Returns how far a NIC is from this. None: the system does not say.
+    pub(super) fn distance(self, nic: PciAddress, machine: &Machine) -> Option<Distance> {
+        match self {
+            Self::Gpu { pci, .. } => machine.distance(pci, nic),
+            Self::Node(node) => machine.distance_from_node(node, nic),
         }
     }
 }
