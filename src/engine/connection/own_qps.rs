@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_may_be_theirs_when_it_is_given_back_and_a_number_of_a_qp_not() {
+    fn an_address_may_be_theirs_once_it_is_given_back_and_a_qp_number_not() {
         let mut own = two([endpoint("05"), endpoint("06")], &domain());
         assert_eq!(own.check(0, &endpoint("06"), 1 << 1), Ok(()));
         let bad = Err(BadOffer::Own(endpoint("06")));
