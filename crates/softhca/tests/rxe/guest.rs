@@ -1,15 +1,21 @@
 //! The virtual machine: Debian's kernel with Soft-RoCE, the host's root read-only, commands over the serial line.
+//!
+//! Tests of other packages boot it too, so it names its scripts from the folder of any package, and uses nothing of its neighbours.
+
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use crate::captures::programs::patience::HANG;
+use test_basics::limits::HANG;
 
-/// TCP port of the guest that the host reaches.
+/// The address of the guest in QEMU's own network.
+pub(crate) const GUEST_IP: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
+/// TCP port of the guest at which its programs serve.
 pub(crate) const GUEST_PORT: u16 = 7000;
 
 /// A running guest. Dropping it ends it.
@@ -25,18 +31,36 @@ pub(crate) struct Guest {
 pub(crate) struct Wiring {
     /// Where QEMU receives frames, and where it sends them.
     pub(crate) frames: [SocketAddr; 2],
-    /// The host's TCP port that leads to [`GUEST_PORT`].
-    pub(crate) tcp_port: u16,
+    /// TCP addresses of the host that lead into the guest.
+    pub(crate) tcp: Vec<Forward>,
+}
+
+/// A TCP address of the host that leads to one of the guest.
+pub(crate) struct Forward {
+    pub(crate) host: SocketAddr,
+    pub(crate) guest: SocketAddr,
+}
+
+/// A command line of the guest that has ended.
+pub(crate) struct Ran {
+    pub(crate) status: i32,
+    /// The last lines that were printed meanwhile.
+    pub(crate) printed: String,
 }
 
 impl Guest {
-    /// Makes kernel and initramfs below the repository's `.tools`, unless they exist. The error says in words why that fails.
+    /// Makes kernel and initramfs below the repository's `.tools`, unless they exist. The error says in words why that fails, or that
+    /// QEMU is not installed.
     pub(crate) fn prepare() -> Result<PathBuf, String> {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let tools = here.join("../../.tools");
+        let version = Command::new("qemu-system-x86_64").arg("--version").output();
+        let Ok(version) = version else {
+            return Err("qemu-system-x86_64 (package qemu-system-x86) is not installed".to_owned());
+        };
+        assert!(version.status.success());
+        let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools");
         std::fs::create_dir_all(&tools).map_err(|error| error.to_string())?;
         let boot = tools.canonicalize().expect("just made").join("rxe");
-        let output = Command::new(here.join("tests/rxe/prepare.sh"))
+        let output = Command::new(script("prepare.sh"))
             .arg(&boot)
             .output()
             .map_err(|error| error.to_string())?;
@@ -50,7 +74,6 @@ impl Guest {
 
     /// Starts a guest from what [`Self::prepare`] made.
     pub(crate) fn boot(boot: &Path, wiring: &Wiring) -> Self {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rxe/guest.sh");
         let [local, remote] = wiring.frames;
         let end = |side: &str, at: SocketAddr| {
             format!(
@@ -63,10 +86,10 @@ impl Guest {
             end("local", local),
             end("remote", remote)
         );
-        let tcp = format!(
-            "user,id=tcp,hostfwd=tcp:127.0.0.1:{}-10.0.2.15:{GUEST_PORT}",
-            wiring.tcp_port
-        );
+        let mut tcp = "user,id=tcp".to_owned();
+        for Forward { host, guest } in &wiring.tcp {
+            tcp += &format!(",hostfwd=tcp:{host}-{guest}");
+        }
         // Not KVM: where it is offered to containers and cloud machines, a stock kernel may hang on it.
         let mut machine = Command::new("qemu-system-x86_64")
             .args(
@@ -101,7 +124,7 @@ impl Guest {
             .arg("-append")
             .arg(format!(
                 "console=ttyS0 quiet panic=-1 script={}",
-                script.display()
+                script("guest.sh").display()
             ))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -149,7 +172,16 @@ impl Guest {
         }
     }
 
-    /// Starts a program that serves one connection at [`GUEST_PORT`], and waits until it listens.
+    /// Runs a command line to its end.
+    pub(crate) fn run(&mut self, line: &str) -> Ran {
+        self.tail.clear();
+        writeln!(self.input, "{line}").unwrap();
+        let status = self.finish();
+        let printed = self.tail.make_contiguous().join("\n");
+        Ran { status, printed }
+    }
+
+    /// Starts a program that serves at [`GUEST_PORT`], and waits until it listens or has ended.
     pub(crate) fn serve(&mut self, program: &str) {
         let port = format!(":{GUEST_PORT:04X} .* 0A ");
         writeln!(
@@ -166,9 +198,11 @@ impl Guest {
         status.parse().unwrap()
     }
 
-    /// Returns the last lines of the guest.
+    /// Returns the last lines of the guest, and those for which nobody has waited.
     pub(crate) fn tail(&self) -> String {
-        format!("{:#?}", self.tail)
+        let unheard = self.lines.try_iter();
+        let lines: Vec<String> = self.tail.iter().cloned().chain(unheard).collect();
+        format!("{lines:#?}")
     }
 }
 
@@ -177,4 +211,10 @@ impl Drop for Guest {
         let _ = self.machine.kill();
         let _ = self.machine.wait();
     }
+}
+
+/// Returns the path of a script beside this file.
+fn script(name: &str) -> PathBuf {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../softhca/tests/rxe");
+    scripts.canonicalize().unwrap().join(name)
 }

@@ -12,12 +12,12 @@ mod guest;
 mod relay;
 
 use captures::programs::{Place, build_peer, finish, free_tcp_port, preloaded};
-use guest::{Guest, Wiring};
-use relay::Relay;
+use guest::{Forward, GUEST_IP, GUEST_PORT, Guest, Wiring};
+use relay::{Relay, free_udp_address};
 use std::fs;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::Instant;
 
 /// A case of `peer.c`.
@@ -79,10 +79,6 @@ const CASES: [Case; 6] = [
 #[test]
 fn soft_roce_and_softhca_exchange_every_operation_in_both_directions() {
     let skipped = |why: &str| println!("skipped: Soft-RoCE in a virtual machine: {why}");
-    let Ok(version) = Command::new("qemu-system-x86_64").arg("--version").output() else {
-        return skipped("qemu-system-x86_64 (package qemu-system-x86) is not installed");
-    };
-    assert!(version.status.success());
     let place = Place::new();
     let peer = match build_peer(&place.0) {
         Ok(peer) => peer,
@@ -98,12 +94,15 @@ fn soft_roce_and_softhca_exchange_every_operation_in_both_directions() {
 fn run_cases(place: &Place, peer: &str, boot: &Path) {
     let start = Instant::now();
     let seed = fastrand::u64(..u64::MAX / 2);
-    let (at_guest, at_hca) = (free_udp_port(), free_udp_port());
+    let (at_guest, at_hca) = (free_udp_address(), free_udp_address());
     let relay = Relay::new(at_guest, at_hca, seed);
     let tcp_port = free_tcp_port();
     let wiring = Wiring {
         frames: [at_guest, relay.for_guest],
-        tcp_port,
+        tcp: vec![Forward {
+            host: (Ipv4Addr::LOCALHOST, tcp_port).into(),
+            guest: (GUEST_IP, GUEST_PORT).into(),
+        }],
     };
     let mut guest = Guest::boot(boot, &wiring);
     let ready = guest.hear("ready");
@@ -122,8 +121,7 @@ fn run_cases(place: &Place, peer: &str, boot: &Path) {
         };
         let (mtu, rounds) = (case.mtu, case.rounds);
         guest.serve(&format!(
-            "{peer} rxe0 1 {mtu} {rounds} {theirs} listen {}",
-            guest::GUEST_PORT
+            "{peer} rxe0 1 {mtu} {rounds} {theirs} listen {GUEST_PORT}"
         ));
         let ours = format!("{peer} mlx5_0 3 {mtu} {rounds} {ours} connect 127.0.0.1 {tcp_port}");
         let output = host.run(&ours, number);
@@ -150,8 +148,7 @@ fn run_cases(place: &Place, peer: &str, boot: &Path) {
     relay.lose([0, 0]);
     for (number, service) in ["rc", "uc", "ud"].into_iter().enumerate() {
         let tool = format!("ibv_{service}_pingpong -n 100 -c");
-        let port = guest::GUEST_PORT;
-        guest.serve(&format!("{tool} -d rxe0 -g 1 -p {port}"));
+        guest.serve(&format!("{tool} -d rxe0 -g 1 -p {GUEST_PORT}"));
         let line = format!("{tool} -d mlx5_0 -g 3 -p {tcp_port} 127.0.0.1");
         let output = host.run(&line, CASES.len() + number);
         assert!(
@@ -233,9 +230,4 @@ impl Host<'_> {
             .unwrap();
         finish(child)
     }
-}
-
-fn free_udp_port() -> SocketAddr {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.local_addr().unwrap()
 }

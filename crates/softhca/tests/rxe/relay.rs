@@ -104,6 +104,12 @@ fn is_roce(frame: &[u8]) -> bool {
     frame.len() > 42 && frame[12..14] == [8, 0] && frame[23] == 17 && frame[36..38] == [0x12, 0xb7]
 }
 
+/// Returns a UDP address of 127.0.0.1 that no process has.
+pub(crate) fn free_udp_address() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.local_addr().unwrap()
+}
+
 impl Drop for Relay {
     fn drop(&mut self) {
         self.state.ended.store(true, Relaxed);
