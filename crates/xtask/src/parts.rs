@@ -8,7 +8,7 @@ use crate::programs::{Chosen, Test, Tree};
 const BUDGETS: &[(&str, u32)] = &[
     ("builds", 480),
     ("tests", 180),
-    ("judges", 300),
+    ("judges", 345),
     ("sanitizers", 60),
     ("sass", 120),
     ("control", 90),
@@ -30,7 +30,7 @@ const BUDGETS: &[(&str, u32)] = &[
 /// - moe: dispatch and combine: data, orders, faults, models, and the C interface.
 /// - membership: ranks that die and come back, and the stores in which they meet. These tests wait more than they work.
 const PARTS: &str = "
-judges      softhca::judges softhca::rxe softhca::capture_processes
+judges      softhca::judges softhca::rxe softhca::capture_processes wv::rxe
 control     warpverbs::qp_lifecycle warpverbs::golden warpverbs::bindings warpverbs::memheap warpverbs::topology
 control     warpverbs::cuda_fake warpverbs::moe.ladders:: wv::doctor
 device      warpverbs::conformance warpverbs::failures warpverbs::ops warpverbs::order simt-tests::order
